@@ -20,14 +20,14 @@
 namespace lockstep {
 namespace {
 
-// nullopt if the coordinator serves without credentials.
+// Returns nullopt if the coordinator serves without credentials.
 StatusOr<std::optional<Credentials>> LoadIdentity(const Config& config,
                                                   WallTime now) {
   if (config.insecure_loopback) return std::nullopt;
   if (config.ca.empty() || config.cert.empty() || config.key.empty()) {
     return InvalidArgument(
         "give --ca, --cert and --key (`lockstep init` makes them), or "
-        "--insecure_loopback to try it on this machine alone");
+        "--insecure_loopback to try it on this machine only");
   }
   LOCKSTEP_ASSIGN_OR_RETURN(
       Credentials credentials,
@@ -40,12 +40,12 @@ StatusOr<std::optional<Credentials>> LoadIdentity(const Config& config,
   }
   if (identity.cluster != config.cluster) {
     return InvalidArgument(
-        "{} is of cluster {}, and --cluster is {}: they must be the same",
+        "{} belongs to cluster {}, but --cluster is {}: they must be equal",
         config.cert, identity.cluster, config.cluster);
   }
   if (const Duration left = credentials.not_after - now;
       left < kCertificateWarning) {
-    LOG_WARN("the certificate {} ends in {}: issue a new one and start again",
+    LOG_WARN("the certificate {} expires in {}: issue a new one and restart",
              config.cert, FormatDuration(left));
   }
   return credentials;
@@ -63,8 +63,8 @@ MembershipOptions MembershipOf(const Config& config) {
 }  // namespace
 
 Status App::Start() {
-  // What can be refused is refused before the store is touched: a start that
-  // fails must not raise the epoch.
+  // Checks that can fail come before the store is opened: a failed start must
+  // not raise the epoch.
   LOCKSTEP_RETURN_IF_ERROR(OpenAccess());
   for (const std::string& address : {config.listen, config.http_listen}) {
     LOCKSTEP_RETURN_IF_ERROR(CheckCanListen(address));
@@ -78,8 +78,9 @@ Status App::Start() {
   LOCKSTEP_RETURN_IF_ERROR(ServeRpc());
   LOCKSTEP_RETURN_IF_ERROR(ServeHttp());
   if (const Status status = WriteEndpoint(); !status.ok()) {
-    LOG_ERROR("it serves, and tries again every second to write where: {}",
-              Message(status));
+    LOG_ERROR(
+        "it serves, and retries every second to write the endpoint file: {}",
+        Message(status));
   }
   LOG_INFO("serving gRPC on {} and HTTP on {}", rpc->address(),
            http->address());
@@ -111,7 +112,7 @@ Status App::OpenStores() {
         files->MakeDirs(JoinPath(config.dir, folder), 0700));
   }
   LOCKSTEP_RETURN_IF_ERROR(files->SyncDir(config.dir));
-  // A full disk has room for what follows once it is given up.
+  // Giving up the ballast makes room on a full disk for the following.
   BallastOptions ballast_options;
   ballast_options.dir = config.dir;
   stores.ballast = std::make_unique<Ballast>(std::move(ballast_options));
@@ -273,10 +274,10 @@ Status App::ServeHttp() {
                         observers.readers};
   pages.ready = [this]() -> Status {
     if (coordinator->queries()->store_healthy()) return OkStatus();
-    return Unavailable("the store cannot write: commands are refused");
+    return Unavailable("the store cannot write: commands are rejected");
   };
   AddStandardPages(pages, http.get());
-  // Who looks at a page is nobody's owner.
+  // The reader of a page owns no job.
   const auto page_reader = [this] {
     return ReaderOf("", config.insecure_loopback, site->Get()->visibility);
   };
@@ -294,7 +295,7 @@ Status App::WriteEndpoint() {
   return status;
 }
 
-void App::LookAtDisk() {
+void App::RetryWrites() {
   stores.ballast->Look();
   rpc->FlushAudit();
   // The first failure was logged.

@@ -1,4 +1,4 @@
-// The coordinator's object graph: everything with a lifetime.
+// The coordinator's object graph.
 #ifndef LOCKSTEP_SERVER_APP_H_
 #define LOCKSTEP_SERVER_APP_H_
 
@@ -36,15 +36,15 @@ namespace lockstep {
 
 // In each of these structs, members are destroyed in reverse order.
 
-// Who the coordinator is, and who may call it.
+// The coordinator's credentials and the access to its HTTP port.
 struct Access {
   std::optional<Credentials> credentials;
   WebConfig web;
-  // Null: HTTP asks for no token.
+  // Null if HTTP requires no token.
   std::shared_ptr<AccessToken> http_token;
 };
 
-// What counts and records the coordinator's work.
+// Counts and records the coordinator's work.
 struct Observers {
   MetricLedger ledger;
   const std::shared_ptr<RpcMetrics> rpc = std::make_shared<RpcMetrics>();
@@ -55,16 +55,16 @@ struct Observers {
   std::unique_ptr<AuditLog> audit;
 };
 
-// What is on disk before the coordinator loads.
+// The files that are opened before the coordinator loads.
 struct Stores {
   std::unique_ptr<Ballast> ballast;
   std::unique_ptr<Store> store;
   std::unique_ptr<LogStore> logs;
 };
 
-// What is on disk beside the coordinator's state, and what keeps it in order.
+// The other data on disk, and its maintenance.
 struct Upkeep {
-  // Null: none is wanted.
+  // Null if backups are disabled.
   std::unique_ptr<BackupSchedule> backups;
   std::unique_ptr<PackageStore> packages;
   std::unique_ptr<LogSweeper> log_sweeper;
@@ -73,7 +73,7 @@ struct Upkeep {
 
 struct Services {
   std::unique_ptr<WorkFiles> work_files;
-  // After all that streams use, before the services.
+  // Declared after everything that streams use and before the services.
   std::unique_ptr<CallPools> pools;
   std::unique_ptr<JobService> jobs;
   std::unique_ptr<PackageService> packages;
@@ -85,11 +85,10 @@ struct App {
   explicit App(const Config& c) : config(c) {}
 
   Status Start();
-  // Where the disk was full, the file that says where it serves, and audit
-  // lines of calls that were declined, are written later. Call every second or
-  // so.
-  void LookAtDisk();
-  // Tables and prices that cannot be read stay as they were.
+  // Writes data that a full disk delayed: the endpoint file and audit lines of
+  // rejected calls. Call it about once per second.
+  void RetryWrites();
+  // Tables and prices that cannot be read stay unchanged.
   Status Reload();
 
   const Config config;

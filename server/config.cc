@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-// A century. What is written for "never" may be more than a Duration holds.
+// A century. Values meant as "never" may exceed a Duration.
 constexpr double kForever = 36'525 * 86400.0;
 
 StatusOr<double> Price(const std::string& path, const std::string& field,
@@ -34,10 +34,10 @@ Status Read(const std::string& path, const YAML::Node& root, Prices* prices) {
     const auto field = entry.first.as<std::string>("");
     if (field == "currency") {
       prices->currency = entry.second.as<std::string>("");
-      // A bill without one is a bill that was never made.
+      // A price table needs a currency.
       if (!entry.second.IsScalar() || prices->currency.empty()) {
-        return InvalidArgument("{}:{}: currency must be a name, as USD", path,
-                               entry.second.Mark().line + 1);
+        return InvalidArgument("{}:{}: currency must be a name such as USD",
+                               path, entry.second.Mark().line + 1);
       }
     } else if (field == "core_hour") {
       LOCKSTEP_ASSIGN_OR_RETURN(prices->core_hour,
@@ -97,30 +97,29 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
       ShowDefault);
   command.Add("--web_config", &config->web_config,
               "TLS, client certificates and passwords of the HTTP port: a "
-              "web-config.yml as Prometheus's exporters take");
+              "web-config.yml of Prometheus's exporters");
   command.Add("--http_token_file", &config->http_token_file,
-              "File with the token that the HTTP port asks for, on loopback "
-              "too; made if it is missing. Health is for everybody");
+              "File with the token that the HTTP port requires, on loopback "
+              "too; created if missing. Health checks need no token");
   command.Add("--ca", &config->ca, "PEM certificate of the cluster's CA");
   command.Add("--cert", &config->cert, "PEM certificate of this coordinator");
   command.Add("--key", &config->key, "PEM key of this coordinator");
   command.Add("--insecure_loopback", &config->insecure_loopback,
-              "No TLS: everybody on this machine may do everything; refused on "
-              "any address but loopback");
+              "No TLS: every user of this machine has all rights; rejected on "
+              "any address except loopback");
   command.Add("--cluster", &config->cluster,
               "Name of the cluster, as in its certificates", ShowDefault);
   command.Add("--prices", &config->prices_file,
-              "Price table (YAML); read again on SIGHUP");
-  command.Add(
-      "--max_submitter_priority", &config->max_submitter_priority,
-      "Highest priority that users with the role submitter may ask for, 0 "
-      "to 1000; admins may ask for any",
-      InRange(0, 1000), ShowDefault);
+              "Price table (YAML); reloaded on SIGHUP");
+  command.Add("--max_submitter_priority", &config->max_submitter_priority,
+              "Highest priority that users with the role submitter may set, 0 "
+              "to 1000; admins may set any",
+              InRange(0, 1000), ShowDefault);
   command.Add("--max_user_jobs", &config->max_user_jobs,
-              "Most jobs of one user that have not ended", NotNegative,
+              "Maximum number of unfinished jobs of one user", NotNegative,
               ShowDefault);
   command.Add("--max_user_job_bytes", &config->max_user_job_bytes,
-              "Most bytes of arguments, variables and other texts in these",
+              "Maximum bytes of arguments, variables and other texts in these",
               AsSize, NotNegative, WithDefault("64MiB"));
   const std::string more = " that a new node may have without approval";
   command.Add("--max_node_cpus", &config->max_node_cpus, "Cores" + more,
@@ -134,55 +133,53 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
               "NVIDIA Xids after which a GPU gets no new work until its host "
               "boots or an operator undrains the node",
               SplitAt(','), WithDefault("48,74,79,94,95,119,120"));
-  command.Add("--machines_file", &config->machines_file,
-              "What machine types, runtimes, images and regions of training "
-              "jobs stand for at this site (YAML); read again on SIGHUP");
   command.Add(
-      "--retain_jobs", &config->retain_jobs,
-      "Jobs that ended longer ago are deleted with their logs: 30d, 12h",
-      AsTime, NotNegative, WithDefault("30d"));
-  command.Add("--retain_job_count", &config->retain_job_count,
-              "More ended jobs than this: the oldest are deleted", NotNegative,
-              ShowDefault);
-  command.Add("--retain_logs", &config->retain_logs,
-              "Logs of jobs that ended longer ago are deleted: 30d, 12h",
+      "--machines_file", &config->machines_file,
+      "The site's machine types, runtimes, images and regions of training "
+      "jobs (YAML); reloaded on SIGHUP");
+  command.Add("--retain_jobs", &config->retain_jobs,
+              "Delete ended jobs with their logs after this time: 30d, 12h",
               AsTime, NotNegative, WithDefault("30d"));
+  command.Add("--retain_job_count", &config->retain_job_count,
+              "Maximum number of ended jobs; the oldest are deleted",
+              NotNegative, ShowDefault);
+  command.Add("--retain_logs", &config->retain_logs,
+              "Delete logs of ended jobs after this time: 30d, 12h", AsTime,
+              NotNegative, WithDefault("30d"));
   command.Add("--retain_log_bytes", &config->retain_log_bytes,
-              "More bytes of logs than this: those of the job that ended first "
+              "Maximum bytes of logs; those of the job that ended first "
               "are deleted",
               AsSize, NotNegative, WithDefault("64GiB"));
   command.Add("--max_package_bytes", &config->max_package_bytes,
-              "Most bytes of one package of code that a job brings", AsSize,
-              NotNegative, WithDefault("2GiB"));
-  command.Add(
-      "--package_quota", &config->package_quota,
-      "Most bytes of packages that one user may keep here; those that no "
-      "job needs go after an hour",
-      AsSize, NotNegative, WithDefault("20GiB"));
+              "Maximum bytes of one code package", AsSize, NotNegative,
+              WithDefault("2GiB"));
+  command.Add("--package_quota", &config->package_quota,
+              "Maximum bytes of packages of one user; those that no "
+              "job needs are deleted after an hour",
+              AsSize, NotNegative, WithDefault("20GiB"));
   command.Add("--package_reserve", &config->package_reserve,
-              "Bytes of the disk that packages leave free", AsSize, NotNegative,
-              WithDefault("1GiB"));
+              "Disk space in bytes that packages leave free", AsSize,
+              NotNegative, WithDefault("1GiB"));
   command.Add("--max_file_bytes", &config->max_file_bytes,
-              "Most bytes of one file of a task's working directory that "
+              "Maximum bytes of one file of a task's working directory that "
               "`lockstep jobs cp` may read",
               AsSize, NotNegative, WithDefault("1GiB"));
-  command.Add(
-      "--backup_to", &config->backup_to,
-      "Copies the store of --dir, which may be in use, to this new file, "
-      "and ends",  // Something to do, not something to be.
-      NotInFile);
+  command.Add("--backup_to", &config->backup_to,
+              "Copy the store of --dir, which may be in use, to this new file "
+              "and exit",  // A command, not a setting.
+              NotInFile);
   command.Add("--backup_dir", &config->backup_dir,
               "Folder of the store's regular backups, best on another disk; "
-              "DIR/backups where it is not said");
+              "default DIR/backups");
   command.Add("--backup_interval", &config->backup_interval,
-              "Time between two backups of the store, 1s or more; 0s: none are "
+              "Time between two backups of the store, 1s or more; 0s for none "
               "made",
               AsTime, NotNegative, WithDefault("1h"));
   command.Add("--backup_keep", &config->backup_keep,
-              "More backups than this: the oldest are deleted",
+              "Maximum number of backups; the oldest are deleted",
               InRange(1, 100'000), ShowDefault);
   command.Add("--audit_log", &config->audit_log,
-              "File of who did what, one JSON object a line; 64 MiB, and 8 "
+              "Audit file, one JSON object per line; 64 MiB, and 8 "
               "older ones (default: DIR/audit.log)");
   command.Add("--log_level", &config->log_level, "debug, info, warn or error",
               OneOf({"debug", "info", "warn", "error"}), ShowDefault);
@@ -191,7 +188,8 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
   AddConfigFile(&command);
   const ParsedCommand parsed = Parse(command, argc, argv);
   if (!parsed.command) {
-    *exit_code = parsed.Tell(ErrorPrefix(), kRunWithHelp, std::cout, std::cerr);
+    *exit_code =
+        parsed.Print(ErrorPrefix(), kRunWithHelp, std::cout, std::cerr);
     return false;
   }
   config->retain_jobs = std::fmin(config->retain_jobs, kForever);

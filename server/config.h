@@ -1,4 +1,4 @@
-// The coordinator's flags, as one checked struct.
+// The coordinator's flags as one validated struct.
 #ifndef LOCKSTEP_SERVER_CONFIG_H_
 #define LOCKSTEP_SERVER_CONFIG_H_
 
@@ -12,58 +12,58 @@
 namespace lockstep {
 
 struct Config {
-  // Store, logs and endpoint.json.
+  // Holds store, logs and endpoint.json.
   std::string dir;
   // HOST:PORT; port 0 takes a free one.
   std::string listen = "127.0.0.1:7443";
   std::string http_listen = "127.0.0.1:7480";
-  // TLS and passwords of the HTTP port; empty: plain, everybody.
+  // TLS and passwords of the HTTP port. Empty for plain text without passwords.
   std::string web_config;
-  // Its token; empty: none.
+  // The file with the HTTP token. Empty for none.
   std::string http_token_file;
   std::string ca;
   std::string cert;
   std::string key;
   bool insecure_loopback = false;
   std::string cluster = "lockstep";
-  // YAML price table; empty: the built-in one.
+  // A YAML price table. Empty for the built-in one.
   std::string prices_file;
-  // The site's table of machines, runtimes, images and regions; empty: the
+  // The site's table of machines, runtimes, images and regions. Empty for the
   // shipped one.
   std::string machines_file;
-  // Of one package of code, of all that one user brought, and what is left
-  // free of the disk.
+  // Limits of one code package, of all packages of one user, and the disk space
+  // that uploads leave free.
   uint64_t max_package_bytes = uint64_t{2} << 30;
   uint64_t package_quota = uint64_t{20} << 30;
   uint64_t package_reserve = uint64_t{1} << 30;
-  // Of one file of a task's working directory that is read over the network.
+  // Limit of a working directory's file that is read over the network.
   uint64_t max_file_bytes = uint64_t{1} << 30;
-  // Ended jobs and their logs, in seconds, a century at most; the jobs' number;
-  // the logs' bytes.
+  // Retention of ended jobs and their logs in seconds, at most a century; the
+  // number of jobs; the bytes of logs.
   double retain_jobs = 30 * 86400.0;
   uint64_t retain_job_count = 10'000;
   double retain_logs = 30 * 86400.0;
   uint64_t retain_log_bytes = uint64_t{64} << 30;
-  // Not empty: copy the store to this file, and end.
+  // If not empty, the program copies the store to this file and exits.
   std::string backup_to;
-  // Backups of the store while the coordinator runs: the folder (empty:
-  // DIR/backups), seconds between two (0: none), and how many are kept.
+  // Scheduled backups of the store: the folder (empty for DIR/backups), the
+  // interval in seconds (0 for none), and the number to keep.
   std::string backup_dir;
   double backup_interval = 3600;
   uint64_t backup_keep = 24;
-  // Of one user, jobs that have not ended: how many, and bytes of their specs.
+  // Limits of one user's unfinished jobs: their number, and the bytes of their
+  // specs.
   uint64_t max_user_jobs = 10'000;
   uint64_t max_user_job_bytes = uint64_t{64} << 20;
-  // The highest priority that a user with the role submitter may ask for.
+  // The highest priority for users with the role submitter.
   int32_t max_submitter_priority = 0;
-  // Of one node that is new, what may be used without approval: cores, bytes,
-  // GPUs.
+  // Resources of a new node that need no approval: cores, bytes, GPUs.
   double max_node_cpus = 1024;
   uint64_t max_node_memory = uint64_t{16} << 40;
   int32_t max_node_gpus = 16;
-  // NVIDIA's Xids after which a GPU gets no new work.
+  // NVIDIA Xids after which a GPU gets no new work.
   std::vector<int32_t> fatal_xids = {48, 74, 79, 94, 95, 119, 120};
-  // The audit record; empty: DIR/audit.log.
+  // The audit file. Empty for DIR/audit.log.
   std::string audit_log;
   std::string log_level = "info";
   std::string allow_faults;
@@ -71,9 +71,9 @@ struct Config {
   Prices prices;
 };
 
-// Reads the command line. On --help and --version, and for usage errors, it
-// has printed what is to be said and *exit_code is set (0 or 2).
-// Returns false when the program should exit with *exit_code.
+// Parses the command line. Returns false if the program must exit with
+// *exit_code (0 or 2), after --help, --version or a usage error, whose text is
+// printed.
 bool ParseFlags(int argc, char** argv, Config* config, int* exit_code);
 
 // A price table:

@@ -26,7 +26,7 @@ Status CheckCanListen(const std::string& address) {
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(list,
                                                              ::freeaddrinfo);
-  // One of the addresses of a name is enough.
+  // One usable address of a name suffices.
   int last = 0;
   for (const addrinfo* each = list; each != nullptr; each = each->ai_next) {
     const Fd socket(::socket(each->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));

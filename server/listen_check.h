@@ -1,4 +1,4 @@
-// Whether a daemon will be able to listen where it is told to.
+// Checks that a daemon can listen on its address.
 #ifndef LOCKSTEP_SERVER_LISTEN_CHECK_H_
 #define LOCKSTEP_SERVER_LISTEN_CHECK_H_
 
@@ -8,9 +8,9 @@
 
 namespace lockstep {
 
-// Listens on HOST:PORT for a moment. Another program may take the port right
-// after: this finds mistakes, it keeps nothing. InvalidArgument: not an address
-// of ours; Unavailable: somebody listens there, or the port is not allowed.
+// Listens on HOST:PORT for a moment. It finds mistakes but does not reserve the
+// port. InvalidArgument if it is not an address of this machine; Unavailable if
+// the port is in use or not allowed.
 Status CheckCanListen(const std::string& address);
 
 }  // namespace lockstep

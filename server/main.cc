@@ -30,17 +30,16 @@ using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
 
 constexpr Duration kTick = 100ms;
-// Of glibc's malloc. Each keeps what was freed in it, and by default some
-// dozens of threads have as many; the work here waits for the disk, not for
-// memory.
+// Arenas of glibc's malloc. Each keeps freed memory, and the default is several
+// dozen. The threads here wait for the disk, not for memory.
 constexpr int kMallocArenas = 2;
-// How old the line that the service manager shows may be.
+// Maximum age of the status in the service manager.
 constexpr Duration kStatusInterval = 2s;
-// How exactly it is known when a job makes its first step, or none.
+// Resolution of the times of first and missing steps.
 constexpr Duration kLookInterval = 1s;
 
-// Blocks the signals that end the program, and the one that has it read its
-// tables again; call before any thread starts.
+// Blocks the termination signals and the one for a reload. Call it before any
+// thread starts.
 Fd BlockSignals() {
   signal(SIGPIPE, SIG_IGN);
   sigset_t set;
@@ -52,7 +51,7 @@ Fd BlockSignals() {
   return Fd(signalfd(-1, &set, SFD_CLOEXEC));
 }
 
-// For the service manager.
+// The status for the service manager.
 std::string StatusLine(Coordinator* coordinator) {
   const CoordinatorStats stats = coordinator->queries()->Stats();
   const int64_t queued = stats.jobs.at(JobState::kQueued);
@@ -64,31 +63,31 @@ std::string StatusLine(Coordinator* coordinator) {
   return fmt::format("{}{} jobs active, {} queued; {} of {} nodes ready",
                      coordinator->queries()->store_healthy()
                          ? ""
-                         : "THE STORE CANNOT WRITE, commands are refused; ",
+                         : "THE STORE CANNOT WRITE, commands are rejected; ",
                      active, queued, stats.nodes.at(NodeState::kReady), nodes);
 }
 
-// True: a signal to leave has come. One to read again is answered here.
+// Returns true for a termination signal. Handles a reload itself.
 bool TakeSignal(App* app, const Fd& signals) {
   signalfd_siginfo info{};
   if (::read(signals.get(), &info, sizeof(info)) != sizeof(info)) return false;
   if (info.ssi_signo != SIGHUP) {
-    LOG_INFO("SIG{}: leaving; running jobs go on",
+    LOG_INFO("SIG{}: stopping; running jobs continue",
              sigabbrev_np(static_cast<int>(info.ssi_signo)));
     return true;
   }
   const Status status = app->Reload();
   if (status.ok()) {
-    LOG_INFO("SIGHUP: the site's tables and prices were read again");
+    LOG_INFO("SIGHUP: reloaded the site's tables and prices");
   } else {
-    LOG_ERROR("SIGHUP: the tables and prices stay as they were: {}",
+    LOG_ERROR("SIGHUP: the tables and prices stay unchanged: {}",
               Message(status));
   }
   return false;
 }
 
-// Ticks until a signal comes. The watchdog hears from this loop alone.
-// Aborted: another coordinator has taken the store over.
+// Ticks until a signal arrives. Only this loop pings the watchdog. Aborted:
+// another coordinator took over the store.
 Status RunUntilSignal(App* app, const Fd& signals, Notifier* notifier) {
   Coordinator* const coordinator = app->coordinator.get();
   pollfd waiting{signals.get(), POLLIN, 0};
@@ -107,7 +106,7 @@ Status RunUntilSignal(App* app, const Fd& signals, Notifier* notifier) {
       app->services.packages->CancelIdle(now);
       app->services.work_files->CancelIdle(now);
       app->observers.readers->EndStalled(now);
-      app->LookAtDisk();
+      app->RetryWrites();
     }
     if (notifier->enabled() && now >= next_status) {
       next_status = now + kStatusInterval;
@@ -123,7 +122,7 @@ Status Run(Config config) {
   if (!config.allow_faults.empty()) {
     if (!config.insecure_loopback && !config.listen.starts_with("127.")) {
       return InvalidArgument(
-          "--allow_faults is for tests: it does not go with --listen {}",
+          "--allow_faults is for tests: it is not allowed with --listen {}",
           config.listen);
     }
     LOCKSTEP_RETURN_IF_ERROR(EnableFaults(config.allow_faults));
@@ -146,8 +145,8 @@ Status Run(Config config) {
   app.stores.logs->Close();
   app.rpc->SetServing(false);
   app.coordinator->sessions()->CloseStreams();
-  // Streams are ended and calls take milliseconds; a client that only keeps
-  // its connection is not waited for.
+  // Streams are ended, and calls take milliseconds. A client that only keeps
+  // its connection is not awaited.
   app.rpc->Shutdown(500ms);
   return end;
 }
@@ -162,7 +161,7 @@ int main(int argc, char** argv) {
   }
   lockstep::Config config;
   if (!lockstep::ParseFlags(argc, argv, &config, &exit_code)) return exit_code;
-  // Before there are threads.
+  // Before any thread starts.
   mallopt(M_ARENA_MAX, lockstep::kMallocArenas);
   const lockstep::Status status = lockstep::Run(std::move(config));
   if (!status.ok()) {

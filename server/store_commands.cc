@@ -28,7 +28,7 @@ std::string Text(const StoreReport& report) {
 }
 
 Status Verify(const std::string& target, std::ostream& out) {
-  // A backup is a file, and has no mark.
+  // A backup is a single file without a marker.
   const auto info = RealFileSystem()->Stat(target);
   if (!info.ok()) return info.status();
   const bool directory = info->is_directory;
@@ -45,8 +45,8 @@ Status Restore(const std::string& file, const std::string& dir,
   LOCKSTEP_ASSIGN_OR_RETURN(const StoreReport report,
                             RestoreSqliteStore(file, StoreIn(dir)));
   out << fmt::format(
-      "{}: restored: {}. What was there before is beside it as {}.replaced-N. "
-      "What nodes run that this store does not know is left alone: see "
+      "{}: restored: {}. The previous store was kept as {}.replaced-N. "
+      "Ranks that this store does not know are left running: see "
       "`lockstep nodes describe` when the coordinator runs\n",
       dir, Text(report), kStoreFile);
   return OkStatus();
@@ -56,8 +56,8 @@ Status AcceptLoss(const std::string& dir, std::ostream& out) {
   LOCKSTEP_ASSIGN_OR_RETURN(const StoreReport report,
                             AcceptLossOfSqliteStore(StoreIn(dir)));
   out << fmt::format(
-      "{}: the coordinator goes on with {}. What nodes run that this store "
-      "does not know is left alone: see `lockstep nodes describe` when the "
+      "{}: the coordinator continues with {}. Ranks that this store "
+      "does not know are left running: see `lockstep nodes describe` when the "
       "coordinator runs\n",
       dir, Text(report));
   return OkStatus();
@@ -74,26 +74,25 @@ bool RunStoreCommand(int argc, char** argv, std::ostream& out,
   std::string dir, file;
   Command verify(
       "verify",
-      "Reads all of the store in DIR, or of a backup: checksums of pages, "
-      "digests of tables, records, and the mark of what was answered. Changes "
+      "Check the whole store in DIR, or a backup: checksums of pages, "
+      "digests of tables, records, and the mark of answered commits. Changes "
       "nothing; a coordinator may run on it");
   verify.Add("DIR", &dir, "State directory, or a backup", Required);
-  Command restore(
-      "restore",
-      "Puts a backup in place of the store in DIR, on which no coordinator "
-      "runs. What was there is kept beside it");
-  restore.Add("FILE", &file, "What --backup_to or --backup_dir made", Required);
+  Command restore("restore",
+                  "Replace the store in DIR by a backup while no coordinator "
+                  "runs. The previous store is kept next to it");
+  restore.Add("FILE", &file, "A backup made by --backup_to or --backup_dir",
+              Required);
   restore.Add("DIR", &dir, "State directory", Required);
-  Command accept(
-      "accept-loss",
-      "Takes the store in DIR as it is, although commits are lost that were "
-      "answered, or nodes have obeyed a later coordinator");
+  Command accept("accept-loss",
+                 "Accept the store in DIR, although it lacks commits that were "
+                 "answered or nodes have obeyed a later coordinator");
   accept.Add("DIR", &dir, "State directory", Required);
   Command store("lockstep-coordinator", "The store of a lockstep coordinator");
   store.children = {verify, restore, accept};
   const ParsedCommand parsed = Parse(store, argc, argv);
   if (!parsed.command) {
-    *exit_code = parsed.Tell("", kRunWithHelp, out, err);
+    *exit_code = parsed.Print("", kRunWithHelp, out, err);
     return true;
   }
   const Status status = name == "verify"    ? Verify(dir, out)

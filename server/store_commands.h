@@ -1,6 +1,5 @@
-// What an operator does with the store of a directory, beside running a
-// coordinator on it: `lockstep-coordinator verify DIR`, `restore FILE DIR`,
-// `accept-loss DIR`.
+// Operators' commands on a directory's store: `lockstep-coordinator verify
+// DIR`, `restore FILE DIR`, `accept-loss DIR`.
 #ifndef LOCKSTEP_SERVER_STORE_COMMANDS_H_
 #define LOCKSTEP_SERVER_STORE_COMMANDS_H_
 
@@ -8,18 +7,18 @@
 
 namespace lockstep {
 
-// For the end of the coordinator's --help.
+// Shown at the end of the coordinator's --help.
 inline constexpr char kStoreCommandsHelp[] =
     "Commands for the store in a directory:\n"
-    "  lockstep-coordinator verify DIR        reads all of it, and changes "
+    "  lockstep-coordinator verify DIR        checks it and changes "
     "nothing\n"
-    "  lockstep-coordinator restore FILE DIR  puts a backup in its place\n"
-    "  lockstep-coordinator accept-loss DIR   goes on without commits that are "
-    "lost";
+    "  lockstep-coordinator restore FILE DIR  replaces it by a backup\n"
+    "  lockstep-coordinator accept-loss DIR   continues without the lost "
+    "commits";
 
-// True: argv[1] names one of these commands; it was carried out, what is to be
-// said is on `out` and `err`, and *exit_code is set: 0, 1 for a store that is
-// damaged or a command that failed, 2 for wrong arguments.
+// Returns true if argv[1] names one of these commands. It then ran, its output
+// is in `out` and `err`, and *exit_code is set: 0, 1 if the store is damaged or
+// the command failed, 2 for wrong arguments.
 bool RunStoreCommand(int argc, char** argv, std::ostream& out,
                      std::ostream& err, int* exit_code);
 

@@ -136,8 +136,8 @@ bool ParseAgentFlags(int argc, char** argv, AgentFlags* flags, int* exit_code) {
   const ParsedCommand parsed = Parse(command, argc, argv);
   if (!parsed.command) {
     *exit_code =
-        parsed.Tell(std::string(ErrorPrefix()) + "lockstep-worker: ",
-                    " (see lockstep-worker --help)", std::cout, std::cerr);
+        parsed.Print(std::string(ErrorPrefix()) + "lockstep-worker: ",
+                     " (see lockstep-worker --help)", std::cout, std::cerr);
     return false;
   }
   if (const Status status = CheckFlags(*flags); !status.ok()) {

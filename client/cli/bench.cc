@@ -27,30 +27,31 @@ namespace lockstep {
 namespace {
 
 constexpr char kProgram[] = "lockstep-bench";
-// What lockstep-bench puts before its results' line.
+// The prefix of lockstep-bench's line of results.
 constexpr std::string_view kJsonMark = "JSON ";
 constexpr Duration kCheckPatience = std::chrono::seconds(10);
 constexpr char kBenchExamples[] =
     "  lockstep bench allreduce -b 8 -e 128M -f 2 -g 2\n"
     "  lockstep bench all --hosts 4 -g 2 --json results.json\n"
     "  lockstep bench step --hosts 4 --parameters 25.6M --compute 50\n"
-    "\nWhat is measured is lockstep-bench's, with its options: `lockstep bench"
+    "\nRuns lockstep-bench's benchmarks with its options: see `lockstep bench"
     "\nstep --help`, `man lockstep-bench`. With --hosts it is a job of N tasks"
-    "\nof -g ranks each (1). Each task asks for all cores of a host, so that"
-    "\neach has one of its own; with --cpus several may share one. The job"
-    "\nwaits until so much is free and says for what; its table is written here"
-    "\nas it comes; Ctrl-C cancels it."
+    "\nof -g ranks each (1). Each task requests all cores of a host, so that"
+    "\neach has its own host; with --cpus several may share one. The job"
+    "\nwaits until the hosts are free. Its table is printed"
+    "\nas it arrives; Ctrl-C cancels it."
     "\n"
-    "\nReturns lockstep-bench's code: 0 good, 1 wrong data or another error, 2"
-    "\nwrong usage; 5 when there are not so many hosts, 130 after Ctrl-C.";
+    "\nReturns lockstep-bench's code: 0 success, 1 wrong data or another "
+    "error, 2"
+    "\nwrong usage; 5 if there are too few hosts, 130 after Ctrl-C.";
 
 struct BenchFlags {
   int32_t hosts = 0;
   SubmitFlags job;
 };
 
-// The value of one of `names` in `arguments`, as "-g 2", "--ranks=2" or "-g2";
-// takes it out of there.
+// Removes one of `names` from `arguments`, given as "-g 2", "--ranks=2" or
+// "-g2", and returns its value.
 std::optional<std::string> TakeOption(const std::vector<std::string>& names,
                                       std::vector<std::string>* arguments) {
   for (auto it = arguments->begin(); it != arguments->end(); ++it) {
@@ -75,7 +76,7 @@ std::optional<std::string> TakeOption(const std::vector<std::string>& names,
 
 struct BenchJob {
   v1::JobSpec spec;
-  std::string json;  // where the results go, here; may be empty
+  std::string json;  // local file for the results; may be empty
 };
 
 StatusOr<BenchJob> BuildBench(const Cli& cli, const BenchFlags& options) {
@@ -108,8 +109,8 @@ StatusOr<BenchJob> BuildBench(const Cli& cli, const BenchFlags& options) {
   return bench;
 }
 
-// What lockstep-bench itself says of them, where it is on this machine too: 0,
-// or its exit code; it has told stderr why then.
+// Checks the arguments with a local lockstep-bench, if there is one. Returns 0,
+// or its exit code after it printed the error.
 int CheckArguments(const Cli& cli, const std::vector<std::string>& arguments) {
   SpawnOptions spawn;
   spawn.program = JoinPath(cli.env->program_dir, kProgram);
@@ -121,7 +122,7 @@ int CheckArguments(const Cli& cli, const std::vector<std::string>& arguments) {
   spawn.stdout_fd = STDOUT_FILENO;
   spawn.stderr_fd = STDERR_FILENO;
   const auto process = Spawn(spawn);
-  if (!process.ok()) return 0;  // A rank will say what is wrong.
+  if (!process.ok()) return 0;  // A rank will report the error.
   const auto exit =
       WaitExit(*process, cli.env->clock->Now().mono + kCheckPatience);
   return exit.ok() && exit->signal == 0 ? exit->code : 0;
@@ -163,7 +164,7 @@ StatusOr<int> RunJob(const Cli& cli, BenchFlags options) {
       }
     }
   }
-  // From here on a signal cancels what is submitted.
+  // From here on a signal cancels the submitted job.
   if (env->signals) env->signals();
   LOCKSTEP_RETURN_IF_ERROR(client->SubmitJob(bench.spec, {}).status());
   const std::string& name = bench.spec.name();
@@ -174,15 +175,15 @@ StatusOr<int> RunJob(const Cli& cli, BenchFlags options) {
   stream.cancels = true;
   stream.leaves_at_second = true;
   stream.tells_waiting = true;
-  bool told = false;
+  bool printed = false;
   stream.write = [&](const v1::LogLine& line) {
-    if (!told) {
+    if (!printed) {
       const auto job = client->GetJob(name);
       if (job.ok()) {
         *env->err << fmt::format("lockstep: {} runs on {}\n", name,
                                  HostsOf(*job));
       }
-      told = true;
+      printed = true;
     }
     const std::string& text = line.text();
     if (!bench.json.empty() && text.starts_with(kJsonMark)) {
@@ -204,7 +205,7 @@ StatusOr<int> RunJob(const Cli& cli, BenchFlags options) {
                              Printable(job->cause().message()));
   }
   if (!results.empty()) {
-    // As lockstep-bench itself writes them.
+    // In lockstep-bench's own format.
     const auto json = nlohmann::json::parse(results, nullptr, false);
     LOCKSTEP_RETURN_IF_ERROR(RealFileSystem()->WriteAtomic(
         bench.json, (json.is_discarded() ? results : json.dump(2)) + "\n"));
@@ -227,7 +228,7 @@ StatusOr<int> RunHere(const Cli& cli, const BenchFlags& options) {
   const bool asks = AsksForHelp(cli.program);
   for (const auto& [flag, given] : of_jobs) {
     if (given && !asks) {
-      return InvalidArgument("{} is of a job: give --hosts N", flag);
+      return InvalidArgument("{} needs a job: give --hosts N", flag);
     }
   }
   std::vector<std::string> words = {"bench"};
@@ -237,7 +238,7 @@ StatusOr<int> RunHere(const Cli& cli, const BenchFlags& options) {
   }
   RunExternal(cli.env->program_dir, words, 0);
   return NotFound(
-      "there is no {} beside this program; the package lockstep-worker has it",
+      "there is no {} next to this program; the package lockstep-worker has it",
       kProgram);
 }
 
@@ -250,22 +251,22 @@ Command BenchCommand(Cli* cli) {
       "Measure collectives here or on hosts: WHAT [OPTIONS of lockstep-bench]",
       kBenchExamples);
   command.Add("--hosts N", &options->hosts,
-              "As a job on so many hosts; without it ranks of this host",
+              "Run as a job on N hosts (default: ranks on this host)",
               Checked([](const std::string& text) {
                 const bool number =
                     !text.empty() &&
                     text.find_first_not_of("0123456789") == std::string::npos;
                 return number ? ""
                               : fmt::format(
-                                    "{} is not a number: say how many; which "
-                                    "ones is up to the coordinator and --pool",
+                                    "{} is not a number of hosts: the "
+                                    "coordinator and --pool choose which",
                                     Printable(text));
               }),
               AtLeast(1));
-  const FlagGroup group = command.Group("Of the job");
-  group.Add(
-      "--name", &options->job.name,
-      "Unique for ever (default: lockstep-bench and six hexadecimal digits)");
+  const FlagGroup group = command.Group("Job");
+  group.Add("--name", &options->job.name,
+            "Job name, never reused (default: lockstep-bench and six "
+            "hexadecimal digits)");
   group.Add("--cpus", &options->job.cpus,
             "Cores of a task (default: all of a host)", AtLeast(0));
   group.Add("--memory SIZE", &options->job.memory, "Memory of a task, as 2GiB");
@@ -273,10 +274,10 @@ Command BenchCommand(Cli* cli) {
             AtLeast(0));
   group.Add("--pool", &options->job.pool, "Only hosts of this pool");
   group.Add("--max-wait-time DURATION", &options->job.max_wait_time,
-            "Give up when there is no room for so long, as 10m");
+            "Give up if there is no room for this long, as 10m");
   AddConnectionOptions(&command, cli);
   command.run = [=] {
-    // The hosts of a model exist nowhere.
+    // A model's hosts do not exist.
     const bool model = !cli->program.empty() && cli->program[0] == "model";
     const bool here = options->hosts == 0 || AsksForHelp(cli->program);
     return here || model ? RunHere(*cli, *options) : RunJob(*cli, *options);

@@ -77,8 +77,8 @@ StatusOr<BenchHosts> ChooseBenchHosts(const std::vector<v1::Node>& nodes,
   const v1::Node& largest = *ready.front();
   if (hosts > 1 && 2 * chosen.cpus <= largest.capacity().cpus()) {
     chosen.note = fmt::format(
-        "{} has room for two tasks of {:g} cores, what {} has: more than one "
-        "may come there; --cpus asks for more",
+        "{} has room for two tasks of {:g} cores, the size of {}: both "
+        "may run there; --cpus requests more",
         Printable(largest.name()), chosen.cpus, Printable(smallest.name()));
   }
   return chosen;

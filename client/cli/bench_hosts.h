@@ -1,4 +1,4 @@
-// Which hosts a benchmark can have, and how its tasks come to one each. Pure.
+// Chooses the hosts of a benchmark and spreads its tasks one per host. Pure.
 #ifndef LOCKSTEP_CLIENT_CLI_BENCH_HOSTS_H_
 #define LOCKSTEP_CLIENT_CLI_BENCH_HOSTS_H_
 
@@ -11,16 +11,15 @@
 namespace lockstep {
 
 struct BenchHosts {
-  // Of each task: all cores of the smallest host that is needed, so that no
-  // host takes two. 0: no host says how many it has.
+  // For each task: all cores of the smallest host in use, so that no host takes
+  // two tasks. 0 if no host reports its cores.
   double cpus = 0;
-  // A sentence where one may all the same; else empty.
+  // A note if a host may get two tasks anyway, or empty.
   std::string note;
 };
 
-// Of `nodes` those that take work and are of `pool` (empty: any).
-// FailedPrecondition, NEVER_FITS: fewer than `hosts`; names what is wrong with
-// the others.
+// Chooses from the ready nodes of `pool` (empty for any). FailedPrecondition,
+// NEVER_FITS: fewer than `hosts`; names the faults of the others.
 StatusOr<BenchHosts> ChooseBenchHosts(const std::vector<v1::Node>& nodes,
                                       int hosts, const std::string& pool);
 

@@ -23,7 +23,7 @@ struct IssueFlags {
 StatusOr<int> RunIssue(const Cli& cli, const IssueFlags& options) {
   CliEnvironment* const env = cli.env;
   if (options.has_role && options.kind != "user") {
-    return InvalidArgument("--role is of users; a {} has none", options.kind);
+    return InvalidArgument("--role is for users; a {} has none", options.kind);
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string dir, PkiDir(options.dir, *env));
   const std::string output =
@@ -32,7 +32,7 @@ StatusOr<int> RunIssue(const Cli& cli, const IssueFlags& options) {
           : JoinPath(env->working_directory, options.output);
   if (!options.force && RealFileSystem()->Exists(output + "/tls.key")) {
     return AlreadyExists(
-        "there is a key in {} already; --force replaces it and its "
+        "{} already has a key; --force replaces it and its "
         "certificate",
         output);
   }
@@ -42,7 +42,7 @@ StatusOr<int> RunIssue(const Cli& cli, const IssueFlags& options) {
                        env->clock->Now().wall));
   *env->err << fmt::format(
       "wrote ca.crt, tls.crt and tls.key for {} {}{}, valid until {}; copy the "
-      "folder to where it is used, by a way that keeps the key secret\n",
+      "folder to its host, and keep the key secret\n",
       options.kind, options.name,
       options.kind == "user" ? " as " + options.role : "",
       FormatWallTime(end).substr(0, 10));
@@ -62,15 +62,15 @@ Command CertIssueCommand(Cli* cli) {
       "\nadmins change all. A worker's NAME is that of its node (--node).");
   command.Add("kind", &options->kind, "worker, user or coordinator",
               OneOf({"worker", "user", "coordinator"}), Required);
-  command.Add("name", &options->name, "Of the node or user", Required);
-  command.Add("--role", &options->role, "Of users: viewer, submitter or admin",
+  command.Add("name", &options->name, "Name of the node or user", Required);
+  command.Add("--role", &options->role, "For users: viewer, submitter or admin",
               OneOf({"viewer", "submitter", "admin"}), ShowDefault,
               SetsGiven(&options->has_role));
   AddPkiDirOption(&command, &options->dir);
   command.Add("--to DIR", &options->output,
               "Folder for the files (default: beside the CA)");
   command.Add("--force", &options->force,
-              "Replace the key and certificate that are there");
+              "Replace an existing key and certificate");
   command.run = [=] { return RunIssue(*cli, *options); };
   return command;
 }

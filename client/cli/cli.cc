@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::string_view kConnectionFlags[] = {"--context", "--address",
                                                  "--ca", "--cert", "--key"};
-// Commands behind whose "--" a program or its arguments stand.
+// Commands that take a program or its arguments after "--".
 constexpr std::string_view kTakeProgram[] = {"submit", "run", "training",
                                              "train", "bench"};
 constexpr Duration kExpiryWarning = std::chrono::hours(24 * 30);
@@ -37,8 +37,8 @@ std::vector<std::string> CommandNames(const Command& command) {
   return names;
 }
 
-// The number of arguments up to the first that is not a flag of `command`
-// itself or a flag's value.
+// Returns the number of arguments up to the first that is neither a flag of
+// `command` itself nor a flag's value.
 size_t SkipFlags(const Command& command, const std::vector<std::string>& args,
                  size_t begin) {
   size_t i = begin;
@@ -49,17 +49,17 @@ size_t SkipFlags(const Command& command, const std::vector<std::string>& args,
   return i;
 }
 
-// Walks the tree along the words of `args`. What it finds wrong it says
-// better than the parser would.
+// Walks the tree along the words of `args`. Its errors are better than the
+// parser's.
 struct Walk {
   const Command* command = nullptr;
   // "lockstep jobs list".
   std::string full_name;
-  // The word that is no command of `command`; empty: none.
+  // The word that is not a command of `command`, or "".
   std::string unknown;
   // Its index in the arguments.
   size_t index = 0;
-  // Of the first argument behind the command's words.
+  // Index of the first argument after the command's words.
   size_t end = 0;
 };
 
@@ -82,7 +82,7 @@ Walk WalkTree(const Command& root, const std::vector<std::string>& args) {
   return walk;
 }
 
-// Options of how to connect that stand before the command, out of `args`.
+// Removes connection flags that precede the command from `args`.
 std::vector<std::string> TakeConnectionOptions(std::vector<std::string>* args) {
   std::vector<std::string> taken;
   size_t i = 0;
@@ -154,18 +154,19 @@ Command GroupCommand(const std::string& names, const std::string& description,
   return group;
 }
 
-// A certificate that ends soon is told of while there is time to replace it.
+// Warns while there is time to replace an expiring certificate.
 void WarnOfExpiry(const Credentials& credentials, const std::string& path,
                   CliEnvironment* env) {
   const Duration left = credentials.not_after - env->clock->Now().wall;
   if (left >= kExpiryWarning) return;
   *env->err << fmt::format(
-      "lockstep: the certificate {} ends in {}, at {}; `lockstep cert issue` "
+      "lockstep: the certificate {} expires in {}, at {}; `lockstep cert "
+      "issue` "
       "makes another\n",
       path, FormatDuration(left), FormatWallTime(credentials.not_after));
 }
 
-// What follows the script's name is its own, whatever it looks like.
+// All arguments after the script's name belong to the script.
 void TakeScript(const Walk& walk, const std::vector<std::string>& all,
                 const std::vector<std::string>& leading,
                 std::vector<std::string>* args, Cli* cli) {
@@ -177,8 +178,8 @@ void TakeScript(const Walk& walk, const std::vector<std::string>& all,
   args->resize(script);
 }
 
-// Of `bench` only its own options stay; the others are lockstep-bench's, and
-// so is --help behind what is measured.
+// Keeps only the options of `bench` itself. The others, and --help after the
+// benchmark's name, go to lockstep-bench.
 void TakeBench(const Walk& walk, std::vector<std::string>* args, Cli* cli) {
   std::vector<std::string> own(
       args->begin(), args->begin() + static_cast<ptrdiff_t>(walk.end));
@@ -207,7 +208,7 @@ StatusOr<std::unique_ptr<Client>> Cli::Connect() const {
   LOCKSTEP_ASSIGN_OR_RETURN(const ClientOptions options,
                             ResolveConnection(connection, *env));
   if (!options.insecure_loopback) {
-    // What is wrong with them Client says.
+    // Client reports their errors.
     const auto credentials = LoadCredentials(
         RealFileSystem(), {options.ca, options.certificate, options.key},
         env->clock->Now().wall);
@@ -219,8 +220,8 @@ StatusOr<std::unique_ptr<Client>> Cli::Connect() const {
 StatusOr<bool> Cli::Confirm(const std::string& question, bool yes) const {
   if (yes) return true;
   if (!env->in_is_tty || !env->err_is_tty) {
-    return InvalidArgument("{}? There is no terminal to ask on: give --yes",
-                           question);
+    return InvalidArgument(
+        "{}? There is no terminal for the answer: give --yes", question);
   }
   *env->err << question << "? [y/N] " << std::flush;
   std::string answer;
@@ -238,8 +239,7 @@ Command BuildCommands(Cli* cli) {
                    LocalTrainCommand(cli)),
       SubmitCommand(cli, false), RunCommand(cli, false),
       GroupCommand(
-          "plan",
-          "What a submission would come to: place, price; changes nothing",
+          "plan", "Show placement and price of a submission; change nothing",
           "lockstep plan submit --tasks 2 --gpus 1 -- python3 train.py",
           SubmitCommand(cli, true), RunCommand(cli, true),
           TrainingCommand(cli, true)),
@@ -271,11 +271,11 @@ Command BuildCommands(Cli* cli) {
                    ContextDeleteCommand(cli)),
       CompletionCommand(cli), VersionCommand(cli));
   root.footer =
-      "\nAny other NAME runs the program lockstep-NAME beside this one, as in"
+      "\nAny other NAME runs the program lockstep-NAME in this directory, as in"
       "\n`lockstep data pack`."
-      "\n\nExit codes: 0 good, 1 any other error, 2 wrong usage or request,"
+      "\n\nExit codes: 0 success, 1 any other error, 2 wrong usage or request,"
       "\n3 not found, 4 denied, 5 the job fits no node, 6 the coordinator is"
-      "\nnot reached, 124 --timeout is over, 130 after Ctrl-C. Commands that"
+      "\nunreachable, 124 after --timeout, 130 after Ctrl-C. Commands that"
       "\nfollow a job to its end return its exit code.\n\nExample:\n"
       "  lockstep local up && lockstep submit --tasks 2 -- hostname";
   root.AddProgramFlags(
@@ -333,7 +333,7 @@ int RunCli(const std::vector<std::string>& all, CliEnvironment* env) {
   const ParsedCommand parsed = Parse(root, args);
   *env->out << parsed.text;
   if (!parsed.error.empty()) {
-    *env->err << fmt::format("lockstep: {}\n{} --help tells more\n",
+    *env->err << fmt::format("lockstep: {}\nSee {} --help\n",
                              Printable(parsed.error), walk.full_name);
     return kExitUsage;
   }

@@ -1,7 +1,7 @@
-// The command line program `lockstep`: its tree of commands and how one runs.
+// The command line program `lockstep`: its tree of commands and how they run.
 //
-// Each command has a file of its own, with a function listed below that
-// returns its description. Parsing picks one and sets what its flags point to.
+// Each command has its own file with a function, listed below, that returns its
+// description. Parsing selects one and sets the targets of its flags.
 #ifndef LOCKSTEP_CLIENT_CLI_CLI_H_
 #define LOCKSTEP_CLIENT_CLI_CLI_H_
 
@@ -21,7 +21,7 @@
 
 namespace lockstep {
 
-// Exit codes of the CLI's own errors.
+// Exit codes for errors of the CLI itself.
 inline constexpr int kExitError = 1;
 inline constexpr int kExitUsage = 2;
 inline constexpr int kExitNotFound = 3;
@@ -31,56 +31,56 @@ inline constexpr int kExitUnavailable = 6;
 inline constexpr int kExitTimedOut = 124;
 inline constexpr int kExitInterrupted = 130;
 
-// What flags that several commands share were set to, and the command.
+// The selected command and the values of shared flags.
 struct Cli {
   CliEnvironment* env = nullptr;
   ConnectionFlags connection;
   std::string output = "table";
   std::string color = "auto";
-  // Of lists.
+  // For lists.
   bool no_headers = false;
   bool uri = false;
   std::vector<std::string> columns;
-  // What came after "--".
+  // The arguments after "--".
   bool has_program = false;
   std::vector<std::string> program;
 
-  // For stdout and stderr.
+  // The style of stdout and stderr.
   Style OutStyle() const { return {WantsColor(color, *env, env->out_is_tty)}; }
   Style ErrStyle() const { return {WantsColor(color, *env, env->err_is_tty)}; }
   StatusOr<Output> OutputFormat() const { return ParseOutput(output); }
-  // Warns on stderr when our certificate ends in less than 30 days.
+  // Warns on stderr if the user's certificate expires in less than 30 days.
   StatusOr<std::unique_ptr<Client>> Connect() const;
-  // Asks "QUESTION?" on stderr and reads a line: true for "y" or "yes". `yes`
-  // skips it.
-  // InvalidArgument without a terminal and without --yes.
+  // Asks "QUESTION?" on stderr and reads a line. Returns true for "y" or "yes",
+  // or without asking if `yes`. InvalidArgument without a terminal and without
+  // --yes.
   StatusOr<bool> Confirm(const std::string& question, bool yes) const;
 };
 
-// The whole tree. Its flags point into `cli`, which must outlive it.
+// Returns the whole tree. Its flags point into `cli`, which must outlive it.
 Command BuildCommands(Cli* cli);
 
-// Runs one command line (without the program's name). Writes errors to
-// env->err; returns the exit code. Does not return where it becomes another
-// program (`lockstep NAME` with a lockstep-NAME in env->program_dir).
+// Runs one command line (without the program's name), writes errors to env->err
+// and returns the exit code. Does not return if it becomes another program
+// (`lockstep NAME` with a lockstep-NAME in env->program_dir).
 int RunCli(const std::vector<std::string>& args, CliEnvironment* env);
 
-// For command files.
+// Used by the files of commands.
 void AddConnectionOptions(Command* command, Cli* cli);
 void AddOutputOption(Command* command, Cli* cli);
-// Both of a command that shows what the coordinator answers.
+// Adds both for a command that shows the coordinator's answer.
 void AddRequestOptions(Command* command, Cli* cli);
-// AddOutputOption for lists: jsonl, csv, --no-headers and --columns, too.
+// AddOutputOption for lists, with jsonl, csv, --no-headers and --columns.
 void AddListOptions(Command* command, Cli* cli);
 void AddColorOption(Command* command, Cli* cli);
-// gcloud's --format=json|yaml|value(...)|..., instead of -o.
+// gcloud's --format=json|yaml|value(...)|..., in place of -o.
 Flag& AddFormatOption(Command* command, std::string* format);
-// The positional argument that names a job or node, or how its name begins.
+// The positional argument for the name of a job or node, or a prefix of it.
 void AddJobArgument(Command* command, std::string* name);
 void AddNodeArgument(Command* command, std::string* name);
-// Accepts numbers that are not below `least`.
+// Accepts numbers of at least `least`.
 FlagSetting AtLeast(int64_t least);
-// A command without children; --help shows the examples.
+// Returns a command without children. --help shows the examples.
 Command LeafCommand(const std::string& name, const std::string& description,
                     const std::string& examples);
 
@@ -89,7 +89,7 @@ Command LocalDownCommand(Cli* cli);
 Command LocalStatusCommand(Cli* cli);
 Command LocalTrainCommand(Cli* cli);
 // `plan` accepts the same command line, changes nothing, and hides the flags
-// that have no effect then.
+// without effect.
 Command SubmitCommand(Cli* cli, bool plan);
 Command RunCommand(Cli* cli, bool plan);
 Command TrainingCommand(Cli* cli, bool plan);

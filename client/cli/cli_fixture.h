@@ -1,4 +1,4 @@
-// `lockstep` as a whole against a coordinator that answers from a table.
+// Runs `lockstep` against a coordinator with canned answers.
 #ifndef LOCKSTEP_CLIENT_CLI_CLI_FIXTURE_H_
 #define LOCKSTEP_CLIENT_CLI_CLI_FIXTURE_H_
 
@@ -55,7 +55,7 @@ class CliTest : public testing::Test {
     if (state == v1::JOB_STATE_FAILED) job.set_exit_code(3);
     return job;
   }
-  // The job, and a watch that shows it running, then as it is.
+  // Serves the job, and a watch that shows it running and then as given.
   void ServeJob(const v1::Job& job) {
     server_->Update([&](FakeAnswers* a) {
       a->jobs = {job};

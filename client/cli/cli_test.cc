@@ -310,7 +310,7 @@ TEST_F(CliTest, RestoreToTakesAStepOrTheStart) {
   EXPECT_EQ(server_->Answers().restores.back().target().step(), 4000);
   EXPECT_NE(server_->Answers().restores.back().request_id(), "");
   EXPECT_EQ(Run({"jobs", "restore-to", "a", "start"}), 0) << err_.str();
-  EXPECT_THAT(out_.str(), HasSubstr("job a begins from the start"));
+  EXPECT_THAT(out_.str(), HasSubstr("job a starts from the beginning"));
   EXPECT_TRUE(server_->Answers().restores.back().target().from_start());
   for (const char* wrong : {"0", "-4", "12x", "begin", ""}) {
     EXPECT_EQ(Run({"jobs", "restore-to", "--", "a", wrong}), 2) << wrong;

@@ -11,7 +11,7 @@ constexpr int64_t kMostOfferedJobs = 500;
 
 using Also = Completion::Also;
 
-// The text up to the first sentence's end, for a list.
+// Returns the text up to the end of its first sentence, for a list.
 std::string Meaning(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
@@ -47,7 +47,7 @@ void CompleteValue(const std::string& group, const Flag& flag,
   } else if (flag.type == "STATES") {
     OfferStates(StateNames<v1::JobState>(v1::JobState_MAX), out);
   }
-  // Connection files and the like.
+  // Connection files.
   for (const char* path : {"--ca", "--cert", "--key"}) {
     if (flag.HasName(path)) out->also = Also::kFiles;
   }
@@ -64,13 +64,13 @@ void CompleteFlags(const Command& command, Completion* out) {
   }
 }
 
-// The words before the last one, followed through the tree.
+// The position in the tree after the words before the last one.
 struct Place {
   const Command* command = nullptr;
   // The name of the command above it, or empty.
   std::string group;
   size_t positionals = 0;
-  // Whose value comes next.
+  // The flag whose value comes next.
   const Flag* flag = nullptr;
   bool lost = false;
 };
@@ -159,7 +159,7 @@ Completion Complete(const Command& root, std::vector<std::string> words) {
   Completion out;
   if (words.empty()) words.emplace_back();
   if (words.size() > 1 && words.back() == "=") words.back().clear();
-  // Bash hands "--opt=value" over as three words.
+  // Bash passes "--opt=value" as three words.
   for (size_t i = 1; i + 1 < words.size();) {
     if (words[i] == "=") {
       words.erase(words.begin() + static_cast<ptrdiff_t>(i));
@@ -167,7 +167,7 @@ Completion Complete(const Command& root, std::vector<std::string> words) {
       ++i;
     }
   }
-  // What follows "--" is another program and its arguments.
+  // Another program and its arguments follow "--".
   if (std::find(words.begin(), words.end() - 1, "--") != words.end() - 1) {
     out.also = Also::kFiles;
     return out;

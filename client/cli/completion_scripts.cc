@@ -82,11 +82,11 @@ std::string CompletionScript(const std::string& shell) {
 Command CompletionCommand(Cli* cli) {
   auto shell = std::make_shared<std::string>();
   Command command = LeafCommand(
-      "completion", "A script that lets a shell complete commands",
+      "completion", "Print a shell's completion script",
       "  source <(lockstep completion bash)\n"
       "  lockstep completion zsh > ~/.zfunc/_lockstep\n"
       "  lockstep completion fish > ~/.config/fish/completions/lockstep.fish\n"
-      "\nNames of jobs and nodes are asked of the coordinator, for at most"
+      "\nNames of jobs and nodes come from the coordinator, within at most"
       "\n300 ms.");
   command.Add("shell", shell.get(), "bash, zsh or fish",
               OneOf({"bash", "zsh", "fish"}), Required);

@@ -148,10 +148,10 @@ StatusOr<std::string> SaveUserConfig(const CliEnvironment& env,
   const std::string path = UserConfigPath(env);
   if (path.empty()) {
     return FailedPrecondition(
-        "neither XDG_CONFIG_HOME nor HOME is set: there is no place for a "
+        "neither XDG_CONFIG_HOME nor HOME is set: there is no directory for a "
         "context");
   }
-  // Of a bare name, which LOCKSTEP_CONFIG may have, there is none to make.
+  // A bare name, which LOCKSTEP_CONFIG may hold, has no directory.
   if (const size_t slash = path.rfind('/'); slash != std::string::npos) {
     LOCKSTEP_RETURN_IF_ERROR(
         RealFileSystem()->MakeDirs(path.substr(0, slash + 1), 0700));
@@ -203,7 +203,8 @@ StatusOr<ClientOptions> ResolveConnection(const ConnectionFlags& flags,
   if (wanted.address.empty()) {
     return FailedPrecondition(
         "no cluster is known: `lockstep local up` starts one on this machine; "
-        "of another give --address, --ca, --cert and --key, or write a context "
+        "for another give --address, --ca, --cert and --key, or write a "
+        "context "
         "into {} with `lockstep context set`",
         UserConfigPath(env));
   }

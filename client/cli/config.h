@@ -9,9 +9,9 @@
 //       key: .../tls.key
 //       local-dir: /home/ann/.local/share/lockstep/local
 //
-// $LOCKSTEP_CONFIG, else $XDG_CONFIG_HOME/lockstep/config.yaml of the user,
-// else ~/.config/lockstep/config.yaml; then /etc/lockstep/config.yaml of the
-// site.
+// The user's file is $LOCKSTEP_CONFIG, or
+// $XDG_CONFIG_HOME/lockstep/config.yaml, or ~/.config/lockstep/config.yaml. The
+// site's file is /etc/lockstep/config.yaml.
 #ifndef LOCKSTEP_CLIENT_CLI_CONFIG_H_
 #define LOCKSTEP_CLIENT_CLI_CONFIG_H_
 
@@ -31,7 +31,7 @@ struct ContextEntry {
   std::string cert;
   std::string key;
   bool insecure_loopback = false;
-  // Where `lockstep local up` keeps the cluster; empty: it is not one of its.
+  // The directory of a `lockstep local up` cluster. Empty for other clusters.
   std::string local_dir = {};
 
   bool operator==(const ContextEntry&) const = default;
@@ -44,7 +44,7 @@ struct Config {
   bool operator==(const Config&) const = default;
 };
 
-// What was given by flags, or LOCKSTEP_* in the environment; empty: nothing.
+// Values of flags or of LOCKSTEP_* in the environment; empty if not given.
 struct ConnectionFlags {
   std::string context;
   std::string address;
@@ -54,40 +54,40 @@ struct ConnectionFlags {
   bool insecure_loopback = false;
 };
 
-// Pure. InvalidArgument: "SOURCE:LINE:COLUMN: what".
+// Pure. InvalidArgument: "SOURCE:LINE:COLUMN: ...".
 StatusOr<Config> ParseConfig(const std::string& text,
                              const std::string& source);
 std::string FormatConfig(const Config& config);
 
-// The user's own file, whether it is there or not.
+// Returns the path of the user's file, which may not exist.
 std::string UserConfigPath(const CliEnvironment& env);
 
-// What the file says; an empty one where there is none, or `path` is empty.
+// Returns an empty Config if the file is missing or `path` is empty.
 StatusOr<Config> LoadConfig(const std::string& path);
-// Replaces the user's file, readable by its owner alone. Comments are lost.
-// Returns its path. FailedPrecondition: no variable says where it would be.
+// Replaces the user's file, readable by its owner only. Comments are lost.
+// Returns its path. FailedPrecondition if no variable gives its location.
 StatusOr<std::string> SaveUserConfig(const CliEnvironment& env,
                                      const Config& config);
 
-// Pure but for the files it reads: flags, then LOCKSTEP_CONTEXT, _ADDRESS, _CA,
-// _CERT, _KEY and _INSECURE_LOOPBACK, then the context. FailedPrecondition
-// where no cluster is named anywhere: says what to do. NotFound: no such
-// context.
+// Resolves, in this order: flags, LOCKSTEP_CONTEXT, _ADDRESS, _CA, _CERT, _KEY
+// and _INSECURE_LOOPBACK, the context. Pure except for reading files.
+// FailedPrecondition with the remedy if no cluster is given. NotFound if there
+// is no such context.
 StatusOr<ClientOptions> ResolveConnection(const ConnectionFlags& flags,
                                           const CliEnvironment& env);
 
-// The local_dir of the context `name` of the user's file; of the current one
-// (LOCKSTEP_CONTEXT, then the file's) where `name` is empty. Empty: it has
-// none, or there is no such context.
+// Returns the local_dir of the context `name` of the user's file. An empty
+// `name` means the current context (LOCKSTEP_CONTEXT, then the file's). Empty
+// if there is no local_dir or no such context.
 StatusOr<std::string> LocalDirOfContext(const std::string& name,
                                         const CliEnvironment& env);
 
 // Adds or replaces a context of the user's file and makes it the current one.
-// What else is there stays, but for comments. Returns the file's path.
+// The rest of the file stays, except comments. Returns the file's path.
 StatusOr<std::string> SaveContext(const CliEnvironment& env,
                                   const std::string& name,
                                   const ContextEntry& entry);
-// Takes out every context with this address. OK where there is none.
+// Removes every context with this address. OK if there is none.
 Status RemoveContexts(const CliEnvironment& env, const std::string& address);
 
 }  // namespace lockstep

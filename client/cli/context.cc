@@ -24,14 +24,14 @@ using nlohmann::ordered_json;
 
 struct Known {
   ContextEntry entry;
-  // Where it is written.
+  // The file that defines it.
   std::string file;
 };
 
-// The contexts of the user's file and of the site's. Where both have one of a
-// name the user's counts, as it does for a connection.
+// The contexts of the user's file and of the site's. For the same name the
+// user's wins, as for a connection.
 struct Contexts {
-  // The one that a command without --context takes; empty: none is chosen.
+  // The default context; empty if none is chosen.
   std::string current;
   std::map<std::string, Known> by_name;
 };
@@ -70,12 +70,12 @@ ordered_json ContextJson(const std::string& name, const Known& known,
           {"file", known.file}};
 }
 
-// A variable that has more weight than the file.
+// Warns of variables that override the file.
 void WarnOfVariables(CliEnvironment* env) {
   for (const char* name : {"LOCKSTEP_CONTEXT", "LOCKSTEP_ADDRESS"}) {
     if (env->Variable(name).empty()) continue;
     *env->err << fmt::format(
-        "lockstep: {} is set in the environment and wins over the current "
+        "lockstep: {} is set in the environment and overrides the current "
         "context\n",
         name);
   }
@@ -132,10 +132,10 @@ StatusOr<int> ListContexts(const Cli& cli) {
 
 // ---- show -------------------------------------------------------------------
 
-// The identity that the coordinator would see, and until when; or why the files
-// cannot be used.
+// Returns the identity that the coordinator will see, and its expiry; or why
+// the files are unusable.
 std::string WhoText(const ContextEntry& entry, WallTime now) {
-  if (entry.insecure_loopback) return "anybody on this machine: no TLS";
+  if (entry.insecure_loopback) return "any user of this machine: no TLS";
   const auto credentials =
       LoadCredentials(RealFileSystem(), {entry.ca, entry.cert, entry.key}, now);
   if (!credentials.ok()) return Message(credentials.status());
@@ -190,7 +190,7 @@ StatusOr<int> UseContext(const Cli& cli, const std::string& name) {
   config.current = name;
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string path,
                             SaveUserConfig(*env, config));
-  *env->err << fmt::format("context {} is the current one of {}\n", name, path);
+  *env->err << fmt::format("context {} is the current one in {}\n", name, path);
   WarnOfVariables(env);
   return 0;
 }
@@ -218,7 +218,7 @@ Status CheckContextName(const std::string& name) {
       Printable(name));
 }
 
-// What was given takes the place of what was there; paths become absolute.
+// Given values replace existing ones; paths become absolute.
 void MergeInto(const SetContextFlags& options, const std::string& directory,
                ContextEntry* entry) {
   const ContextEntry& given = options.given;
@@ -240,7 +240,7 @@ void MergeInto(const SetContextFlags& options, const std::string& directory,
   if (given.insecure_loopback) entry->insecure_loopback = true;
 }
 
-// Whether a connection could be tried with it.
+// Checks that the entry suffices for a connection.
 Status CheckEntry(const std::string& name, const ContextEntry& entry) {
   if (entry.address.empty()) {
     return InvalidArgument("context {} needs --address HOST:PORT", name);
@@ -250,7 +250,7 @@ Status CheckEntry(const std::string& name, const ContextEntry& entry) {
   if (entry.insecure_loopback) {
     if (IsLoopback(address->host)) return OkStatus();
     return InvalidArgument(
-        "--insecure-loopback is for this machine only, and {} is another",
+        "--insecure-loopback is for this machine only, but {} is another",
         entry.address);
   }
   for (const std::string& path : {entry.ca, entry.cert, entry.key}) {
@@ -299,7 +299,7 @@ StatusOr<int> DeleteContext(const Cli& cli, const std::string& name) {
     LOCKSTEP_ASSIGN_OR_RETURN(const Contexts contexts, ReadContexts(*env));
     const auto found = contexts.by_name.find(name);
     if (found == contexts.by_name.end()) return NoContext(contexts, name);
-    return FailedPrecondition("context {} is the site's, in {}", name,
+    return FailedPrecondition("context {} belongs to the site's file {}", name,
                               found->second.file);
   }
   const bool was_current = config.current == name;
@@ -308,19 +308,20 @@ StatusOr<int> DeleteContext(const Cli& cli, const std::string& name) {
                             SaveUserConfig(*env, config));
   *env->err << fmt::format(
       "removed context {} from {}{}; its certificate and key stay\n", name,
-      path, was_current ? ", where none is current now" : "");
+      path, was_current ? ", which has no current context now" : "");
   return 0;
 }
 
 }  // namespace
 
 Command ContextListCommand(Cli* cli) {
-  Command command = LeafCommand(
-      "list", "The contexts of the configuration files",
-      "  lockstep context list\n"
-      "  lockstep context list -o wide\n"
-      "\nThey are those of the user's file, then those of the site's, which is"
-      "\n/etc/lockstep/config.yaml.");
+  Command command =
+      LeafCommand("list", "List the contexts of the configuration files",
+                  "  lockstep context list\n"
+                  "  lockstep context list -o wide\n"
+                  "\nContexts of the user's file come first, then those of the "
+                  "site's, which is"
+                  "\n/etc/lockstep/config.yaml.");
   AddOutputOption(&command, cli);
   command.run = [=] { return ListContexts(*cli); };
   return command;
@@ -328,7 +329,7 @@ Command ContextListCommand(Cli* cli) {
 
 Command ContextShowCommand(Cli* cli) {
   const auto name = std::make_shared<std::string>();
-  Command command = LeafCommand("show", "One context, and who you are with it",
+  Command command = LeafCommand("show", "Show a context and its identity",
                                 "  lockstep context show\n"
                                 "  lockstep context show lab -o json");
   command.Add("name", name.get(), "The context (default: the current one)");
@@ -343,7 +344,7 @@ Command ContextUseCommand(Cli* cli) {
       LeafCommand("use", "Make a context the current one",
                   "  lockstep context use lab\n"
                   "\nCommands connect to it unless --context, --address or a"
-                  "\nLOCKSTEP_* variable says otherwise.");
+                  "\nLOCKSTEP_* variable overrides it.");
   command.Add("name", name.get(), "The context", Required);
   command.run = [=] { return UseContext(*cli, *name); };
   return command;
@@ -352,12 +353,13 @@ Command ContextUseCommand(Cli* cli) {
 Command ContextSetCommand(Cli* cli) {
   const auto options = std::make_shared<SetContextFlags>();
   Command command = LeafCommand(
-      "set", "Add a context, or change what is given of one",
+      "set", "Add a context, or change the given fields",
       "  lockstep context set lab --address head.example.com:7443 \\\n"
       "    --credentials ~/.config/lockstep/pki/user-ann --use\n"
       "  lockstep context set lab --address 10.0.0.1:7443\n"
-      "\nThe first context is made the current one. Paths are kept as absolute"
-      "\nones; the files are not copied.");
+      "\nThe first context becomes the current one. Paths are stored as "
+      "absolute"
+      "\npaths; the files are not copied.");
   ContextEntry* const given = &options->given;
   command.Add("name", &options->name, "The context", Required);
   command.Add("--address", &given->address, "HOST:PORT of the coordinator");
@@ -376,11 +378,11 @@ Command ContextSetCommand(Cli* cli) {
 
 Command ContextDeleteCommand(Cli* cli) {
   const auto name = std::make_shared<std::string>();
-  Command command = LeafCommand(
-      "delete", "Remove a context from the user's file",
-      "  lockstep context delete lab\n"
-      "\nNeither the cluster nor the certificate's files are touched.");
-  command.Add("name", name.get(), "The context; its whole name", Required);
+  Command command =
+      LeafCommand("delete", "Remove a context from the user's file",
+                  "  lockstep context delete lab\n"
+                  "\nThe cluster and the certificate's files stay.");
+  command.Add("name", name.get(), "The context's full name", Required);
   command.run = [=] { return DeleteContext(*cli, *name); };
   return command;
 }

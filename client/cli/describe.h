@@ -17,8 +17,8 @@ namespace lockstep {
 Table JobsTable(const std::vector<v1::Job>& jobs, bool wide, WallTime now,
                 const Style& style);
 
-// In the order one asks: what state, why, since when, where, how fast, what it
-// uses, what it costs, what happened. `bad_gpus` are BadGpusOf the job.
+// Shows state, cause, times, placement, speed, use, cost and events. `bad_gpus`
+// are BadGpusOf the job.
 std::string FormatJob(const v1::Job& job, WallTime now, const Style& style,
                       const std::vector<std::string>& bad_gpus = {});
 
@@ -26,12 +26,12 @@ Table NodesTable(const std::vector<v1::Node>& nodes, bool wide, WallTime now,
                  const Style& style);
 std::string FormatNode(const v1::Node& node, WallTime now, const Style& style);
 
-// TIME, GENERATION (of jobs), REASON, WHAT; empty where there are none.
+// TIME, GENERATION (for jobs), REASON, WHAT. Empty without events.
 std::string FormatEvents(
     const google::protobuf::RepeatedPtrField<v1::Event>& events,
     bool generations);
 
-// TASK, NODE, GPUS: where --dry-run would place a job.
+// TASK, NODE, GPUS: the placement that --dry-run finds.
 std::string FormatPlacement(
     const google::protobuf::RepeatedPtrField<v1::TaskStatus>& tasks);
 

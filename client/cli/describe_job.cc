@@ -16,10 +16,10 @@
 namespace lockstep {
 namespace {
 
-// A report that is younger is as good as new: they come twice a second.
+// Younger reports show no age. They arrive twice per second.
 constexpr Duration kStaleReport = std::chrono::seconds(5);
 
-// When the current generation was first heard of.
+// The first known time of the current generation.
 std::string CurrentStart(const v1::Job& job) {
   for (const v1::Event& event : job.events()) {
     if (event.generation() == job.generation() && event.has_time()) {
@@ -51,7 +51,7 @@ std::string AttemptsText(const v1::Job& job) {
     rows.push_back({fmt::format("{}", job.attempt()),
                     fmt::format("{}", job.generation()), CurrentStart(job), "-",
                     job.has_resumed_step() ? Grouped(job.resumed_step()) : "-",
-                    "goes on: " + Text(job.state())});
+                    "continues: " + Text(job.state())});
   }
   if (rows.empty()) return "";
   return RenderTable(
@@ -70,7 +70,7 @@ std::string StateRows(const v1::Job& job, WallTime now, const Style& style,
     text += DescribeRow("bad gpu", style.Red(bad));
   }
   std::string cause = Printable(job.cause().message());
-  // A reason that only says the state again is left out.
+  // Omits a reason that only repeats the state.
   if (job.cause().reason() != v1::REASON_UNSPECIFIED &&
       Text(job.cause().reason()) != Text(job.state())) {
     cause = fmt::format("{}{}{}", Text(job.cause().reason()),
@@ -104,7 +104,7 @@ std::string StateRows(const v1::Job& job, WallTime now, const Style& style,
   return text + DescribeRow("phases", phases);
 }
 
-// How old it is, and what a failure now would cost.
+// Shows its age, and what a failure now would cost.
 std::string CheckpointRow(const v1::Job& job, WallTime now) {
   if (!job.has_last_checkpoint()) return "";
   const v1::Checkpoint& c = job.last_checkpoint();
@@ -122,9 +122,9 @@ std::string CheckpointRow(const v1::Job& job, WallTime now) {
   return text;
 }
 
-// How long the newest report of a running job's chief is ago, at least; what a
-// silent host or a rank that stands says is not of now. Older coordinators do
-// not say when it came, but how long the rank had run by then.
+// Returns the minimum age of the newest report of a running job's chief.
+// Reports of a silent host or a stalled rank are old. Older coordinators do not
+// give the report's time, but how long the rank had run by then.
 Duration ReportAge(const v1::Job& job, WallTime now) {
   if (job.state() != v1::JOB_STATE_RUNNING) return {};
   if (job.progress().has_time()) {
@@ -133,7 +133,7 @@ Duration ReportAge(const v1::Job& job, WallTime now) {
   for (const RankView& view : LastRanks(job)) {
     const v1::RankStatus& rank = *view.rank;
     if (rank.rank() != 0 || rank.usage().seconds() <= 0) continue;
-    // Started again alone, it runs since later.
+    // A rank that restarted alone runs only since then.
     if (rank.has_exit() || rank.restarts() > 0) return {};
     return now - ToWallTime(job.state_time()) -
            Seconds(std::min(rank.usage().seconds(), 1e9));
@@ -143,7 +143,7 @@ Duration ReportAge(const v1::Job& job, WallTime now) {
 
 std::string ProgressRow(const v1::Job& job, WallTime now) {
   if (!job.has_progress() || IsFinalState(job.state())) return "";
-  // A program that reports nothing stands at no step.
+  // A program without reports has no step.
   const v1::RankProgress& chief = job.progress().chief();
   if (job.spec().kind() == v1::JOB_KIND_PROGRAM && chief.step() <= 0 &&
       chief.committed_step() <= 0 && chief.total_steps() <= 0) {
@@ -159,7 +159,7 @@ std::string SpeedRows(const v1::Job& job, WallTime now) {
   const std::string progress = ProgressRow(job, now);
   std::string text = progress;
   text += DescribeRow("training", TrainingText(job));
-  // The progress has the loss already, and newer.
+  // The progress already has a newer loss.
   text += DescribeRow("values", ValuesText(job, progress.empty()));
   text += DescribeRow("mean step", StepTimeText(job));
   text += DescribeRow("waiting", StragglerText(job));
@@ -179,7 +179,7 @@ std::string FormatJob(const v1::Job& job, WallTime now, const Style& style,
                       const std::vector<std::string>& bad_gpus) {
   std::string text = DescribeRow("job", style.Bold(Printable(job.name())));
   text += StateRows(job, now, style, bad_gpus);
-  // While it waits for nodes it is nowhere: these are the last attempt's.
+  // A waiting job has no place; these are the last attempt's.
   if (job.state() != v1::JOB_STATE_QUEUED &&
       job.state() != v1::JOB_STATE_PLACING) {
     text += DescribeSection("Where", RanksTable(job), style);

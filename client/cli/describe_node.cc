@@ -15,7 +15,7 @@ std::string Heartbeat(const v1::Node& node, WallTime now) {
   return Age(now - ToWallTime(node.last_heartbeat())) + " ago";
 }
 
-// "1.5/4": taken of what there is.
+// "1.5/4": allocated and total.
 std::string Cpus(const v1::Node& node) {
   return fmt::format("{:g}/{:g}", node.allocated().cpus(),
                      node.capacity().cpus());
@@ -112,13 +112,13 @@ std::string UnknownGangs(const v1::Node& node) {
   }
   if (table.rows.empty()) return "";
   return RenderTable(table) +
-         "The coordinator's store is older than these. They are left alone "
+         "The coordinator's store is older than these. They run "
          "until they end;\nto end them: lockstep nodes drain " +
          Printable(node.name()) + " --grace 30s\n";
 }
 
-// "64 cpus, 1 TiB, of which 32 cpus, 1 TiB may be used: ..."; empty: nothing
-// waits for approval.
+// "64 cpus, 1 TiB, of which 32 cpus, 1 TiB may be used: ..."; empty if no
+// approval is pending.
 std::string OffersText(const v1::Node& node) {
   if (!node.has_offered()) return "";
   return fmt::format(
@@ -127,7 +127,7 @@ std::string OffersText(const v1::Node& node) {
       Text(node.offered()), Text(node.capacity()), Printable(node.name()));
 }
 
-// Of a list: one thing, the worst.
+// For a list: only the worst problem.
 std::string WhyOf(const v1::Node& node) {
   if (!node.message().empty()) return node.message();
   for (const v1::Gpu& gpu : node.gpus()) {
@@ -144,20 +144,20 @@ std::string WhyOf(const v1::Node& node) {
 
 std::string LimitsText(const v1::Node& node) {
   if (node.limits_enforced()) return "enforced by cgroups";
-  std::string text = "not enforced: a task may use more than it asked for";
+  std::string text = "not enforced: a task may exceed its request";
   if (!node.limits_message().empty()) {
     text += fmt::format(" ({})", Printable(node.limits_message()));
   }
   return text;
 }
 
-// Nothing where the daemon has none.
+// Empty if the daemon has none.
 std::string CertificateText(const v1::Node& node, WallTime now) {
   if (!node.has_certificate_end_time()) return "";
   const WallTime end = ToWallTime(node.certificate_end_time());
   const std::string when = TimeText(true, node.certificate_end_time());
-  return end > now ? fmt::format("ends {} (in {})", when, Age(end - now))
-                   : fmt::format("ended {}", when);
+  return end > now ? fmt::format("expires {} (in {})", when, Age(end - now))
+                   : fmt::format("expired {}", when);
 }
 
 // "until 2026-01-31T12:00:00Z (for another 40s)".
@@ -246,10 +246,10 @@ std::string FormatNode(const v1::Node& node, WallTime now, const Style& style) {
   text += DescribeRow(
       "jobs", Printable(fmt::format("{}", fmt::join(node.jobs(), ", "))));
   text += DescribeSection("GPUs", GpuTable(node, style), style);
-  text += DescribeSection("GPUs that it had and does not offer any more",
-                          MissingGpus(node), style);
-  text += DescribeSection("Runs what the coordinator does not know",
-                          UnknownGangs(node), style);
+  text += DescribeSection("GPUs that it no longer offers", MissingGpus(node),
+                          style);
+  text += DescribeSection("Runs unknown to the coordinator", UnknownGangs(node),
+                          style);
   return text + DescribeSection("What happened",
                                 FormatEvents(node.events(), false), style);
 }

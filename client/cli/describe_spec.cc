@@ -41,7 +41,7 @@ std::string RolesText(const v1::JobSpec& spec) {
 }  // namespace
 
 std::string SpecRows(const v1::JobSpec& spec) {
-  // A job that came in AI Platform's words has its program with its roles.
+  // A job in AI Platform's terms has its program in its roles.
   const bool own = spec.argv().empty() && !spec.roles().empty();
   std::string argv;
   for (const std::string& arg : own ? spec.roles(0).argv() : spec.argv()) {
@@ -131,12 +131,13 @@ std::string CostRows(const v1::Job& job) {
   }
   if (an_hour > 0) {
     text += DescribeRow("ML units",
-                        fmt::format("{:.4f} an hour: {}", an_hour, machines));
+                        fmt::format("{:.4f} per hour: {}", an_hour, machines));
   }
-  return text + DescribeRow(
-                    "counted",
-                    "what its tasks have reserved, used or not, from the first "
-                    "reservation to the last release, over all attempts");
+  return text +
+         DescribeRow(
+             "counted",
+             "resources reserved by its tasks, used or not, from the first "
+             "reservation to the last release, over all attempts");
 }
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// What a job is, costs and left, as `describe` shows it. Pure. Each is empty
-// where there is nothing to say.
+// Rows of `describe` for a job's spec, cost and outputs. Pure. Each returns ""
+// if there is nothing to show.
 #ifndef LOCKSTEP_CLIENT_CLI_DESCRIBE_SPEC_H_
 #define LOCKSTEP_CLIENT_CLI_DESCRIBE_SPEC_H_
 
@@ -11,13 +11,13 @@
 namespace lockstep {
 
 std::string SpecRows(const v1::JobSpec& spec);
-// What it has cost so far, what an hour costs, and what of it is counted.
+// Cost so far, cost per hour, and the parts counted.
 std::string CostRows(const v1::Job& job);
-// What its images are, as far as that is settled.
+// The job's images, resolved if known.
 std::string ImageRows(const v1::Job& job);
-// By which reduction plan its ranks sum, once they have one.
+// The reduction plan of the ranks, if known.
 std::string ReductionRow(const v1::Job& job);
-// KIND, SIZE, PATH of what is in its output directory.
+// KIND, SIZE, PATH of the files in its output directory.
 std::string OutputsText(const v1::Job& job);
 
 }  // namespace lockstep

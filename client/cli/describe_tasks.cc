@@ -27,14 +27,14 @@ std::string RankStateText(const v1::RankStatus& rank) {
   return text;
 }
 
-// Now, or at most when it has ended.
+// Current memory, or the peak after the end.
 std::string MemoryText(const v1::Usage& usage) {
   const int64_t bytes = usage.memory_bytes() > 0 ? usage.memory_bytes()
                                                  : usage.memory_peak_bytes();
   return bytes > 0 ? FormatBytes(bytes) : "-";
 }
 
-// The tasks of the current or last attempt, once each.
+// Returns the tasks of the current or last attempt, once each.
 std::vector<const v1::TaskStatus*> LastTasks(const v1::Job& job) {
   std::vector<const v1::TaskStatus*> tasks;
   for (const RankView& view : LastRanks(job)) {
@@ -44,7 +44,7 @@ std::vector<const v1::TaskStatus*> LastTasks(const v1::Job& job) {
 }
 
 constexpr const char* kParts[] = {"fetch", "ports", "preflight", "exec"};
-// What takes long where hosts do not see one output directory.
+// "output" takes long if hosts see different output directories.
 constexpr const char* kAllParts[] = {"fetch", "ports", "preflight", "output",
                                      "exec"};
 constexpr int kWorkTasks = 5;
@@ -241,7 +241,7 @@ std::vector<std::string> BadGpusOf(const v1::Job& job,
     };
     for (const v1::Gpu& gpu : node->second->gpus()) add(gpu, gpu.fault());
     for (const v1::Gpu& gpu : node->second->missing_gpus()) {
-      add(gpu, "the node does not offer it any more");
+      add(gpu, "the node no longer offers it");
     }
   }
   return lines;
@@ -251,7 +251,7 @@ std::string WorkText(const v1::Job& job) {
   std::string text;
   int shown = 0;
   int more = 0;
-  // Ended attempts keep the sums only.
+  // Ended attempts keep only the sums.
   for (const v1::TaskStatus& task : job.tasks()) {
     const v1::WorkDirectory& work = task.work();
     if (work.files() == 0 && !work.truncated()) continue;

@@ -1,5 +1,5 @@
-// The tasks of a job as tables: where they are, how they got ready, what they
-// use. Pure. Each is empty where there is nothing to say.
+// Tables of a job's tasks: placement, preparation and use. Pure. Each returns
+// "" if there is nothing to show.
 #ifndef LOCKSTEP_CLIENT_CLI_DESCRIBE_TASKS_H_
 #define LOCKSTEP_CLIENT_CLI_DESCRIBE_TASKS_H_
 
@@ -12,21 +12,21 @@
 
 namespace lockstep {
 
-// One row a rank of the current or last attempt.
+// One row per rank of the current or last attempt.
 std::string RanksTable(const v1::Job& job);
-// One row a task: how long each part of preparing took, and in which it is;
-// then which task took longest.
+// One row per task: the duration of each part of preparing, and the current
+// part. Then names the slowest task.
 std::string PreparationTable(const v1::Job& job);
-// One row a task: averages over its ranks' lives, and peaks.
+// One row per task: averages over its ranks' lives, and peaks.
 std::string UseTable(const v1::Job& job);
 
-// "worker 0 uses GPU 1 of node a: Xid 79 ..." of each GPU that a job which has
-// not ended uses, and that is faulty or that its node does not offer any more.
+// "worker 0 uses GPU 1 of node a: Xid 79 ..." for each GPU that an unfinished
+// job uses and that is faulty or no longer offered by its node.
 std::vector<std::string> BadGpusOf(const v1::Job& job,
                                    const std::vector<v1::Node>& nodes);
 
-// A line for each task, or the first few, whose working directory held files
-// at the end.
+// One line per task whose working directory held files at the end, for the
+// first few tasks.
 std::string WorkText(const v1::Job& job);
 
 }  // namespace lockstep

@@ -19,7 +19,7 @@ int ExitCodeOf(const Status& status) {
     case StatusCode::kUnavailable:
     case StatusCode::kDeadlineExceeded:
       return kExitUnavailable;
-    case StatusCode::kCancelled:  // By Ctrl-C: what a server cancels is not.
+    case StatusCode::kCancelled:  // Ctrl-C; a server's cancel has another code.
       return kExitInterrupted;
     default:
       return kExitError;

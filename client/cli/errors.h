@@ -1,4 +1,4 @@
-// What an error means for the exit code, and how it reads. Pure.
+// The exit code and the text of an error. Pure.
 #ifndef LOCKSTEP_CLIENT_CLI_ERRORS_H_
 #define LOCKSTEP_CLIENT_CLI_ERRORS_H_
 
@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-// 2 usage, 3 not found, 4 denied, 5 unschedulable (reason NEVER_FITS),
-// 6 unavailable, 130 stopped by Ctrl-C, else 1.
+// 2 usage, 3 not found, 4 denied, 5 unschedulable (reason NEVER_FITS), 6
+// unavailable, 130 stopped by Ctrl-C, otherwise 1.
 int ExitCodeOf(const Status& status);
 
 // "lockstep: TEXT [REASON]".

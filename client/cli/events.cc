@@ -1,5 +1,4 @@
-// `lockstep events`: what happened to jobs and nodes, as the coordinator keeps
-// it with each of them.
+// `lockstep events`: the stored events of jobs and nodes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +14,7 @@ namespace lockstep {
 namespace {
 
 constexpr Duration kEventsPoll = std::chrono::seconds(1);
-// Jobs whose events are asked for: the newest.
+// The number of jobs whose events are read, newest first.
 constexpr int64_t kMostJobs = 200;
 
 struct EventsFlags {
@@ -32,12 +31,12 @@ struct EventRow {
   }
 };
 
-// Gathers events, each once.
+// Collects events without duplicates.
 class Collector {
  public:
   explicit Collector(Client* client) : client_(client) {}
 
-  // Those that are new since the last call, by time.
+  // Returns the new events since the last call, by time.
   StatusOr<std::vector<EventRow>> Collect() {
     std::vector<EventRow> rows;
     ListJobsOptions list;
@@ -49,7 +48,7 @@ class Collector {
       if (version == listed.resource_version() && version != 0) continue;
       version = listed.resource_version();
       const auto job = client_->GetJob(listed.name());
-      // Deleted between the two calls.
+      // It was deleted between the two calls.
       if (job.status().code() == StatusCode::kNotFound) continue;
       if (!job.ok()) return job.status();
       for (const v1::Event& event : job->events()) {
@@ -63,7 +62,7 @@ class Collector {
         Add("node " + node.name(), event, &rows);
       }
     }
-    // What happened to one thing at one time stays in its order.
+    // Keeps the order of one object's events at the same time.
     std::stable_sort(rows.begin(), rows.end(),
                      [](const EventRow& a, const EventRow& b) {
                        return a.Time() < b.Time();
@@ -76,7 +75,7 @@ class Collector {
            std::vector<EventRow>* rows) {
     EventRow row{about, event};
     const auto time = std::pair(event.time().seconds(), event.time().nanos());
-    // Events of one thing come in order.
+    // The events of one object come in order.
     auto& [newest, texts] = seen_[about];
     if (time < newest) return;
     if (time > newest) {
@@ -108,7 +107,7 @@ void WriteEvents(const Cli& cli, Output output,
     for (const EventRow& row : rows) {
       const size_t space = row.about.find(' ');
       std::string line = ToJsonLine(row.event);
-      // {"time":...} gets what it is about in front.
+      // Inserts the object's name at the front of {"time":...}.
       out << fmt::format("{{\"{}\":\"{}\",{}", row.about.substr(0, space),
                          row.about.substr(space + 1), line.substr(1));
     }
@@ -140,7 +139,7 @@ StatusOr<int> RunEvents(const Cli& cli, const EventsFlags& options) {
   for (bool first = true;; first = false) {
     auto rows = collector.Collect();
     if (!rows.ok()) {
-      // Who follows sits out a restart.
+      // With --follow a restart of the coordinator is not an error.
       if (first || rows.status().code() != StatusCode::kUnavailable) {
         return rows.status();
       }
@@ -161,19 +160,19 @@ StatusOr<int> RunEvents(const Cli& cli, const EventsFlags& options) {
 Command EventsCommand(Cli* cli) {
   const auto options = std::make_shared<EventsFlags>();
   Command command = LeafCommand(
-      "events", "What happened to jobs and nodes, by time",
+      "events", "List the events of jobs and nodes by time",
       "  lockstep events --since 1h\n"
       "  lockstep events -f -o jsonl | jq .message\n"
-      "\nThose that are kept: a bounded number for each node, and for each of"
+      "\nThe coordinator keeps a bounded number for each node, and for each of"
       "\nthe 200 newest jobs.");
-  command.Add("-f,--follow", &options->follow, "Go on with what comes");
-  command.Add("--since TIME", &options->since,
-              "Those after this, as 10m (ago) or 2026-01-31T12:00:00Z");
+  command.Add("-f,--follow", &options->follow, "Keep printing new events");
+  command.Add(
+      "--since TIME", &options->since,
+      "Only events after this time, as 10m (ago) or 2026-01-31T12:00:00Z");
   command.Add("-o,--output-format FORMAT", &cli->output,
-              "table, or json or jsonl: one object a line",
+              "table, or json or jsonl: one object per line",
               OneOf({"table", "json", "jsonl"}), ShowDefault);
-  command.Add("--no-headers", &cli->no_headers,
-              "Without the line of column names");
+  command.Add("--no-headers", &cli->no_headers, "Omit the column names");
   AddConnectionOptions(&command, cli);
   command.run = [=] { return RunEvents(*cli, *options); };
   return command;

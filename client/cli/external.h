@@ -1,4 +1,4 @@
-// `lockstep NAME` for a NAME that is no command of ours.
+// `lockstep NAME` for a NAME that is not a built-in command.
 #ifndef LOCKSTEP_CLIENT_CLI_EXTERNAL_H_
 #define LOCKSTEP_CLIENT_CLI_EXTERNAL_H_
 
@@ -7,9 +7,9 @@
 
 namespace lockstep {
 
-// Becomes `dir`/lockstep-NAME with what follows NAME = args[index], if there
-// is such a program; else returns. Names with anything but lower-case letters,
-// digits and "-" are no programs of ours.
+// Executes `dir`/lockstep-NAME with the arguments after NAME = args[index].
+// Returns if there is no such program, or NAME has characters other than
+// lower-case letters, digits and "-".
 void RunExternal(const std::string& dir, const std::vector<std::string>& args,
                  size_t index);
 

@@ -1,4 +1,4 @@
-// Names as people give them: whole, or as much as tells one from the others.
+// Finds names from a full name or a unique prefix.
 #ifndef LOCKSTEP_CLIENT_CLI_FIND_H_
 #define LOCKSTEP_CLIENT_CLI_FIND_H_
 
@@ -11,18 +11,17 @@
 
 namespace lockstep {
 
-// The one of `names` that is `text` or, alone, begins with it. Pure. `what` is
-// "job" or "node".
-// InvalidArgument: several begin with it (lists them). NotFound: none does
-// (names the nearest).
+// Returns the one of `names` that equals `text`, or the only one with that
+// prefix. Pure. `what` is "job" or "node". InvalidArgument lists the names if
+// several have the prefix. NotFound names the nearest.
 StatusOr<std::string> MatchName(std::string_view what, const std::string& text,
                                 const std::vector<std::string>& names);
 
-// The job or node of that name or prefix. Asks for the list only when there
-// is none of exactly that name.
+// Returns the job or node of that name or prefix. Lists them only if there is
+// none with exactly that name.
 StatusOr<std::string> FindJob(Client* client, const std::string& text);
-// NotFound for a command that wants the whole name: says which job might be
-// meant, by its beginning, too.
+// Returns NotFound for a command that requires the full name. Suggests a job,
+// also by prefix.
 Status NoSuchJob(Client* client, const std::string& text);
 StatusOr<std::string> FindNode(Client* client, const std::string& text);
 

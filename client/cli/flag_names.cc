@@ -64,7 +64,7 @@ constexpr FieldFlag kSubmit[] = {
     {"spec.reduction_plan", "--reduction-plan"},
     {"spec.pool", "--pool"},
     {"spec.slurm_environment", "--slurm-env"},
-    // A flag is of all roles.
+    // A flag applies to all roles.
     {"spec.roles[0].count", "--tasks"},
     {"spec.roles[1].count", "--tasks"},
     {"spec.roles[0].ranks_per_task", "--ranks-per-task"},
@@ -74,7 +74,7 @@ constexpr FieldFlag kSubmit[] = {
     {"spec.roles[0].resources.gpu_type", "--gpu-type"},
 };
 
-// The field ends where the text goes on with something else than a name.
+// True if `text` begins with `field` and no further name character follows.
 bool BeginsWith(std::string_view text, std::string_view field) {
   if (!text.starts_with(field)) return false;
   text.remove_prefix(field.size());

@@ -1,5 +1,5 @@
-// Fields of the API, as errors and notes name them, in the words of who wrote a
-// command line and no file. Pure.
+// Replaces API field names in errors and notes by the flags that the user
+// wrote. Pure.
 #ifndef LOCKSTEP_CLIENT_CLI_FLAG_NAMES_H_
 #define LOCKSTEP_CLIENT_CLI_FLAG_NAMES_H_
 
@@ -9,13 +9,14 @@
 
 namespace lockstep {
 
-// "trainingInput.masterType: must be ..." -> "--master-machine-type: must be
-// ..."; a text that begins with no field of `jobs submit training` stays.
+// "trainingInput.masterType: must be ..." becomes "--master-machine-type: must
+// be ...". A text that does not begin with a field of `jobs submit training`
+// stays.
 std::string WithTrainingFlags(const std::string& text);
-// The same of "spec.priority: ..." and `lockstep submit`.
+// The same for "spec.priority: ..." and `lockstep submit`.
 std::string WithSubmitFlags(const std::string& text);
 
-// The same of an error, whose code and reason stay.
+// The same for an error, whose code and reason stay.
 Status WithTrainingFlags(const Status& status);
 Status WithSubmitFlags(const Status& status);
 

@@ -19,10 +19,10 @@ namespace {
 
 constexpr Duration kTick = std::chrono::milliseconds(200);
 constexpr size_t kLastLines = 20;
-// The log of a node that is gone never ends.
+// Bounded, because the log of a lost node never ends.
 constexpr Duration kLastLinesTimeout = std::chrono::seconds(5);
 
-// The watch on a thread of its own, its messages taken one by one.
+// Runs the watch on its own thread and hands out its messages one by one.
 class Watcher {
  public:
   Watcher(Client* client, const std::string& job)
@@ -34,12 +34,12 @@ class Watcher {
 
   struct News {
     std::optional<v1::WatchJobsResponse> message;
-    // The stream is broken and being taken up again.
+    // The stream broke and is being resumed.
     std::optional<Status> interruption;
     // The stream has ended.
     std::optional<Status> end;
   };
-  // The next, or an empty one after `timeout`.
+  // Returns the next message, or an empty one after `timeout`.
   News Next(Duration timeout) {
     MutexLock lock(&mu_);
     if (queue_.empty()) changed_.WaitFor(&mu_, timeout);
@@ -75,11 +75,10 @@ class Watcher {
   CondVar changed_;
   std::deque<News> queue_ ABSL_GUARDED_BY(mu_);
   StopToken stop_;
-  std::thread thread_;  // Last: it uses the others.
+  std::thread thread_;  // Last, because it uses the others.
 };
 
-// What the first rank of a program writes and has not ended yet, read on a
-// thread of its own.
+// Reads the unfinished line of a program's first rank, on its own thread.
 class ProgramLine {
  public:
   ProgramLine(Client* client, const std::string& job)
@@ -102,7 +101,7 @@ class ProgramLine {
     options.follow = true;
     options.partial_lines = true;
     std::string stream_of_text;
-    // It is an addition: the job is followed without it, too.
+    // An error is ignored, because the line is optional.
     client
         ->StreamLogs(
             options,
@@ -123,7 +122,7 @@ class ProgramLine {
   mutable Mutex mu_;
   std::string text_ ABSL_GUARDED_BY(mu_);
   StopToken stop_;
-  std::thread thread_;  // Last: it uses the others.
+  std::thread thread_;  // Last, because it uses the others.
 };
 
 enum class Outcome { kEnded, kInterrupted, kTimedOut };
@@ -145,7 +144,7 @@ StatusOr<Outcome> Follow(const Cli& cli, Client* client,
     if (news.message && news.message->has_job()) {
       const v1::Job& job = news.message->job();
       print(printer.OnJob(job, now));
-      // Native jobs say how far they are.
+      // Native jobs report their progress themselves.
       if (!line && !options.quiet && job.state() == v1::JOB_STATE_RUNNING &&
           job.spec().kind() == v1::JOB_KIND_PROGRAM) {
         line.emplace(client, options.job);
@@ -153,10 +152,10 @@ StatusOr<Outcome> Follow(const Cli& cli, Client* client,
     } else if (news.message && news.message->has_progress()) {
       print(printer.OnProgress(news.message->progress(), now));
     } else if (news.interruption) {
-      print(
-          printer.Say(fmt::format("  the coordinator is away ({}); the job "
-                                  "goes on, trying again",
-                                  Message(*news.interruption))));
+      print(printer.Note(
+          fmt::format("  the coordinator is unavailable ({}); the job "
+                      "runs on, retrying",
+                      Message(*news.interruption))));
     } else if (news.end) {
       print(printer.Finish());
       if (!news.end->ok()) return *news.end;
@@ -175,8 +174,8 @@ StatusOr<Outcome> Follow(const Cli& cli, Client* client,
   }
 }
 
-// Of the rank that failed first. They may still be on their way to the
-// coordinator: the followed stream ends when the last one has come.
+// Returns the last lines of the rank that failed first. They may not have
+// arrived yet, but the stream with `follow` ends only after the last one.
 std::vector<v1::LogLine> LastLines(Client* client, const v1::Job& job) {
   std::deque<v1::LogLine> lines;
   const auto failure = FirstFailure(job);
@@ -188,7 +187,7 @@ std::vector<v1::LogLine> LastLines(Client* client, const v1::Job& job) {
   options.tail = kLastLines;
   options.follow = true;
   options.timeout = kLastLinesTimeout;
-  // The failure is told without them too, and with those that came.
+  // The failure is reported even without all lines.
   client
       ->StreamLogs(
           options,
@@ -245,13 +244,13 @@ StatusOr<int> FollowToEnd(const Cli& cli, Client* client,
                             Follow(cli, client, options));
   if (outcome == Outcome::kInterrupted) {
     *env->err << fmt::format(
-        "detached; the job goes on. To come back:  lockstep jobs wait {0}\n"
+        "detached; the job runs on. To follow it:  lockstep jobs wait {0}\n"
         "its output:  lockstep jobs logs -f {0}\n"
         "to end it:   lockstep jobs cancel {0}\n",
         options.job);
     return kExitInterrupted;
   }
-  // The watch leaves out what only Get gives.
+  // The watch lacks some fields of Get.
   LOCKSTEP_ASSIGN_OR_RETURN(const v1::Job job, client->GetJob(options.job));
   if (outcome == Outcome::kTimedOut && !IsFinalState(job.state())) {
     *env->err << fmt::format("lockstep: job {} is {} after {}\n", options.job,

@@ -1,4 +1,4 @@
-// Follows a job to its end, telling stderr how it goes.
+// Follows a job to its end and reports its progress on stderr.
 #ifndef LOCKSTEP_CLIENT_CLI_FOLLOW_H_
 #define LOCKSTEP_CLIENT_CLI_FOLLOW_H_
 
@@ -12,21 +12,21 @@ namespace lockstep {
 
 struct FollowOptions {
   std::string job;
-  // Unset: for ever.
+  // Unset for no limit.
   std::optional<Duration> timeout;
-  // Says nothing on the way.
+  // Prints no progress.
   bool quiet = false;
 };
 
-// Follows, then shows the end: the summary (or -o json, yaml, name) on stdout;
-// of a failure the first cause and the last lines of its rank on stderr.
-// Returns the exit code: of the job's end, 130 when interrupted, 124 when the
-// time is over.
+// Follows the job, then prints the summary (or -o json, yaml, name) on stdout.
+// For a failure it prints the first cause and the last lines of its rank on
+// stderr. Returns the job's exit code, 130 if interrupted, or 124 after the
+// timeout.
 StatusOr<int> FollowToEnd(const Cli& cli, Client* client,
                           const FollowOptions& options);
 
-// A Job in the format that was asked for: tables are FormatJob's, JSON and
-// YAML are JobResource's.
+// Writes a Job in the selected format. Tables come from FormatJob; JSON and
+// YAML from JobResource.
 Status WriteJob(const Cli& cli, const v1::Job& job,
                 const std::vector<std::string>& bad_gpus = {});
 

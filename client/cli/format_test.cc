@@ -311,7 +311,7 @@ TEST(SummaryTest, FailureSaysTheJobsCauseWithItsHint) {
   exit->set_message("RuntimeError: No CUDA GPUs are available");
   job.mutable_cause()->set_reason(v1::REASON_REPEATED_FAILURE);
   const std::string cause =
-      "failed twice in the same way before any progress, so it is not tried "
+      "failed twice in the same way without progress, so it is not tried "
       "again: rank 1 (worker 0 on worker-1): exit code 1: RuntimeError: No "
       "CUDA "
       "GPUs are available (train.py:3); the job asks for no GPU and sees none: "

@@ -30,7 +30,7 @@ StatusOr<int> RunInit(const Cli& cli, const InitFlags& options) {
                                              "", dir + "/coordinator", now));
   *env->err << fmt::format(
       "made the CA of cluster {0} in {1}, valid until {3}\n"
-      "its key {1}/ca.key lets anybody be anybody: keep it here\n"
+      "its key {1}/ca.key can issue any identity: keep it secret\n"
       "next:\n"
       "  copy {2}/coordinator (valid until {4}) to the coordinator's host and "
       "start\n"
@@ -55,7 +55,7 @@ Command InitCommand(Cli* cli) {
       "certificate",
       "  lockstep init --cluster research\n"
       "\nThe CA is valid for 10 years, certificates for 1 year. It never"
-      "\nreplaces a CA that is there.");
+      "\nreplaces an existing CA.");
   AddPkiDirOption(&command, &options->dir);
   command.Add("--cluster", &options->cluster,
               "The cluster's name, part of every certificate", ShowDefault);

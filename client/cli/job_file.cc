@@ -36,7 +36,7 @@ bool EndsWith(const std::string& text, const std::string& end) {
 
 const FieldDescriptor* FindField(const Descriptor* type,
                                  const std::string& name) {
-  // As the flag and many other programs' files have it.
+  // The name of the flag and of other programs.
   if (name == "env") return type->FindFieldByName("environment");
   const FieldDescriptor* const field = type->FindFieldByName(name);
   return field ? field : type->FindFieldByCamelcaseName(name);
@@ -108,7 +108,7 @@ Status ReadEnum(const YamlValue& value, const FieldDescriptor* field,
                 ProtoMessage* message) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, value.Text());
   const EnumDescriptor* const type = field->enum_type();
-  // All values begin as "JOB_KIND_UNSPECIFIED" does.
+  // All values share the prefix of "JOB_KIND_UNSPECIFIED".
   const std::string zero = type->value(0)->name();
   const std::string prefix =
       zero.substr(0, zero.size() - std::string("UNSPECIFIED").size());
@@ -198,9 +198,9 @@ Status ReadMessage(const YamlValue& value, ProtoMessage* message) {
       return key.Wrong(fmt::format("{} has no field {}{}", type->name(), name,
                                    DidYouMean(name, FieldNames(type))));
     }
-    // By another of its names.
+    // Given by another of its names.
     if (!seen.insert(field).second) return key.Wrong(name + " is there twice");
-    // "field:" without a value is as one that is not there.
+    // "field:" without a value counts as absent.
     if (element.IsNull()) continue;
     LOCKSTEP_RETURN_IF_ERROR(ReadField(element, field, message));
   }

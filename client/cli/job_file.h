@@ -1,4 +1,4 @@
-// A job file: YAML in the words of the protobuf JSON mapping of JobSpec. Pure.
+// A job file: YAML with the names of JobSpec's protobuf JSON mapping. Pure.
 //
 //   name: fashion
 //   kind: native
@@ -8,9 +8,10 @@
 //   argv: [lockstep-train, --train, /data/fashion]
 //   maxRunningTime: 2h
 //
-// Beyond that mapping: enum values may be short and in any case ("chief"),
-// sizes and durations as in parse.h, numbers and booleans where a text is
-// wanted (environment: {EPOCHS: 3}), and `env` for `environment`.
+// In addition to that mapping: enum values may be short and in any case
+// ("chief"), sizes and durations have the forms of parse.h, numbers and
+// booleans are accepted as texts (environment: {EPOCHS: 3}), and `env` means
+// `environment`.
 #ifndef LOCKSTEP_CLIENT_CLI_JOB_FILE_H_
 #define LOCKSTEP_CLIENT_CLI_JOB_FILE_H_
 
@@ -21,8 +22,8 @@
 
 namespace lockstep {
 
-// InvalidArgument: "SOURCE:LINE:COLUMN: what"; of an unknown field with the
-// nearest known name.
+// InvalidArgument: "SOURCE:LINE:COLUMN: ...". For an unknown field it names the
+// nearest known one.
 StatusOr<v1::JobSpec> ParseJobFile(const std::string& text,
                                    const std::string& source);
 

@@ -46,7 +46,7 @@ std::string ResourceState(const v1::Job& job) {
     return "STATE_UNSPECIFIED";
   }
   TrainingStateInput input;
-  // The numbers are the same.
+  // The numbers are equal.
   input.state = static_cast<JobState>(job.state());
   input.has_run = job.has_start_time();
   input.has_prepared = std::any_of(
@@ -67,14 +67,14 @@ ordered_json ServiceFields(const v1::Job& job) {
   const std::string state = ResourceState(job);
   if (job.has_create_time()) out["createTime"] = TimeField(job.create_time());
   if (job.has_end_time()) out["endTime"] = TimeField(job.end_time());
-  const bool tells =
+  const bool has_cause =
       state == "FAILED" || state == "CANCELLING" || state == "CANCELLED";
   const std::string error = job.details_hidden() ? CauseText(job, job.cause())
                                                  : job.cause().message();
-  if (tells && !error.empty()) out["errorMessage"] = error;
+  if (has_cause && !error.empty()) out["errorMessage"] = error;
   out["etag"] = Etag(job.resource_version());
   out["jobId"] = job.name();
-  // As all 64-bit numbers of that API.
+  // A text, like all 64-bit numbers of that API.
   out["jobPosition"] = std::to_string(job.queue_position());
   if (!job.spec().labels().empty()) {
     // A protobuf map has no order.

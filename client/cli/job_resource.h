@@ -1,6 +1,5 @@
-// A job as AI Platform's Job resource, which programs and people that come
-// from there read, with all else that lockstep knows of it under "lockstep".
-// Pure.
+// A job as AI Platform's Job resource, for programs and users of that API.
+// "lockstep" holds everything else about the job. Pure.
 #ifndef LOCKSTEP_CLIENT_CLI_JOB_RESOURCE_H_
 #define LOCKSTEP_CLIENT_CLI_JOB_RESOURCE_H_
 
@@ -14,23 +13,23 @@
 
 namespace lockstep {
 
-// One of the seven (common/training/states.h): "PREPARING"; of a state that a
-// newer coordinator knows, STATE_UNSPECIFIED.
+// One of the seven (common/training/states.h): "PREPARING". STATE_UNSPECIFIED
+// for an unknown state of a newer coordinator.
 std::string ResourceState(const v1::Job& job);
 
 // createTime, endTime, errorMessage, etag, jobId, jobPosition, labels,
-// startTime, state, trainingInput, trainingOutput: in that order, those that
-// there are. trainingInput is what came in; a job that came otherwise has none.
+// startTime, state, trainingInput, trainingOutput: in this order, if present.
+// Only a job submitted with a trainingInput has one.
 nlohmann::ordered_json ServiceFields(const v1::Job& job);
 
-// The same with "lockstep": the message Job in protobuf's JSON mapping, and
-// what came in beside trainingInput as its "input".
+// The same plus "lockstep": the message Job in protobuf's JSON mapping, with
+// the submitted `lockstep` key as its "input".
 nlohmann::ordered_json JobResource(const v1::Job& job);
 
-// As that API lists them: {"jobs": [...], "nextPageToken": ""}.
+// The list form of that API: {"jobs": [...], "nextPageToken": ""}.
 nlohmann::ordered_json JobResources(const std::vector<v1::Job>& jobs);
 
-// The job's version as an opaque token.
+// Returns the job's version as an opaque token.
 std::string Etag(int64_t version);
 
 }  // namespace lockstep

@@ -192,8 +192,8 @@ std::string CauseText(const v1::Job& job, const v1::Cause& cause) {
 std::string HiddenText(const v1::Job& job) {
   if (!job.details_hidden()) return "";
   return fmt::format(
-      "arguments, environment, labels, messages, paths and what it measured: "
-      "they are for {} and admins, unless the site says visibility: cluster",
+      "arguments, environment, labels, messages, paths and measurements: "
+      "only {} and admins see them, unless the site sets visibility: cluster",
       Printable(job.owner()));
 }
 

@@ -1,4 +1,4 @@
-// What a Job says when its parts are put together. Pure.
+// Values derived from several parts of a Job. Pure.
 #ifndef LOCKSTEP_CLIENT_CLI_JOB_VIEW_H_
 #define LOCKSTEP_CLIENT_CLI_JOB_VIEW_H_
 
@@ -15,17 +15,17 @@
 
 namespace lockstep {
 
-// What is left of a rank that ran, with where.
+// A rank that ran, with its place.
 struct RankView {
   const v1::TaskStatus* task = nullptr;
   const v1::RankStatus* rank = nullptr;
   int32_t attempt = 0;
 };
 
-// Of every attempt, oldest first; the last one once, whether it is among the
-// ended or not. Points into `job`.
+// Returns the ranks of every attempt, oldest first. The last attempt appears
+// once, whether it has ended or not. Points into `job`.
 std::vector<RankView> AllRanks(const v1::Job& job);
-// Of the last attempt only.
+// Returns the ranks of the last attempt.
 std::vector<RankView> LastRanks(const v1::Job& job);
 
 // Sums over ranks and attempts, from cumulative counters.
@@ -34,44 +34,44 @@ struct Totals {
   int64_t samples = 0;
   double cpu_seconds = 0;
   double rank_seconds = 0;
-  int64_t memory_peak_bytes = 0;  // Of the rank that had the most.
+  int64_t memory_peak_bytes = 0;  // Of the rank with the largest peak.
   int32_t memory_peak_rank = 0;
-  std::optional<double> gpu_utilization;  // Weighted by time; none: no GPU.
+  std::optional<double> gpu_utilization;  // Time-weighted; absent without GPU.
 };
 Totals Sum(const v1::Job& job);
 
 double SumOf(const v1::PhaseSeconds& p);
-// Name and share of each phase, in tenths of a percent that add up to 1000
-// (largest remainders); empty when nothing was measured.
+// Returns name and share of each phase, in tenths of a percent that add up to
+// 1000 (largest remainders). Empty if nothing was measured.
 std::vector<std::pair<std::string, int>> PhaseShares(const v1::PhaseSeconds& p);
 
-// The rank whose end decided a failure: not a victim, not OK, the first by
-// time. None when it was nothing of the kind.
+// Returns the rank whose end caused a failure: the first by time that is not OK
+// and not a victim. Nullopt if there is none.
 std::optional<RankView> FirstFailure(const v1::Job& job);
 
-// Phases that ended, and the one it is in until `now`.
+// Returns the phases that ended, and the current one until `now`.
 std::vector<std::pair<std::string, Duration>> PhasesUntil(const v1::Job& job,
                                                           WallTime now);
 
-// How long it ran: RUNNING, over all attempts, without what it waited for; "-"
-// where it never did.
+// Returns the time in RUNNING over all attempts, without waits; "-" if it never
+// ran.
 std::string RanText(const v1::Job& job, WallTime now);
 
-// What `submit` and `jobs wait` return for a final state: 0 SUCCEEDED; FAILED
-// the first cause's code, else 1; CANCELLED 1.
+// Returns the exit code of `submit` and `jobs wait` for a final state: 0 for
+// SUCCEEDED; for FAILED the first cause's code, or 1; 1 for CANCELLED.
 int ExitCodeOf(const v1::Job& job);
 
-// The sentence of a cause, and where those of the job are hidden from us the
-// reason instead; empty: there is none, or it says no more than the state.
+// Returns the cause's sentence, or its reason if the caller may not see the
+// job's details. Empty if there is none or it only repeats the state.
 std::string CauseText(const v1::Job& job, const v1::Cause& cause);
-// What is hidden of a job, and why; empty: nothing is.
+// Returns which details of a job are hidden, and why, or "".
 std::string HiddenText(const v1::Job& job);
 
 // "exit code 3", "signal 9 (Killed)", "could not be started: No such file".
 std::string DescribeExit(const v1::ExitStatus& exit);
 // "worker 1".
 std::string TaskText(const v1::TaskStatus& task);
-// Tasks and ranks that the spec asks for.
+// Tasks and ranks of the spec.
 int TaskCount(const v1::JobSpec& spec);
 int RankCount(const v1::JobSpec& spec);
 

@@ -19,7 +19,7 @@ struct CancelFlags {
   bool wait = false;
 };
 
-// What came of the names, in their order; the exit code is the worst of them.
+// The results of the names, in order. The exit code is the worst of them.
 struct CancelOutcome {
   std::vector<v1::Job> jobs;
   int code = 0;
@@ -31,7 +31,7 @@ void TakeOutcome(const Cli& cli, const std::string& name, StatusOr<v1::Job> job,
     outcome->jobs.push_back(*std::move(job));
     return;
   }
-  // It names the job already.
+  // The error already names the job.
   const Status status = job.status().code() == StatusCode::kNotFound
                             ? job.status()
                             : Annotate(job.status(), name);
@@ -39,16 +39,16 @@ void TakeOutcome(const Cli& cli, const std::string& name, StatusOr<v1::Job> job,
   outcome->code = std::max(outcome->code, ExitCodeOf(status));
 }
 
-// A job keeps its state until its ranks have gone. One that was on its way to
-// another end already stays on it.
+// A job keeps its state until its ranks have ended. One that was already ending
+// keeps its outcome.
 bool IsBeingCancelled(const v1::Job& job) {
   return !IsFinalState(job.state()) &&
          (job.state() != v1::JOB_STATE_FINISHING ||
           job.cause().reason() == v1::REASON_CANCELLED_BY_USER);
 }
 
-// One job as it is; of several one JSON message, as `jobs list` has it, or a
-// YAML document each.
+// Writes one job as it is. Several become one JSON message, like `jobs list`,
+// or one YAML document each.
 Status WriteCancelled(const Cli& cli, const std::vector<v1::Job>& jobs,
                       bool several) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Output output, cli.OutputFormat());
@@ -71,7 +71,7 @@ Status WriteCancelled(const Cli& cli, const std::vector<v1::Job>& jobs,
   return OkStatus();
 }
 
-// Only by its whole name: one that begins so may be somebody's best run.
+// Requires the whole name, because a prefix may match another job.
 StatusOr<v1::Job> Cancel(Client* client, const std::string& name) {
   StatusOr<v1::Job> job = client->CancelJob(name);
   if (job.status().code() != StatusCode::kNotFound) return job;
@@ -85,7 +85,7 @@ StatusOr<int> RunCancel(const Cli& cli, const CancelFlags& options) {
     TakeOutcome(cli, name, Cancel(client.get(), name), &outcome);
   }
   if (options.wait) {
-    // Only now: none waits for another to end before it is told to.
+    // Waits only after all cancels are sent.
     const std::vector<v1::Job> cancelled = std::move(outcome.jobs);
     outcome.jobs.clear();
     for (const v1::Job& job : cancelled) {
@@ -107,13 +107,13 @@ Command JobsCancelCommand(Cli* cli) {
       "cancel", "End jobs: SIGTERM to their ranks, 30 s later SIGKILL",
       "  lockstep jobs cancel fashion\n"
       "  lockstep jobs cancel fashion other --wait\n"
-      "\nA job that has ended already stays as it is. It returns when the"
-      "\ncoordinator knows; a job whose ranks still end is CANCELLING. No"
-      "\ncheckpoint is made; `lockstep jobs checkpoint` makes one before.");
-  command.Add("name JOB", &options->names, "The jobs; their whole names",
-              Required);
+      "\nAn ended job stays unchanged. The command returns when the"
+      "\ncoordinator has accepted it; a job whose ranks still end is "
+      "CANCELLING. No"
+      "\ncheckpoint is saved; `lockstep jobs checkpoint` saves one before.");
+  command.Add("name JOB", &options->names, "Full names of the jobs", Required);
   command.Add("--wait", &options->wait,
-              "Return when they have ended, at most 2 minutes each");
+              "Wait until they have ended, at most 2 minutes each");
   AddRequestOptions(&command, cli);
   command.run = [=] { return RunCancel(*cli, *options); };
   return command;

@@ -49,7 +49,7 @@ StatusOr<int> Wait(const Cli& cli, Client* client, const v1::Job& before,
       return 0;
     }
     if (IsFinalState(job.state())) {
-      return FailedPrecondition("job {} is {}, and saved no checkpoint first",
+      return FailedPrecondition("job {} is {} and saved no checkpoint before",
                                 name, Text(job.state()));
     }
     if (env->interrupted && env->interrupted()) return kExitInterrupted;
@@ -80,7 +80,7 @@ StatusOr<int> RunCheckpoint(const Cli& cli, const CheckpointFlags& options) {
     return 0;
   }
   *cli.env->out << fmt::format(
-      "checkpoint {} of {} is asked for; `lockstep jobs describe {}` shows it "
+      "checkpoint {} of {} was requested; `lockstep jobs describe {}` shows it "
       "when it is complete\n",
       directive.id(), name, name);
   return 0;
@@ -92,14 +92,14 @@ Command JobsCheckpointCommand(Cli* cli) {
   const auto options = std::make_shared<CheckpointFlags>();
   Command command = LeafCommand(
       "checkpoint",
-      "Have a running native job save a checkpoint at its next step",
+      "Make a running native job save a checkpoint at its next step",
       "  lockstep jobs checkpoint fashion\n"
       "  lockstep jobs checkpoint fashion --wait && "
       "lockstep jobs cancel fashion");
   AddJobArgument(&command, &options->name);
-  command.Add("--wait", &options->wait, "Return when it is complete");
+  command.Add("--wait", &options->wait, "Wait until it is complete");
   command.Add("--timeout DURATION", &options->timeout,
-              "Give up waiting after so long: exit 124", ShowDefault);
+              "Stop waiting after this time: exit 124", ShowDefault);
   AddRequestOptions(&command, cli);
   command.run = [=] { return RunCheckpoint(*cli, *options); };
   return command;

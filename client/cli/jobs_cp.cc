@@ -31,7 +31,7 @@ StatusOr<Source> ParseSource(const std::string& text) {
   const size_t colon = text.find(':');
   if (colon == 0 || colon == std::string::npos) {
     return InvalidArgument(
-        "\"{}\" does not say of which job: give JOB:RANK/PATH, as "
+        "\"{}\" names no job: give JOB:RANK/PATH, as "
         "fashion:0/snapshot.pt",
         Printable(text));
   }
@@ -49,7 +49,7 @@ StatusOr<Source> ParseSource(const std::string& text) {
 }
 
 Status AlreadyThere(const std::string& path) {
-  return AlreadyExists("{} is there already: give --force to replace it",
+  return AlreadyExists("{} exists: give --force to replace it",
                        Printable(path));
 }
 
@@ -93,7 +93,7 @@ Status Fetch(const Cli& cli, Client* client, const Source& source,
                        [&](int64_t whole, std::string_view data) {
                          *size = whole;
                          if (cli.env->interrupted && cli.env->interrupted()) {
-                           return Cancelled("interrupted: {} is not there",
+                           return Cancelled("interrupted: {} was not written",
                                             Printable(source.place.path));
                          }
                          return file->Append(data);
@@ -126,14 +126,15 @@ Command JobsCpCommand(Cli* cli) {
       "cp", "Fetch a file of a task's working directory",
       "  lockstep jobs cp fashion:0/snapshot.pt\n"
       "  lockstep jobs cp fashion:1/logs/events.1 events --force\n"
-      "\nThe file appears under its name only when it is whole. One that the"
-      "\nprogram is still writing may be out of date, or refused when it "
+      "\nThe file appears under its name only when it is complete. A file that "
+      "the"
+      "\nprogram is still writing may be out of date, or fail if it "
       "shrinks."
-      "\n`lockstep jobs files` lists what there is.");
+      "\n`lockstep jobs files` lists the files.");
   command.Add("source SOURCE", &options->source, "JOB:RANK/PATH", Required);
   command.Add("destination FILE", &options->destination,
-              "A file, or a folder that is there", ShowDefault);
-  command.Add("--force", &options->force, "Replace a file that is there");
+              "A file or an existing folder", ShowDefault);
+  command.Add("--force", &options->force, "Replace an existing file");
   AddConnectionOptions(&command, cli);
   command.run = [=] { return RunCopy(*cli, *options); };
   return command;

@@ -63,15 +63,14 @@ StatusOr<int> RunDelete(const Cli& cli, const DeleteFlags& options) {
 Command JobsDeleteCommand(Cli* cli) {
   const auto options = std::make_shared<DeleteFlags>();
   Command command = LeafCommand(
-      "delete", "Forget jobs that have ended, with logs and events",
+      "delete", "Delete ended jobs with their logs and events",
       "  lockstep jobs delete fashion --yes\n"
       "  lockstep jobs list --state failed -o name | xargs -r lockstep jobs "
       "delete --yes\n"
-      "\nWorking directories of its tasks go, too. What it wrote to its output"
-      "\ndirectory stays, and its name stays taken. One that has not ended is"
-      "\nrefused: cancel it first.");
-  command.Add("name JOB", &options->names, "The jobs; their whole names",
-              Required);
+      "\nThe working directories of its tasks are removed. Its output"
+      "\ndirectory stays, and its name stays taken. An unfinished job is"
+      "\nrejected: cancel it first.");
+  command.Add("name JOB", &options->names, "Full names of the jobs", Required);
   command.Add("-y,--yes", &options->yes, "Do not ask");
   AddConnectionOptions(&command, cli);
   command.run = [=] { return RunDelete(*cli, *options); };

@@ -25,7 +25,7 @@ struct DescribeFlags {
   bool reduction_plan = false;
 };
 
-// Empty: all are well, or nothing is known of them.
+// Returns "" if all are healthy or unknown.
 std::vector<std::string> BadGpus(const Cli& cli, Client* client,
                                  const v1::Job& job) {
   const auto output = cli.OutputFormat();
@@ -37,7 +37,7 @@ std::vector<std::string> BadGpus(const Cli& cli, Client* client,
     return {};
   }
   const auto nodes = client->ListNodes();
-  // The job is shown without it, too.
+  // The job is shown without it.
   if (!nodes.ok()) return {};
   return BadGpusOf(job, *nodes);
 }
@@ -51,14 +51,15 @@ StatusOr<int> RunDescribe(const Cli& cli, const DescribeFlags& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string name,
                             FindJob(client.get(), options.name));
   LOCKSTEP_ASSIGN_OR_RETURN(const v1::Job job, client->GetJob(name));
-  // In a table it is a row.
+  // The table has a row for it.
   if ((options.summarize || !options.format.empty()) && job.details_hidden()) {
-    *cli.env->err << fmt::format("lockstep: not shown of job {}: {}\n", name,
-                                 HiddenText(job));
+    *cli.env->err << fmt::format("lockstep: hidden details of job {}: {}\n",
+                                 name, HiddenText(job));
   }
   if (options.reduction_plan && job.details_hidden()) {
-    return PermissionDenied("job {}: the reduction plan is for {} and admins",
-                            name, job.owner());
+    return PermissionDenied(
+        "job {}: only {} and admins may see the reduction plan", name,
+        job.owner());
   }
   if (options.reduction_plan) {
     const std::string& plan = job.reduction_plan().empty()
@@ -91,7 +92,7 @@ Command JobsDescribeCommand(Cli* cli) {
   const auto options = std::make_shared<DescribeFlags>();
   Command command = LeafCommand(
       "describe",
-      "A job: its state and why, where it runs, how fast, what it uses, what "
+      "Show a job: state, cause, placement, speed, use, cost and "
       "happened",
       "  lockstep jobs describe fashion\n"
       "  lockstep jobs describe fashion -o json | jq .state\n"
@@ -99,13 +100,13 @@ Command JobsDescribeCommand(Cli* cli) {
       "  lockstep jobs describe fashion --format "
       "'value(state,lockstep.cause.message)'\n"
       "  lockstep jobs describe fashion --reduction-plan > fashion.plan\n"
-      "\n-o json and -o yaml are AI Platform's Job resource (jobId, state,"
-      "\ncreateTime, trainingInput ...) with all else under \"lockstep\".");
+      "\n-o json and -o yaml print AI Platform's Job resource (jobId, state,"
+      "\ncreateTime, trainingInput ...) with other fields under \"lockstep\".");
   AddJobArgument(&command, &options->name);
   command.Add("--summarize", &options->summarize,
               "Tables of the job, its input and its output");
   command.Add("--reduction-plan", &options->reduction_plan,
-              "Only how its ranks sum gradients, for `submit --reduction-plan "
+              "Print only the reduction plan, for `submit --reduction-plan "
               "FILE`",
               Excludes({"--summarize"}));
   AddFormatOption(&command, &options->format).excludes = {"--summarize",

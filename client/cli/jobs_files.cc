@@ -42,7 +42,7 @@ Table FilesTable(const std::vector<Folder>& folders) {
   return table;
 }
 
-// The first rank of each task: the others share its directory.
+// Returns the first rank of each task, because its ranks share a directory.
 std::vector<Folder> FoldersOf(const v1::Job& job) {
   std::vector<Folder> folders;
   for (const v1::TaskStatus& task : job.tasks()) {
@@ -109,10 +109,10 @@ StatusOr<int> RunFiles(const Cli& cli, const FilesFlags& options) {
   int code = 0;
   for (Folder& folder : FoldersOf(job)) {
     auto files = client->ListFiles(name, folder.rank, "");
-    // It was empty, and was removed with the end of the job.
+    // It was empty and was removed at the job's end.
     if (files.status().code() == StatusCode::kNotFound) continue;
     if (!files.ok()) {
-      // Without any directory there is nothing to say of each task.
+      // If there is no directory at all, one error replaces the rows.
       if (files.status().code() == StatusCode::kFailedPrecondition ||
           files.status().code() == StatusCode::kPermissionDenied) {
         return files.status();
@@ -148,8 +148,8 @@ StatusOr<WorkPlace> ParseWorkPlace(const std::string& text) {
   while (place.path.ends_with('/')) place.path.pop_back();
   if (!IsUtf8(place.path)) {
     return InvalidArgument(
-        "the path \"{}\" is not UTF-8, which is all that the "
-        "API carries",
+        "the path \"{}\" is not UTF-8, as the "
+        "API requires",
         Printable(place.path));
   }
   return place;
@@ -162,13 +162,14 @@ Command JobsFilesCommand(Cli* cli) {
       "  lockstep jobs files fashion\n"
       "  lockstep jobs files fashion 1\n"
       "  lockstep jobs files fashion 0/logs\n"
-      "\nA job that names no working directory gets one for each task. It stays"
+      "\nA job without a working directory gets one for each task. It stays"
       "\non the task's node until the job's logs are removed; `lockstep jobs "
       "cp`"
       "\nfetches a file. For the job's owner and admins.");
   AddJobArgument(&command, &options->name);
-  command.Add("place RANK[/PATH]", &options->place,
-              "A rank, and perhaps a folder of its (default: all tasks)");
+  command.Add(
+      "place RANK[/PATH]", &options->place,
+      "A rank, and optionally a folder in its directory (default: all tasks)");
   AddListOptions(&command, cli);
   AddConnectionOptions(&command, cli);
   command.run = [=] { return RunFiles(*cli, *options); };

@@ -25,8 +25,8 @@ struct ListJobsFlags {
 
 using Filter = std::pair<std::string, std::string>;
 
-// Filters of lockstep's own, FIELD=PATTERN with * and ?, are matched here; all
-// others are the coordinator's, which says what is wrong with them.
+// Filters of lockstep itself (FIELD=PATTERN with * and ?) run here. The
+// coordinator runs all others and reports their errors.
 struct Filters {
   std::vector<Filter> patterns;
   std::string query;
@@ -47,7 +47,7 @@ Filters ParseFilters(const std::vector<std::string>& texts) {
       queries.push_back(text);
     }
   }
-  // One stays as it is: its errors name a column.
+  // A single query stays unchanged, because errors name a column.
   for (const std::string& query : queries) {
     if (queries.size() == 1) {
       filters.query = query;
@@ -58,7 +58,7 @@ Filters ParseFilters(const std::vector<std::string>& texts) {
   return filters;
 }
 
-// The value of a filter's field.
+// Returns the value of a filter's field.
 std::string FieldOf(const v1::Job& job, const std::string& field) {
   if (field == "name") return job.name();
   if (field == "owner") return job.owner();
@@ -76,7 +76,7 @@ bool Matches(const v1::Job& job, const std::vector<Filter>& filters) {
   return true;
 }
 
-// Those that --sort-by puts first, at most `limit` (0: all).
+// Keeps the first `limit` (0 for all) in the order of --sort-by.
 void SortAndCut(const std::vector<SortKey>& keys, int64_t limit,
                 std::vector<v1::Job>* jobs) {
   if (!keys.empty()) {
@@ -93,7 +93,7 @@ void SortAndCut(const std::vector<SortKey>& keys, int64_t limit,
   }
 }
 
-// What gcloud prints of itself.
+// gcloud's default table.
 std::string DefaultTable(const std::vector<v1::Job>& jobs, bool headers) {
   Table table{{"JOB_ID", "STATUS", "CREATED"}, {}};
   for (const v1::Job& job : jobs) {
@@ -136,7 +136,7 @@ Status WriteList(const Cli& cli, const std::vector<v1::Job>& jobs) {
 
 StatusOr<int> RunListJobs(const Cli& cli, const ListJobsFlags& options) {
   if (cli.uri && !options.format.empty()) {
-    return InvalidArgument("--uri goes without --format");
+    return InvalidArgument("--uri cannot be combined with --format");
   }
   ResourceFormat format;
   if (!options.format.empty()) {
@@ -156,7 +156,7 @@ StatusOr<int> RunListJobs(const Cli& cli, const ListJobsFlags& options) {
   const Filters filters = ParseFilters(options.filters);
   list.filter = filters.query;
   list.page_size = options.page_size;
-  // What is filtered or sorted here is cut only afterwards.
+  // If jobs are filtered or sorted here, the limit applies afterwards.
   if (filters.patterns.empty() && sort.empty()) list.limit = options.limit;
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
   LOCKSTEP_ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, client->ListJobs(list));
@@ -175,7 +175,7 @@ StatusOr<int> RunListJobs(const Cli& cli, const ListJobsFlags& options) {
 Command JobsListCommand(Cli* cli) {
   const auto options = std::make_shared<ListJobsFlags>();
   Command command =
-      LeafCommand("list", "Jobs, newest first",
+      LeafCommand("list", "List jobs, newest first",
                   "  lockstep jobs list\n"
                   "  lockstep jobs list --state running,queued -o name\n"
                   "  lockstep jobs list --filter 'name=fashion-*' --filter "
@@ -183,20 +183,21 @@ Command JobsListCommand(Cli* cli) {
                   "  lockstep jobs list --filter 'jobId:rnn* AND state:FAILED' "
                   "--sort-by ~endTime --format default");
   command.Add("--state STATES", &options->states,
-              "Only in these states, as running,queued", SplitAt(','));
+              "Only jobs in these states, as running,queued", SplitAt(','));
   command.Add(
       "--filter FIELD=PATTERN", &options->filters,
-      "Only where FIELD (name, owner, kind or label.KEY) matches PATTERN, "
-      "which may have * and ?; or as gcloud takes it: jobId:rnn* AND "
+      "Only jobs whose FIELD (name, owner, kind or label.KEY) matches PATTERN, "
+      "which may have * and ?; or gcloud's form: jobId:rnn* AND "
       "(state:FAILED OR createTime>-P1D) AND NOT labels.team=*; may be "
       "given several times",
       MayRepeat);
-  command.Add("--limit", &options->limit, "At most so many (default: all)",
+  command.Add("--limit", &options->limit, "At most N jobs (default: all)",
               AtLeast(0));
-  command.Add("--sort-by FIELDS", &options->sort_by,
-              "By these fields of --format, as createTime or ~endTime: ~ for "
-              "the greatest first");
-  command.Add("--page-size", &options->page_size, "Ask for so many at a time",
+  command.Add(
+      "--sort-by FIELDS", &options->sort_by,
+      "Sort by these fields of --format, as createTime or ~endTime: ~ for "
+      "descending order");
+  command.Add("--page-size", &options->page_size, "Jobs per request",
               AtLeast(1));
   AddFormatOption(&command, &options->format);
   AddListOptions(&command, cli);

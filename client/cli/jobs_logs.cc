@@ -50,10 +50,10 @@ Status ReadOptions(WallTime now, LogsFlags* options) {
   return OkStatus();
 }
 
-// Says of each log that is not here as a whole why; how many those are.
-int TellLostLogs(const Cli& cli, Client* client, const LogOptions& log) {
+// Prints why each incomplete log is incomplete. Returns their number.
+int PrintLostLogs(const Cli& cli, Client* client, const LogOptions& log) {
   const auto job = client->GetJob(log.name);
-  // The lines are what was asked for.
+  // The lines alone are enough.
   if (!job.ok() || !HasOpenLogs(*job, log)) return 0;
   const auto nodes = client->ListNodes();
   if (!nodes.ok()) return 0;
@@ -79,18 +79,18 @@ StatusOr<int> RunLogs(const Cli& cli, LogsFlags options) {
   LOCKSTEP_ASSIGN_OR_RETURN(log.name, FindJob(client.get(), log.name));
   if (!query.Narrow(log.name, &log) && log.tail > 0) {
     return InvalidArgument(
-        "--tail counts lines before this --filter is done with them; leave one "
+        "--tail counts lines before this --filter applies; leave one "
         "out, or filter by task_name, severity>=, timestamp and one "
         "textPayload");
   }
   LiveOutput output(env);
   log.on_interrupted = [&](const Status& status) {
-    output.Say(
-        fmt::format("lockstep: the coordinator is away ({}); trying again\n",
+    output.PrintNote(
+        fmt::format("lockstep: the coordinator is unavailable ({}); retrying\n",
                     Message(status)));
   };
   if (log.follow && env->end_with_reader) env->end_with_reader();
-  // A program that reads JSON wants lines once.
+  // A program that reads JSON wants each line once.
   log.partial_lines = log.follow && options.output != "json";
   const Style style = cli.OutStyle();
   const Status status = client->StreamLogs(
@@ -101,7 +101,7 @@ StatusOr<int> RunLogs(const Cli& cli, LogsFlags options) {
             options.output == "json"
                 ? FormatLogJson(log.name, line)
                 : FormatLogLine(line, options.format, style);
-        // As it comes, for who watches; and a closed pipe ends it.
+        // Written at once for a live reader; a closed pipe ends it.
         if (log.follow) return output.Write(line, shown);
         *env->out << shown;
         return env->out->good();
@@ -109,10 +109,10 @@ StatusOr<int> RunLogs(const Cli& cli, LogsFlags options) {
       nullptr);
   output.Finish();
   LOCKSTEP_RETURN_IF_ERROR(status);
-  return TellLostLogs(cli, client.get(), log) > 0 ? kExitError : 0;
+  return PrintLostLogs(cli, client.get(), log) > 0 ? kExitError : 0;
 }
 
-// Which lines.
+// Adds the flags that select lines.
 void AddSelection(Command* command, LogsFlags* options) {
   LogOptions* const log = &options->log;
   command->Add("--rank RANKS", &options->ranks,
@@ -123,25 +123,27 @@ void AddSelection(Command* command, LogsFlags* options) {
       "the service)",
       SplitAt(','));
   command->Add("--events", &log->include_events,
-               "Also what happened to the job, as lines of the task service");
+               "Also the job's events, as lines of the task service");
   command->Add("--attempt", &log->attempt,
-               "Only of this attempt, from 1 (default: all)", AtLeast(1));
+               "Only this attempt, from 1 (default: all)", AtLeast(1));
   command->Add("--tail", &log->tail,
                "The last N lines of each rank, at least 1 (default: all)",
                AtLeast(1));
-  command->Add("--since TIME", &options->since,
-               "Lines after this, as 10m (ago) or 2026-01-31T12:00:00Z");
-  command->Add("--until TIME", &options->until, "Lines up to this, as --since");
+  command->Add(
+      "--since TIME", &options->since,
+      "Only lines after this time, as 10m (ago) or 2026-01-31T12:00:00Z");
+  command->Add("--until TIME", &options->until,
+               "Only lines up to this time, as --since");
   command->Add("--grep PATTERN", &log->grep,
-               "Only lines in which this regular expression (RE2) matches; "
-               "(?i) before it for any case");
+               "Only lines that match this regular expression (RE2); "
+               "prefix (?i) to ignore case");
   command->Add("--severity SEVERITY", &options->severity,
-               "Only these and worse, guessed from the text",
+               "Only lines of this severity or worse, inferred from the text",
                OneOf({"debug", "info", "warning", "error", "critical"}),
                AnyCase);
   command->Add(
       "--filter QUERY", &options->filter,
-      "As AI Platform's users write them: fields resource.labels.task_name (or "
+      "A query as in AI Platform: fields resource.labels.task_name (or "
       "labels.\"ml.googleapis.com/task_name\"), severity, textPayload (or "
       "jsonPayload.message), timestamp, labels.rank, labels.attempt, "
       "labels.stream, resource.type; = != : =~ !~ < <= > >=; AND, OR, NOT and "
@@ -153,7 +155,7 @@ void AddSelection(Command* command, LogsFlags* options) {
 Command JobsLogsCommand(Cli* cli) {
   const auto options = std::make_shared<LogsFlags>();
   Command command = LeafCommand(
-      "logs", "What a job's ranks wrote to stdout and stderr",
+      "logs", "Print the stdout and stderr of a job's ranks",
       "  lockstep jobs logs fashion --rank 0 --tail 20\n"
       "  lockstep jobs logs -f fashion --prefix --since 10m\n"
       "  lockstep jobs logs fashion --task worker-replica-1 --severity error\n"
@@ -161,26 +163,27 @@ Command JobsLogsCommand(Cli* cli) {
       ".textPayload\n"
       "  lockstep jobs logs fashion --filter "
       "'resource.labels.task_name=\"worker-replica-1\" severity>=ERROR'\n"
-      "\nLines of all ranks come by time, each rank's in its own order; with -f"
-      "\na rank's line waits up to 0.3 s for those of others that are"
-      "\nolder. -f of a job that waits for its place waits with it, and shows "
+      "\nLines of all ranks are merged by time, each rank's in order; with -f"
+      "\na rank's line waits up to 0.3 s for older lines of"
+      "\nothers. -f follows a queued job, too, and shows "
       "lines"
-      "\nthat have no end yet, such as progress bars: on a terminal they are "
+      "\nthat are unfinished, such as progress bars: on a terminal they are "
       "redrawn,"
-      "\nelsewhere each is a line at most once a second. Returns 0; 1 where a "
+      "\nelsewhere each is printed at most once per second. Returns 0, or 1 if "
+      "a "
       "log is"
-      "\nnot here as a whole because its node is silent.");
+      "\nincomplete because its node is silent.");
   AddJobArgument(&command, &options->log.name);
   AddSelection(&command, options.get());
   command.Add("-f,--follow", &options->log.follow,
-              "Go on until the job has ended");
+              "Continue until the job has ended");
   command.Add("-o,--output-format FORMAT", &options->output,
-              "text, or json: one object a line, with the names of --filter",
+              "text, or json: one object per line, with the names of --filter",
               OneOf({"text", "json"}), ShowDefault);
   command.Add("--timestamps", &options->format.timestamps,
-              "Each line's time first");
+              "Print each line's time");
   command.Add("--prefix", &options->format.prefix,
-              "Each line's rank and task first");
+              "Print each line's rank and task");
   AddColorOption(&command, cli);
   AddConnectionOptions(&command, cli);
   command.run = [=] { return RunLogs(*cli, *options); };

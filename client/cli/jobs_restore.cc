@@ -17,7 +17,7 @@ struct RestoreFlags {
   std::string target;
 };
 
-// Nothing: from the start.
+// Returns nullopt for the start.
 StatusOr<std::optional<int64_t>> ParseTarget(const std::string& text) {
   if (text == "start") return std::optional<int64_t>();
   int64_t step = 0;
@@ -44,9 +44,9 @@ StatusOr<int> RunRestore(const Cli& cli, const RestoreFlags& options) {
     return 0;
   }
   *cli.env->out << fmt::format(
-      "job {} {}; `lockstep jobs describe {}` shows how it goes on\n", name,
+      "job {} {}; `lockstep jobs describe {}` shows its progress\n", name,
       step ? fmt::format("resumes from step {}", Grouped(*step))
-           : std::string("begins from the start"),
+           : std::string("starts from the beginning"),
       name);
   return 0;
 }
@@ -57,16 +57,17 @@ Command JobsRestoreToCommand(Cli* cli) {
   const auto options = std::make_shared<RestoreFlags>();
   Command command = LeafCommand(
       "restore-to",
-      "Say what a job that holds resumes from. A job holds where its output "
-      "directory or its newest checkpoint is not there, and goes on by itself "
-      "when that is back. No checkpoint is deleted",
+      "Set the checkpoint that a held job resumes from. A job is held while "
+      "its output "
+      "directory or its newest checkpoint is missing, and continues by itself "
+      "when that returns. No checkpoint is deleted",
       "  lockstep jobs restore-to fashion 4000\n"
       "  lockstep jobs restore-to fashion start");
   AddJobArgument(&command, &options->name);
   command.Add(
       "target STEP|start", &options->target,
-      "The step of a checkpoint; or `start`: without one, and in the "
-      "output directory that is there now where the known one is missing",
+      "The step of a checkpoint; or `start`: without a checkpoint, in the "
+      "present output directory if the known one is missing",
       Required);
   AddRequestOptions(&command, cli);
   command.run = [=] { return RunRestore(*cli, *options); };

@@ -1,4 +1,4 @@
-// `lockstep jobs stream-logs`, as gcloud's.
+// `lockstep jobs stream-logs`, like gcloud's.
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -16,12 +16,12 @@ namespace {
 struct StreamLogsFlags {
   std::string name;
   std::string task;
-  // Taken for the sake of command lines that have them.
+  // Accepted for compatibility.
   int64_t polling_interval = 60;
   bool allow_multiline = false;
 };
 
-// Without value when it goes on and we were interrupted.
+// Returns nullopt if it was interrupted while the job runs on.
 StatusOr<std::optional<v1::Job>> StreamToEnd(const Cli& cli,
                                              const StreamLogsFlags& options) {
   CliEnvironment* const env = cli.env;
@@ -36,11 +36,11 @@ StatusOr<std::optional<v1::Job>> StreamToEnd(const Cli& cli,
   stream.write = [&](const v1::LogLine& line) {
     return output.Write(line, FormatStreamedLine(line));
   };
-  stream.say = [&](const std::string& text) { output.Say(text); };
+  stream.print_note = [&](const std::string& text) { output.PrintNote(text); };
   return StreamJob(cli, client.get(), stream);
 }
 
-// 0 or 1, as of gcloud.
+// Returns 0 or 1, like gcloud.
 StatusOr<int> RunStreamLogs(const Cli& cli, const StreamLogsFlags& options) {
   const auto job = StreamToEnd(cli, options);
   if (job.ok()) {
@@ -58,19 +58,20 @@ Command JobsStreamLogsCommand(Cli* cli) {
   const auto options = std::make_shared<StreamLogsFlags>();
   Command command = LeafCommand(
       "stream-logs",
-      "A job's lines with severity, time and task, until it has ended",
+      "Stream a job's lines with severity, time and task until it ends",
       "  lockstep jobs stream-logs fashion\n"
       "  lockstep jobs stream-logs fashion --task-name worker-replica-0\n"
-      "\nThe columns, between tabs, are severity, time, task, trial (empty) and"
-      "\nmessage. What happens to the job comes as task service. Returns 0 when"
-      "\nthe job has SUCCEEDED, else 1.");
+      "\nThe columns, separated by tabs, are severity, time, task, trial "
+      "(empty) and"
+      "\nmessage. Events of the job have the task service. Returns 0 if"
+      "\nthe job SUCCEEDED, otherwise 1.");
   AddJobArgument(&command, &options->name);
   command.Add("--task-name TASK", &options->task,
-              "Only of this task, as worker-replica-0 (default: all)");
+              "Only this task, as worker-replica-0 (default: all)");
   command.Add("--allow-multiline-logs", &options->allow_multiline,
-              "No effect: each line is a message of its own");
+              "No effect: each line is its own message");
   command.Add("--polling-interval SECONDS", &options->polling_interval,
-              "No effect: lines come as they are written", AtLeast(1));
+              "No effect: lines arrive as they are written", AtLeast(1));
   AddConnectionOptions(&command, cli);
   command.run = [=] { return RunStreamLogs(*cli, *options); };
   return command;

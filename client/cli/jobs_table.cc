@@ -47,9 +47,9 @@ Table JobsTable(const std::vector<v1::Job>& jobs, bool wide, WallTime now,
       row.push_back(fmt::format("{}", job.restarts()));
       row.push_back(Printable(job.owner()));
     }
-    // Of a running job there is one only where something is the matter.
-    const bool tells = job.state() != v1::JOB_STATE_SUCCEEDED;
-    row.push_back(tells ? CauseText(job, job.cause()) : "");
+    // A running job has a cause only if there is a problem.
+    const bool has_cause = job.state() != v1::JOB_STATE_SUCCEEDED;
+    row.push_back(has_cause ? CauseText(job, job.cause()) : "");
     rows.push_back(std::move(row));
   }
   return {header, rows};

@@ -1,4 +1,4 @@
-// `lockstep jobs update`: a job's labels, as gcloud has it, and its priority.
+// `lockstep jobs update`: a job's labels, like gcloud, and its priority.
 #include <fmt/format.h>
 
 #include <memory>
@@ -66,22 +66,22 @@ Command JobsUpdateCommand(Cli* cli) {
   const auto options = std::make_shared<UpdateFlags>();
   Command command = LeafCommand(
       "update",
-      "Change the labels of a job, also of one that ended, or the priority of "
-      "one that has not",
+      "Change the labels of a job in any state, or the priority of "
+      "an unfinished one",
       "  lockstep jobs update fashion --update-labels team=vision,best=yes\n"
       "  lockstep jobs update fashion --remove-labels best\n"
       "  lockstep jobs update fashion --priority 5\n"
-      "\nLabels are removed first, then set. Which priority a submitter may"
-      "\nask for is the site's choice (default: 0); admins may ask for any.");
+      "\nLabels are removed first, then set. The site limits the priority that"
+      "\nsubmitters may set (default: 0); admins may set any.");
   command.Add("name JOB", &options->name, "The job", Required);
   command.Add("--update-labels KEY=VALUE", &options->update,
-              "Set these, as team=vision,best=yes", SplitAt(','));
+              "Set these labels, as team=vision,best=yes", SplitAt(','));
   command.Add("--remove-labels KEYS", &options->remove,
-              "Take these away, as team,best", SplitAt(','));
-  command.Add("--clear-labels", &options->clear, "Take all away",
+              "Remove these labels, as team,best", SplitAt(','));
+  command.Add("--clear-labels", &options->clear, "Remove all labels",
               Excludes({"--remove-labels"}));
   command.Add("--priority", &options->priority,
-              "Its place in the queue: 0 to 1000, larger first",
+              "Priority in the queue: 0 to 1000, larger first",
               InRange(0, 1000));
   AddRequestOptions(&command, cli);
   command.run = [=] { return RunUpdate(*cli, *options); };

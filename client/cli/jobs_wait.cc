@@ -33,14 +33,13 @@ Command JobsWaitCommand(Cli* cli) {
       "wait", "Follow a job to its end and return its exit code",
       "  lockstep jobs wait fashion\n"
       "  lockstep jobs wait fashion --timeout 10m --quiet && echo trained\n"
-      "\nExit code: 0 for SUCCEEDED, for FAILED that of the first rank that"
-      "\nfailed (else 1), 1 for CANCELLED, 124 when the time was over, 130"
+      "\nExit code: 0 for SUCCEEDED; for FAILED that of the first rank that"
+      "\nfailed (or 1), 1 for CANCELLED, 124 after the timeout, 130"
       "\nafter Ctrl-C, which leaves the job running.");
   AddJobArgument(&command, &options->follow.job);
   command.Add("--timeout DURATION", &options->timeout,
-              "Give up after so long, as 10m (default: never)");
-  command.Add("-q,--quiet", &options->follow.quiet,
-              "Nothing on the way, only the end");
+              "Stop waiting after this time, as 10m (default: never)");
+  command.Add("-q,--quiet", &options->follow.quiet, "Print only the end");
   AddRequestOptions(&command, cli);
   command.run = [=] { return RunWait(*cli, *options); };
   return command;

@@ -11,7 +11,7 @@ namespace lockstep {
 
 std::string RenderCut(const Table& table, bool headers, int columns) {
   constexpr size_t kDots = 3;
-  // Where the last column begins: the others are as wide as their widest cell.
+  // The start of the last column: the others are as wide as their widest cell.
   size_t begin = 0;
   for (size_t column = 0; column + 1 < table.header.size(); ++column) {
     size_t width = headers ? VisibleWidth(table.header[column]) : 0;
@@ -40,7 +40,7 @@ Status WriteListing(const Cli& cli, const Listing& listing) {
   std::ostream& out = *cli.env->out;
   if (cli.uri) {
     if (output != Output::kTable) {
-      return InvalidArgument("--uri prints nothing else: leave -o out");
+      return InvalidArgument("--uri cannot be combined with -o");
     }
     LOCKSTEP_ASSIGN_OR_RETURN(const ClientOptions connection,
                               ResolveConnection(cli.connection, *cli.env));
@@ -75,7 +75,7 @@ Status WriteListing(const Cli& cli, const Listing& listing) {
     case Output::kWide:
       break;
   }
-  // A column that is asked for by name is shown whatever the width.
+  // Selected columns are shown at any width.
   const bool wide = output == Output::kWide || !cli.columns.empty();
   LOCKSTEP_ASSIGN_OR_RETURN(
       const Table table,

@@ -1,4 +1,4 @@
-// What `list` commands print, in whatever format was asked for.
+// Prints the results of `list` commands in the selected format.
 #ifndef LOCKSTEP_CLIENT_CLI_LISTING_H_
 #define LOCKSTEP_CLIENT_CLI_LISTING_H_
 
@@ -15,26 +15,27 @@ struct Listing {
   const google::protobuf::Message* all = nullptr;
   // For -o jsonl: one line each.
   std::vector<const google::protobuf::Message*> items;
-  // Instead of `all` and `items`, where it is not a message: JSON, and a line
-  // of it for each.
+  // Replaces `all` and `items` if the list is not a message: JSON, and one JSON
+  // line per item.
   std::string json;
   std::vector<std::string> json_lines;
   // For -o name, and --uri.
   std::vector<std::string> names;
-  // "jobs": of the names, in their URIs.
+  // "jobs": the part of the URI before the name.
   std::string collection;
   std::function<Table(bool wide, const Style& style)> table;
-  // On a terminal the last column ends with "..." where it would wrap, but for
-  // wide tables and columns that were asked for.
+  // On a terminal the last column is cut with "..." instead of wrapping, except
+  // for wide tables and selected columns.
   bool cuts_last_column = false;
 };
 
-// As RenderTable, with lines of at most `columns`, as far as that can be
-// reached by cutting the last column.
+// RenderTable with lines of at most `columns`, if cutting the last column
+// suffices.
 std::string RenderCut(const Table& table, bool headers, int columns);
 
-// With --uri a line "lockstep://HOST:PORT/jobs/NAME" of each, as gcloud's.
-// InvalidArgument: --columns names none of the table's; --uri with a format.
+// With --uri it prints a line "lockstep://HOST:PORT/jobs/NAME" per item, as
+// gcloud does. InvalidArgument if --columns names an unknown column or --uri
+// has a format.
 Status WriteListing(const Cli& cli, const Listing& listing);
 
 }  // namespace lockstep

@@ -53,7 +53,7 @@ bool LiveOutput::IsTty(bool to_err) const {
 }
 
 bool LiveOutput::LiveOnScreenOf(bool to_err) const {
-  // Where both are terminals, they are the same one.
+  // If both are terminals, they are the same one.
   return !live_.empty() && IsTty(to_err);
 }
 
@@ -73,14 +73,14 @@ void LiveOutput::WriteOnTty(const v1::LogLine& line, const std::string& shown,
                             bool to_err) {
   Origin origin{line.attempt(), line.rank(), line.stream()};
   if (!line.partial()) {
-    // It is the end of what was redrawn.
+    // This line completes the redrawn one.
     if (!live_.empty() && origin == live_origin_) {
       Stream(live_on_err_) << kClearLine << std::flush;
       live_.clear();
     }
     return WriteAbove(TerminalText(shown, /*colors=*/true), to_err);
   }
-  // The last column is left free: some terminals wrap there.
+  // The last column stays free, because some terminals wrap there.
   const std::string redrawn =
       RedrawableText(WithoutNewline(shown), /*colors=*/true);
   live_ = Clip(TerminalText(redrawn, /*colors=*/true),
@@ -116,7 +116,7 @@ void LiveOutput::WritePlain(const v1::LogLine& line, const std::string& shown,
   printed_[origin] = {line.text(), now};
 }
 
-void LiveOutput::Say(const std::string& text) {
+void LiveOutput::PrintNote(const std::string& text) {
   MutexLock lock(&mu_);
   WriteAbove(text, /*to_err=*/true);
 }

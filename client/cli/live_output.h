@@ -1,10 +1,10 @@
-// Lines of ranks on their way to stdout and stderr, of which some have no end
-// yet (LogLine.partial): progress bars that are redrawn, prompts.
+// Prints lines of ranks to stdout and stderr. Some of them are unfinished
+// (LogLine.partial), such as progress bars and prompts.
 //
-// On a terminal such a line is the last one of the screen and is written over
-// until it ends; there is one, that of the rank that wrote last. Elsewhere it
-// is a line of its own, at most once a second for each stream of a rank, and
-// only when it has changed.
+// On a terminal an unfinished line is the last one on the screen and is
+// overwritten until it ends. There is at most one, that of the rank that wrote
+// last. On other outputs it is printed as its own line, at most once per second
+// for each stream of a rank, and only if it has changed.
 #ifndef LOCKSTEP_CLIENT_CLI_LIVE_OUTPUT_H_
 #define LOCKSTEP_CLIENT_CLI_LIVE_OUTPUT_H_
 
@@ -22,8 +22,8 @@ namespace lockstep {
 // Clears the current line of a terminal.
 inline constexpr char kClearLine[] = "\r\x1b[K";
 
-// What can stand in one line of a terminal and be written over: control
-// characters and escape sequences are left out, but for colours where `colors`.
+// Returns text that fits one terminal line and can be overwritten: without
+// control characters and escape sequences, except colours if `colors`.
 std::string RedrawableText(std::string_view text, bool colors);
 
 // Thread-safe.
@@ -31,18 +31,18 @@ class LiveOutput {
  public:
   // `env` outlives it.
   explicit LiveOutput(CliEnvironment* env) : env_(env) {}
-  // As Finish.
+  // Calls Finish.
   ~LiveOutput();
   LiveOutput(const LiveOutput&) = delete;
   LiveOutput& operator=(const LiveOutput&) = delete;
 
-  // Writes `shown`, which is `line` as it should look, with its newline; to
-  // stderr with `to_err`, else to stdout. False: it could not be written.
+  // Writes `shown`, the formatted `line` with its newline, to stderr if
+  // `to_err`, otherwise to stdout. Returns false if it cannot be written.
   bool Write(const v1::LogLine& line, const std::string& shown,
              bool to_err = false);
-  // A sentence of our own, with its newline, on stderr between the lines.
-  void Say(const std::string& text);
-  // Ends the line that is redrawn, and keeps its last state.
+  // Prints a message of the CLI, with its newline, to stderr between the lines.
+  void PrintNote(const std::string& text);
+  // Ends the redrawn line and keeps its last state.
   void Finish();
 
  private:
@@ -55,23 +55,23 @@ class LiveOutput {
 
   std::ostream& Stream(bool to_err) const;
   bool IsTty(bool to_err) const;
-  // Whether the line that is redrawn is on the screen that shows `to_err`.
+  // True if the redrawn line is on the screen that shows `to_err`.
   bool LiveOnScreenOf(bool to_err) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WriteOnTty(const v1::LogLine& line, const std::string& shown,
                   bool to_err) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WritePlain(const v1::LogLine& line, const std::string& shown,
                   bool to_err) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Writes the text of full lines and leaves the line that is redrawn below.
+  // Writes full lines, and the redrawn line below them.
   void WriteAbove(const std::string& text, bool to_err)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   CliEnvironment* const env_;
   Mutex mu_;
-  // What is redrawn on the terminal, clipped to it; empty: there is none.
+  // The redrawn text on the terminal, clipped to it, or empty.
   std::string live_ ABSL_GUARDED_BY(mu_);
   Origin live_origin_ ABSL_GUARDED_BY(mu_);
   bool live_on_err_ ABSL_GUARDED_BY(mu_) = false;
-  // Elsewhere: the last states of lines that have no end yet.
+  // On other outputs: the last states of unfinished lines.
   std::map<Origin, Printed> printed_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -92,7 +92,7 @@ TEST_F(LiveOutputTest, LinesOfOthersComeAboveTheBar) {
   EXPECT_EQ(Screen(), "\r\x1b[Ka line\n10%");
   Write(0, "on stderr", false, /*to_err=*/true);
   EXPECT_EQ(Screen(), "\r\x1b[Kon stderr\n10%");
-  output_->Say("lockstep: a note\n");
+  output_->PrintNote("lockstep: a note\n");
   EXPECT_EQ(Screen(), "\r\x1b[Klockstep: a note\n10%");
   // The newest bar is the one that is redrawn.
   Write(1, "50%", true);

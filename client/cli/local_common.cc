@@ -11,8 +11,8 @@ namespace lockstep {
 
 void AddLocalDirOption(Command* command, std::string* dir) {
   command->Add("--dir DIR", dir,
-               "Where all of it is kept (default: where the context has it, "
-               "else ~/.local/share/lockstep/local)");
+               "The cluster's directory (default: the context's, "
+               "or ~/.local/share/lockstep/local)");
 }
 
 StatusOr<std::string> LocalDir(const std::string& dir,

@@ -1,4 +1,4 @@
-// What the `lockstep local` commands share.
+// Shared code of the `lockstep local` commands.
 #ifndef LOCKSTEP_CLIENT_CLI_LOCAL_COMMON_H_
 #define LOCKSTEP_CLIENT_CLI_LOCAL_COMMON_H_
 
@@ -10,25 +10,24 @@
 
 namespace lockstep {
 
-// --dir of all three.
+// Adds --dir, which all three take.
 void AddLocalDirOption(Command* command, std::string* dir);
 
-// The context that `lockstep local up` writes.
+// The context written by `lockstep local up`.
 inline constexpr char kLocalContext[] = "local";
 
-// `dir`, or that of `context` (empty: of the current one, else of
+// Returns `dir`, or the directory of `context` (empty for the current one, then
 // kLocalContext), or $XDG_DATA_HOME/lockstep/local, or
-// ~/.local/share/lockstep/local.
-// FailedPrecondition when neither variable is set.
+// ~/.local/share/lockstep/local. FailedPrecondition if neither variable is set.
 StatusOr<std::string> LocalDir(const std::string& dir,
                                const std::string& context,
                                const CliEnvironment& env);
 
-// The daemons, one a line.
+// Lists the daemons, one per line.
 std::string FormatDaemons(const std::vector<DaemonStatus>& daemons,
                           const Style& style);
 // {"directory", "running", "daemons": [{"name", "running", "pid", "grpc",
-// "http", "directory", "log"}]}; grpc of the coordinator only.
+// "http", "directory", "log"}]}. Only the coordinator has grpc.
 std::string DaemonsJson(const std::string& dir,
                         const std::vector<DaemonStatus>& daemons);
 Status WriteDaemons(const Cli& cli, const LocalCluster& cluster);

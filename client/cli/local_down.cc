@@ -65,7 +65,7 @@ Command LocalDownCommand(Cli* cli) {
       "down", "Cancel the local cluster's jobs and stop its daemons",
       "  lockstep local down\n"
       "  lockstep local down --clean --yes\n"
-      "\nJobs have 15 s to end, daemons 10 s; then they are killed.");
+      "\nJobs get 15 s to end, daemons 10 s; then they are killed.");
   AddLocalDirOption(&command, &options->dir);
   command.Add("--clean", &options->clean,
               "Also remove its jobs, logs, certificates and context");

@@ -18,10 +18,10 @@ StatusOr<int> ShowLocalStatus(const Cli& cli, const std::string& dir) {
 Command LocalStatusCommand(Cli* cli) {
   auto dir = std::make_shared<std::string>();
   Command command = LeafCommand(
-      "status", "The local cluster's daemons: pid, addresses, folder",
+      "status", "Show the local cluster's daemons: pid, addresses, folder",
       "  lockstep local status\n"
       "  lockstep local status -o json | jq -r '.daemons[0].grpc'\n"
-      "\nExit code 0 where there is a cluster, running or not; else 3.");
+      "\nReturns 0 if there is a cluster, running or not, otherwise 3.");
   AddLocalDirOption(&command, dir.get());
   AddOutputOption(&command, cli);
   command.run = [=] { return ShowLocalStatus(*cli, *dir); };

@@ -1,5 +1,5 @@
-// `lockstep local train`: all tasks of a job on this machine, without a
-// cluster; one is started for it, and is gone with it.
+// `lockstep local train`: runs all tasks of a job on this machine in a
+// temporary cluster.
 #include <fmt/format.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -34,19 +34,20 @@ constexpr char kLocalTrainExamples[] =
     "--epochs 1\n"
     "\nThe command line of `gcloud ai-platform`. Every task is a process of "
     "this"
-    "\nmachine, with the variables it would have on a cluster. The chief gets"
-    "\nport START, parameter servers and workers those behind it. Tasks start "
+    "\nmachine, with the variables of a cluster. The chief gets"
+    "\nport START, parameter servers and workers the following ones. Tasks "
+    "start "
     "in"
-    "\nthe folder that the package lies in, with the variables that are set"
+    "\nthe package's parent folder, with the variables that are set"
     "\nhere; a relative --job-dir is below the working directory. The first"
-    "\ntask that fails ends all; Ctrl-C does, too. Returns the chief's exit"
-    "\ncode, or that of the task that failed before it.";
+    "\nfailed task ends all; so does Ctrl-C. Returns the chief's exit"
+    "\ncode, or that of a task that failed before it.";
 
-// Puts a throw-away cluster away where we are killed and cannot: a process in a
-// session of its own that waits for the end of a pipe.
+// Removes a temporary cluster if this process is killed. A process in its own
+// session waits for the end of a pipe.
 class ClusterGuard {
  public:
-  // Without one, the rest works as well.
+  // If it fails, the run continues without it.
   void Start(const CliEnvironment& env, const std::string& dir) {
     const std::string program = JoinPath(env.program_dir, "lockstep");
     if (access(program.c_str(), X_OK) != 0) return;
@@ -67,7 +68,7 @@ class ClusterGuard {
     process_ = *std::move(process);
     end_ = std::move(pipe->write);
   }
-  // All is put away.
+  // The cluster is removed.
   void Dismiss() {
     if (!end_) return;
     (void)!write(end_.get(), "done\n", 5);
@@ -80,10 +81,10 @@ class ClusterGuard {
   static constexpr Duration kGuardTime = std::chrono::seconds(2);
 
   Process process_;
-  Fd end_;  // Of the pipe, which no other process has.
+  Fd end_;  // The pipe's end, which no other process has.
 };
 
-// A cluster in a folder of its own, both gone at the end.
+// A cluster in its own folder. Both are removed at the end.
 class ThrowAwayCluster {
  public:
   ThrowAwayCluster() = default;
@@ -91,7 +92,7 @@ class ThrowAwayCluster {
     if (cluster_) {
       DownOptions down;
       down.clean = true;
-      // Who asks twice waits for no job.
+      // After a second signal it does not wait for jobs.
       if (signals_ && signals_() > 1) down.job_patience = Duration::zero();
       cluster_->Down(down).status().IgnoreError();
     }
@@ -131,11 +132,11 @@ class ThrowAwayCluster {
   std::unique_ptr<LocalCluster> cluster_;
 };
 
-// How far a start is moved for ports that others use.
+// How far the start port may move to avoid used ports.
 constexpr int32_t kFarthestMove = 1000;
 
-// The tasks' ports lie side by side: where one is used they all begin later,
-// which `*note` says.
+// The tasks' ports are contiguous. If one is in use, all begin later, and
+// `*note` says so.
 Status FindStartPort(LocalTrainFlags* flags, std::string* note) {
   const int32_t wanted = flags->start_port;
   const int32_t tasks = LocalTrainTasks(*flags);
@@ -161,11 +162,11 @@ Status FindStartPort(LocalTrainFlags* flags, std::string* note) {
   }
   return FailedPrecondition(
       "--start-port {}: another program uses port {}, and there are no {} free "
-      "ports side by side up to {}; give another",
+      "contiguous ports up to {}; give another",
       wanted, used, tasks, wanted + kFarthestMove);
 }
 
-// The chief's own, where it decided.
+// Returns the chief's exit code if it decided.
 int ExitOf(const v1::Job& job) {
   for (const RankView& rank : LastRanks(job)) {
     const v1::ExitStatus& exit = rank.rank->exit();
@@ -192,7 +193,7 @@ StatusOr<int> FollowLocalTrain(const Cli& cli, Client* client,
     return output.Write(line, FormatLogLine(line, {}, style),
                         line.stream() == "stderr");
   };
-  stream.say = [&](const std::string& text) { output.Say(text); };
+  stream.print_note = [&](const std::string& text) { output.PrintNote(text); };
   LOCKSTEP_ASSIGN_OR_RETURN(const auto job, StreamJob(cli, client, stream));
   output.Finish();
   if (!job) return kExitInterrupted;
@@ -209,14 +210,14 @@ StatusOr<int> RunLocalTrain(const Cli& cli, LocalTrainFlags flags) {
   CliEnvironment* const env = cli.env;
   flags.args = cli.program;
   LOCKSTEP_ASSIGN_OR_RETURN(v1::JobSpec spec, BuildLocalTrain(flags, *env));
-  // From now on a signal is an event: what is started must be stopped.
+  // From now on signals are events, because the cluster must be stopped.
   if (env->signals) env->signals();
   if (env->interrupted && env->interrupted()) return kExitInterrupted;
   WriteNotes(cli, LocalTrainNotes(flags));
   const std::string folder =
       JoinPath(env->working_directory, flags.package_path);
-  // Python looks for the module where it starts, before it looks at what was
-  // packed: another package of that name must not be there.
+  // Python searches the start directory for the module before the package, so
+  // it must not hold another package of that name.
   LOCKSTEP_ASSIGN_OR_RETURN(const ModulePlace place,
                             FindModule(folder, flags.module_name));
   spec.set_working_directory(place.root);
@@ -261,13 +262,13 @@ Command LocalTrainCommand(Cli* cli) {
               "With --distributed; at most 1", AtLeast(0), ShowDefault,
               SetsGiven(&f->evaluators_given));
   command.Add("--start-port", &f->start_port,
-              "Of the chief; a later one where others use it",
+              "Port of the chief; a later one if it is in use",
               InRange(1024, kHighestStartPort), ShowDefault);
   command.Add("--job-dir DIR", &f->job_dir,
-              "Where it writes, handed to the program as --job-dir");
+              "Output path, passed to the program as --job-dir");
   command.Add(
       "--python", &f->python,
-      "Interpreter (default: of the active virtual environment, else python3)");
+      "Interpreter (default: the active virtual environment's, or python3)");
   command.run = [=] { return RunLocalTrain(*cli, *flags); };
   return command;
 }

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// Beside the tasks': rank 0's rendezvous, services, an evaluator.
+// In addition to the tasks': rank 0's rendezvous, services, an evaluator.
 constexpr int32_t kOtherPorts = 32;
 constexpr int32_t kHighestPort = 65535;
 constexpr int kMostVariables = 1000;
@@ -24,7 +24,7 @@ void AddRole(v1::TaskType type, int32_t count, v1::JobSpec* spec) {
   role->set_ranks_per_task(1);
 }
 
-// Names of what is set here, but for what is the launcher's own.
+// Names of variables set here, except the launcher's own.
 void Inherit(const CliEnvironment& env, v1::JobSpec* spec) {
   for (const auto& [name, value] : env.variables) {
     if (!IsEnvironmentName(name) || IsReservedEnvironmentName(name)) continue;
@@ -33,7 +33,7 @@ void Inherit(const CliEnvironment& env, v1::JobSpec* spec) {
   }
 }
 
-// "27183-27184"; nothing for none.
+// "27183-27184", or "" for none.
 std::string Range(int32_t first, int32_t count) {
   if (count <= 0) return "";
   return fmt::format(",{}-{}", first, first + count - 1);
@@ -69,9 +69,9 @@ StatusOr<v1::JobSpec> BuildLocalTrain(const LocalTrainFlags& flags,
         flags.evaluator_count);
   }
   if (flags.start_port + LocalTrainTasks(flags) + kOtherPorts > kHighestPort) {
-    return InvalidArgument("--start-port {}: there are no {} ports behind it",
-                           flags.start_port,
-                           LocalTrainTasks(flags) + kOtherPorts);
+    return InvalidArgument(
+        "--start-port {}: there are no {} ports from there on",
+        flags.start_port, LocalTrainTasks(flags) + kOtherPorts);
   }
   v1::JobSpec spec;
   spec.set_name("train");
@@ -100,10 +100,10 @@ StatusOr<v1::JobSpec> BuildLocalTrain(const LocalTrainFlags& flags,
   }
   for (const std::string& arg : args) spec.add_argv(arg);
   spec.set_restart_budget(0);
-  // As on AI Platform; it is the chief's exit code that is returned.
+  // As on AI Platform. The chief's exit code is returned.
   spec.set_end_with(v1::END_WITH_CHIEF);
   spec.set_empty_tf_config(!flags.distributed);
-  // Until it is known where the package lies.
+  // Used until the package's location is known.
   spec.set_working_directory(env.working_directory);
   spec.set_tf_config_job(
       nlohmann::ordered_json({{"job_name", flags.module_name}, {"args", args}})

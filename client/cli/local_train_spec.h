@@ -1,4 +1,4 @@
-// From the command line of `local train` to the job that runs. Pure.
+// Builds the job of a `local train` command line. Pure.
 #ifndef LOCKSTEP_CLIENT_CLI_LOCAL_TRAIN_SPEC_H_
 #define LOCKSTEP_CLIENT_CLI_LOCAL_TRAIN_SPEC_H_
 
@@ -24,28 +24,27 @@ struct LocalTrainFlags {
   std::string job_dir;
   std::string python;
   std::vector<std::string> args;
-  // Whether the counts were given, whatever their value.
+  // True if the flag was given, with any value.
   bool workers_given = false;
   bool parameter_servers_given = false;
   bool evaluators_given = false;
 };
 
-// What was given and has no effect.
+// Returns notes for flags without effect.
 std::vector<std::string> LocalTrainNotes(const LocalTrainFlags& flags);
 
-// A chief, and with --distributed workers, parameter servers and an
-// evaluator, without reserving anything; `python3 -m MODULE ARGS`,
-// with the variables that are set here. The first failure
-// ends it.
-// InvalidArgument names the flag.
+// Builds a chief, and with --distributed also workers, parameter servers and an
+// evaluator, without reserved resources. They run `python3 -m MODULE ARGS` with
+// variables that are set here. The first failure ends the job. InvalidArgument
+// names the flag.
 StatusOr<v1::JobSpec> BuildLocalTrain(const LocalTrainFlags& flags,
                                       const CliEnvironment& env);
 
-// START for the chief, then those of the parameter servers, then the workers:
-// as gcloud gives them.
+// Returns the ports in gcloud's order: START for the chief, then the parameter
+// servers, then the workers.
 int32_t LocalTrainTasks(const LocalTrainFlags& flags);
-// The same for a worker daemon, which takes tasks in the order chief, workers,
-// parameter servers; behind them ports for what else the tasks need.
+// Returns the same ports in a worker daemon's order (chief, workers, parameter
+// servers), followed by ports for other services of the tasks.
 std::string LocalTrainPorts(const LocalTrainFlags& flags);
 
 }  // namespace lockstep

@@ -50,7 +50,7 @@ StatusOr<int> RunUp(const Cli& cli, UpFlags options) {
     options.cluster.bin_dir = env->program_dir;
   }
   options.cluster.ready_timeout = Seconds(options.timeout_seconds);
-  // Where it was there before, Start would not say what it started.
+  // If it existed before, Start would not report what it started.
   LOCKSTEP_ASSIGN_OR_RETURN(const auto cluster,
                             LocalCluster::Make(options.cluster));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> started,
@@ -61,13 +61,13 @@ StatusOr<int> RunUp(const Cli& cli, UpFlags options) {
   } else {
     *env->err << fmt::format(
         "started {} in {}\n"
-        "machine types of training jobs reserve what fits here, by {}\n",
+        "machine types of training jobs are scaled to this machine by {}\n",
         fmt::join(started, ", "), cluster->layout().dir,
         cluster->layout().MachinesFile());
   }
   if (const std::string token = cluster->http_token_file(); !token.empty()) {
     *env->err << fmt::format(
-        "HTTP asks for the token in {0}: for Prometheus authorization: "
+        "HTTP requires the token in {0}: for Prometheus authorization: "
         "{{type: Bearer, credentials_file: {0}}}, for a browser `lockstep ui "
         "--dir {1}`\n",
         token, cluster->layout().dir);
@@ -88,13 +88,14 @@ StatusOr<int> RunUp(const Cli& cli, UpFlags options) {
 Command LocalUpCommand(Cli* cli) {
   const auto options = std::make_shared<UpFlags>();
   Command command = LeafCommand(
-      "up", "Start a cluster on this machine, or what of it does not run",
+      "up", "Start a cluster on this machine, or its stopped daemons",
       "  lockstep local up\n"
       "  lockstep local up --workers 4 --dir /tmp/cluster --no-context\n"
       "\nThe machine's CPUs, memory and GPUs are divided between the workers."
-      "\nPorts are chosen once and kept; TLS is on, with a CA of its own, and"
-      "\nHTTP asks for the token in DIR/http-token. Run again it starts what"
-      "\nhas stopped and leaves the rest.");
+      "\nPorts are chosen once and kept; TLS is on, with the cluster's own CA, "
+      "and"
+      "\nHTTP requires the token in DIR/http-token. A second run starts stopped"
+      "\ndaemons and leaves the rest.");
   LocalClusterOptions* const c = &options->cluster;
   command.Add("--workers", &c->workers, "Worker daemons (default: 2)");
   AddLocalDirOption(&command, &options->dir);
@@ -106,7 +107,7 @@ Command LocalUpCommand(Cli* cli) {
   command.Add("--prices FILE", &c->prices, "Price table for the coordinator");
   command.Add("--log-level", &c->log_level, "debug, info, warn or error");
   command.Add("--context-name", &options->context,
-              "Name of the context that is written", ShowDefault);
+              "Name of the written context", ShowDefault);
   command.Add("--no-context", &options->no_context, "Write no context");
   command.Add("--timeout", &options->timeout_seconds,
               "Seconds until all must be ready", AtLeast(1), ShowDefault);

@@ -19,14 +19,14 @@ char Lower(char c) {
 bool SameChar(char a, char b) { return Lower(a) == Lower(b); }
 
 int64_t NanosOf(const v1::LogLine& line) {
-  // Beyond what 64 bits hold is no time of a line.
+  // Times beyond 64 bits match no line.
   constexpr int64_t kMost =
       std::numeric_limits<int64_t>::max() / 1'000'000'000 - 1;
   return std::clamp(line.time().seconds(), -kMost, kMost) * 1'000'000'000 +
          std::clamp(line.time().nanos(), 0, 999'999'999);
 }
 
-// As if the term were not negated.
+// Evaluates the term as if it were not negated.
 bool HoldsForText(const FilterTerm& term, std::string_view text) {
   const std::string& value = term.text;
   switch (term.op) {
@@ -42,7 +42,7 @@ bool HoldsForText(const FilterTerm& term, std::string_view text) {
   }
 }
 
-// Every line has the name of AI Platform's lines, and that of its jobs.
+// Every line has the resource type of AI Platform, and of its jobs.
 bool HoldsForResource(const FilterTerm& term) {
   return HoldsForText(term, "ml_job") || HoldsForText(term, "cloudml_job");
 }
@@ -73,7 +73,7 @@ bool Holds(const FilterTerm& term, const std::string& job,
   }
 }
 
-// The tasks that `node` names where it is task="a", or such terms with OR.
+// Returns the tasks if `node` is task="a", or such terms joined by OR.
 bool TasksOf(const FilterNode& node, std::vector<std::string>* tasks) {
   if (node.kind == FilterNode::Kind::kOr) {
     return std::all_of(
@@ -81,7 +81,7 @@ bool TasksOf(const FilterNode& node, std::vector<std::string>* tasks) {
         [&](const FilterNode& child) { return TasksOf(child, tasks); });
   }
   const FilterTerm& term = node.term;
-  // The coordinator compares the case, too.
+  // The coordinator compares case-sensitively.
   const bool lower = std::all_of(term.text.begin(), term.text.end(),
                                  [](char c) { return Lower(c) == c; });
   if (node.kind != FilterNode::Kind::kTerm || term.field != log_field::kTask ||
@@ -118,7 +118,7 @@ bool NarrowSeverity(const FilterTerm& term, LogOptions* options) {
       term.op != FilterOp::kEqual) {
     return false;
   }
-  // Beyond the worst nothing can be asked for.
+  // There is no severity above CRITICAL.
   if (least > v1::SEVERITY_CRITICAL) return false;
   options->min_severity =
       std::max(options->min_severity, static_cast<v1::Severity>(least));
@@ -132,7 +132,7 @@ bool NarrowText(const FilterTerm& term, LogOptions* options) {
     return true;
   }
   if (term.op != FilterOp::kHas || term.text.empty()) return false;
-  // Of letters beyond ASCII ours in any case are fewer than RE2's.
+  // For non-ASCII letters, case folding here covers less than RE2's.
   options->grep = "(?i)" + re2::RE2::QuoteMeta(term.text);
   return std::all_of(term.text.begin(), term.text.end(), [](char c) {
     return static_cast<unsigned char>(c) < 128;
@@ -183,7 +183,7 @@ bool NarrowBy(const FilterNode& node, const std::string& job,
   const FilterTerm& term = node.term;
   switch (term.field) {
     case log_field::kJob:
-      // All lines are of one job.
+      // All lines belong to one job.
       return HoldsForText(term, job) != term.negated;
     case log_field::kResource:
       return HoldsForResource(term) != term.negated;
@@ -235,7 +235,7 @@ StatusOr<v1::Severity> ParseSeverity(std::string_view text) {
     if (same || std::to_string(level.number) == text) return level.severity;
   }
   return InvalidArgument(
-      "\"{}\" is no severity; there are DEBUG, INFO, WARNING, ERROR and "
+      "\"{}\" is not a severity; there are DEBUG, INFO, WARNING, ERROR and "
       "CRITICAL",
       text);
 }
@@ -243,7 +243,7 @@ StatusOr<v1::Severity> ParseSeverity(std::string_view text) {
 std::string Text(v1::Severity severity) {
   if (severity == v1::SEVERITY_UNSPECIFIED) return "DEFAULT";
   const std::string name = v1::Severity_Name(severity);
-  // An unknown number, from a newer coordinator, is shown as it is.
+  // An unknown number from a newer coordinator is shown unchanged.
   return name.empty() ? std::to_string(severity) : name.substr(9);
 }
 

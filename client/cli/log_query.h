@@ -1,5 +1,5 @@
-// Filters of log entries, as users of AI Platform write them: the language of
-// Cloud Logging's queries, as far as a job's lines have what they ask for.
+// Filters of log entries in the language of Cloud Logging's queries, restricted
+// to the fields that a job's lines have.
 //
 //   resource.labels.task_name="worker-replica-1" severity>=ERROR
 //   textPayload:"loss" AND NOT textPayload=~"^step [0-9]+"
@@ -16,11 +16,11 @@
 //   labels.rank, labels.attempt            = != < <= > >=     number
 //   labels.stream                          = !=               stdout, stderr
 //
-// labels."ml.googleapis.com/task_name" and .../job_id are the first two, too.
-// A line's resource.type is ml_job, and by its other name cloudml_job.
-// ":" is part of, in any case; "=" of texts compares in any case, too; "=~" is
-// RE2. A text alone is textPayload:text. NOT (or -) binds closest, then OR,
-// then AND, which may be left out; field=("a" OR "b") is field="a" OR
+// labels."ml.googleapis.com/task_name" and .../job_id are other names of the
+// first two. A line's resource.type is ml_job or cloudml_job. ":" means
+// contains; ":" and "=" ignore case in texts; "=~" is RE2. A bare text means
+// textPayload:text. NOT (or -) binds closest, then OR, then AND, which may be
+// omitted. field=("a" OR "b") is field="a" OR field="b". Pure.
 // field="b". Pure.
 #ifndef LOCKSTEP_CLIENT_CLI_LOG_QUERY_H_
 #define LOCKSTEP_CLIENT_CLI_LOG_QUERY_H_
@@ -41,25 +41,24 @@ class LogQuery {
   // Matches everything.
   LogQuery() = default;
 
-  // InvalidArgument: what is not understood, at which column, and what there
-  // is instead.
+  // InvalidArgument names the column, the fault and the valid choices.
   static StatusOr<LogQuery> Parse(std::string_view text);
 
   bool Matches(const std::string& job, const v1::LogLine& line) const;
 
-  // Narrows `options` by what of it the coordinator can do itself, without
-  // losing a line that matches. Returns whether that is all of it; else
-  // Matches() has to look at what comes.
+  // Narrows `options` by the parts of the query that the coordinator can
+  // evaluate, without losing a matching line. Returns true if those are all
+  // parts. Otherwise the caller applies Matches() to each line.
   bool Narrow(const std::string& job, LogOptions* options) const;
 
  private:
   std::optional<FilterNode> root_;
 };
 
-// "error", "ERROR", "500": as v1::SEVERITY_ERROR. NOTICE counts as INFO, ALERT
-// and EMERGENCY as CRITICAL. InvalidArgument lists the names.
+// Parses "error", "ERROR", "500" as v1::SEVERITY_ERROR. NOTICE counts as INFO,
+// ALERT and EMERGENCY as CRITICAL. InvalidArgument lists the names.
 StatusOr<v1::Severity> ParseSeverity(std::string_view text);
-// "ERROR"; unspecified: "DEFAULT".
+// Returns "ERROR"; "DEFAULT" if unspecified.
 std::string Text(v1::Severity severity);
 
 }  // namespace lockstep

@@ -22,7 +22,7 @@ constexpr FilterField kFields[] = {
     {"labels.rank", log_field::kRank},
     {"labels.attempt", log_field::kAttempt},
     {"labels.stream", log_field::kStream}};
-// The ones to suggest.
+// The suggested names.
 constexpr std::string_view kFieldsText =
     "resource.labels.task_name, resource.labels.job_id, textPayload, severity, "
     "timestamp, labels.rank, labels.attempt and labels.stream";
@@ -45,7 +45,7 @@ constexpr FilterSyntax kSyntax = {
     .blanks = " \t\n\r",
     .value_marks = "()-",
     .marks = "()-",
-    // A value may have colons: times.
+    // A value may contain colons, as times do.
     .value_ends = "()\"'=!<>~",
     .word_ends = "()\"'=!<>:~",
     .ops_before_value = true,
@@ -105,7 +105,7 @@ class Language final : public FilterLanguage {
       case log_field::kAttempt:
         return ReadWholeNumber(kSyntax.max_shown, term);
       case log_field::kTask:
-        // The task has both names.
+        // The chief's task has two names.
         if (term->text == "chief-replica-0") term->text = "master-replica-0";
         return OkStatus();
       default:
@@ -113,7 +113,7 @@ class Language final : public FilterLanguage {
     }
   }
 
-  // A text alone is textPayload:text.
+  // A bare text means textPayload:text.
   StatusOr<FilterTerm> ReadBare(const std::string& word,
                                 bool begins) const override {
     if (begins) {
@@ -124,7 +124,7 @@ class Language final : public FilterLanguage {
       return term;
     }
     if (word == "AND" || word == "OR") {
-      return InvalidArgument("{} stands between two comparisons", word);
+      return InvalidArgument("{} must be between two comparisons", word);
     }
     return InvalidArgument("a field or a text is missing");
   }
@@ -135,7 +135,8 @@ class Language final : public FilterLanguage {
     const std::string full = text.size() == 10 ? text + "T00:00:00Z" : text;
     if (cri::ParseRfc3339Nano(full, &term->number)) return OkStatus();
     return InvalidArgument(
-        "\"{}\" is no time such as 2026-01-31 or 2026-01-31T12:00:00Z", text);
+        "\"{}\" is not a time such as 2026-01-31 or 2026-01-31T12:00:00Z",
+        text);
   }
 };
 

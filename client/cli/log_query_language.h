@@ -1,4 +1,4 @@
-// The fields and the sentences of log_query.h. Pure.
+// The fields and error sentences of log_query.h. Pure.
 #ifndef LOCKSTEP_CLIENT_CLI_LOG_QUERY_LANGUAGE_H_
 #define LOCKSTEP_CLIENT_CLI_LOG_QUERY_LANGUAGE_H_
 
@@ -9,7 +9,7 @@ namespace lockstep {
 // A term's number is a v1::Severity, Unix nanoseconds, a rank or an attempt.
 namespace log_field {
 enum : int {
-  // Texts. The first one is what a text alone is looked for in.
+  // Texts. A bare text matches against the first.
   kText,
   kTask,
   kJob,

@@ -1,4 +1,4 @@
-// A rank's output line as it is shown. Pure.
+// Formats a rank's output line. Pure.
 #ifndef LOCKSTEP_CLIENT_CLI_LOG_TEXT_H_
 #define LOCKSTEP_CLIENT_CLI_LOG_TEXT_H_
 
@@ -14,18 +14,18 @@ struct LogFormat {
   bool prefix = false;
 };
 
-// "[0 chief 0] 2026-01-31T12:00:00.123Z text\n"; the text byte for byte. Of an
+// "[0 chief 0] 2026-01-31T12:00:00.123Z text\n" with the text unchanged. For an
 // event of the job "[service] ...".
 std::string FormatLogLine(const v1::LogLine& line, const LogFormat& format,
                           const Style& style);
 
-// As gcloud prints it, between tabs: severity, "2026-01-31 12:00:00 +0000",
-// task ("unknown_task" where there is none), trial (none), text.
+// gcloud's form, separated by tabs: severity, "2026-01-31 12:00:00 +0000", task
+// ("unknown_task" if none), trial (empty), text.
 std::string FormatStreamedLine(const v1::LogLine& line);
 
-// One JSON object a line, with the names of Cloud Logging, which the filter
-// takes, too: timestamp, severity, resource.labels.{job_id,task_name},
-// labels.{rank,attempt,stream}, textPayload. Bytes that are no UTF-8 are
+// One JSON object per line with the names of Cloud Logging, which filters use,
+// too: timestamp, severity, resource.labels.{job_id,task_name},
+// labels.{rank,attempt,stream}, textPayload. Bytes that are not UTF-8 are
 // replaced.
 std::string FormatLogJson(const std::string& job, const v1::LogLine& line);
 

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// "worker-replica-1", as LogLine.task has it.
+// "worker-replica-1", like LogLine.task.
 std::string ReplicaText(const v1::TaskStatus& task) {
   const bool first = task.type() == v1::TASK_TYPE_CHIEF;
   return fmt::format("{}-replica-{}", first ? "master" : Text(task.type()),
@@ -53,29 +53,28 @@ void ForOpenLogs(const v1::Job& job, const LogOptions& options,
     current_ended = current_ended || attempt.generation() == job.generation();
     ForOpenLogs(attempt.tasks(), attempt.ordinal(), options, found);
   }
-  // The last attempt of a job that has ended is among them.
+  // An ended job's last attempt is in the list.
   if (!current_ended) ForOpenLogs(job.tasks(), job.attempt(), options, found);
 }
 
-// Why nothing comes of a node; empty: something does.
+// Returns why a node sends nothing, or "" if it is not silent.
 std::string Silence(const std::string& name,
                     const std::vector<v1::Node>& nodes) {
   const auto node =
       std::find_if(nodes.begin(), nodes.end(),
                    [&](const v1::Node& each) { return each.name() == name; });
   if (node == nodes.end()) {
-    return fmt::format("node {} is not in the cluster any more",
-                       Printable(name));
+    return fmt::format("node {} is no longer in the cluster", Printable(name));
   }
   if (node->state() != v1::NODE_STATE_UNKNOWN &&
       node->state() != v1::NODE_STATE_LOST) {
     return "";
   }
-  const bool heard = node->has_last_heartbeat();
+  const bool has_heartbeat = node->has_last_heartbeat();
   return fmt::format(
       "node {} has been silent since {}", Printable(name),
-      TimeText(heard || node->has_state_time(),
-               heard ? node->last_heartbeat() : node->state_time()));
+      TimeText(has_heartbeat || node->has_state_time(),
+               has_heartbeat ? node->last_heartbeat() : node->state_time()));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Logs that cannot be here as a whole, because their node is silent. Pure.
+// Finds logs that are incomplete because their node is silent. Pure.
 #ifndef LOCKSTEP_CLIENT_CLI_LOST_LOGS_H_
 #define LOCKSTEP_CLIENT_CLI_LOST_LOGS_H_
 
@@ -12,13 +12,13 @@
 
 namespace lockstep {
 
-// Whether logs that `options` selects are of ranks whose end is not known:
-// only then the nodes matter.
+// True if `options` selects logs of ranks that have not ended. Only then the
+// nodes matter.
 bool HasOpenLogs(const v1::Job& job, const LogOptions& options);
 
-// A sentence for each rank that `options` selects whose log ends early: "the
-// log of rank 1 ends here: node b has been silent since ...; later lines are
-// on it". One that has not ended on a node that is UNKNOWN, LOST or not in the
+// Returns a sentence for each selected rank whose log is cut off: "the log of
+// rank 1 ends here: node b has been silent since ...; later lines are on it".
+// Such a rank has not ended, and its node is UNKNOWN, LOST or not in the
 // cluster.
 std::vector<std::string> LostLogs(const v1::Job& job,
                                   const std::vector<v1::Node>& nodes,

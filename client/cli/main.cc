@@ -20,7 +20,7 @@
 
 namespace {
 
-// Signals that came since a command first asked for them, and the first one.
+// Signals since a command first asked for them, and the first of them.
 std::atomic<int> signals_seen{0};
 std::atomic<int> first_signal{0};
 static_assert(std::atomic<int>::is_always_lock_free);
@@ -30,7 +30,7 @@ void Catch(unsigned flags) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction before {};
     sigaction(signal, nullptr, &before);
-    // Behind nohup it goes on.
+    // Keeps nohup's disposition.
     if (signal == SIGHUP && before.sa_handler == SIG_IGN) continue;
     struct sigaction action {};
     action.sa_handler = [](int number) {
@@ -43,8 +43,7 @@ void Catch(unsigned flags) {
   }
 }
 
-// From the first question on, one signal of a kind is an answer; the next one
-// kills.
+// From the first call on, one signal of a kind is reported; the next one kills.
 bool Interrupted() {
   static const bool installed = [] {
     if (!holds_signals) Catch(SA_RESETHAND);
@@ -53,7 +52,7 @@ bool Interrupted() {
   return installed && signals_seen > 0;
 }
 
-// From the first question on, none kills.
+// From the first call on, no signal kills.
 int Signals() {
   static const bool installed = [] {
     holds_signals = true;
@@ -81,19 +80,19 @@ int Columns() {
   return 80;
 }
 
-// Whether nobody reads our output any more, as behind `| head -1`.
+// True if the reader of our output is gone, as after `| head -1`.
 bool ReaderIsGone() {
   pollfd out{STDOUT_FILENO, POLLOUT, 0};
   return poll(&out, 1, 0) == 1 && (out.revents & (POLLERR | POLLHUP)) != 0;
 }
 
-// What a shell says of who was ended by SIGPIPE.
+// The shell's exit code for SIGPIPE.
 constexpr int kExitPipe = 128 + SIGPIPE;
 
 void EndWithReader() {
   static const bool watched = [] {
     struct stat info {};
-    // Of a terminal SIGHUP tells, and a file is always there.
+    // Terminals send SIGHUP, and files never close.
     if (fstat(STDOUT_FILENO, &info) != 0 ||
         !(S_ISFIFO(info.st_mode) || S_ISSOCK(info.st_mode))) {
       return false;
@@ -103,7 +102,7 @@ void EndWithReader() {
       do {
         if (poll(&out, 1, -1) < 0 && errno != EINTR) return;
       } while ((out.revents & (POLLERR | POLLHUP)) == 0);
-      // At once: other threads may be anywhere.
+      // Exits at once, because other threads may be running.
       _exit(kExitPipe);
     }).detach();
     return true;
@@ -115,7 +114,7 @@ void EndWithReader() {
 
 int main(int argc, char** argv) {
   lockstep::SilenceRpcLog();
-  // A reader that went away is seen as a failed write.
+  // A closed pipe shows as a failed write.
   signal(SIGPIPE, SIG_IGN);
   const lockstep::SystemClock clock;
   lockstep::CliEnvironment env;
@@ -142,7 +141,7 @@ int main(int argc, char** argv) {
   env.end_with_reader = EndWithReader;
   int code =
       lockstep::RunCli(std::vector<std::string>(argv + 1, argv + argc), &env);
-  // Commands know of an interruption only, which is SIGINT's code.
+  // Commands return the code of SIGINT for any interruption.
   if (code == lockstep::kExitInterrupted && first_signal > 0) {
     code = 128 + first_signal;
   }

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// False: a table was asked for.
+// Returns false if a table was requested.
 bool WriteMessage(const Cli& cli, Output output, const v1::Node& node) {
   std::ostream& out = *cli.env->out;
   switch (output) {

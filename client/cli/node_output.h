@@ -1,4 +1,4 @@
-// A Node in the format that was asked for.
+// Prints a Node in the selected format.
 #ifndef LOCKSTEP_CLIENT_CLI_NODE_OUTPUT_H_
 #define LOCKSTEP_CLIENT_CLI_NODE_OUTPUT_H_
 
@@ -6,9 +6,9 @@
 
 namespace lockstep {
 
-// All of it; tables are FormatNode's.
+// All fields. FormatNode makes the table.
 Status WriteNode(const Cli& cli, const v1::Node& node);
-// After a change: as a table one line, "host-a DRAINING: new disk".
+// After a change. The table is one line: "host-a DRAINING: new disk".
 Status WriteNodeState(const Cli& cli, const v1::Node& node);
 
 }  // namespace lockstep

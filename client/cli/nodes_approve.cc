@@ -18,10 +18,10 @@ StatusOr<int> Approve(const Cli& cli, const std::string& text) {
   LOCKSTEP_ASSIGN_OR_RETURN(const v1::Node before, client->GetNode(name));
   LOCKSTEP_ASSIGN_OR_RETURN(const v1::Node node, client->ApproveNode(name));
   *cli.env->err << (before.has_offered()
-                        ? fmt::format("node {}: {} may be used, until now {}\n",
+                        ? fmt::format("node {}: {} may be used, before {}\n",
                                       name, Text(node.capacity()),
                                       Text(before.capacity()))
-                        : fmt::format("node {}: nothing waited for approval\n",
+                        : fmt::format("node {}: no approval was pending\n",
                                       name));
   LOCKSTEP_RETURN_IF_ERROR(WriteNodeState(cli, node));
   return 0;
@@ -32,15 +32,15 @@ StatusOr<int> Approve(const Cli& cli, const std::string& text) {
 Command NodesApproveCommand(Cli* cli) {
   const auto name = std::make_shared<std::string>();
   Command command = LeafCommand(
-      "approve", "Let jobs use all that a node offers",
+      "approve", "Approve all resources that a node offers",
       "  lockstep nodes describe host-a      # what it offers\n"
       "  lockstep nodes approve host-a\n"
-      "\nA new node may have what it offers up to the site's limit"
+      "\nA new node's offer is accepted up to the site's limit"
       "\n(max_node_cpus, max_node_memory, max_node_gpus in coordinator.yaml). "
       "What"
-      "\na node offers beyond that, or beyond what it had when it came, is not"
-      "\nused before it is approved. Approve what the host really has: jobs and"
-      "\ntheir secrets go to where there is room.");
+      "\na node offers beyond that, or beyond its first offer, is not"
+      "\nused before approval. Approve what the host really has: jobs and"
+      "\ntheir secrets go where there is room.");
   AddNodeArgument(&command, name.get());
   AddRequestOptions(&command, cli);
   command.run = [=] { return Approve(*cli, *name); };

@@ -21,8 +21,7 @@ StatusOr<int> DescribeNode(const Cli& cli, const std::string& text) {
 Command NodesDescribeCommand(Cli* cli) {
   const auto name = std::make_shared<std::string>();
   Command command = LeafCommand(
-      "describe",
-      "A node: its state and why, what it has, what runs there, what happened",
+      "describe", "Show a node: state, cause, resources, jobs and events",
       "  lockstep nodes describe worker-0");
   AddNodeArgument(&command, name.get());
   AddRequestOptions(&command, cli);

@@ -24,14 +24,14 @@ struct DrainFlags {
   bool wait = false;
 };
 
-// Until nothing runs there. Returns the exit code.
+// Waits until nothing runs there. Returns the exit code.
 StatusOr<int> WaitDrained(const Cli& cli, Client* client,
                           const std::string& name,
                           std::optional<Duration> timeout, v1::Node* node) {
   CliEnvironment* const env = cli.env;
   const MonoTime start = env->clock->Now().mono;
   StopToken pause;
-  size_t told = SIZE_MAX;
+  size_t printed = SIZE_MAX;
   while (true) {
     LOCKSTEP_ASSIGN_OR_RETURN(*node, client->GetNode(name));
     if (node->state() == v1::NODE_STATE_READY) {
@@ -39,11 +39,11 @@ StatusOr<int> WaitDrained(const Cli& cli, Client* client,
     }
     const size_t jobs = static_cast<size_t>(node->jobs_size());
     if (jobs == 0) return 0;
-    if (jobs != told) {
+    if (jobs != printed) {
       *env->err << fmt::format(
           "  {} still on {}: {}\n", Count(node->jobs_size(), "job"), name,
           Printable(fmt::format("{}", fmt::join(node->jobs(), ", "))));
-      told = jobs;
+      printed = jobs;
     }
     if (env->interrupted && env->interrupted()) return kExitInterrupted;
     if (timeout && env->clock->Now().mono - start >= *timeout) {
@@ -105,7 +105,7 @@ StatusOr<int> Forget(const Cli& cli, const std::string& name, bool yes) {
                             client->ForgetNode(name));
   *cli.env->err << fmt::format(
       "node {} is forgotten{}{}\n", name,
-      jobs.empty() ? "" : "; it had something of ",
+      jobs.empty() ? "" : "; it had ranks of ",
       Printable(fmt::format("{}", fmt::join(jobs, ", "))));
   return 0;
 }
@@ -115,22 +115,23 @@ StatusOr<int> Forget(const Cli& cli, const std::string& name, bool yes) {
 Command NodesDrainCommand(Cli* cli) {
   auto flags = std::make_shared<DrainFlags>();
   Command command = LeafCommand(
-      "drain", "Give a node no new work, and have it emptied",
+      "drain", "Give a node no new work and empty it",
       "  lockstep nodes drain host-a --reason \"new disk\"\n"
       "  lockstep nodes drain host-a --grace 30s --wait\n"
-      "\nWithout --grace its jobs run to their end. With one native jobs save"
-      "\nat an agreed step and go on elsewhere, programs are started again"
-      "\nelsewhere, and what still runs after the grace is killed. Neither"
-      "\ncosts a job anything of its restart budget. It lasts until `lockstep"
-      "\nnodes undrain`; given again it replaces reason and grace.");
+      "\nWithout --grace its jobs run to their end. With it native jobs save"
+      "\nat an agreed step and continue elsewhere, programs restart"
+      "\nelsewhere, and ranks that still run after the grace are killed. "
+      "Neither"
+      "\nuses a job's restart budget. It lasts until `lockstep"
+      "\nnodes undrain`; a second call replaces reason and grace.");
   AddNodeArgument(&command, &flags->node);
-  command.Add("--reason TEXT", &flags->reason, "Why, for people");
+  command.Add("--reason TEXT", &flags->reason, "A text for users");
   command.Add("--grace DURATION", &flags->grace,
-              "Move its jobs away, and kill what is left after so long, as 30s "
+              "Move its jobs, and kill remaining ranks after this time, as 30s "
               "(default: they run to their end)");
-  command.Add("--wait", &flags->wait, "Return when nothing runs there");
+  command.Add("--wait", &flags->wait, "Wait until nothing runs there");
   command.Add("--timeout DURATION", &flags->timeout,
-              "Give up waiting after so long: exit 124 (default: never)");
+              "Stop waiting after this time: exit 124 (default: never)");
   AddRequestOptions(&command, cli);
   command.run = [=] { return Drain(*cli, *flags); };
   return command;
@@ -150,13 +151,14 @@ Command NodesForgetCommand(Cli* cli) {
   const auto name = std::make_shared<std::string>();
   auto yes = std::make_shared<bool>(false);
   Command command = LeafCommand(
-      "forget", "Say that a silent node's host is gone for good",
+      "forget", "Declare a silent node's host gone for good",
       "  lockstep nodes forget host-a --yes\n"
-      "\nWhat it held is free and its ranks count as lost, so jobs that wait"
-      "\nfor it go on elsewhere. Do it only when the host is off: ranks that"
-      "\nstill run there would write beside the new ones. A node that is"
-      "\nconnected is refused.");
-  command.Add("node NODE", name.get(), "The node; its whole name", Required);
+      "\nIts resources are free and its ranks count as lost, so jobs that wait"
+      "\nfor it continue elsewhere. Do it only if the host is off: ranks that"
+      "\nstill run there would write concurrently with the new ones. A "
+      "connected"
+      "\nnode is rejected.");
+  command.Add("node NODE", name.get(), "The node's full name", Required);
   command.Add("-y,--yes", yes.get(), "Do not ask");
   AddConnectionOptions(&command, cli);
   command.run = [=] { return Forget(*cli, *name, *yes); };

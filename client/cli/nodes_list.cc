@@ -46,12 +46,12 @@ StatusOr<int> RunListNodes(const Cli& cli,
 Command NodesListCommand(Cli* cli) {
   auto states = std::make_shared<std::vector<std::string>>();
   Command command =
-      LeafCommand("list", "Nodes: what they have and what of it is taken",
+      LeafCommand("list", "List nodes with their total and allocated resources",
                   "  lockstep nodes list\n"
                   "  lockstep nodes list -o wide --state draining,drained\n"
                   "  lockstep nodes list --columns NAME,STATE --no-headers");
   command.Add("--state STATES", states.get(),
-              "Only in these states, as draining,drained", SplitAt(','));
+              "Only nodes in these states, as draining,drained", SplitAt(','));
   AddListOptions(&command, cli);
   AddConnectionOptions(&command, cli);
   command.run = [=] { return RunListNodes(*cli, *states); };

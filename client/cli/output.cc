@@ -13,8 +13,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// A text that YAML would read as something else goes in quotes. Emitter itself
-// quotes what would break the syntax.
+// True for a text that YAML would read as another type. Emitter itself quotes
+// text that would break the syntax.
 bool NeedsQuotes(const std::string& text) {
   if (text.empty() || text[0] == ' ' || text.back() == ' ') return true;
   const std::string first = "0123456789+-.~";
@@ -28,7 +28,7 @@ bool NeedsQuotes(const std::string& text) {
   return false;
 }
 
-// As gcloud quotes; what has control characters needs the other quotes.
+// Quotes like gcloud. Control characters need double quotes.
 void Quote(const std::string& text, YAML::Emitter* out) {
   const bool plain = std::none_of(text.begin(), text.end(), [](char c) {
     return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
@@ -57,7 +57,7 @@ void Emit(const ordered_json& value, YAML::Emitter* out) {
     if (NeedsQuotes(text)) Quote(text, out);
     *out << text;
   } else {
-    // Numbers, booleans and null are written alike in both.
+    // Numbers, booleans and null are equal in both formats.
     *out << value.dump();
   }
 }
@@ -79,7 +79,7 @@ std::string Serialized(const google::protobuf::Message& message,
   std::string json;
   const auto status =
       google::protobuf::util::MessageToJsonString(message, &json, options);
-  // Fails only for times beyond year 9999, which the text then names.
+  // Fails only for times beyond year 9999; the text names them.
   if (!status.ok()) {
     return ordered_json({{"error", status.ToString()}}).dump() + "\n";
   }
@@ -98,7 +98,8 @@ StatusOr<Output> ParseOutput(std::string_view text) {
   if (text == "yaml") return Output::kYaml;
   if (text == "name") return Output::kName;
   return InvalidArgument(
-      "\"{}\" is no output format: there are table, wide, json, jsonl, yaml, "
+      "\"{}\" is not an output format: there are table, wide, json, jsonl, "
+      "yaml, "
       "csv and name",
       text);
 }

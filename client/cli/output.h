@@ -18,28 +18,28 @@ namespace lockstep {
 
 enum class Output { kTable, kWide, kJson, kJsonl, kYaml, kCsv, kName };
 
-// InvalidArgument lists them.
+// InvalidArgument lists the formats.
 StatusOr<Output> ParseOutput(std::string_view text);
 
-// The protobuf JSON mapping with every field that has no presence, zero or
-// not, so that a program finds them; ends with a newline.
+// Returns the protobuf JSON mapping with every field that has no presence, even
+// if zero, so that programs find it. Ends with a newline.
 std::string ToJson(const google::protobuf::Message& message);
-// The same with those fields only that were given.
+// The same with only the fields that are set.
 std::string ToSparseJson(const google::protobuf::Message& message);
-// As ToJson, without blanks, on one line.
+// ToJson without blanks on one line.
 std::string ToJsonLine(const google::protobuf::Message& message);
-// JSON over several lines, or on one; ends with a newline.
+// Returns JSON on several lines or one. Ends with a newline.
 std::string Dump(const nlohmann::ordered_json& value);
 std::string DumpLine(const nlohmann::ordered_json& value);
-// RFC 4180 with "\n" at line ends.
+// RFC 4180 with "\n" as line end.
 std::string RenderCsv(const Table& table, bool headers);
-// The columns of these names (any case), in this order.
-// InvalidArgument: there is none of that name; lists those there are.
+// Selects the columns with these names (any case), in this order.
+// InvalidArgument lists the columns if a name is unknown.
 StatusOr<Table> SelectColumns(const Table& table,
                               const std::vector<std::string>& columns);
 // The same values as YAML.
 std::string ToYaml(const google::protobuf::Message& message);
-// YAML of a JSON text. REQUIRES: it is JSON.
+// Converts JSON to YAML. REQUIRES: `json` is valid.
 std::string JsonToYaml(std::string_view json);
 
 }  // namespace lockstep

@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kMostRanks = 100'000;
 constexpr double kMaxSeconds = 100.0 * 365 * 86400;
 
-// Takes a number off the front of `text`; false where there is none.
+// Removes a number from the front of `text`. Returns false if there is none.
 bool TakeNumber(std::string_view* text, double* value) {
   const auto [end, error] =
       std::from_chars(text->data(), text->data() + text->size(), *value,
@@ -30,7 +30,7 @@ bool ParseWhole(std::string_view text, int32_t* value) {
          *value >= 0;
 }
 
-// Seconds of a unit; 0: there is no such unit.
+// Returns the seconds of a unit, or 0 if it is unknown.
 double UnitSeconds(std::string_view unit) {
   if (unit == "ms") return 1e-3;
   if (unit == "s") return 1;
@@ -78,7 +78,7 @@ StatusOr<Duration> ParseDuration(std::string_view text) {
     if (!TakeNumber(&rest, &value) || value < 0) return BadDuration(text);
     const size_t size = std::min(rest.find_first_of("0123456789"), rest.size());
     const std::string_view unit = rest.substr(0, size);
-    // Only a number alone may lack its unit.
+    // Only a bare number may lack its unit.
     const bool plain = unit.empty() && seconds == 0 && rest.empty();
     const double factor = plain ? 1 : UnitSeconds(unit);
     if (factor == 0) return BadDuration(text);

@@ -55,7 +55,7 @@ StatusOr<WallTime> IssueCertificate(const std::string& pki_dir,
   LOCKSTEP_ASSIGN_OR_RETURN(
       const CredentialPaths paths,
       IssueInto(RealFileSystem(), output, *ca, request, now));
-  // Read back: what is told is what is there.
+  // Reads the stored file, so that the report matches it.
   LOCKSTEP_ASSIGN_OR_RETURN(const Credentials credentials,
                             LoadCredentials(RealFileSystem(), paths, now));
   return credentials.not_after;

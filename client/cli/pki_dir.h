@@ -1,4 +1,4 @@
-// Where `lockstep init` keeps a cluster's CA.
+// The directory of a cluster's CA, made by `lockstep init`.
 #ifndef LOCKSTEP_CLIENT_CLI_PKI_DIR_H_
 #define LOCKSTEP_CLIENT_CLI_PKI_DIR_H_
 
@@ -17,12 +17,12 @@ void AddPkiDirOption(Command* command, std::string* dir);
 // FailedPrecondition when neither variable is set.
 StatusOr<std::string> PkiDir(const std::string& dir, const CliEnvironment& env);
 
-// The ca folder in it.
+// Returns its ca folder.
 std::string CaDirIn(const std::string& pki_dir);
 
-// Issues `worker`, `user` or `coordinator` NAME with the CA of `pki_dir` into
-// `output`. `role`: of users only.
-// Returns when the certificate ends.
+// Issues a `worker`, `user` or `coordinator` certificate for NAME with the CA
+// of `pki_dir` into `output`. `role` is for users only. Returns the
+// certificate's expiry.
 StatusOr<WallTime> IssueCertificate(const std::string& pki_dir,
                                     const std::string& kind,
                                     const std::string& name,

@@ -39,11 +39,11 @@ std::string RolesTable(const v1::JobSpec& spec) {
 std::string PriceText(const v1::SubmitJobResponse& response) {
   std::string text;
   if (response.has_cost_per_hour()) {
-    text = fmt::format("{} {} an hour", Number(response.cost_per_hour()),
+    text = fmt::format("{} {} per hour", Number(response.cost_per_hour()),
                        response.currency());
   }
   if (response.has_ml_units_per_hour()) {
-    text += fmt::format("{}{} ML units an hour", text.empty() ? "" : ", ",
+    text += fmt::format("{}{} ML units per hour", text.empty() ? "" : ", ",
                         Number(response.ml_units_per_hour()));
   }
   return text.empty() ? "" : "price: " + text + "\n";

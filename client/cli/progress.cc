@@ -13,12 +13,12 @@ namespace {
 constexpr Duration kPlainInterval = std::chrono::seconds(10);
 // For a line that the program redraws.
 constexpr Duration kRedrawInterval = std::chrono::seconds(1);
-// A phase that is over sooner is told when it is over; no line before.
+// A shorter phase gets a line only when it ends.
 constexpr Duration kNewsDelay = std::chrono::seconds(1);
 constexpr int kBarWidth = 24;
 constexpr int kLeastBarWidth = 8;
 
-// 0..1; negative: not known.
+// Returns 0..1, or a negative number if unknown.
 double Done(const v1::RankProgress& chief) {
   if (chief.total_steps() <= 0) return -1;
   return std::clamp(static_cast<double>(chief.committed_step()) /
@@ -66,7 +66,7 @@ std::string ProgressBar(const v1::JobProgress& progress, int columns,
     bar.resize(width, ' ');
     text = fmt::format("[{}] {}", bar, text);
   }
-  // A line that wraps could not be written over.
+  // A wrapped line could not be overwritten.
   if (static_cast<int>(text.size()) >= columns) text.resize(columns - 1);
   return text;
 }
@@ -75,7 +75,7 @@ std::string FollowPrinter::Line(const std::string& text) const {
   return (is_tty_ ? kClearLine : "") + text + "\n";
 }
 
-std::string FollowPrinter::Say(const std::string& line) { return Line(line); }
+std::string FollowPrinter::Note(const std::string& line) { return Line(line); }
 
 std::string FollowPrinter::Finish() { return is_tty_ ? kClearLine : ""; }
 
@@ -109,24 +109,24 @@ void FollowPrinter::SetProgramLine(const std::string& line) {
 
 std::string FollowPrinter::OnJob(const v1::Job& job, Time now) {
   std::string out;
-  // Another reason to wait is news too: "other jobs hold what it needs".
+  // A new reason to wait counts as a change: "other jobs hold what it needs".
   if (!job_ || job_->state() != job.state() ||
       job_->generation() != job.generation() ||
       job_->cause().message() != job.cause().message()) {
-    news_ = true;
+    changed_ = true;
   }
   job_ = job;
   const std::string current = PhaseText(job.state());
   for (const v1::PhaseDuration& phase : job.phases()) {
     const Duration total = ToDuration(phase.duration());
-    Duration& told = told_[phase.phase()];
-    // The phase it is in is not over.
-    if (phase.phase() == current || total <= told) continue;
-    out += Line(PhaseLine(phase.phase(), FormatDuration(total - told)));
-    told = total;
+    Duration& printed = printed_[phase.phase()];
+    // The current phase has not ended.
+    if (phase.phase() == current || total <= printed) continue;
+    out += Line(PhaseLine(phase.phase(), FormatDuration(total - printed)));
+    printed = total;
   }
-  for (; attempts_told_ < job.attempts_size(); ++attempts_told_) {
-    const v1::Attempt& attempt = job.attempts(attempts_told_);
+  for (; printed_attempts_ < job.attempts_size(); ++printed_attempts_) {
+    const v1::Attempt& attempt = job.attempts(printed_attempts_);
     if (IsFinalState(job.state()) || attempt.end_cause().message().empty()) {
       continue;
     }
@@ -155,9 +155,9 @@ std::string FollowPrinter::OnTick(Time now) {
       last_plain_ &&
       now.mono - *last_plain_ >= (redrawn ? kRedrawInterval : kPlainInterval);
   const bool news =
-      news_ && now.wall - ToWallTime(job_->state_time()) >= kNewsDelay;
+      changed_ && now.wall - ToWallTime(job_->state_time()) >= kNewsDelay;
   if (!due && !news) return "";
-  news_ = false;
+  changed_ = false;
   last_plain_ = now.mono;
   shown_program_line_ = program_line_;
   return LiveText(now) + "\n";

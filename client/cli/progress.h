@@ -1,5 +1,5 @@
-// Following a job: what is written to stderr while it goes. Pure: messages and
-// `now` in, text out.
+// Formats the progress of a followed job for stderr. Pure: messages and `now`
+// in, text out.
 #ifndef LOCKSTEP_CLIENT_CLI_PROGRESS_H_
 #define LOCKSTEP_CLIENT_CLI_PROGRESS_H_
 
@@ -14,37 +14,37 @@
 
 namespace lockstep {
 
-// "step 1,200/2,345 (51 %)  3,170 samples/s  loss 0.4321  eta 1 m 20 s"; what
-// is not known is left out.
+// "step 1,200/2,345 (51 %)  3,170 samples/s  loss 0.4321  eta 1 m 20 s".
+// Unknown parts are omitted.
 std::string ProgressText(const v1::JobProgress& progress,
                          bool with_loss = true);
-// The same behind a bar; without one where the total is not known or the line
-// would be too long. Shorter than `columns`. `note` comes behind the text.
+// The same after a bar. The bar is omitted if the total is unknown or the line
+// would be too long. Shorter than `columns`. `note` follows the text.
 std::string ProgressBar(const v1::JobProgress& progress, int columns,
                         const std::string& note = "");
 
-// How old a report is when it is told: they come once a second.
+// Older reports show their age. Reports arrive once per second.
 inline constexpr Duration kStaleProgress = std::chrono::seconds(5);
 
-// On a terminal: one line per finished phase, and a last line that is written
-// over and over. Else plain lines: of each finished phase, of a phase that
-// lasts (after 1 s), and then every 10 s.
+// On a terminal: one line per finished phase, and a last line that is
+// overwritten. Otherwise plain lines: one per finished phase, one for a phase
+// that lasts longer than 1 s, and then one every 10 s.
 class FollowPrinter {
  public:
   FollowPrinter(bool is_tty, int columns, Style style)
       : is_tty_(is_tty), columns_(columns), style_(style) {}
 
-  // Each returns what to write now, escape sequences and newlines included.
+  // Each returns the text to write now, with escape sequences and newlines.
   std::string OnJob(const v1::Job& job, Time now);
   std::string OnProgress(const v1::JobProgress& progress, Time now);
-  // The line that a program is writing, such as a progress bar; shown while it
-  // runs and says nothing of steps. Empty: none.
+  // The line that a program is writing, such as a progress bar. Shown while it
+  // runs and reports no steps. Empty for none.
   void SetProgramLine(const std::string& line);
-  // To be called about 5 times a second.
+  // Call it about 5 times per second.
   std::string OnTick(Time now);
-  // A sentence of the caller between the lines.
-  std::string Say(const std::string& line);
-  // Takes the live line away.
+  // Returns a message of the caller to print between the lines.
+  std::string Note(const std::string& line);
+  // Removes the live line.
   std::string Finish();
 
  private:
@@ -57,16 +57,16 @@ class FollowPrinter {
   std::optional<v1::Job> job_;
   std::optional<v1::JobProgress> progress_;
   std::string program_line_;
-  // As the last plain line had it.
+  // The value in the last plain line.
   std::string shown_program_line_;
-  // When progress_ came.
+  // Arrival time of progress_.
   MonoTime progress_time_{};
-  // By phase: how much of its time was told already.
-  std::map<std::string, Duration> told_;
-  int attempts_told_ = 0;
+  // By phase: the time already printed.
+  std::map<std::string, Duration> printed_;
+  int printed_attempts_ = 0;
   std::optional<MonoTime> last_plain_;
   // The state or its reason changed since the last plain line.
-  bool news_ = false;
+  bool changed_ = false;
 };
 
 }  // namespace lockstep

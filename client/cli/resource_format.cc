@@ -42,7 +42,7 @@ class FormatParser {
     const Kind kind = format_.kind;
     if (format_.keys.empty() &&
         (kind == Kind::kValue || kind == Kind::kCsv || kind == Kind::kTable)) {
-      return Bad("say which fields, as value(jobId,state)");
+      return Bad("give fields, as value(jobId,state)");
     }
     return std::move(format_);
   }
@@ -66,7 +66,7 @@ class FormatParser {
     while (at_ < text_.size() && IsWordChar(text_[at_])) ++at_;
     return std::string(text_.substr(begin, at_ - begin));
   }
-  // A word or something in quotes.
+  // Reads a word or a quoted text.
   StatusOr<std::string> Value() {
     Skip();
     const char quote = at_ < text_.size() ? text_[at_] : '\0';
@@ -131,7 +131,7 @@ class FormatParser {
         const std::string name = Word();
         if (name != "label") {
           return Bad(
-              fmt::format("of a field only :label=NAME may be said, not "
+              fmt::format("a field takes only :label=NAME, not "
                           ":{}",
                           Printable(name)));
         }
@@ -155,7 +155,7 @@ class FormatParser {
         if (close == std::string_view::npos) return Bad("\"]\" is missing");
         const std::string_view index = text_.substr(at_ + 1, close - at_ - 1);
         if (index.find_first_not_of("0123456789") != std::string_view::npos) {
-          return Bad("in [] stands a number or nothing");
+          return Bad("[] may contain a number or nothing");
         }
         if (!index.empty()) path->push_back(std::string(index));
         at_ = close + 1;
@@ -169,7 +169,7 @@ class FormatParser {
   ResourceFormat format_;
 };
 
-// What is at `path`, from its part `at` on; lists are gone through.
+// Returns the value at `path` from its part `at` on. Descends into lists.
 ordered_json Find(const ordered_json& value,
                   const std::vector<std::string>& path, size_t at = 0) {
   if (at == path.size()) return value;
@@ -216,7 +216,7 @@ std::string ValueText(const ordered_json& value) {
 // "jobId" is JOB_ID.
 std::string LabelOf(const FormatKey& key) {
   if (!key.label.empty()) return key.label;
-  // A number alone says nothing.
+  // A number alone is not a useful label.
   std::string name = key.path.back();
   for (auto it = key.path.rbegin(); it != key.path.rend(); ++it) {
     if (!std::isdigit(static_cast<unsigned char>((*it)[0]))) {
@@ -249,7 +249,7 @@ Table TableOf(const std::vector<ordered_json>& all,
   return table;
 }
 
-// The fields of `keys` at their places; all where there are no keys.
+// Returns the fields of `keys` at their paths, or all without keys.
 ordered_json Project(const ordered_json& resource,
                      const std::vector<FormatKey>& keys) {
   if (keys.empty()) return resource;
@@ -314,7 +314,7 @@ std::string RenderBox(const Table& table, const std::string& title,
   }
   std::string rule = "+";
   for (const size_t width : widths) rule += std::string(width + 2, '-') + "+";
-  // What a title needs, the last column gets.
+  // A wider title widens the last column.
   if (rule.size() < VisibleWidth(title) + 4) {
     const size_t more = VisibleWidth(title) + 4 - rule.size();
     widths.back() += more;
@@ -341,7 +341,7 @@ std::string RenderBox(const Table& table, const std::string& title,
 }
 
 std::string RenderColumns(const Table& table, const ResourceFormat& format) {
-  // What comes from others may hold anything.
+  // Values may hold any characters.
   Table clean = table;
   for (auto& row : clean.rows) {
     for (std::string& cell : row) cell = Printable(cell);
@@ -360,7 +360,7 @@ std::string Lowered(std::string text) {
   return text;
 }
 
-// Less, equal, greater: -1, 0, 1. What is not there is greater.
+// Returns -1, 0 or 1. A missing value is greater.
 int Compare(const std::string& a, const std::string& b) {
   if (a.empty() || b.empty()) {
     return a.empty() == b.empty() ? 0 : a.empty() ? 1 : -1;
@@ -392,11 +392,11 @@ StatusOr<std::vector<SortKey>> ParseSortKeys(std::string_view text) {
     SortKey& key = keys.emplace_back();
     key.descending = part.starts_with("~");
     if (key.descending) part.remove_prefix(1);
-    // A list of one field, which has the same form.
+    // Has the form of a list with one field.
     const auto parsed = ParseResourceFormat(fmt::format("value({})", part));
     if (!parsed.ok() || parsed->keys.size() != 1) {
       return InvalidArgument(
-          "--sort-by: \"{}\" is no field such as createTime, or ~createTime "
+          "--sort-by: \"{}\" is not a field such as createTime, or ~createTime "
           "for the newest first",
           Printable(part));
     }
@@ -420,7 +420,7 @@ std::vector<size_t> SortOrder(const std::vector<ordered_json>& all,
     for (size_t k = 0; k < keys.size(); ++k) {
       const int less = Compare(values[a][k], values[b][k]);
       if (less == 0) continue;
-      // What is not there stays last.
+      // Missing values stay last.
       const bool both = !values[a][k].empty() && !values[b][k].empty();
       return keys[k].descending && both ? less > 0 : less < 0;
     }

@@ -1,12 +1,12 @@
-// --format and --sort-by as gcloud takes them, of resources as JSON:
+// gcloud's --format and --sort-by for resources as JSON:
 //
 //   json  yaml  none  default
 //   value(jobId,state)  csv[no-heading](jobId,labels.team)
 //   table[box,title="Jobs"](jobId:label=NAME,lockstep.tasks[0].node)
 //
-// A key is a path of fields; [N] takes one of a list, [] or nothing all. What
-// is not there is empty. gcloud's transforms, as createTime.date(), are
-// refused. Pure.
+// A key is a path of fields. [N] selects an item of a list; [] or nothing
+// selects all. A missing value is empty. gcloud's transforms, such as
+// createTime.date(), are rejected. Pure.
 #ifndef LOCKSTEP_CLIENT_CLI_RESOURCE_FORMAT_H_
 #define LOCKSTEP_CLIENT_CLI_RESOURCE_FORMAT_H_
 
@@ -21,7 +21,7 @@ namespace lockstep {
 
 struct FormatKey {
   std::vector<std::string> path;
-  // The column's; empty: of the path's end, "JOB_ID".
+  // The column's label. Empty for the last part of the path, "JOB_ID".
   std::string label;
 };
 
@@ -32,30 +32,30 @@ struct ResourceFormat {
   bool heading = true;
   bool box = false;
   std::string title;
-  // Between values; empty: that of the kind.
+  // The separator of values. Empty for the default of the kind.
   std::string separator;
 };
 
-// InvalidArgument: what is wrong, at which column, and what there is.
+// InvalidArgument names the column, the fault and the valid choices.
 StatusOr<ResourceFormat> ParseResourceFormat(std::string_view text);
 
-// "jobId,~createTime": `first` is the most important; ~ turns it round.
+// "jobId,~createTime": the first key is the most significant; ~ reverses it.
 struct SortKey {
   std::vector<std::string> path;
   bool descending = false;
 };
 StatusOr<std::vector<SortKey>> ParseSortKeys(std::string_view text);
-// Where each comes: order[0] is the first. Numbers by their value, also those
-// in quotes; what is not there comes last; equal ones stay as they were.
+// Returns the sorted indices; order[0] is the first. Numbers, also quoted ones,
+// compare by value. Missing values come last. The sort is stable.
 std::vector<size_t> SortOrder(const std::vector<nlohmann::ordered_json>& all,
                               const std::vector<SortKey>& keys);
 
-// What `path` leads to as one text: lists with ";", maps as "a=1;b=2".
+// Returns the value at `path` as text: lists with ";", maps as "a=1;b=2".
 std::string FieldText(const nlohmann::ordered_json& resource,
                       const std::vector<std::string>& path);
 
-// `is_list`: as one of many, also where there is one. REQUIRES: the format is
-// not kDefault.
+// `is_list`: the resource is from a list, even if it is the only one. REQUIRES:
+// the format is not kDefault.
 std::string RenderResources(const std::vector<nlohmann::ordered_json>& all,
                             bool is_list, const ResourceFormat& format);
 

@@ -9,11 +9,11 @@ namespace lockstep {
 void AddResourceOptions(const FlagGroup& group, SubmitFlags* f,
                         const std::string& unit) {
   group.Add("--cpus", &f->cpus,
-            fmt::format("Cores of a {}, as 0.5 (default: 1 a rank)", unit),
+            fmt::format("Cores of a {}, as 0.5 (default: 1 per rank)", unit),
             AtLeast(0));
   group.Add(
       "--memory SIZE", &f->memory,
-      fmt::format("Memory of a {}, as 2GiB (default: none is reserved)", unit));
+      fmt::format("Memory of a {}, as 2GiB (default: no reservation)", unit));
   group.Add("--gpus", &f->gpus, fmt::format("GPUs of a {} (default: 0)", unit),
             AtLeast(0));
   group.Add("--gpu-type", &f->gpu_type,
@@ -21,19 +21,20 @@ void AddResourceOptions(const FlagGroup& group, SubmitFlags* f,
   group.Add("--pool", &f->pool, "Only nodes of this pool (default: any node)");
   group.Add(
       "--env", &f->env,
-      "NAME=VALUE for every rank, or NAME as it is set here; may be given "
+      "NAME=VALUE for every rank, or NAME with its value here; may be given "
       "several times",
       MayRepeat);
-  group.Add("--slurm-env", &f->slurm_env,
-            "Also set SLURM_PROCID and the other names by which programs find "
-            "each other under Slurm");
+  group.Add(
+      "--slurm-env", &f->slurm_env,
+      "Also set SLURM_PROCID and the other variables by which programs find "
+      "each other under Slurm");
 }
 
 void AddEndOptions(const FlagGroup& group, SubmitFlags* f) {
   group.Add("--end-with", &f->end_with,
-            "all: it has succeeded when every rank of chief and workers has "
+            "all: it succeeds when every rank of chief and workers has "
             "exited with 0; chief: when the chief's first rank has (default: "
-            "chief with parameter servers, else all)",
+            "chief with parameter servers, otherwise all)",
             OneOf({"all", "chief"}));
   group.Add(
       "--end-grace DURATION", &f->end_grace,

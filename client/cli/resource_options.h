@@ -1,5 +1,4 @@
-// Options that `submit` and `run` share: what a task takes, and its
-// environment.
+// Options that `submit` and `run` share: a task's resources and environment.
 #ifndef LOCKSTEP_CLIENT_CLI_RESOURCE_OPTIONS_H_
 #define LOCKSTEP_CLIENT_CLI_RESOURCE_OPTIONS_H_
 
@@ -10,11 +9,11 @@
 
 namespace lockstep {
 
-// --cpus, --memory, --gpus, --gpu-type, --pool, --env into *f, which outlives
-// the command. `unit` is what they are of: "task", "node".
+// Adds --cpus, --memory, --gpus, --gpu-type, --pool, --env for *f, which
+// outlives the command. `unit` is what they apply to: "task", "node".
 void AddResourceOptions(const FlagGroup& group, SubmitFlags* f,
                         const std::string& unit);
-// --end-with and --end-grace.
+// Adds --end-with and --end-grace.
 void AddEndOptions(const FlagGroup& group, SubmitFlags* f);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// `lockstep run`: torchrun's command line as a job that is followed.
+// `lockstep run`: runs torchrun's command line as a followed job.
 #include <fmt/format.h>
 
 #include <memory>
@@ -21,29 +21,31 @@ namespace {
 constexpr char kRunExamples[] =
     "  lockstep run --nnodes 2 --nproc-per-node 1 train.py --epochs 5\n"
     "  lockstep run --nnodes 2 --nproc-per-node gpu --gpus 4 -m trainer.task\n"
-    "\ntorchrun's command line: what follows the script is its own. A job of a"
+    "\ntorchrun's command line: arguments after the script are its own. A job "
+    "of a"
     "\nchief and NNODES - 1 workers with NPROC ranks each, which find their"
-    "\nplace in torchrun's variables; nobody starts anything on a node. They"
+    "\nplace in torchrun's variables; no start on the nodes is needed. They"
     "\nstart in the working directory, which the nodes must see under the same"
-    "\npath. GPUs are those asked for by --gpus, of each node.\n"
-    "\nWhat ranks write to stdout and stderr is written to these. Ctrl-C ends"
-    "\nthe job, and so do SIGTERM and SIGHUP. Returns 0 for SUCCEEDED, for"
-    "\nFAILED the code of the first rank that failed (else 1), 130 after"
+    "\npath. --gpus is per node.\n"
+    "\nThe ranks' stdout and stderr appear on the command's. Ctrl-C ends"
+    "\nthe job, and so do SIGTERM and SIGHUP. Returns 0 for SUCCEEDED; for"
+    "\nFAILED the code of the first rank that failed (or 1); 130 after"
     "\nCtrl-C, 143 after SIGTERM, 129 after SIGHUP.";
 
 constexpr char kPlanRunExamples[] =
     "  lockstep plan run --nnodes 2 --nproc-per-node 1 train.py --epochs 5\n"
-    "\nThe command line of `lockstep run`, without what follows a job. Shows"
-    "\neach role with its machine and what it reserves, where its tasks would"
-    "\ngo now or why they would wait, and what an hour costs. Nothing is"
-    "\nsubmitted. Returns 0, also where the job would wait; 5 where no node"
-    "\ncould ever take it.";
+    "\nThe command line of `lockstep run`, without flags for following a job. "
+    "Shows"
+    "\neach role with its machine and reservation, where its tasks would"
+    "\nrun now or why they would wait, and the cost per hour. Nothing is"
+    "\nsubmitted. Returns 0, also if the job would wait; 5 if no node"
+    "\ncan ever run it.";
 
 struct RunCommandFlags {
   RunFlags flags;
   bool prefix = false;
   bool dry_run = false;
-  // For --help: what it would be is taken off before.
+  // For --help only; the value is removed from the arguments before.
   std::string script;
 };
 
@@ -64,10 +66,10 @@ StatusOr<int> FollowRun(const Cli& cli, Client* client,
     return output.Write(line, FormatLogLine(line, format, style),
                         line.stream() == "stderr");
   };
-  stream.say = [&](const std::string& text) { output.Say(text); };
+  stream.print_note = [&](const std::string& text) { output.PrintNote(text); };
   LOCKSTEP_ASSIGN_OR_RETURN(const auto job, StreamJob(cli, client, stream));
   output.Finish();
-  // A job that Ctrl-C cancels is waited for.
+  // A job that Ctrl-C cancels is awaited.
   if (!job) return kExitInterrupted;
   *env->out << std::flush;
   if (job->state() == v1::JOB_STATE_FAILED) {
@@ -88,7 +90,7 @@ StatusOr<int> SubmitRun(const Cli& cli, const RunCommandFlags& options) {
       BuildRun(options.flags, cli.program, *cli.env, RandomHex(3)));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
   WriteNotes(cli, request.notes);
-  // From here on a signal cancels the job; it does not end this process.
+  // From here on a signal cancels the job and does not end this process.
   if (cli.env->interrupted && cli.env->interrupted()) return kExitInterrupted;
   SubmitOptions submit;
   submit.validate_only = options.dry_run;
@@ -105,13 +107,13 @@ StatusOr<int> SubmitRun(const Cli& cli, const RunCommandFlags& options) {
 void AddTorchrunOptions(const FlagGroup& group, RunFlags* f) {
   group.Add("--nnodes N", &f->nnodes, "Nodes, each one task (default: 1)");
   group.Add("--nproc-per-node,--nproc_per_node N", &f->nproc_per_node,
-            "Ranks of a node: a number, gpu, cpu or auto (default: 1)");
+            "Ranks per node: a number, gpu, cpu or auto (default: 1)");
   group.Add("--max-restarts,--max_restarts", &f->max_restarts,
-            "Failures without progress before it fails (default: 0)",
+            "Failures without progress before the job fails (default: 0)",
             AtLeast(0));
   group.Add("-m,--module", &f->module, "SCRIPT is a Python module");
   group.Add("--no-python,--no_python", &f->no_python,
-            "SCRIPT is a program of its own");
+            "SCRIPT is an executable program");
   group.Add("--standalone", &f->standalone, "One node");
   for (const char* name :
        {"--rdzv-backend,--rdzv_backend", "--rdzv-endpoint,--rdzv_endpoint",
@@ -127,27 +129,28 @@ void AddTorchrunOptions(const FlagGroup& group, RunFlags* f) {
     const std::string flag = all.substr(begin, all.find(',', begin) - begin);
     group.Add(
         name, [f, flag](const std::string&) { f->settled.push_back(flag); },
-        "Not used: lockstep settles it");
+        "Not used: lockstep sets it");
   }
 }
 
 void AddOwnOptions(const FlagGroup& group, SubmitFlags* f,
                    std::string* python) {
-  group.Add(
-      "--name", &f->name,
-      "Unique for ever (default: the script's, and six hexadecimal digits)");
+  group.Add("--name", &f->name,
+            "Job name, never reused (default: the script's, and six "
+            "hexadecimal digits)");
   group.Add("--python", python,
-            "Interpreter (default: of the active virtual environment, else "
-            "python3 of the nodes)");
+            "Interpreter (default: the active virtual environment's, or "
+            "python3 on the nodes)");
   AddResourceOptions(group, f, "node");
   group.Add("--output DIR", &f->output,
-            "Output directory, seen by all hosts (default: none)");
+            "Output directory, shared by all hosts (default: none)");
   AddEndOptions(group, f);
-  group.Add("--workdir DIR", &f->working_directory,
-            "Where ranks start: a folder that the nodes have, or \"output\", "
-            "the output directory (default: the working directory)");
+  group.Add(
+      "--workdir DIR", &f->working_directory,
+      "Directory in which ranks start: a folder of the nodes, or \"output\", "
+      "the output directory (default: the working directory)");
   group.Add("--max-running-time DURATION", &f->max_running_time,
-            "End it after so long, as 2h (default: no limit)");
+            "End the job after this time, as 2h (default: no limit)");
 }
 
 }  // namespace
@@ -156,20 +159,19 @@ Command RunCommand(Cli* cli, bool plan) {
   const auto options = std::make_shared<RunCommandFlags>();
   Command command =
       LeafCommand("run",
-                  plan ? "What `run` would do: [OPTIONS] SCRIPT ARGS..."
+                  plan ? "Show what `run` would do: [OPTIONS] SCRIPT ARGS..."
                        : "Run a script on several nodes, as torchrun: "
                          "[OPTIONS] SCRIPT ARGS...",
                   plan ? kPlanRunExamples : kRunExamples);
-  command.Add(
-      "script FILE", &options->script,
-      "The script (or module, or program), behind which all is its own");
+  command.Add("script FILE", &options->script,
+              "The script (or module, or program); the rest are its arguments");
   AddTorchrunOptions(command.Group("torchrun's"), &options->flags);
   AddOwnOptions(command.Group("lockstep's"), &options->flags.job,
                 &options->flags.python);
   command.Add("--dry-run", &options->dry_run,
-              "Check it and show where it would go; submit nothing",
+              "Check the job and show its placement; submit nothing",
               HiddenIf(plan));
-  command.Add("--prefix", &options->prefix, "Each line's rank and task first",
+  command.Add("--prefix", &options->prefix, "Print each line's rank and task",
               HiddenIf(plan));
   AddRequestOptions(&command, cli);
   command.run = [=] {

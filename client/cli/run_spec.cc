@@ -28,8 +28,7 @@ StatusOr<int32_t> ParseNodes(const std::string& text) {
   }
   if (colon != std::string::npos && low != high) {
     return InvalidArgument(
-        "--nnodes {}: a job has one size for its whole life; give one number",
-        text);
+        "--nnodes {}: a job has a fixed size; give one number", text);
   }
   return low;
 }
@@ -54,7 +53,7 @@ StatusOr<int32_t> ParseProcesses(const RunFlags& flags) {
         text, *flags.job.cpus);
   }
   return InvalidArgument(
-      "--nproc-per-node {}: say of how many: give {} N, which each node is to "
+      "--nproc-per-node {}: give {} N, the number that each node must "
       "have",
       text, text == "cpu" ? "--cpus" : "--gpus");
 }
@@ -84,7 +83,7 @@ StatusOr<RunRequest> BuildRun(const RunFlags& flags,
   SubmitFlags job = flags.job;
   LOCKSTEP_ASSIGN_OR_RETURN(job.tasks, ParseNodes(flags.nnodes));
   if (flags.standalone && *job.tasks != 1) {
-    return InvalidArgument("--standalone is of one node, and --nnodes is {}",
+    return InvalidArgument("--standalone means one node, but --nnodes is {}",
                            flags.nnodes);
   }
   LOCKSTEP_ASSIGN_OR_RETURN(job.ranks_per_task, ParseProcesses(flags));
@@ -94,7 +93,7 @@ StatusOr<RunRequest> BuildRun(const RunFlags& flags,
   if (!job.working_directory) {
     job.working_directory = env.working_directory;
   } else if (!flags.no_python && !flags.module) {
-    // It is named as it is seen from here, and found from there.
+    // The path is relative to this directory, but ranks start elsewhere.
     job.program[0] = JoinPath(env.working_directory, program[0]);
   }
   if (!flags.no_python) {
@@ -104,7 +103,7 @@ StatusOr<RunRequest> BuildRun(const RunFlags& flags,
   }
   if (!job.name) job.name = JobNameFrom(program[0], random);
   for (const std::string& flag : flags.settled) {
-    out.notes.push_back(flag + ": is not used: lockstep settles that itself");
+    out.notes.push_back(flag + ": is not used: lockstep sets it itself");
   }
   LOCKSTEP_ASSIGN_OR_RETURN(out.spec, BuildSpec(job, {}, env, random));
   return out;

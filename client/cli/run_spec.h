@@ -1,4 +1,4 @@
-// From torchrun's command line to the job that `lockstep run` submits. Pure.
+// Converts torchrun's command line to the job of `lockstep run`. Pure.
 #ifndef LOCKSTEP_CLIENT_CLI_RUN_SPEC_H_
 #define LOCKSTEP_CLIENT_CLI_RUN_SPEC_H_
 
@@ -15,21 +15,21 @@
 namespace lockstep {
 
 struct RunFlags {
-  // torchrun's.
+  // Flags of torchrun.
   std::string nnodes = "1";
   std::string nproc_per_node = "1";
   int32_t max_restarts = 0;
   bool module = false;
   bool no_python = false;
   bool standalone = false;
-  // Those that lockstep settles by itself, by their names, as given.
+  // Flags that lockstep sets itself, by name as given.
   std::vector<std::string> settled;
-  // lockstep's own, of which few are set: name, cpus, memory, gpus, gpu_type,
+  // Flags of lockstep. Only these are set: name, cpus, memory, gpus, gpu_type,
   // pool, output, env, slurm_env, end_with, end_grace, max_running_time,
   // working_directory.
   SubmitFlags job;
-  // Empty: that of the active virtual environment, else python3 in PATH of
-  // the nodes.
+  // Empty for the active virtual environment's interpreter, or python3 in PATH
+  // of the nodes.
   std::string python;
 };
 
@@ -38,12 +38,12 @@ struct RunRequest {
   std::vector<std::string> notes;
 };
 
-// `given`, or the interpreter of the active virtual environment, or python3.
+// Returns `given`, or the active virtual environment's interpreter, or python3.
 std::string PythonOf(const std::string& given, const CliEnvironment& env);
 
-// `program`: the script (module, or program) and its arguments. A chief and
-// NNODES - 1 workers, NPROC ranks each, started in the working directory;
-// without --max-restarts the first failure ends it.
+// `program` is the script (module, or program) with its arguments. Builds a
+// chief and NNODES - 1 workers with NPROC ranks each, started in the working
+// directory. Without --max-restarts the first failure ends the job.
 // InvalidArgument names the flag.
 StatusOr<RunRequest> BuildRun(const RunFlags& flags,
                               const std::vector<std::string>& program,

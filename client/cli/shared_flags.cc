@@ -1,4 +1,4 @@
-// Flags that several commands have.
+// Flags that several commands share.
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -27,11 +27,11 @@ void AddFormats(Command* command, Cli* cli,
 void AddConnectionOptions(Command* command, Cli* cli) {
   ConnectionFlags* const c = &cli->connection;
   const FlagGroup group =
-      command->Group("Connection (else LOCKSTEP_*, else the context)");
+      command->Group("Connection (default: LOCKSTEP_*, then the context)");
   group.Add("--context", &c->context, "Context of the configuration file");
   group.Add("--address", &c->address, "HOST:PORT of the coordinator");
   group.Add("--ca", &c->ca, "PEM file of the cluster's CA");
-  group.Add("--cert", &c->cert, "PEM file of our certificate");
+  group.Add("--cert", &c->cert, "PEM file of the certificate");
   group.Add("--key", &c->key, "PEM file of its key");
   group.Add("--insecure-loopback,--insecure_loopback", &c->insecure_loopback,
             "No TLS; on this machine only");
@@ -49,9 +49,8 @@ void AddRequestOptions(Command* command, Cli* cli) {
 void AddListOptions(Command* command, Cli* cli) {
   AddFormats(command, cli,
              {"table", "wide", "json", "jsonl", "yaml", "csv", "name"});
-  command->Add("--no-headers", &cli->no_headers,
-               "Without the line of column names");
-  command->Add("--uri", &cli->uri, "Only the URI of each, as gcloud's");
+  command->Add("--no-headers", &cli->no_headers, "Omit the column names");
+  command->Add("--uri", &cli->uri, "Print only URIs, like gcloud");
   command->Add("--columns NAMES", &cli->columns,
                "Only these columns of -o wide, in this order, as NAME,STATE",
                SplitAt(','));
@@ -64,17 +63,18 @@ void AddColorOption(Command* command, Cli* cli) {
 
 Flag& AddFormatOption(Command* command, std::string* format) {
   return command->Add("--format FORMAT", format,
-                      "As gcloud takes it, instead of -o: json, yaml, "
+                      "gcloud's format, instead of -o: json, yaml, "
                       "value(FIELDS), csv(FIELDS), table(FIELDS) or default; "
                       "FIELDS as jobId,trainingInput.scaleTier,lockstep.owner");
 }
 
 void AddJobArgument(Command* command, std::string* name) {
-  command->Add("name JOB", name, "The job, or how its name begins", Required);
+  command->Add("name JOB", name, "The job's name or a unique prefix", Required);
 }
 
 void AddNodeArgument(Command* command, std::string* name) {
-  command->Add("node NODE", name, "The node, or how its name begins", Required);
+  command->Add("node NODE", name, "The node's name or a unique prefix",
+               Required);
 }
 
 FlagSetting AtLeast(int64_t least) {

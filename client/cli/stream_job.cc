@@ -10,9 +10,9 @@ namespace {
 
 constexpr Duration kStreamTick = std::chrono::milliseconds(100);
 constexpr Duration kLook = std::chrono::seconds(1);
-// For the last lines, once the job has ended.
+// Time for the last lines after the job's end.
 constexpr Duration kLastLinesPatience = std::chrono::seconds(10);
-// For a job to end whose lines have ended.
+// Time for the job's end after its lines ended.
 constexpr Duration kEndPatience = std::chrono::seconds(60);
 
 class Streamer {
@@ -29,7 +29,7 @@ class Streamer {
       client_->CancelJob(options_.job).status().IgnoreError();
     }
     if (interrupted || reader_left_) return std::optional<v1::Job>();
-    // Its lines are a service; its end is what counts.
+    // Missing lines are not an error; the job's end counts.
     if (!status_.ok() && !gave_up_) return status_;
     LOCKSTEP_ASSIGN_OR_RETURN(
         v1::Job job, client_->WaitJob(options_.job, kEndPatience, nullptr));
@@ -45,10 +45,10 @@ class Streamer {
     log.include_events = options_.include_events;
     log.partial_lines = options_.partial_lines;
     log.on_interrupted = [this](const Status& status) {
-      Say(
-          fmt::format("the coordinator is away ({}); the job goes on, trying "
-                      "again",
-                      Message(status)));
+      PrintNote(fmt::format(
+          "the coordinator is unavailable ({}); the job runs on, trying "
+          "again",
+          Message(status)));
     };
     status_ = client_->StreamLogs(
         log,
@@ -60,7 +60,8 @@ class Streamer {
     done_.Stop();
   }
 
-  // Until the lines have ended; true when it is left before the job has.
+  // Watches until the lines end. Returns true if it stopped before the job's
+  // end.
   bool Watch() {
     CliEnvironment* const env = cli_.env;
     MonoTime looked = env->clock->Now().mono;
@@ -88,10 +89,11 @@ class Streamer {
 
   void Cancel() {
     cancelled_ = true;
-    Say(fmt::format("cancelling {}; Ctrl-C again does not wait for its end",
+    PrintNote(
+        fmt::format("cancelling {}; a second Ctrl-C does not wait for its end",
                     options_.job));
     const auto job = client_->CancelJob(options_.job);
-    if (!job.ok()) Say(Message(job.status()));
+    if (!job.ok()) PrintNote(Message(job.status()));
   }
 
   bool HasEnded() {
@@ -100,16 +102,17 @@ class Streamer {
     const bool waits = job->state() == v1::JOB_STATE_QUEUED ||
                        job->state() == v1::JOB_STATE_PLACING;
     if (options_.tells_waiting && waits && !job->cause().message().empty() &&
-        job->cause().message() != told_) {
-      told_ = job->cause().message();
-      Say(fmt::format("{} waits: {}", options_.job, Printable(told_)));
+        job->cause().message() != printed_reason_) {
+      printed_reason_ = job->cause().message();
+      PrintNote(fmt::format("{} waits: {}", options_.job,
+                            Printable(printed_reason_)));
     }
     return IsFinalState(job->state());
   }
 
-  void Say(const std::string& text) {
+  void PrintNote(const std::string& text) {
     const std::string line = "lockstep: " + text + "\n";
-    if (options_.say) return options_.say(line);
+    if (options_.print_note) return options_.print_note(line);
     *cli_.env->err << line << std::flush;
   }
 
@@ -118,11 +121,11 @@ class Streamer {
   const StreamJobOptions& options_;
   StopToken stop_;
   StopToken done_;
-  Status status_;             // Of the reader; read when it has been joined.
-  bool reader_left_ = false;  // The same.
+  Status status_;             // Of the reader; read after its join.
+  bool reader_left_ = false;  // Same.
   bool cancelled_ = false;
   bool gave_up_ = false;
-  std::string told_;
+  std::string printed_reason_;
 };
 
 }  // namespace

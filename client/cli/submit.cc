@@ -26,11 +26,11 @@ constexpr char kSubmitExamples[] =
     "  lockstep submit --tasks 2 --checkpoint-interval-steps 200 -- "
     "lockstep-train --train /data/fashion\n"
     "  lockstep submit -f job.yaml --dry-run\n"
-    "\nWhat follows -- is the program and its arguments; a program without "
+    "\nThe program and its arguments follow --; a program without "
     "\"/\""
-    "\nis looked up in PATH of the nodes. Flags win over the file. Without"
+    "\nis looked up in PATH of the nodes. Flags override the file. Without"
     "\n--detach it follows the job to its end and returns its exit code: 0 for"
-    "\nSUCCEEDED, for FAILED that of the first rank that failed (else 1), 1 for"
+    "\nSUCCEEDED; for FAILED that of the first rank that failed (or 1); 1 for"
     "\nCANCELLED. Ctrl-C (130), SIGTERM (143) and SIGHUP (129) leave the job"
     "\nrunning.\n"
     "\nA job file has the fields of JobSpec in YAML:\n"
@@ -46,10 +46,10 @@ constexpr char kPlanSubmitExamples[] =
     "  lockstep plan submit --tasks 2 --gpus 1 -- python3 train.py\n"
     "  lockstep plan submit -f job.yaml -o json\n"
     "\nThe command line of `lockstep submit`, whose --help explains a job file."
-    "\nShows each role with its machine and what it reserves, where its tasks"
-    "\nwould go now or why they would wait, and what an hour costs. Nothing is"
-    "\nsubmitted. Returns 0, also where the job would wait; 5 where no node"
-    "\ncould ever take it.";
+    "\nShows each role with its machine and reservation, where its tasks"
+    "\nwould run now or why they would wait, and the cost per hour. Nothing is"
+    "\nsubmitted. Returns 0, also if the job would wait; 5 if no node"
+    "\ncan ever run it.";
 
 struct SubmitCommandFlags {
   SubmitFlags flags;
@@ -85,7 +85,7 @@ StatusOr<int> RunSubmit(const Cli& cli, const SubmitCommandFlags& options) {
                             BuildSpec(flags, file, *env, RandomHex(3)));
   *env->err << RelativeDataNote(spec, *env) << ContainerPathsNote(spec);
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
-  // From here on a signal detaches; it does not end this process at once.
+  // From here on a signal detaches and does not end this process at once.
   if (env->interrupted && env->interrupted()) return kExitInterrupted;
   SubmitOptions submit;
   submit.validate_only = options.dry_run;
@@ -125,27 +125,28 @@ void AddTaskOptions(const FlagGroup& group, SubmitFlags* f) {
   group.Add("--ranks-per-task", &f->ranks_per_task,
             "Processes of a task (default: 1)", AtLeast(1));
   AddResourceOptions(group, f, "task");
-  group.Add("--working-directory,--workdir DIR", &f->working_directory,
-            "Where ranks start: a folder that the nodes have, or \"output\", "
-            "the output directory (default: a folder of the task's own, see "
-            "`lockstep jobs files`)");
+  group.Add(
+      "--working-directory,--workdir DIR", &f->working_directory,
+      "Directory in which ranks start: a folder of the nodes, or \"output\", "
+      "the output directory (default: the task's own folder, see "
+      "`lockstep jobs files`)");
 }
 
 void AddJobOptions(const FlagGroup& group, SubmitFlags* f) {
-  group.Add(
-      "--name", &f->name,
-      "Unique for ever (default: the program's, and six hexadecimal digits)");
+  group.Add("--name", &f->name,
+            "Job name, never reused (default: the program's, and six "
+            "hexadecimal digits)");
   group.Add("--kind", &f->kind,
-            "native or program (default: native for lockstep-train, else "
+            "native or program (default: native for lockstep-train, otherwise "
             "program)",
             OneOf({"native", "program"}));
   group.Add("--output DIR", &f->output,
-            "Output directory, seen by all hosts (default: of native jobs "
-            "~/lockstep/NAME, of programs none)");
+            "Output directory, shared by all hosts (default: for native jobs "
+            "~/lockstep/NAME, for programs none)");
   group.Add("--checkpoint-interval-steps", &f->checkpoint_interval_steps,
             "A checkpoint every N steps (default: none by step)", AtLeast(0));
   group.Add("--checkpoint-keep", &f->checkpoint_keep,
-            "How many checkpoints are kept (default: 3)", AtLeast(1));
+            "Number of checkpoints to keep (default: 3)", AtLeast(1));
   group.Add("--restart-budget,--max-restarts", &f->restart_budget,
             "Restarts without progress before the job fails; 0: none (default: "
             "3)",
@@ -154,10 +155,9 @@ void AddJobOptions(const FlagGroup& group, SubmitFlags* f) {
   group.Add("--priority", &f->priority, "0 to 1000, larger first (default: 0)",
             InRange(0, 1000));
   group.Add("--max-running-time DURATION", &f->max_running_time,
-            "End it after so long, as 2h (default: no limit)");
-  group.Add(
-      "--max-wait-time DURATION", &f->max_wait_time,
-      "End it when it does not run after so long, as 10m (default: no limit)");
+            "End the job after this time, as 2h (default: no limit)");
+  group.Add("--max-wait-time DURATION", &f->max_wait_time,
+            "End the job if it waits longer, as 10m (default: no limit)");
   group.Add("--label", &f->labels, "KEY=VALUE; may be given several times",
             MayRepeat);
   group.Add("--comment", &f->comment, "Free text");
@@ -167,23 +167,25 @@ void AddJobOptions(const FlagGroup& group, SubmitFlags* f) {
 
 Command SubmitCommand(Cli* cli, bool plan) {
   const auto options = std::make_shared<SubmitCommandFlags>();
-  Command command =
-      LeafCommand("submit",
-                  plan ? "What `submit` would do: [OPTIONS] -- PROGRAM ARGS..."
-                       : "Submit a job: [OPTIONS] -- PROGRAM ARGS...",
-                  plan ? kPlanSubmitExamples : kSubmitExamples);
+  Command command = LeafCommand(
+      "submit",
+      plan ? "Show what `submit` would do: [OPTIONS] -- PROGRAM ARGS..."
+           : "Submit a job: [OPTIONS] -- PROGRAM ARGS...",
+      plan ? kPlanSubmitExamples : kSubmitExamples);
   command.Add("-f,--file FILE", &options->file,
               "Job file in YAML; - reads it from stdin");
   command.Add("--dry-run", &options->dry_run,
-              "Check it and show where it would go; submit nothing",
+              "Check the job and show its placement; submit nothing",
               HiddenIf(plan));
-  command.Add("--detach", &options->detach, "Do not follow it", HiddenIf(plan));
+  command.Add("--detach", &options->detach, "Do not follow the job",
+              HiddenIf(plan));
   const FlagGroup job = command.Group("Job");
   AddJobOptions(job, &options->flags);
-  job.Add("--reduction-plan FILE", &options->reduction_plan,
-          "Of native jobs: sum gradients as this file says, which `jobs "
-          "describe JOB --reduction-plan` wrote (default: the first generation "
-          "makes a plan)");
+  job.Add(
+      "--reduction-plan FILE", &options->reduction_plan,
+      "For native jobs: reduce gradients by this plan, which `jobs "
+      "describe JOB --reduction-plan` prints (default: the first generation "
+      "makes a plan)");
   AddTaskOptions(command.Group("Tasks"), &options->flags);
   AddRequestOptions(&command, cli);
   command.run = [=] {

@@ -44,11 +44,12 @@ Status SetKind(const SubmitFlags& flags, v1::JobSpec* spec) {
   return OkStatus();
 }
 
-// `chiefs`: 1, or 0 for a job of workers only.
+// `chiefs` is 1, or 0 for a job of workers only.
 Status SetTasks(const char* flag, int32_t tasks, int32_t chiefs,
                 v1::JobSpec* spec) {
-  if (tasks < 1) return InvalidArgument("{}: {} is less than 1", flag, tasks);
-  // Everything but how many stays as the file has it.
+  if (tasks < 1)
+    return InvalidArgument("{}: must be 1 or more, not {}", flag, tasks);
+  // The file's role stays except for its count.
   v1::RoleSpec chief;
   v1::RoleSpec worker;
   std::vector<v1::RoleSpec> others;
@@ -100,8 +101,9 @@ Status SetEnvironment(const SubmitFlags& flags, const CliEnvironment& env,
   for (const std::string& text : flags.env) {
     if (text.find('=') == std::string::npos) {
       if (!env.variables.count(text)) {
-        return InvalidArgument("--env {}: it is not set here; give {}=VALUE",
-                               text, text);
+        return InvalidArgument(
+            "--env {}: the variable is not set here; give {}=VALUE", text,
+            text);
       }
       if (!IsUtf8(env.Variable(text))) {
         return InvalidArgument("--env {}: its value here is not UTF-8", text);
@@ -250,8 +252,8 @@ StatusOr<v1::JobSpec> BuildSpec(const SubmitFlags& flags,
   LOCKSTEP_RETURN_IF_ERROR(SetLimits(flags, &spec));
   if (flags.name && flags.name->empty()) {
     return InvalidArgument(
-        "--name: it is empty; without the flag the program's name and six "
-        "hexadecimal digits are taken");
+        "--name: is empty; the default is the program's name and six "
+        "hexadecimal digits");
   }
   if (flags.name) spec.set_name(*flags.name);
   if (spec.name().empty()) {
@@ -285,7 +287,7 @@ std::string RelativeDataNote(const v1::JobSpec& spec,
         path = spec.argv(i).substr(flag.size() + 1);
       }
       if (path.empty() || path[0] == '/') continue;
-      note += "note: ranks start in folders of their own, where " + flag + " " +
+      note += "note: ranks start in their own folders, where " + flag + " " +
               Printable(path) + " is not found; give " +
               Printable(Absolute(path, env)) + " or --working-directory DIR\n";
     }
@@ -300,7 +302,7 @@ std::string ContainerPathsNote(const v1::JobSpec& spec) {
                                     });
   if (!in_image || !spec.working_directory().empty()) return "";
   return "note: ranks start in the image's working directory, and what they "
-         "write to relative paths is gone with the container; give --workdir "
+         "write to relative paths is lost with the container; give --workdir "
          "DIR of the nodes, or --workdir output\n";
 }
 

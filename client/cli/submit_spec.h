@@ -1,4 +1,4 @@
-// From flags and a job file to the JobSpec that is submitted. Pure.
+// Builds the submitted JobSpec from flags and a job file. Pure.
 #ifndef LOCKSTEP_CLIENT_CLI_SUBMIT_SPEC_H_
 #define LOCKSTEP_CLIENT_CLI_SUBMIT_SPEC_H_
 
@@ -16,11 +16,11 @@
 
 namespace lockstep {
 
-// As given; unset: not given. Texts are parsed here.
+// Flags as given, unset if not given. Texts are parsed here.
 struct SubmitFlags {
   std::optional<std::string> name;
   std::optional<std::string> kind;
-  // At most one of these two.
+  // At most one of `tasks` and `workers`.
   std::optional<int32_t> tasks;
   std::optional<int32_t> workers;
   std::optional<int32_t> ranks_per_task;
@@ -44,41 +44,41 @@ struct SubmitFlags {
   // kOutputWorkdir: the output directory.
   std::optional<std::string> working_directory;
   std::optional<std::string> comment;
-  // The text itself.
+  // The plan's text, not a path.
   std::optional<std::string> reduction_plan;
   std::vector<std::string> program;
 };
 
 inline constexpr char kOutputWorkdir[] = "output";
 
-// Flags win over `file` (an empty JobSpec: no file). What neither says:
+// Flags override `file` (an empty JobSpec without a file). Defaults:
 //   kind     native for a program named lockstep-train, else program
 //   roles    one chief; --tasks N: a chief and N - 1 workers; --workers N: N
 //            workers
 //   cpus     1 a rank
 //   name     the program's name and six hexadecimal digits (`random`)
 //   output   of native jobs $HOME/lockstep/NAME; of programs none
-// A program or path with a "/" that is relative is made absolute by the
-// working directory. "--env NAME" takes NAME's value from the environment.
+// A relative program or path with a "/" is resolved against the working
+// directory. "--env NAME" takes NAME's value from the environment.
 // InvalidArgument names the flag.
 StatusOr<v1::JobSpec> BuildSpec(const SubmitFlags& flags,
                                 const v1::JobSpec& file,
                                 const CliEnvironment& env,
                                 const std::string& random);
 
-// A job's name from a program's or module's: its file's name without what is
-// behind the first ".", and `random`.
+// Returns a job name from a program's or module's file name without the part
+// after the first ".", and `random`.
 std::string JobNameFrom(const std::string& program, const std::string& random);
 
-// A sentence about each --train or --eval of lockstep-train that is a relative
-// path, which no rank would find: they start in folders of their own. Empty:
-// there is none.
+// Returns a note for each --train or --eval of lockstep-train with a relative
+// path, which no rank would find because ranks start in their own folders.
+// Empty if there is none.
 std::string RelativeDataNote(const v1::JobSpec& spec,
                              const CliEnvironment& env);
 
-// A sentence about relative paths where a role has an image and the job names
-// no working directory: they lie in the image's, which is not kept. Empty: it
-// is not so.
+// Returns a note about relative paths if a role has an image and the job sets
+// no working directory: they are in the image's directory, which is not kept.
+// Otherwise returns "".
 std::string ContainerPathsNote(const v1::JobSpec& spec);
 
 }  // namespace lockstep

@@ -188,7 +188,7 @@ TEST(RelativeDataNoteTest, SaysWhatWouldBeFound) {
     spec.add_argv(arg);
   }
   EXPECT_EQ(RelativeDataNote(spec, env),
-            "note: ranks start in folders of their own, where --train ./data "
+            "note: ranks start in their own folders, where --train ./data "
             "is not found; give /home/ann/data or --working-directory DIR\n");
   spec.set_working_directory("/home/ann");
   EXPECT_EQ(RelativeDataNote(spec, env), "");

@@ -13,12 +13,12 @@ namespace {
 
 struct Column {
   std::vector<std::string> path;
-  // Left out where the job has none.
+  // Omitted if the job has none.
   bool optional = false;
   std::string label;
 };
 
-// A table of one row; empty where no column is left.
+// Returns a table of one row, or "" without columns.
 std::string OverviewTable(const nlohmann::ordered_json& resource,
                           const std::string& title,
                           const std::vector<Column>& columns) {
@@ -46,7 +46,7 @@ std::vector<Column> Inputs(const std::vector<Column>& fields) {
 
 std::string SummarizeJob(const v1::Job& job) {
   nlohmann::ordered_json resource = ServiceFields(job);
-  // Seconds are enough for people.
+  // Seconds suffice.
   for (const char* time : {"createTime", "startTime", "endTime"}) {
     if (!resource.contains(time)) continue;
     resource[time] = resource[time].get<std::string>().substr(0, 19) + "Z";

@@ -1,4 +1,4 @@
-// `jobs describe --summarize`: the tables that gcloud prints. Pure.
+// `jobs describe --summarize`: the tables of gcloud. Pure.
 #ifndef LOCKSTEP_CLIENT_CLI_SUMMARIZE_H_
 #define LOCKSTEP_CLIENT_CLI_SUMMARIZE_H_
 
@@ -8,9 +8,9 @@
 
 namespace lockstep {
 
-// Job Overview, Training Input Summary, Training Output Summary. A job that
-// did not come in AI Platform's words has no input; what its machines stand for
-// it shares with the others.
+// Job Overview, Training Input Summary, Training Output Summary. A job that was
+// not submitted with a TrainingInput has no input table; its machines are shown
+// in the same way.
 std::string SummarizeJob(const v1::Job& job);
 
 }  // namespace lockstep

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// "  label        text\n", or nothing where there is no text.
+// "  label        text\n", or "" without text.
 std::string SummaryRow(const std::string& label, const std::string& text) {
   if (text.empty()) return "";
   return fmt::format("  {:<11} {}\n", label, text);
@@ -21,7 +21,7 @@ void Add(const std::string& part, std::string* text) {
   *text += part;
 }
 
-// Of the chief, in the last attempt; null: it never ran.
+// Returns the chief's progress in the last attempt, or null if it never ran.
 const v1::RankProgress* ChiefProgress(const v1::Job& job) {
   for (const RankView& view : LastRanks(job)) {
     if (view.rank->rank() == 0) return &view.rank->progress();
@@ -38,14 +38,14 @@ std::string CheckpointText(const v1::Job& job) {
   return text + ")";
 }
 
-// Wall time of a rank of the last attempt for each step it made; 0: not known.
+// Returns a rank's wall time per step in the last attempt, or 0 if unknown.
 double SecondsPerStep(const v1::Job& job) {
   const std::vector<RankView> ranks = LastRanks(job);
   if (ranks.empty()) return 0;
   int64_t begin = 0;
   if (job.attempts_size() > 0) {
     const v1::Attempt& last = job.attempts(job.attempts_size() - 1);
-    // A resumed attempt that has not ended does not say yet from where.
+    // A resumed, unfinished attempt does not yet report its first step.
     if (last.generation() != job.generation()) return 0;
     begin = last.resumed_step();
   }
@@ -59,13 +59,13 @@ double SecondsPerStep(const v1::Job& job) {
   return steps > 0 ? seconds / static_cast<double>(steps) : 0;
 }
 
-// Values that are told elsewhere in the summary.
+// Values that the summary shows in another row.
 bool IsShownElsewhere(const std::string& name) {
   return name == "global_batch" || name == "replicas" || name == "epochs" ||
          name == "steps_per_epoch";
 }
 
-// Seconds of use: tenths while they matter.
+// Formats seconds of use, with tenths for small values.
 std::string Decimal(double value) {
   return value < 100 ? fmt::format("{:.1f}", value) : Number(value);
 }
@@ -91,7 +91,7 @@ std::string ValuesText(const v1::Job& job, bool with_loss) {
   // A protobuf map has no order.
   std::vector<std::pair<std::string, double>> values(chief->values().begin(),
                                                      chief->values().end());
-  // What one looks for first.
+  // The most relevant values come first.
   std::sort(values.begin(), values.end(), [](const auto& a, const auto& b) {
     const bool a_first = a.first == "accuracy";
     const bool b_first = b.first == "accuracy";
@@ -153,7 +153,7 @@ std::string UsageText(const v1::Job& job) {
   const Totals totals = Sum(job);
   if (totals.rank_seconds <= 0) return "";
   std::string text = fmt::format(
-      "CPU {} cores a rank ({} core-seconds), memory peak {} (rank {})",
+      "CPU {} cores per rank ({} core-seconds), memory peak {} (rank {})",
       fmt::format("{:.2f}", totals.cpu_seconds / totals.rank_seconds),
       Decimal(totals.cpu_seconds), FormatBytes(totals.memory_peak_bytes),
       totals.memory_peak_rank);
@@ -167,7 +167,7 @@ std::string UsageText(const v1::Job& job) {
 
 namespace {
 
-// What the chief has heard of the last steps, where it is worth a word.
+// Returns the chief's data on the last steps if it is significant.
 std::string LastStepsText(const v1::Job& job) {
   const v1::Straggler* straggler = nullptr;
   std::vector<RankView> ranks = LastRanks(job);
@@ -195,8 +195,8 @@ std::string LastStepsText(const v1::Job& job) {
 
 std::string StragglerText(const v1::Job& job) {
   if (const std::string text = LastStepsText(job); !text.empty()) return text;
-  // Nobody has to wait for the last to arrive but that one itself, so it is
-  // the one that waited least; no common clock is needed to know it.
+  // The last rank to arrive is the one that waits least for the others. This
+  // needs no common clock.
   const RankView* last = nullptr;
   double least = 0;
   double sum = 0;
@@ -217,8 +217,8 @@ std::string StragglerText(const v1::Job& job) {
   if (others < 0.01) return "";
   if (least > others / 2) {
     return fmt::format(
-        "ranks wait for each other {:.0f} % of the time, for none of them more "
-        "than for the rest",
+        "ranks wait for each other {:.0f} % of the time, with no "
+        "single straggler",
         sum / static_cast<double>(ranks.size()) * 100);
   }
   return fmt::format(
@@ -280,7 +280,7 @@ std::string FormatFailure(const v1::Job& job,
   const auto failure = FirstFailure(job);
   const v1::Cause& cause = job.cause();
   if (!cause.message().empty()) {
-    // It has the place and the hint, and names a rank that left early.
+    // It includes the place and the hint, and names a rank that left early.
     text += Printable(cause.message());
     if (!failure) text += fmt::format(" ({})", Text(cause.reason()));
   } else if (failure && cause.reason() != v1::REASON_RANK_LEFT_EARLY) {

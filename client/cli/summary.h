@@ -1,4 +1,4 @@
-// The end of a job as text. Pure.
+// The summary of a finished job. Pure.
 #ifndef LOCKSTEP_CLIENT_CLI_SUMMARY_H_
 #define LOCKSTEP_CLIENT_CLI_SUMMARY_H_
 
@@ -10,29 +10,29 @@
 
 namespace lockstep {
 
-// What it came to, how long each phase took, what it used and what that costs.
-// REQUIRES: the state is final. Lines about what nobody measured are left out.
+// Shows the outcome, the duration of each phase, the use and its cost.
+// REQUIRES: the state is final. Lines without measurements are omitted.
 std::string FormatSummary(const v1::Job& job, const Style& style);
 
-// The pieces, also used by `describe`; each a sentence or a list without its
-// label, empty when there is nothing to say.
+// The parts, which `describe` uses, too. Each is a sentence or a list without
+// its label, or "" if there is nothing to show.
 std::string PhasesText(const v1::Job& job);
-// "40.3 ms: compute 71.2 %, ...": wall time of a rank per step, split into
+// "40.3 ms: compute 71.2 %, ...": a rank's wall time per step, split into
 // shares that add up to 100 %.
 std::string StepTimeText(const v1::Job& job);
 std::string UsageText(const v1::Job& job);
-// Which rank of the last attempt held the others up in the last hundred steps,
-// and what it costs; else, over all of the attempt, which one they wait for.
-// Empty where ranks wait for each other less than 1 % of the time, or where
+// Names the rank of the last attempt that delayed the others in the last
+// hundred steps, and the cost; or the one that they waited for over the whole
+// attempt. Empty if ranks wait for each other less than 1 % of the time, or
 // there is only one.
 std::string StragglerText(const v1::Job& job);
 std::string BillText(const v1::Job& job);
-// `with_loss`: the chief's last loss, too, where the job reports none.
+// `with_loss` adds the chief's last loss if the job does not report it.
 std::string ValuesText(const v1::Job& job, bool with_loss = true);
 std::string TrainingText(const v1::Job& job);
 
-// The first cause of a failure, as the coordinator tells it, and the last lines
-// of the rank that failed first.
+// The first cause of a failure, as the coordinator reports it, and the last
+// lines of the rank that failed first.
 std::string FormatFailure(const v1::Job& job,
                           const std::vector<v1::LogLine>& last_lines,
                           const Style& style);

@@ -60,8 +60,7 @@ std::vector<KeyPress> KeyParser::Feed(std::string_view bytes) {
       pending_.clear();
       continue;
     }
-    // A sequence ends with a letter or "~"; one that we do not know is left
-    // out.
+    // A sequence ends with a letter or "~". Unknown ones are dropped.
     const bool starts =
         pending_.size() <= 2 && (pending_.size() < 2 || c == '[' || c == 'O');
     const bool ends = pending_.size() > 2 && ((c >= '@' && c <= '~'));
@@ -75,7 +74,7 @@ std::vector<KeyPress> KeyParser::Feed(std::string_view bytes) {
 StatusOr<std::unique_ptr<Terminal>> Terminal::Open(int in, int out) {
   std::unique_ptr<Terminal> terminal(new Terminal(in, out));
   if (!isatty(in) || !isatty(out) || tcgetattr(in, &terminal->saved_) != 0) {
-    return FailedPrecondition("stdin and stdout are no terminal");
+    return FailedPrecondition("stdin and stdout are not a terminal");
   }
   const sigset_t ours = OurSignals();
   terminal->signals_ = Fd(signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK));
@@ -119,10 +118,10 @@ void Terminal::Suspend() {
   sigset_t stop;
   sigemptyset(&stop);
   sigaddset(&stop, SIGTSTP);
-  // Pending for this thread, it stops the process as soon as it may.
+  // Pending for this thread; it stops the process once unblocked.
   raise(SIGTSTP);
   pthread_sigmask(SIG_UNBLOCK, &stop, nullptr);
-  // Here again after SIGCONT.
+  // Execution continues here after SIGCONT.
   pthread_sigmask(SIG_BLOCK, &stop, nullptr);
   Enter();
 }

@@ -1,6 +1,5 @@
-// A terminal whose whole screen is ours for a while: raw keys, no cursor, an
-// alternate screen, and signals as events, so that every way out leaves the
-// terminal as it was found.
+// Full-screen use of a terminal: raw keys, no cursor, an alternate screen.
+// Signals become events, so that every exit restores the terminal.
 #ifndef LOCKSTEP_CLIENT_CLI_TERMINAL_H_
 #define LOCKSTEP_CLIENT_CLI_TERMINAL_H_
 
@@ -18,7 +17,7 @@
 
 namespace lockstep {
 
-// Escape sequences of xterm and what is like it; others are the character.
+// Escape sequences of xterm and compatible terminals. Others are kChar.
 enum class Key { kUp, kDown, kLeft, kRight, kPageUp, kPageDown, kHome, kChar };
 
 struct KeyPress {
@@ -28,7 +27,7 @@ struct KeyPress {
   bool operator==(const KeyPress&) const = default;
 };
 
-// Keys out of the bytes a terminal sends; a sequence may come in pieces. Pure.
+// Decodes keys from a terminal's bytes; a sequence may come in pieces. Pure.
 class KeyParser {
  public:
   std::vector<KeyPress> Feed(std::string_view bytes);
@@ -37,26 +36,26 @@ class KeyParser {
   std::string pending_;
 };
 
-// Not thread-safe. One at a time in a process.
+// Not thread-safe. One per process at a time.
 class Terminal {
  public:
   struct Events {
     std::vector<KeyPress> keys;
-    // A signal that asks us to end; 0: none.
+    // The termination signal that arrived, or 0.
     int end_signal = 0;
-    // The size changed, or we came back from a stop: draw again.
+    // The size changed or the process was continued: draw again.
     bool redraw = false;
     // The terminal is gone.
     bool closed = false;
   };
 
-  // Takes the terminal behind `in` and `out`, and blocks SIGINT, SIGTERM,
-  // SIGHUP, SIGQUIT, SIGTSTP and SIGWINCH, which become events; to be called
-  // before any thread starts, as others would still take them.
-  // FailedPrecondition: they are no terminal.
+  // Opens the terminal behind `in` and `out`, and blocks SIGINT, SIGTERM,
+  // SIGHUP, SIGQUIT, SIGTSTP and SIGWINCH, which become events. Call it before
+  // any thread starts, because other threads would still receive them.
+  // FailedPrecondition if they are not a terminal.
   static StatusOr<std::unique_ptr<Terminal>> Open(int in, int out);
   ~Terminal();
-  // Restores everything; only Wake may be called after it.
+  // Restores the terminal. Only Wake may be called after it.
   void Close();
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
@@ -64,11 +63,11 @@ class Terminal {
   // At least 1 x 1.
   int width() const { return width_; }
   int height() const { return height_; }
-  // False: it cannot be written to any more.
+  // Returns false if the terminal cannot be written.
   bool Draw(const std::vector<std::string>& lines);
-  // What happens until `timeout`; Wake() from any thread ends it early. At
-  // SIGTSTP it gives the terminal back, stops the process, and takes it again
-  // when the process goes on.
+  // Returns the events until `timeout`. Wake() from any thread returns early.
+  // At SIGTSTP it releases the terminal, stops the process, and takes the
+  // terminal again when the process continues.
   Events Wait(Duration timeout);
   void Wake();
 

@@ -9,15 +9,15 @@ namespace {
 
 constexpr char kPlain[] = "\x1b[0m";
 
-// The bytes of a colour at the start of `text`; 0: there is none.
+// Returns the length of a colour sequence at the start of `text`, or 0.
 size_t ColorSize(std::string_view text) {
   if (!text.starts_with("\x1b[")) return 0;
   const size_t end = text.find_first_not_of("0123456789;:", 2);
   return end != std::string_view::npos && text[end] == 'm' ? end + 1 : 0;
 }
 
-// The character at the start of `text` if it takes two or three bytes of UTF-8,
-// else 0.
+// Returns the character at the start of `text` if it has two or three bytes of
+// UTF-8, otherwise 0.
 char32_t ShortCharacter(std::string_view text, size_t* size) {
   const auto at = [&](size_t i) {
     return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
@@ -34,7 +34,8 @@ char32_t ShortCharacter(std::string_view text, size_t* size) {
   return 0;
 }
 
-// https://unicode.org/reports/tr9: the explicit marks and embeddings.
+// The explicit direction marks and embeddings of
+// https://unicode.org/reports/tr9.
 bool IsHidden(char32_t c) {
   return (c >= 0x80 && c < 0xa0) || c == 0x061c || c == 0x200e || c == 0x200f ||
          (c >= 0x202a && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069) ||
@@ -59,7 +60,7 @@ std::string TerminalText(std::string_view text, bool colors) {
     if (const char32_t wide = ShortCharacter(text, &size); IsHidden(wide)) {
       out += fmt::format("\\u{:04x}", static_cast<uint32_t>(wide));
     } else if (c == '\r' && (text.size() == 1 || text[1] == '\n')) {
-      // The end of a line, as some programs write it.
+      // Some programs end lines with it.
     } else if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f) {
       out += fmt::format("\\x{:02x}", c);
     } else {

@@ -18,7 +18,7 @@ std::string Paint(bool color, const char* code, std::string_view text) {
   return fmt::format("\x1b[{}m{}\x1b[0m", code, text);
 }
 
-// An unknown number, from a newer coordinator, is shown as it is.
+// An unknown number from a newer coordinator is shown unchanged.
 std::string Strip(std::string name, std::string_view prefix, int value) {
   if (name.empty()) return fmt::format("{}", value);
   return name.substr(prefix.size());

@@ -1,4 +1,4 @@
-// How values look: numbers, times, states, tables, colour. Pure.
+// Formats numbers, times, states, tables and colour. Pure.
 #ifndef LOCKSTEP_CLIENT_CLI_TEXT_H_
 #define LOCKSTEP_CLIENT_CLI_TEXT_H_
 
@@ -19,22 +19,22 @@
 
 namespace lockstep {
 
-// Colours and weights, or none of them. A state is never told by colour alone.
+// Colours and weights, or none. Colour alone never conveys a state.
 struct Style {
   bool color = false;
 
   std::string Bold(std::string_view text) const;
   std::string Dim(std::string_view text) const;
   std::string Red(std::string_view text) const;
-  // Black on white, for what is chosen and for headings of a screen.
+  // Inverts colours, for selections and headings.
   std::string Reverse(std::string_view text) const;
-  // The state's name in its colour.
+  // Returns the state's name in its colour.
   std::string State(v1::JobState state) const;
   std::string State(v1::NodeState state) const;
 };
 
-// `flag` is auto, always or never; of auto: NO_COLOR, then CLICOLOR_FORCE,
-// then TERM=dumb, then whether it goes to a terminal.
+// `flag` is auto, always or never. auto checks NO_COLOR, then CLICOLOR_FORCE,
+// then TERM=dumb, then for a terminal.
 bool WantsColor(std::string_view flag, const CliEnvironment& env, bool is_tty);
 
 // "QUEUED", "chief", "RANK_EXIT", "native".
@@ -53,7 +53,7 @@ std::string PhaseText(v1::JobState state);
 std::string Grouped(int64_t value);
 // "1 task", "2 tasks".
 std::string Count(int64_t n, std::string_view what);
-// Four digits at most before it is grouped: "0.8912", "12.3", "1,234".
+// At most four digits before grouping starts: "0.8912", "12.3", "1,234".
 std::string Number(double value);
 
 Duration ToDuration(const google::protobuf::Duration& d);
@@ -70,12 +70,12 @@ std::vector<std::string> StateNames(int max) {
 }
 std::string LowerCase(std::string text);
 
-// "2026-01-31 12:00:00 UTC", "-" where it is not set.
+// "2026-01-31 12:00:00 UTC", or "-" if not set.
 std::string TimeText(bool set, const google::protobuf::Timestamp& t);
-// The coarsest unit that says enough: "12s", "5m", "3h", "2d".
+// Uses the coarsest suitable unit: "12s", "5m", "3h", "2d".
 std::string Age(Duration d);
 
-// Without escape sequences; one column a UTF-8 code point.
+// Ignores escape sequences; one column per UTF-8 code point.
 size_t VisibleWidth(std::string_view text);
 std::string PadRight(std::string text, size_t width);
 
@@ -91,16 +91,16 @@ struct Table {
   std::vector<std::vector<std::string>> rows;
 };
 
-// Columns two spaces apart, each as wide as its widest cell, no blanks at line
-// ends. `headers`: begin with the header.
+// Puts columns two spaces apart, each as wide as its widest cell, without
+// trailing blanks. `headers`: begins with the header.
 std::string RenderTable(const Table& table, bool headers = true);
 std::string RenderTable(const std::vector<std::string>& header,
                         const std::vector<std::vector<std::string>>& rows);
-// The first `width` columns of a line; escape sequences are kept whole, and
-// colours end where they are cut.
+// Returns the first `width` columns of a line. Escape sequences are kept whole,
+// and colours end at the cut.
 std::string Clip(std::string_view line, size_t width);
 
-// Control characters as "\x1b": names and messages come from others.
+// Shows control characters as "\x1b", because names and messages are foreign.
 std::string Printable(std::string_view text);
 
 }  // namespace lockstep

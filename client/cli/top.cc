@@ -54,7 +54,7 @@ void TopState::Take(TopSample sample) {
       continue;
     }
     now.recent = Minus(total, before->second.total);
-    // The page was not read again meanwhile.
+    // The status page was not read again meanwhile.
     if (SumOf(now.recent) <= 0) now.recent = before->second.recent;
   }
   seen_ = std::move(seen);
@@ -116,7 +116,7 @@ std::vector<std::string> RenderTop(const TopState& state, TopView* view,
   if (!rows.empty()) rows.erase(rows.begin());
   lines.push_back(style.Reverse(PadRight(
       Clip(header, static_cast<size_t>(width)), static_cast<size_t>(width))));
-  // One line is left for the keys.
+  // One line is reserved for the keys.
   const int room = std::max(0, height - static_cast<int>(lines.size()) - 1);
   const int most = std::max(0, static_cast<int>(rows.size()) - room);
   view->scroll = std::clamp(view->scroll, 0, most);
@@ -128,7 +128,7 @@ std::vector<std::string> RenderTop(const TopState& state, TopView* view,
   for (std::string& line : lines) {
     line = Clip(line, static_cast<size_t>(width));
   }
-  // Of a screen that is too low the table's end goes, then the heading's.
+  // On a small screen the table is cut first, then the heading.
   lines.resize(
       std::min(lines.size(), static_cast<size_t>(std::max(0, height))));
   return lines;

@@ -1,4 +1,4 @@
-// `lockstep top`: what it shows, apart from how it gets there. Pure.
+// The display of `lockstep top`, apart from its data collection. Pure.
 #ifndef LOCKSTEP_CLIENT_CLI_TOP_H_
 #define LOCKSTEP_CLIENT_CLI_TOP_H_
 
@@ -14,26 +14,26 @@
 
 namespace lockstep {
 
-// The cluster at one moment.
+// The cluster at one time.
 struct TopSample {
   WallTime time;
-  // As listed, newest first; among those that have ended only a few.
+  // As listed, newest first, with only a few of the finished jobs.
   std::vector<v1::Job> jobs;
   std::vector<v1::Node> nodes;
 };
 
-// What is shown: the newest sample, and what two of them tell together.
+// The displayed data: the newest sample, and differences of two.
 class TopState {
  public:
   void Take(TopSample sample);
-  // The coordinator cannot be asked: what is shown gets old.
+  // The coordinator is unavailable, so the display becomes old.
   void Fail(const std::string& trouble) { trouble_ = trouble; }
 
   bool empty() const { return empty_; }
   const TopSample& sample() const { return sample_; }
   const std::string& trouble() const { return trouble_; }
-  // What the job's chief did between the last two samples of one generation;
-  // of its whole attempt where there is only one.
+  // Returns the chief's phases between the last two samples of one generation,
+  // or over its whole attempt if there is only one.
   v1::PhaseSeconds PhasesOf(const v1::Job& job) const;
 
  private:
@@ -51,36 +51,36 @@ class TopState {
 
 enum class TopScreen { kJobs, kNodes };
 
-// What keys have chosen.
+// The selections made by keys.
 struct TopView {
   TopScreen screen = TopScreen::kJobs;
-  // An index into the screen's sort orders, of any value: it wraps.
+  // An index into the screen's sort orders; any value, it wraps.
   int sort = 0;
   bool reverse = false;
-  // Lines of the table that are above the screen; RenderTop clamps it.
+  // Table lines above the screen; RenderTop clamps it.
   int scroll = 0;
-  // Who answers; empty: not shown.
+  // The coordinator's address. Empty to omit it.
   std::string address;
 };
 
-// A screen of at most `height` lines, none wider than `width`, without
-// newlines: heading, table, and in the last line the keys.
+// Returns a screen of at most `height` lines of at most `width`, without
+// newlines: heading, table, and the keys in the last line.
 std::vector<std::string> RenderTop(const TopState& state, TopView* view,
                                    int width, int height, WallTime now,
                                    const Style& style);
 
-// One frame for scripts: heading, jobs and nodes, all of them, no colour.
-// Ends with a newline.
+// Returns one frame for scripts: heading, all jobs and nodes, no colour. Ends
+// with a newline.
 std::string RenderTopBatch(const TopState& state, const TopView& view,
                            int width, WallTime now);
 
-// {"time", "jobs": [...], "nodes": [...]}, each as the API has it; one line.
+// {"time", "jobs": [...], "nodes": [...]} with the API's messages; one line.
 std::string TopJson(const TopSample& sample);
 
-// `width` letters, each phase as wide as its share: c compute, r all-reduce,
-// w straggler wait, i input, o optimizer, k checkpoint, e evaluation, . other.
-// Blanks where nothing is known. The largest remainders get what rounding
-// leaves.
+// Returns `width` letters, each phase as wide as its share: c compute, r
+// all-reduce, w straggler wait, i input, o optimizer, k checkpoint, e
+// evaluation, . other. Blanks for unknown time. Rounding uses largest
+// remainders.
 std::string PhaseBar(const v1::PhaseSeconds& phases, int width);
 // "[####    ]": `ratio` of `width` cells, clamped to 0..1.
 std::string Gauge(double ratio, int width);

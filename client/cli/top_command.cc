@@ -14,10 +14,10 @@
 namespace lockstep {
 namespace {
 
-// Jobs that have ended are shown, too, but not all there ever were.
+// Limits the finished jobs on the screen.
 constexpr int64_t kMostEnded = 10;
 constexpr int64_t kMostLive = 500;
-// Of each question: who looks does not wait for 30 s.
+// A short deadline per call, because the user is waiting.
 constexpr Duration kAnswerTime = std::chrono::seconds(3);
 
 struct TopFlags {
@@ -46,8 +46,7 @@ StatusOr<TopSample> Ask(const Clock& clock, Client* client) {
   return sample;
 }
 
-// Asks on a thread of its own, so that keys are answered whatever the
-// coordinator does.
+// Queries on its own thread, so that keys work while the coordinator is slow.
 class Asker {
  public:
   Asker(const Clock* clock, Client* client, Duration interval,
@@ -58,7 +57,7 @@ class Asker {
     thread_.join();
   }
 
-  // Moves what came since into `state`.
+  // Moves a new sample into `state`.
   void Update(TopState* state) {
     MutexLock lock(&mu_);
     if (!news_) return;
@@ -86,10 +85,10 @@ class Asker {
   Mutex mu_;
   std::optional<StatusOr<TopSample>> news_ ABSL_GUARDED_BY(mu_);
   StopToken stop_;
-  std::thread thread_;  // Last: it uses the others.
+  std::thread thread_;  // Last, because it uses the others.
 };
 
-// False: the user wants to leave.
+// Returns false if the user quits.
 bool Press(const KeyPress& press, int height, TopView* view) {
   const int page = std::max(1, height - 6);
   switch (press.key) {
@@ -149,15 +148,15 @@ bool Press(const KeyPress& press, int height, TopView* view) {
   return true;
 }
 
-// Gives the terminal back before the thread that may still wait for an answer
-// is waited for.
+// Releases the terminal before joining a thread that may still wait for an
+// answer.
 struct CloseFirst {
   explicit CloseFirst(Terminal* terminal) : terminal(terminal) {}
   ~CloseFirst() { terminal->Close(); }
   Terminal* const terminal;
 };
 
-// The exit code; the terminal is as it was when it returns.
+// Returns the exit code. The terminal is restored on return.
 int Watch(const Cli& cli, Client* client, Terminal* terminal, Duration interval,
           int64_t frames, TopView view) {
   const Clock& clock = *cli.env->clock;
@@ -189,7 +188,7 @@ StatusOr<int> Batch(const Cli& cli, Client* client, Duration interval,
   for (int64_t i = 0; frames == 0 || i < frames; ++i) {
     if (i > 0 && pause.WaitFor(interval)) break;
     auto sample = Ask(*env->clock, client);
-    // Who looks on sits out a restart: the last figures, and how old they are.
+    // During a restart of the coordinator the last sample stays, with its age.
     if (!sample.ok() &&
         (i == 0 || sample.status().code() != StatusCode::kUnavailable)) {
       return sample.status();
@@ -219,7 +218,7 @@ StatusOr<int> RunTop(const Cli& cli, const TopFlags& options) {
   const auto interval = ParseDuration(options.interval);
   if (!interval.ok()) return Annotate(interval.status(), "--interval");
   if (*interval < std::chrono::milliseconds(100)) {
-    return InvalidArgument("--interval: {} is less than 100 ms",
+    return InvalidArgument("--interval: must be at least 100 ms, not {}",
                            options.interval);
   }
   LOCKSTEP_ASSIGN_OR_RETURN(ClientOptions connection,
@@ -239,7 +238,7 @@ StatusOr<int> RunTop(const Cli& cli, const TopFlags& options) {
         "top needs a terminal; `lockstep top -b -n 1` prints one frame as text "
         "and -o json as data");
   }
-  // Before the client's threads: signals are the terminal's.
+  // Before the client's threads, because the terminal handles signals.
   LOCKSTEP_ASSIGN_OR_RETURN(const auto terminal,
                             Terminal::Open(STDIN_FILENO, STDOUT_FILENO));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, Client::Connect(connection));
@@ -252,27 +251,27 @@ StatusOr<int> RunTop(const Cli& cli, const TopFlags& options) {
 Command TopCommand(Cli* cli) {
   const auto options = std::make_shared<TopFlags>();
   Command command = LeafCommand(
-      "top", "Jobs and nodes as they are now, again and again",
+      "top", "Show jobs and nodes, refreshed continuously",
       "  lockstep top\n"
       "  lockstep top -b -n 1          one frame as text, for scripts\n"
       "  lockstep top -o json | jq '.nodes[].gpuUsage'\n"
       "\nKeys: q quits, j shows jobs, n nodes, < and > (or left and right)"
-      "\nchange what is sorted by, r turns the order, up, down and the page"
-      "\nkeys scroll. The bar of a job is what its chief did since the last"
+      "\nchange the sort order, r reverses it, up, down and the page"
+      "\nkeys scroll. The bar of a job shows what its chief did since the last"
       "\nframe: c compute, r all-reduce, w waiting for a straggler, i input,"
       "\no optimizer, k checkpoint, e evaluation, and dots for the rest. BUSY"
-      "\nof a GPU is the part of the time in which a kernel ran, \"memory"
-      "\naccess\" that in which its memory was read or written.");
+      "\nof a GPU is the share of time in which a kernel ran, \"memory"
+      "\naccess\" the share in which its memory was read or written.");
   command.Add("-b,--batch", &options->batch,
-              "Frames as plain text, one after the other, without end or -n");
+              "Plain text frames, endless or -n of them");
   command.Add("-n,--frames N", &options->frames,
               "End after N frames (default: never; with -o json 1)",
               AtLeast(1));
   command.Add("-d,--interval DURATION", &options->interval,
               "Time between frames", ShowDefault);
-  command.Add("--nodes", &options->nodes, "Begin with the nodes");
+  command.Add("--nodes", &options->nodes, "Show the nodes first");
   command.Add("-o,--output-format FORMAT", &cli->output,
-              "table, or json: one object a frame and line",
+              "table, or json: one object per frame and line",
               OneOf({"table", "json"}), ShowDefault);
   AddColorOption(&command, cli);
   AddConnectionOptions(&command, cli);

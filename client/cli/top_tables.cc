@@ -42,7 +42,7 @@ std::string StateCounts(const Items& items) {
   return text.empty() ? "none" : text;
 }
 
-// What the nodes that answer have and use together.
+// The sums of capacity and use over the responding nodes.
 struct Sums {
   double cpus = 0;
   double cpus_taken = 0;
@@ -152,8 +152,8 @@ std::vector<const v1::Node*> SortedNodes(const TopState& state,
   return nodes;
 }
 
-// How long it ran, as `jobs list` has it; of one that may still begin to, how
-// long it is in this state.
+// Returns how long it ran, as in `jobs list`; for a waiting job, how long it
+// has been in this state.
 std::string TimeOf(const v1::Job& job, WallTime now) {
   if (job.has_start_time() || IsFinalState(job.state())) {
     return RanText(job, now);
@@ -174,7 +174,7 @@ std::vector<std::string> JobRow(const TopState& state, const v1::Job& job,
   const bool live = job.has_progress() && !IsFinalState(job.state());
   const v1::RankProgress& chief = job.progress().chief();
   std::string phases = PhaseBar(state.PhasesOf(job), bar);
-  // A job that takes no steps says why instead.
+  // A job without steps shows the reason instead.
   if (!live || phases.find_first_not_of(' ') == std::string::npos) {
     phases =
         job.state() == v1::JOB_STATE_RUNNING ? "" : CauseText(job, job.cause());
@@ -247,7 +247,7 @@ std::vector<std::string> TopHeading(const TopState& state, const TopView& view,
   if (state.empty()) {
     lines.push_back(first);
     lines.push_back(state.trouble().empty()
-                        ? "asking the coordinator"
+                        ? "contacting the coordinator"
                         : style.Red(Printable(state.trouble())));
     lines.push_back("");
     return lines;
@@ -287,7 +287,7 @@ Table TopJobsTable(const TopState& state, const TopView& view, int width,
       table.rows.push_back(JobRow(state, *job, bar, now, style));
     }
   };
-  // What the other columns leave is the bar's.
+  // The bar takes the remaining width.
   fill(0);
   size_t used = 0;
   for (size_t i = 0; i + 1 < table.header.size(); ++i) {

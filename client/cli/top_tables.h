@@ -9,16 +9,16 @@
 
 namespace lockstep {
 
-// Who, when, how many of what, what is used; and what is wrong.
+// The cluster's name, time, counts, use and faults.
 std::vector<std::string> TopHeading(const TopState& state, const TopView& view,
                                     WallTime now, const Style& style);
-// Sorted as `view` says; the bar of phases takes what `width` leaves.
+// Sorted as `view` says. The phase bar takes the rest of `width`.
 Table TopJobsTable(const TopState& state, const TopView& view, int width,
                    WallTime now, const Style& style);
-// A row each node, then one for each of its GPUs.
+// One row per node, followed by one per GPU.
 Table TopNodesTable(const TopState& state, const TopView& view, WallTime now,
                     const Style& style);
-// `hidden`: lines that do not fit the screen.
+// `hidden`: the number of lines that do not fit the screen.
 std::string TopKeys(const TopView& view, int hidden, const Style& style);
 
 }  // namespace lockstep

@@ -233,7 +233,7 @@ TEST(TopTest, SaysThatWhatItShowsIsOld) {
   TopState state;
   TopView view;
   EXPECT_THAT(Joined(RenderTop(state, &view, 80, 5, kNow, Style{})),
-              HasSubstr("asking the coordinator"));
+              HasSubstr("contacting the coordinator"));
   state.Take({kNow, {Training("a", 1, 1)}, {}});
   state.Fail("cannot reach it\x1b[2J");
   EXPECT_THAT(Joined(RenderTop(state, &view, 80, 9, kNow + 12s, Style{})),

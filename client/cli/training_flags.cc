@@ -21,7 +21,7 @@ bool HasScheme(const std::string& path) {
   return path.find("://") != std::string::npos;
 }
 
-// "nvidia-tesla-t4" as the resource writes it: "NVIDIA_TESLA_T4".
+// Converts "nvidia-tesla-t4" to the resource's form "NVIDIA_TESLA_T4".
 std::string Constant(std::string text) {
   for (char& c : text) {
     c = c == '-' ? '_' : static_cast<char>(std::toupper(c));
@@ -67,12 +67,12 @@ class Builder {
   Status CheckFlags() const {
     if (flags_.async && flags_.stream_logs) {
       return InvalidArgument(
-          "--async and --stream-logs exclude each other: to come back at once "
-          "is what happens without --stream-logs");
+          "--async and --stream-logs exclude each other: returning at once "
+          "is the default without --stream-logs");
     }
     if (!IsJobName(flags_.job)) {
       return InvalidArgument(
-          "\"{}\" is no name of a job: it is a letter, then letters, digits, "
+          "\"{}\" is not a job name: use a letter, then letters, digits, "
           "\"_\" or \"-\", at most 63 in all",
           Printable(flags_.job));
     }
@@ -92,7 +92,7 @@ class Builder {
       in.job_dir = flags_.job_dir;
       if (!HasScheme(in.job_dir) && in.job_dir[0] != '/') {
         in.job_dir = Absolute(in.job_dir);
-        Note("--job-dir", flags_.job_dir + " is taken as " + in.job_dir);
+        Note("--job-dir", flags_.job_dir + " is treated as " + in.job_dir);
       }
     }
     for (const std::string& text : flags_.labels) {
@@ -144,15 +144,15 @@ class Builder {
     if (flags_.package_path.empty()) return OkStatus();
     if (HasScheme(flags_.package_path)) {
       return InvalidArgument(
-          "--package-path {}: is a folder of this machine; what has a scheme "
-          "cannot be read here",
+          "--package-path {}: give a folder of this machine; URLs "
+          "cannot be read",
           Printable(flags_.package_path));
     }
     out_.package_path = Absolute(flags_.package_path);
     return OkStatus();
   }
 
-  // Which key is of no matter: the coordinator refuses every one by name.
+  // Any key works, because the coordinator rejects each by name.
   Status SetKey() {
     if (flags_.kms_key.empty()) {
       for (const auto& [flag, value] :
@@ -160,8 +160,7 @@ class Builder {
             std::pair{"--kms-location", &flags_.kms_location},
             std::pair{"--kms-project", &flags_.kms_project}}) {
         if (value->empty()) continue;
-        return InvalidArgument("{}: goes with --kms-key, which is missing",
-                               flag);
+        return InvalidArgument("{}: needs --kms-key, which is missing", flag);
       }
       return OkStatus();
     }
@@ -188,8 +187,9 @@ class Builder {
     for (const std::string& text : flags_.env) {
       if (text.find('=') == std::string::npos) {
         if (!env_.variables.count(text)) {
-          return InvalidArgument("--env {}: it is not set here; give {}=VALUE",
-                                 Printable(text), Printable(text));
+          return InvalidArgument(
+              "--env {}: the variable is not set here; give {}=VALUE",
+              Printable(text), Printable(text));
         }
         in.env[text] = env_.Variable(text);
         continue;
@@ -216,7 +216,7 @@ class Builder {
     return OkStatus();
   }
 
-  // What flags and file say together.
+  // Checks flags and file together.
   Status CheckMerged() const {
     const TrainingInput& in = out_.job.training_input;
     LOCKSTEP_RETURN_IF_ERROR(RefuseSearches(file_.training_input));
@@ -283,13 +283,13 @@ class Builder {
     unused("--staging-bucket", !flags_.staging_bucket.empty(),
            "is not used: packages go to the coordinator");
     unused("--project", !flags_.project.empty(),
-           "is not used: the cluster is the one of --context or --address");
+           "is not used: --context or --address chooses the cluster");
     unused("--account", !flags_.account.empty(),
-           "is not used: who you are, your certificate says");
-    unused("--quiet", flags_.quiet, "is not used: nothing is asked here");
+           "is not used: your certificate gives your identity");
+    unused("--quiet", flags_.quiet, "is not used: there are no prompts");
     unused("--verbosity", !flags_.verbosity.empty(), "is not used");
     unused("--async", flags_.async,
-           "is deprecated: it is what happens without --stream-logs");
+           "is deprecated: it is the default without --stream-logs");
   }
 
   void Note(const std::string& flag, const std::string& sentence) {

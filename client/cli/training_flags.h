@@ -1,5 +1,5 @@
-// From the command line of `jobs submit training`, and its --config file, to
-// the job in AI Platform's words that is submitted. Pure.
+// Builds the submitted TrainingJob from the command line of `jobs submit
+// training` and its --config file. Pure.
 #ifndef LOCKSTEP_CLIENT_CLI_TRAINING_FLAGS_H_
 #define LOCKSTEP_CLIENT_CLI_TRAINING_FLAGS_H_
 
@@ -14,7 +14,7 @@
 
 namespace lockstep {
 
-// The flags of one role, as given; empty and unset: not given.
+// Flags of one role; empty or unset if not given.
 struct ReplicaFlags {
   std::string machine_type;
   std::optional<int64_t> count;
@@ -49,42 +49,42 @@ struct TrainingFlags {
   std::string tpu_tf_version;
   bool async = false;
   bool stream_logs = false;
-  // gcloud's own.
+  // Flags of gcloud.
   std::string project;
   std::string account;
   std::string verbosity;
   bool quiet = false;
-  // lockstep's.
+  // Flags of lockstep.
   std::vector<std::string> env;
   std::string ranks_per_task;
   std::string runtime;
   bool strict = false;
   bool dry_run = false;
-  // What came after "--"; unset: there was none.
+  // The arguments after "--". Unset without "--".
   std::optional<std::vector<std::string>> args;
 };
 
 struct TrainingRequest {
-  // Without packages: its packageUris are as they were given.
+  // Without packages. Its packageUris are as given.
   TrainingJob job;
-  // Absolute; empty: none.
+  // Absolute, or empty.
   std::string package_path;
-  // What was taken but has no effect.
+  // Notes for flags without effect.
   std::vector<std::string> notes;
 };
 
-// Flags over `file` (an empty TrainingJob: no file). A relative --job-dir or
-// --package-path is made absolute by the working directory.
+// Flags override `file` (an empty TrainingJob without a file). A relative
+// --job-dir or --package-path is resolved against the working directory.
 //
-// Refuses what needs no coordinator to be seen: CUSTOM without a master's
-// machine, an image and a runtime version, a type without count, nothing to
-// run, ... InvalidArgument names the flag.
+// Rejects errors that need no coordinator: CUSTOM without a master's machine,
+// an image with a runtime version, a type without count, no program, ...
+// InvalidArgument names the flag.
 StatusOr<TrainingRequest> BuildTraining(const TrainingFlags& flags,
                                         const TrainingJob& file,
                                         const CliEnvironment& env);
 
-// "type=nvidia-tesla-t4,count=2" in the words of the resource. Without a count
-// it is 1.
+// Parses "type=nvidia-tesla-t4,count=2" into the resource's terms. The default
+// count is 1.
 StatusOr<AcceleratorConfig> ParseAccelerator(const std::string& text);
 
 }  // namespace lockstep

@@ -27,20 +27,20 @@ void AddProgram(const FlagGroup& group, TrainingFlags* f) {
   group.Add("--module-name MODULE", &f->module_name,
             "Module to run, as trainer.task");
   group.Add("--runtime-version VERSION", &f->runtime_version,
-            "Which interpreter, as 2.11: the site's table says where");
+            "Interpreter version, as 2.11; see the site's table");
   group.Add("--runtime NAME", &f->runtime,
             "The interpreter by its name in the site's table");
   group.Add("--python-version VERSION", &f->python_version, "As 3.11");
   group.Add("--job-dir DIR", &f->job_dir,
-            "Where it writes, handed to the program as --job-dir; a path that "
-            "all hosts see, or a URL");
+            "Output path, passed to the program as --job-dir; a path that "
+            "all hosts share, or a URL");
   group.Add("--use-chief-in-tf-config BOOL", &f->use_chief_in_tf_config,
             "Whether the first task is \"chief\" in TF_CONFIG, or \"master\" "
             "(default: true)",
             ValueOptional, WithDefault("true"));
   group.Add(
       "--env", &f->env,
-      "NAME=VALUE for every task, or NAME as it is set here; may be given "
+      "NAME=VALUE for every task, or NAME with its value here; may be given "
       "several times",
       MayRepeat);
   group.Add("--ranks-per-task N", &f->ranks_per_task,
@@ -58,7 +58,7 @@ void AddMachines(const FlagGroup& group, TrainingFlags* f) {
              &f->parameter_server);
 }
 
-// Taken, so that command lines which have them work.
+// Adds flags that are accepted for compatibility.
 void AddTaken(const FlagGroup& group, TrainingFlags* f) {
   const auto text = [&](const char* name, std::string* value,
                         const char* what) { group.Add(name, value, what); };
@@ -67,15 +67,15 @@ void AddTaken(const FlagGroup& group, TrainingFlags* f) {
   text("--service-account", &f->service_account, "Not used");
   text("--network", &f->network, "Not used");
   group.Add("--enable-web-access", &f->enable_web_access, "Not used");
-  text("--kms-key", &f->kms_key, "Refused: nothing is encrypted here");
-  text("--kms-keyring", &f->kms_keyring, "Of --kms-key");
-  text("--kms-location", &f->kms_location, "Of --kms-key");
-  text("--kms-project", &f->kms_project, "Of --kms-key");
-  text("--tpu-tf-version", &f->tpu_tf_version, "Refused: there are no TPUs");
+  text("--kms-key", &f->kms_key, "Rejected: nothing is encrypted");
+  text("--kms-keyring", &f->kms_keyring, "For --kms-key");
+  text("--kms-location", &f->kms_location, "For --kms-key");
+  text("--kms-project", &f->kms_project, "For --kms-key");
+  text("--tpu-tf-version", &f->tpu_tf_version, "Rejected: there are no TPUs");
   text("--project", &f->project, "Not used");
   text("--account", &f->account, "Not used");
   text("--verbosity", &f->verbosity, "Not used");
-  group.Add("-q,--quiet", &f->quiet, "Not used: nothing is asked");
+  group.Add("-q,--quiet", &f->quiet, "Not used: there are no prompts");
 }
 
 }  // namespace
@@ -86,25 +86,25 @@ void AddTrainingOptions(Command* command, TrainingFlags* f, bool plan) {
                "for ever",
                Required);
   command->Add("--config FILE", &f->config,
-               "AI Platform's Job in YAML or JSON; flags win over it");
+               "AI Platform's Job in YAML or JSON; flags override it");
   command->Add("--region", &f->region,
-               "Taken by the nodes that the site's table says");
+               "Region, which the site's table maps to nodes");
   command->Add("--labels KEY=VALUE", &f->labels, "As team=vision,stage=test",
                SplitAt(','), MayRepeat);
   command->Add("--strict", &f->strict,
-               "Refuse what has no effect here, rather than note it");
-  // `plan` takes the same command line, and does nothing with these.
+               "Reject flags without effect instead of printing notes");
+  // `plan` accepts the same command line and ignores these.
   const auto flag = [&](const char* name, bool* value, const char* what) {
     command->Add(name, value, what, HiddenIf(plan));
   };
   flag("--dry-run", &f->dry_run,
-       "Check it and show where it would go; submit nothing");
-  flag("--stream-logs", &f->stream_logs, "Show its lines until it has ended");
+       "Check the job and show its placement; submit nothing");
+  flag("--stream-logs", &f->stream_logs, "Show its lines until it ends");
   flag("--async", &f->async,
-       "Deprecated: it is what happens without --stream-logs");
+       "Deprecated: it is the default without --stream-logs");
   AddProgram(command->Group("Program"), f);
   AddMachines(command->Group("Machines"), f);
-  AddTaken(command->Group("Taken for gcloud's sake"), f);
+  AddTaken(command->Group("Accepted for gcloud compatibility"), f);
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// The flags of `jobs submit training`, bound to TrainingFlags.
+// Binds the flags of `jobs submit training` to TrainingFlags.
 #ifndef LOCKSTEP_CLIENT_CLI_TRAINING_OPTIONS_H_
 #define LOCKSTEP_CLIENT_CLI_TRAINING_OPTIONS_H_
 
@@ -7,8 +7,7 @@
 
 namespace lockstep {
 
-// `flags` outlives `command`. `plan` hides the flags that
-// have no effect there.
+// `flags` outlives `command`. `plan` hides the flags without effect there.
 void AddTrainingOptions(Command* command, TrainingFlags* flags, bool plan);
 
 }  // namespace lockstep

@@ -17,13 +17,13 @@ namespace lockstep {
 namespace {
 
 constexpr Duration kUploadTick = std::chrono::milliseconds(100);
-// A shorter upload says nothing about itself but its end; on what is not a
-// terminal one says something every few seconds.
+// A shorter upload prints only its end. Without a terminal, progress is printed
+// every few seconds.
 constexpr Duration kQuiet = std::chrono::seconds(1);
 constexpr Duration kPlainUploadInterval = std::chrono::seconds(5);
 
-// The last part of a folder's path as it is written, or, of one that is no
-// name (".", "a/.."), of where it leads.
+// Returns the last part of a folder's path as written. If that is not a name
+// (".", "a/.."), returns the last part of the resolved path.
 std::string FolderName(const std::string& folder) {
   std::string path = folder;
   while (path.size() > 1 && path.back() == '/') path.pop_back();
@@ -37,7 +37,7 @@ std::string FolderName(const std::string& folder) {
   return name;
 }
 
-// Whether module "a.b" is in `folder`: a/b.py, a/b/__main__.py.
+// True if module "a.b" is in `folder`: a/b.py, a/b/__main__.py.
 bool HasModule(const std::string& folder, std::string module) {
   std::replace(module.begin(), module.end(), '.', '/');
   FileSystem* const files = RealFileSystem();
@@ -59,8 +59,8 @@ v1::Package ToMessage(const Package& package) {
   return out;
 }
 
-// One upload on a thread of its own, while this one looks for Ctrl-C and
-// writes how far it is.
+// Uploads on another thread, while this one polls for Ctrl-C and prints
+// progress.
 Status Upload(const Cli& cli, Client* client, const PackedPackage& package,
               bool quiet) {
   CliEnvironment* const env = cli.env;
@@ -102,7 +102,7 @@ Status Upload(const Cli& cli, Client* client, const PackedPackage& package,
   if (quiet) return OkStatus();
   *env->err << fmt::format("package {} ({}) {}\n", name,
                            Size(package.package.bytes),
-                           *existed ? "is there already" : "uploaded");
+                           *existed ? "exists already" : "uploaded");
   return OkStatus();
 }
 
@@ -113,9 +113,8 @@ StatusOr<ModulePlace> FindModule(const std::string& folder,
   const auto info = RealFileSystem()->Stat(folder);
   if (!info.ok()) return Annotate(info.status(), "--package-path");
   if (!info->is_directory) {
-    return InvalidArgument(
-        "--package-path {}: is a file; give the folder that it lies in",
-        Printable(folder));
+    return InvalidArgument("--package-path {}: is a file; give its folder",
+                           Printable(folder));
   }
   char real[PATH_MAX];
   if (!realpath(folder.c_str(), real)) {
@@ -132,7 +131,7 @@ StatusOr<ModulePlace> FindModule(const std::string& folder,
   place.root = real;
   if (inside) {
     place.prefix = name;
-    // Of a link the folder that it lies in, which has the name.
+    // For a link, its parent folder has the name.
     std::string path = folder;
     while (path.size() > 1 && path.back() == '/') path.pop_back();
     path = path.ends_with("/" + name) ? path.substr(0, path.rfind('/') + 1)
@@ -142,8 +141,8 @@ StatusOr<ModulePlace> FindModule(const std::string& folder,
     std::string file = module;
     std::replace(file.begin(), file.end(), '.', '/');
     return InvalidArgument(
-        "--module-name {}: there is no {}.py beside or in the folder {} of "
-        "--package-path; of a folder trainer with task.py it is trainer.task",
+        "--module-name {}: there is no {}.py next to or in the folder {} of "
+        "--package-path; for a folder trainer with task.py give trainer.task",
         Printable(module), Printable(file), Printable(folder));
   }
   return place;
@@ -168,7 +167,7 @@ StatusOr<std::vector<PackedPackage>> OpenPackages(
   for (const std::string& path : paths) {
     if (path.find("://") != std::string::npos) {
       return InvalidArgument(
-          "--packages {}: nothing is fetched from there; give a file of this "
+          "--packages {}: URLs are not downloaded; give a file of this "
           "machine (trainingInput.packageUris in the file)",
           Printable(path));
     }
@@ -190,7 +189,7 @@ std::string NoteOfSetup(const std::string& folder, const std::string& module,
   const auto setup = RealFileSystem()->Read(path, kMost);
   if (!setup.ok() || setup->find("install_requires") == setup->npos) return "";
   return fmt::format(
-      "--package-path: {} names install_requires, and a folder is not "
+      "--package-path: {} has install_requires, but a folder is not "
       "installed: the runtime must have them, or give an sdist or a wheel by "
       "--packages",
       Printable(path));

@@ -1,4 +1,4 @@
-// The code that a job brings: packed, checked and uploaded.
+// Packs, checks and uploads the code of a job.
 #ifndef LOCKSTEP_CLIENT_CLI_TRAINING_PACKAGES_H_
 #define LOCKSTEP_CLIENT_CLI_TRAINING_PACKAGES_H_
 
@@ -12,49 +12,50 @@
 
 namespace lockstep {
 
-// Where a module's file is, as seen from the folder that is given for it.
+// The location of a module's file relative to the given folder.
 struct ModulePlace {
-  // The folder's name where that is part of the module's: DIR/task.py of a
-  // folder "trainer"; empty: DIR/trainer/task.py.
+  // The folder's name if it is part of the module's name: DIR/task.py in a
+  // folder "trainer". Empty for DIR/trainer/task.py.
   std::string prefix;
-  // Of which the module's name is a path: the folder, or its parent; absolute.
+  // The absolute folder that the module's name is relative to: the given folder
+  // or its parent.
   std::string root;
 };
 
-// Of `module` ("trainer.task") in `folder`. InvalidArgument: it is in neither
-// place, or `folder` is a file.
+// Finds `module` ("trainer.task") in `folder`. InvalidArgument if it is in
+// neither place or `folder` is a file.
 StatusOr<ModulePlace> FindModule(const std::string& folder,
                                  const std::string& module);
 
-// A folder as a package from which `module` can be run.
-// Errors: those of FindModule and PackFolder.
+// Packs a folder so that `module` can run from it. Errors: those of FindModule
+// and PackFolder.
 StatusOr<PackedPackage> PackForModule(const std::string& folder,
                                       const std::string& module,
                                       const CliEnvironment& env);
 
-// What a setup.py in the folder that `module` is named from requires, and what
-// a folder does not bring: a sentence for the user; "": nothing.
+// Returns a note about the requirements in a setup.py of the folder that
+// `module` is named from, which are not packed; otherwise "".
 std::string NoteOfSetup(const std::string& folder, const std::string& module,
                         const CliEnvironment& env);
 
-// sdists and wheels of this machine, as they are. InvalidArgument: one has a
-// scheme, from which nothing is fetched here.
+// Opens local sdists and wheels unchanged. InvalidArgument if a path has a
+// scheme, because nothing is downloaded.
 StatusOr<std::vector<PackedPackage>> OpenPackages(
     const std::vector<std::string>& paths, const CliEnvironment& env);
 
-// Sends those that are not there yet; unless `quiet`, with a line on stderr.
-// Cancelled after Ctrl-C: nothing is submitted then, and nothing kept.
+// Uploads missing packages and reports on stderr unless `quiet`. Cancelled
+// after Ctrl-C: then nothing is submitted or kept.
 Status UploadAll(const Cli& cli, Client* client,
                  const std::vector<PackedPackage>& packages,
                  bool quiet = false);
 
-// How far an upload is: "  uploading a.tar.gz: 12.0 MiB of 40.0 MiB, 6.0 MiB/s,
-// 5 s left". Without rate where it is too early to tell.
+// Upload progress: "  uploading a.tar.gz: 12.0 MiB of 40.0 MiB, 6.0 MiB/s, 5 s
+// left". Without a rate at the start.
 std::string UploadText(const std::string& name, int64_t sent, int64_t size,
                        Duration elapsed);
 
-// What `submit` answers. Packages that went between their upload and the job,
-// of which the coordinator says that they are missing, are sent once more.
+// Returns the answer to `submit`. Packages that the coordinator reports as
+// missing, because they expired after the upload, are uploaded once more.
 StatusOr<v1::SubmitJobResponse> SubmitUploaded(
     const Cli& cli, Client* client, const std::vector<PackedPackage>& packages,
     const std::function<StatusOr<v1::SubmitJobResponse>()>& submit);

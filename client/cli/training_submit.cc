@@ -33,20 +33,21 @@ constexpr char kTrainingExamples[] =
     "      --job-dir /data/vision_2 --stream-logs -- --epochs 5\n"
     "  lockstep jobs submit training vision_3 --config config.yaml --dry-run\n"
     "\nThe command line of `gcloud ai-platform`, and its config file in YAML or"
-    "\nJSON: flags win over the file. What follows -- are the program's"
-    "\narguments. What a machine type, a scale tier, an image or a runtime"
-    "\nversion stand for is settled by the site's tables; what has no effect is"
-    "\nsaid in a note, or refused with --strict. A relative --job-dir or"
-    "\n--package-path is taken below the working directory; a --job-dir with a"
-    "\nscheme (gs://) is handed to the program as it is. No staging bucket is"
+    "\nJSON: flags override the file. The arguments after -- are the program's"
+    "\nown. The site's tables define machine types, scale tiers, images and "
+    "runtime"
+    "\nversions. Fields without effect cause"
+    "\na note, or an error with --strict. A relative --job-dir or"
+    "\n--package-path is relative to the working directory; a --job-dir with a"
+    "\nscheme (gs://) is passed to the program unchanged. No staging bucket is"
     "\nneeded: packages go to the coordinator. A package path is what the "
     "module"
     "\nlies in: the folder trainer of trainer.task; what its .gcloudignore "
     "names"
     "\nstays out, and no setup.py is run.\n"
-    "\nWithout --stream-logs it comes back at once. With it, lines are shown as"
+    "\nWithout --stream-logs it returns at once. With it, lines are shown as"
     "\n`jobs stream-logs` does until the job has ended; Ctrl-C leaves the job"
-    "\nrunning. Returns 0; 1 when it was refused or, with --stream-logs, has "
+    "\nrunning. Returns 0; 1 if it was rejected or, with --stream-logs, has "
     "not"
     "\nSUCCEEDED; 2 for wrong usage.";
 
@@ -55,10 +56,10 @@ constexpr char kPlanTrainingExamples[] =
     "  lockstep plan training vision_2 --package-path trainer \\\n"
     "      --module-name trainer.task --runtime-version 2.11 -- --epochs 5\n"
     "\nThe command line of `lockstep jobs submit training`, whose --help"
-    "\nexplains it. Shows each role with its machine and what it reserves,"
-    "\nwhere its tasks would go now or why they would wait, what an hour costs"
-    "\nand, in notes, what has no effect. Nothing is submitted or uploaded."
-    "\nReturns 0, also where the job would wait; 1 when it was refused or can"
+    "\nexplains it. Shows each role with its machine and reservation,"
+    "\nwhere its tasks would run now or why they would wait, the cost per hour"
+    "\nand notes about fields without effect. Nothing is submitted or uploaded."
+    "\nReturns 0, also if the job would wait; 1 if it was rejected or can"
     "\nnever run here; 2 for wrong usage.";
 
 StatusOr<TrainingJob> ReadTrainingConfig(const std::string& path,
@@ -70,7 +71,7 @@ StatusOr<TrainingJob> ReadTrainingConfig(const std::string& path,
   return ParseTrainingFile(*text, path);
 }
 
-// gcloud's: a few fields of the resource in YAML.
+// gcloud's short form: a few fields of the resource in YAML.
 std::string ShortResource(const v1::Job& job) {
   std::string text = fmt::format("jobId: {}\n", job.name());
   const auto time = [](const google::protobuf::Timestamp& t) {
@@ -92,7 +93,7 @@ Status WriteSubmitted(const Cli& cli, const v1::Job& job) {
   return WriteJob(cli, job);
 }
 
-// Where it has notes and none are wanted.
+// Fails if there are notes and --strict is set.
 Status CheckStrict(const TrainingFlags& flags, const TrainingRequest& request,
                    const v1::SubmitJobResponse& response) {
   if (!flags.strict) return OkStatus();
@@ -102,7 +103,7 @@ Status CheckStrict(const TrainingFlags& flags, const TrainingRequest& request,
   return InvalidArgument("--strict: {}", Printable(notes[0]));
 }
 
-// FailedPrecondition: it can never run there.
+// FailedPrecondition if it can never run there.
 StatusOr<bool> CheckFits(const std::string& job,
                          const v1::SubmitJobResponse& response) {
   if (response.never_fits().empty()) return true;
@@ -113,7 +114,7 @@ StatusOr<bool> CheckFits(const std::string& job,
   return FailedPrecondition("job {} can never run here: {}", job, reasons);
 }
 
-// Streams to its end; exit code.
+// Streams to the end and returns the exit code.
 StatusOr<int> StreamSubmitted(const Cli& cli, Client* client,
                               const std::string& name) {
   CliEnvironment* const env = cli.env;
@@ -126,13 +127,13 @@ StatusOr<int> StreamSubmitted(const Cli& cli, Client* client,
   options.write = [&](const v1::LogLine& line) {
     return output.Write(line, FormatStreamedLine(line));
   };
-  options.say = [&](const std::string& text) { output.Say(text); };
+  options.print_note = [&](const std::string& text) { output.PrintNote(text); };
   LOCKSTEP_ASSIGN_OR_RETURN(const auto job, StreamJob(cli, client, options));
   output.Finish();
   if (!job && !env->out->good()) return kExitError;
   if (!job) {
     *env->err << fmt::format(
-        "the job goes on. To see its lines again:\n\n"
+        "the job runs on. To see its lines again:\n\n"
         "  $ lockstep jobs stream-logs {0}\n\nor, to end it:\n\n"
         "  $ lockstep jobs cancel {0}\n",
         name);
@@ -142,7 +143,7 @@ StatusOr<int> StreamSubmitted(const Cli& cli, Client* client,
   return job->state() == v1::JOB_STATE_SUCCEEDED ? 0 : kExitError;
 }
 
-// Who gave no file knows no fields.
+// Without a file, notes use flag names.
 std::vector<std::string> NotesFor(const TrainingFlags& flags,
                                   std::vector<std::string> notes) {
   if (!flags.config.empty()) return notes;
@@ -150,14 +151,15 @@ std::vector<std::string> NotesFor(const TrainingFlags& flags,
   return notes;
 }
 
-// What the coordinator refuses is no wrong usage.
+// The coordinator's rejection is not a usage error.
 template <typename T>
 StatusOr<T> Answered(StatusOr<T> answer, bool* refused) {
   *refused = !answer.ok();
   return answer;
 }
 
-// Those that the request names, and its folder as one, which it then names.
+// Returns the packages that the request names, and its folder as one, which the
+// request then names.
 StatusOr<std::vector<PackedPackage>> PackagesOf(const CliEnvironment& env,
                                                 TrainingRequest* request) {
   TrainingInput& input = request->job.training_input;
@@ -175,7 +177,7 @@ StatusOr<std::vector<PackedPackage>> PackagesOf(const CliEnvironment& env,
   return packages;
 }
 
-// `*refused`: the error is the coordinator's.
+// Sets `*refused` if the error is the coordinator's.
 StatusOr<int> Submit(const Cli& cli, const TrainingFlags& flags,
                      bool* refused) {
   CliEnvironment* const env = cli.env;
@@ -189,7 +191,7 @@ StatusOr<int> Submit(const Cli& cli, const TrainingFlags& flags,
   const v1::TrainingJob training = ToProto(request.job);
   SubmitOptions submit;
   if (flags.dry_run || flags.strict || !packages.empty()) {
-    // Nothing is uploaded for a question, nor for what will be refused.
+    // A plan or a rejected job uploads nothing.
     submit.validate_only = true;
     LOCKSTEP_ASSIGN_OR_RETURN(
         const v1::SubmitJobResponse response,
@@ -229,7 +231,7 @@ StatusOr<int> Submit(const Cli& cli, const TrainingFlags& flags,
   return 0;
 }
 
-// 0 or 1, and 2 of usage, as gcloud's.
+// Returns 0 or 1, and 2 for usage errors, like gcloud.
 StatusOr<int> RunTraining(const Cli& cli, TrainingFlags flags) {
   if (cli.has_program && !cli.program.empty()) flags.args = cli.program;
   bool refused = false;
@@ -252,8 +254,8 @@ Command TrainingCommand(Cli* cli, bool plan) {
   const auto flags = std::make_shared<TrainingFlags>();
   Command command = LeafCommand(
       "training",
-      plan ? "What `jobs submit training` would do"
-           : "Submit a job as AI Platform's: JOB [OPTIONS] [-- ARGS...]",
+      plan ? "Show what `jobs submit training` would do"
+           : "Submit a job as on AI Platform: JOB [OPTIONS] [-- ARGS...]",
       plan ? kPlanTrainingExamples : kTrainingExamples);
   AddTrainingOptions(&command, flags.get(), plan);
   AddRequestOptions(&command, cli);

@@ -95,7 +95,7 @@ TEST_F(TrainingTest, PacksAndUploadsAFolder) {
       Training({"b", "--package-path", dir_ + "/trainer/", "--module-name",
                 "trainer.task", "--runtime-version", "2.11"}),
       0);
-  EXPECT_THAT(err_.str(), HasSubstr("is there already\n"));
+  EXPECT_THAT(err_.str(), HasSubstr("exists already\n"));
 }
 
 TEST_F(TrainingTest, WhatASetupBesideTheFolderRequiresIsNoted) {
@@ -245,7 +245,7 @@ TEST_F(TrainingTest, WhatIsNoTrainingIsRefusedBeforeAnythingIsSent) {
   for (const Case& c :
        {Case{"hyperparameters: {goal: MAXIMIZE}",
              "trainingInput.hyperparameters: lockstep does not tune; submit a "
-             "job for each set of values, as arguments behind --"},
+             "job for each set of values, as arguments after --"},
         Case{"nasJobSpec: {maxTrials: 3}",
              "trainingInput.nasJobSpec: lockstep does not search "
              "architectures; leave it out"}}) {

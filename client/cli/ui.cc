@@ -1,4 +1,4 @@
-// `lockstep ui`: a link for a browser.
+// `lockstep ui`: prints a login link for a browser.
 #include <fmt/format.h>
 
 #include <memory>
@@ -18,11 +18,12 @@ struct UiFlags {
   std::string token_file;
 };
 
-// Where the pages are, and the token's file (empty: none is asked for).
+// Finds the address of the pages, and the token's file (empty if none is
+// needed).
 StatusOr<UiFlags> FindPages(const Cli& cli, UiFlags options) {
   if (options.url.empty() != options.token_file.empty()) {
     return InvalidArgument(
-        "--url and --token-file go together: the address of a daemon's HTTP "
+        "give --url and --token-file together: the address of a daemon's HTTP "
         "port, and its http_token_file");
   }
   if (options.url.empty()) {
@@ -55,7 +56,7 @@ StatusOr<int> RunUi(const Cli& cli, UiFlags given) {
                               RealFileSystem()->Read(options.token_file, 4096));
     while (token.ends_with('\n') || token.ends_with('\r')) token.pop_back();
     target = LoginTarget(token, SystemClock().Now().wall);
-    *cli.env->err << "this link works once, for a minute:\n";
+    *cli.env->err << "this link works once, within a minute:\n";
   }
   const std::string link = options.url + target;
   const std::string json =
@@ -75,15 +76,15 @@ StatusOr<int> RunUi(const Cli& cli, UiFlags given) {
 Command UiCommand(Cli* cli) {
   const auto options = std::make_shared<UiFlags>();
   Command command = LeafCommand(
-      "ui", "A link that lets a browser see the coordinator's pages",
+      "ui", "Print a link to the coordinator's pages for a browser",
       "  lockstep ui\n"
       "  lockstep ui --url http://localhost:7480 \\\n"
       "    --token-file /var/lib/lockstep/coordinator-http/token\n"
-      "\nWithout --url it is the local cluster's. The link works once, for a"
-      "\nminute; the browser is let in for 12 hours then.");
+      "\nThe default is the local cluster. The link works once, within a"
+      "\nminute; the browser then has access for 12 hours.");
   AddLocalDirOption(&command, &options->dir);
   command.Add("--url URL", &options->url,
-              "Where a daemon's HTTP port is, as the browser reaches it");
+              "URL of a daemon's HTTP port for the browser");
   command.Add("--token-file FILE", &options->token_file,
               "The daemon's http_token_file, or a copy");
   AddOutputOption(&command, cli);

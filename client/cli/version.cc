@@ -22,7 +22,7 @@ StatusOr<int> ShowVersion(const Cli& cli) {
 }  // namespace
 
 Command VersionCommand(Cli* cli) {
-  Command command = LeafCommand("version", "The version of lockstep",
+  Command command = LeafCommand("version", "Print the version of lockstep",
                                 "  lockstep version -o json");
   AddOutputOption(&command, cli);
   command.run = [=] { return ShowVersion(*cli); };

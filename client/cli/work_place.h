@@ -1,4 +1,4 @@
-// A file or folder in a task's working directory, as people name it. Pure.
+// A file or folder in a task's working directory, as users write it. Pure.
 #ifndef LOCKSTEP_CLIENT_CLI_WORK_PLACE_H_
 #define LOCKSTEP_CLIENT_CLI_WORK_PLACE_H_
 
@@ -11,11 +11,11 @@ namespace lockstep {
 
 struct WorkPlace {
   int32_t rank = 0;
-  // Empty: the directory itself.
+  // Empty for the directory itself.
   std::string path;
 };
 
-// "RANK" or "RANK/PATH". InvalidArgument.
+// Parses "RANK" or "RANK/PATH". InvalidArgument for other forms.
 StatusOr<WorkPlace> ParseWorkPlace(const std::string& text);
 
 }  // namespace lockstep

@@ -36,10 +36,10 @@ Status FromServer(const grpc::Status& status) {
 
 namespace {
 
-// How long a server is asked why its certificate is not taken.
+// Time limit for fetching a server's rejected certificate.
 constexpr Duration kPeekTime = std::chrono::seconds(2);
 
-// What gRPC's channel says of a connection that never was, in our words.
+// Rewrites gRPC's error about a connection that was never made.
 Status Unreachable(const std::string& address, const std::string& text) {
   const auto says = [&](const char* part) {
     return text.find(part) != std::string::npos;
@@ -51,22 +51,23 @@ Status Unreachable(const std::string& address, const std::string& text) {
       return Unavailable("{}", Message(dates));
     }
     return Unavailable(
-        "{} has a certificate of another CA than ours: give --ca, --cert and "
+        "{} has a certificate of another CA: give --ca, --cert and "
         "--key of its cluster",
         address);
   }
   if (says("WRONG_VERSION_NUMBER") || says("wrong version number")) {
     return Unavailable(
-        "{} does not speak TLS: is it a coordinator's gRPC port? One without "
-        "TLS takes --insecure-loopback",
+        "{} does not speak TLS: is it a coordinator's gRPC port? Without "
+        "TLS give --insecure-loopback",
         address);
   }
   if (says("Socket closed") || says("handshake") || says("Handshake")) {
     return Unavailable(
-        "{} closes the connection: it speaks TLS where --insecure-loopback is "
-        "given, does not know the CA of our certificate, finds our certificate "
+        "{} closes the connection: it speaks TLS but --insecure-loopback is "
+        "given, it does not know the CA of your certificate, your certificate "
+        "is "
         "expired or not valid yet (this machine's clock says {}; does its "
-        "clock?), or is no coordinator",
+        "clock?), or it is not a coordinator",
         address, FormatWallTime(now));
   }
   const bool loopback =

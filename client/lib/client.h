@@ -6,14 +6,14 @@
 //   LOCKSTEP_ASSIGN_OR_RETURN(v1::Job job,
 //                             client->WaitJob(spec.name(), {}, nullptr));
 //
-// Messages are those of proto/lockstep/v1, where each field and each method's
-// errors are described. Errors are Status; ReasonOf(status) is the reason code
-// that the coordinator gave. Each call below may also give:
-//   Unavailable        nobody answers at that address
+// Messages are those of proto/lockstep/v1, which documents each field and each
+// method's errors. Errors are Status; ReasonOf(status) is the coordinator's
+// reason code. Each call may also return:
+//   Unavailable        no coordinator answers at the address
 //   DeadlineExceeded   it took longer than ClientOptions::timeout
-//   Unauthenticated, PermissionDenied   who we are, what we may do
-// A call that changes something carries a request id of its own and is safely
-// repeated while the coordinator is away for a moment.
+//   Unauthenticated, PermissionDenied   the caller's identity or role
+// A call that changes state carries its own request id and is retried safely
+// while the coordinator is briefly unavailable.
 #ifndef LOCKSTEP_CLIENT_LIB_CLIENT_H_
 #define LOCKSTEP_CLIENT_LIB_CLIENT_H_
 
@@ -40,187 +40,190 @@ namespace lockstep {
 struct ClientOptions {
   // HOST:PORT of the coordinator.
   std::string address;
-  // PEM files: the cluster's CA, our certificate, its key.
+  // PEM files: the cluster's CA, the client's certificate and its key.
   std::string ca;
   std::string certificate;
   std::string key;
-  // No TLS and no files; only where `address` is loopback.
+  // No TLS and no files. Allowed only if `address` is loopback.
   bool insecure_loopback = false;
-  // Of every call but the streams.
+  // For every call except streams.
   Duration timeout = std::chrono::seconds(30);
 };
 
 struct SubmitOptions {
-  // Checks and plans, changes nothing.
+  // Checks and plans without changes.
   bool validate_only = false;
-  // Empty: a new one. The same id and spec again give the first answer.
+  // Empty for a new one. The same id with the same spec returns the first
+  // answer.
   std::string request_id;
 };
 
 struct UpdateJobOptions {
   bool clear_labels = false;
   std::vector<std::string> remove_labels;
-  // Set after the others were removed.
+  // Set after removals.
   std::map<std::string, std::string> labels;
-  // Absent: it stays as it is.
+  // Absent for no change.
   std::optional<int32_t> priority = std::nullopt;
-  // Only if the job is still at this version; 0: whatever it is.
+  // Applies only if the job is at this version. 0 for any.
   int64_t resource_version = 0;
 };
 
-// Fills `buffer` with up to `size` bytes from `offset` of a package; returns
-// how many, 0 at its end. Called on the thread of the call.
+// Reads up to `size` bytes at `offset` of a package into `buffer` and returns
+// their number, 0 at its end. Called on the thread of the call.
 using PackageReader =
     std::function<StatusOr<size_t>(uint64_t offset, char* buffer, size_t size)>;
 
 struct UploadOptions {
-  // Told how many bytes are on their way, about every 1 MiB.
+  // Called with the number of bytes sent, about every 1 MiB.
   std::function<void(uint64_t)> on_progress;
-  // Without a byte moving for so long, the coordinator counts as away.
+  // The coordinator counts as unavailable after this time without a byte
+  // moving.
   Duration stall = std::chrono::seconds(60);
-  // How long it may be away before the upload gives up; at once where it never
-  // was there.
+  // How long it may be unavailable before the upload fails. If it was never
+  // reachable, the upload fails at once.
   Duration patience = std::chrono::minutes(2);
 };
 
 struct ListJobsOptions {
-  // Empty: all.
+  // Empty for all.
   std::vector<v1::JobState> states;
-  // As ListJobsRequest.filter; empty: all.
+  // As ListJobsRequest.filter. Empty for all.
   std::string filter;
-  // At most so many, newest first; 0: all.
+  // The maximum number of jobs, newest first. 0 for all.
   int64_t limit = 0;
-  // How many each call asks for; 0: as many as may be.
+  // Jobs per call. 0 for the maximum.
   int32_t page_size = 0;
 };
 
 struct WatchOptions {
-  // Empty: all jobs.
+  // Empty for all jobs.
   std::string name;
-  // 0: a snapshot first.
+  // 0 to begin with a snapshot.
   int64_t resource_version = 0;
-  // How long the coordinator may be away before the watch gives up.
+  // How long the coordinator may be unavailable before the watch fails.
   Duration patience = std::chrono::minutes(5);
-  // Told once each time the stream breaks, before it is tried again.
+  // Called each time the stream breaks, before the retry.
   std::function<void(const Status&)> on_interrupted;
 };
 
-// False ends the stream with OK. Called on the thread of the call.
+// Returning false ends the stream with OK. Called on the thread of the call.
 using WatchCallback = std::function<bool(const v1::WatchJobsResponse&)>;
 using LogCallback = std::function<bool(const v1::LogLine&)>;
-// Bytes of a file, in order; `size` is that of the whole. An error ends it.
+// Gets the bytes of a file in order; `size` is the file's. An error ends the
+// call.
 using FileSink = std::function<Status(int64_t size, std::string_view data)>;
 
 struct LogOptions {
   std::string name;
-  // Empty: all.
+  // Empty for all.
   std::vector<int32_t> ranks;
-  // 0: all.
+  // 0 for all.
   int32_t attempt = 0;
   bool follow = false;
-  // The last so many lines of each rank; 0: all.
+  // The last lines of each rank. 0 for all.
   int64_t tail = 0;
   std::optional<WallTime> since;
   std::optional<WallTime> until;
-  // "worker-replica-1", "service"; empty: all.
+  // "worker-replica-1", "service". Empty for all.
   std::vector<std::string> tasks;
-  // Only lines in which this matches (RE2); empty: all.
+  // Selects lines that contain a match of this RE2. Empty for all.
   std::string grep;
-  // Only these and worse; unspecified: all.
+  // The least severity. Unspecified for all.
   v1::Severity min_severity = v1::SEVERITY_UNSPECIFIED;
-  // Also the job's events, as lines of the task "service".
+  // Includes the job's events as lines of the task "service".
   bool include_events = false;
-  // With `follow`: also lines that have no end yet (LogLine.partial), again
-  // whenever they change.
+  // With `follow`: includes unfinished lines (LogLine.partial), again after
+  // each change.
   bool partial_lines = false;
-  // DeadlineExceeded after so long; unset: none.
+  // DeadlineExceeded after this time. Unset for no limit.
   std::optional<Duration> timeout;
-  // As in WatchOptions; only where `follow`.
+  // As in WatchOptions. Applies with `follow`.
   Duration patience = std::chrono::minutes(5);
   std::function<void(const Status&)> on_interrupted;
 };
 
 struct DrainOptions {
-  // For people.
+  // A text for users.
   std::string reason;
-  // When what still runs there is moved or killed; unset: jobs end by
-  // themselves.
+  // Ranks that still run after this time are moved or killed. Unset to let jobs
+  // finish.
   std::optional<Duration> grace;
 };
 
-// Safe from any thread; calls run side by side.
+// Safe from any thread; calls run concurrently.
 class Client {
  public:
-  // Reads the files and makes a channel; connects at the first call.
-  // Errors: InvalidArgument the address is malformed, or plain text was asked
-  // for beyond loopback; those of LoadCredentials.
+  // Reads the files and creates a channel, which connects at the first call.
+  // Errors: InvalidArgument if the address is malformed or plain text is not on
+  // loopback; those of LoadCredentials.
   static StatusOr<std::unique_ptr<Client>> Connect(
       const ClientOptions& options);
   ~Client();
 
   StatusOr<v1::SubmitJobResponse> SubmitJob(const v1::JobSpec& spec,
                                             const SubmitOptions& options = {});
-  // A job in the words of AI Platform. `packages`: what its packageUris stand
-  // for, in their order; uploaded before.
+  // Submits a job in AI Platform's terms. `packages` are the uploaded files of
+  // its packageUris, in their order.
   StatusOr<v1::SubmitJobResponse> SubmitTraining(
       const v1::TrainingJob& training, const std::vector<v1::Package>& packages,
       const SubmitOptions& options = {});
-  // Sends a package's bytes, unless they are there already. Cut off, it starts
-  // again: packages are known by their content, so nothing is stored twice and
-  // nothing half. Returns whether it was there. `stop` may be null; stopped, it
-  // is Cancelled and nothing of it is kept.
-  // Errors, beside those of PackageService.UploadPackage: `read`'s own;
-  // DataLoss: `read` gave fewer bytes than package.bytes.
+  // Uploads a package unless the coordinator has it. After an interruption it
+  // starts again; packages are stored by content, so no copy is duplicated or
+  // partial. Returns true if it existed. `stop` may be null; a stopped upload
+  // is Cancelled and leaves nothing. Errors besides those of
+  // PackageService.UploadPackage: `read`'s own; DataLoss if `read` gave fewer
+  // bytes than package.bytes.
   StatusOr<bool> UploadPackage(const v1::Package& package,
                                const PackageReader& read,
                                const UploadOptions& options, StopToken* stop);
   StatusOr<v1::Job> UpdateJob(const std::string& name,
                               const UpdateJobOptions& options);
   StatusOr<v1::Job> GetJob(const std::string& name);
-  // All pages, up to the limit.
+  // Returns all pages, up to the limit.
   StatusOr<std::vector<v1::Job>> ListJobs(const ListJobsOptions& options = {});
   StatusOr<v1::Job> CancelJob(const std::string& name);
-  // Of a job that has ended: forgets it with its logs and events.
+  // Deletes an ended job with its logs and events.
   Status DeleteJob(const std::string& name);
   StatusOr<v1::Directive> RequestCheckpoint(const std::string& name);
-  // What a job that holds resumes from: the checkpoint of `step`, or none.
+  // Sets the checkpoint that a held job resumes from: `step`, or none.
   StatusOr<v1::Job> RestoreJob(const std::string& name,
                                std::optional<int64_t> step);
-  // A folder of the working directory of the task of `rank`; "": the directory
-  // itself.
+  // Lists a folder of the working directory of the task of `rank`; "" for the
+  // directory itself.
   StatusOr<v1::ListFilesResponse> ListFiles(const std::string& name,
                                             int32_t rank,
                                             const std::string& path);
-  // Calls `sink` at least once, also for an empty file. Not tried again: the
-  // file may have changed. DataLoss: it ended before its size. Errors of
-  // `sink` are returned as they are.
+  // Calls `sink` at least once, even for an empty file. Not retried, because
+  // the file may have changed. DataLoss if it ended early. Errors of `sink` are
+  // returned unchanged.
   Status ReadFile(const std::string& name, int32_t rank,
                   const std::string& path, const FileSink& sink);
 
   // Calls `callback` for each message until the stream ends (OK), the callback
-  // says so (OK), `stop` (Cancelled) or an error that trying again does not
-  // mend. A broken stream is taken up where it was, so the callback hears of
-  // every version that is still kept; after a long absence it hears a
-  // snapshot again. `stop` may be null.
+  // returns false (OK), `stop` (Cancelled) or an error that a retry cannot fix.
+  // A broken stream resumes at its position, so the callback gets every
+  // retained version; after a long interruption it gets a new snapshot. `stop`
+  // may be null.
   Status WatchJobs(const WatchOptions& options, const WatchCallback& callback,
                    StopToken* stop);
-  // Until the job's state is final; DeadlineExceeded after `timeout`. The
-  // coordinator may be away meanwhile, as in WatchOptions.
+  // Waits until the job's state is final. DeadlineExceeded after `timeout`. The
+  // coordinator may be unavailable meanwhile, as in WatchOptions.
   StatusOr<v1::Job> WaitJob(const std::string& name,
                             std::optional<Duration> timeout, StopToken* stop);
-  // As WatchJobs. After a break each line comes once all the same.
+  // As WatchJobs. Each line arrives once even after a break.
   Status StreamLogs(const LogOptions& options, const LogCallback& callback,
                     StopToken* stop);
 
-  // All pages.
+  // Returns all pages.
   StatusOr<std::vector<v1::Node>> ListNodes();
   StatusOr<v1::Node> GetNode(const std::string& name);
   StatusOr<v1::Node> DrainNode(const std::string& name,
                                const DrainOptions& options = {});
   StatusOr<v1::Node> UndrainNode(const std::string& name);
-  // What the node offers may be used.
+  // Approves the resources that the node offers.
   StatusOr<v1::Node> ApproveNode(const std::string& name);
-  // The host is gone for good. Returns the jobs that had something there.
+  // Declares the host gone for good. Returns the affected jobs.
   StatusOr<std::vector<std::string>> ForgetNode(const std::string& name);
 
   const std::string& address() const;
@@ -232,8 +235,8 @@ class Client {
   const std::unique_ptr<Impl> impl_;
 };
 
-// Keeps the RPC library's own log lines off stderr: what matters is in the
-// Status. Call first thing in main.
+// Suppresses the RPC library's log lines on stderr; the Status has the relevant
+// error. Call it first in main.
 void SilenceRpcLog();
 
 // SUCCEEDED, FAILED or CANCELLED.

@@ -1,4 +1,4 @@
-// What is behind Client: used by client.cc and streams.cc only.
+// The implementation of Client, for client.cc and streams.cc only.
 #ifndef LOCKSTEP_CLIENT_LIB_CLIENT_IMPL_H_
 #define LOCKSTEP_CLIENT_LIB_CLIENT_IMPL_H_
 
@@ -21,14 +21,14 @@ struct Client::Impl {
   std::unique_ptr<v1::ClusterService::Stub> cluster;
   std::unique_ptr<v1::PackageService::Stub> packages;
 
-  // The deadline of a unary call.
+  // Sets the deadline of a unary call.
   void Prepare(grpc::ClientContext* context) const {
     context->set_deadline(
         std::chrono::system_clock::now() +
         std::chrono::duration_cast<std::chrono::system_clock::duration>(
             options.timeout));
   }
-  // A unary call with its deadline.
+  // Makes a unary call with its deadline.
   template <typename Stub, typename Request, typename Response>
   StatusOr<Response> Call(const std::unique_ptr<Stub>& stub,
                           grpc::Status (Stub::*method)(grpc::ClientContext*,
@@ -37,8 +37,7 @@ struct Client::Impl {
                           const Request& request) const;
 };
 
-// As FromServer; says whom we asked where the text is gRPC's own about its
-// sockets.
+// As FromServer, and adds the address to gRPC's own socket errors.
 Status Convert(const grpc::Status& status, const std::string& address);
 
 template <typename Stub, typename Request, typename Response>
@@ -55,7 +54,7 @@ StatusOr<Response> Client::Impl::Call(
   return response;
 }
 
-// Cancels `context` at Stop() for as long as it lives. `stop` may be null.
+// While it lives, Stop() cancels `context`. `stop` may be null.
 class CancelOnStop {
  public:
   CancelOnStop(StopToken* stop, grpc::ClientContext* context) : stop_(stop) {
@@ -71,14 +70,14 @@ class CancelOnStop {
   StopToken* const stop_;
 };
 
-// When to try a broken stream again. Told of each good message.
+// Decides when to retry a broken stream.
 class Persistence {
  public:
   Persistence(Duration patience, std::function<void(const Status&)> on_break,
               StopToken* stop);
 
   void Good();
-  // Waits; false when the stream is to end with `error`.
+  // Waits. Returns false if the stream must end with `error`.
   bool Retry(const Status& error);
 
  private:
@@ -90,14 +89,15 @@ class Persistence {
   bool told_ = false;
 };
 
-// Cancelled: what a stopped call returns.
+// Returns the Cancelled of a stopped call.
 Status StoppedByCaller();
 
-// As FromGrpc, of a call that we did not cancel: one that the server cancelled
-// was cut off as it is stopping, and is UNAVAILABLE like what comes after.
+// As FromGrpc for a call that the client did not cancel. A call that the server
+// cancelled was cut off at its shutdown, so it becomes UNAVAILABLE, like later
+// calls.
 Status FromServer(const grpc::Status& status);
 
-// Whether there was no connection at all: nobody listens, or TLS failed.
+// True if there was no connection: no server listens, or TLS failed.
 bool NeverConnected(const grpc::Status& status);
 
 }  // namespace lockstep

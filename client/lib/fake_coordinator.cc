@@ -41,7 +41,7 @@ class Shared {
     MutexLock lock(&mu_);
     return answers_.breaks > 0 && answers_.breaks-- > 0;
   }
-  // Until the caller goes away, or the test wants no more of it.
+  // Waits until the caller leaves or the test ends it.
   void Idle(grpc::ServerContext* context) {
     MutexLock lock(&mu_);
     while (!context->IsCancelled() &&
@@ -116,7 +116,7 @@ class FakeJobs final : public v1::JobService::Service {
   grpc::Status GetJob(grpc::ServerContext*, const v1::GetJobRequest* request,
                       v1::Job* response) override {
     grpc::Status status = NoJob(request->name());
-    // At once: what is said after it was counted is for the next one.
+    // At once, because answers set after counting belong to the next call.
     shared_->Update([&](FakeAnswers* a) {
       ++a->gets;
       if (const Status error = FirstError(a); !error.ok()) {
@@ -139,7 +139,7 @@ class FakeJobs final : public v1::JobService::Service {
     shared_->Update([&](FakeAnswers* a) { a->lists.push_back(*request); });
     if (Status error = shared_->TakeError(); !error.ok()) return ToGrpc(error);
     const FakeAnswers answers = shared_->Copy();
-    // Small pages whatever was asked for, so that tests see several.
+    // Pages are small, so that tests see several.
     size_t begin = 0;
     if (!request->page_token().empty()) begin = stoul(request->page_token());
     const size_t end = std::min(begin + 2, answers.jobs.size());
@@ -492,7 +492,7 @@ struct FakeCoordinator::Impl {
   FakePackages packages{&shared};
   FakeJobs jobs{&shared};
   FakeCluster cluster{&shared};
-  std::unique_ptr<RpcServer> server;  // Ends first: the services outlive it.
+  std::unique_ptr<RpcServer> server;  // Destroyed before the services.
 };
 
 FakeCoordinator::FakeCoordinator(std::unique_ptr<Impl> impl)

@@ -1,5 +1,5 @@
-// A coordinator for tests of clients: its three services of clients over
-// loopback gRPC that answer from what the test put there.
+// A coordinator for tests of clients. It serves the three client services over
+// loopback gRPC with answers set by the test.
 #ifndef LOCKSTEP_CLIENT_LIB_FAKE_COORDINATOR_H_
 #define LOCKSTEP_CLIENT_LIB_FAKE_COORDINATOR_H_
 
@@ -17,48 +17,49 @@
 
 namespace lockstep {
 
-// What the services answer, and what they were asked. Handlers take a copy
+// The answers of the services, and the requests they got. Handlers copy it
 // under the lock, so a test may change it at any time through Update.
 struct FakeAnswers {
   std::vector<v1::Job> jobs;
   std::vector<v1::Node> nodes;
-  // Sent one after the other by every WatchJobs of a job; then OK.
+  // Sent in order by every WatchJobs of a job; then OK.
   std::vector<v1::WatchJobsResponse> watch;
-  // Sent by every StreamLogs that wants this rank.
+  // Sent by every StreamLogs that selects this rank.
   std::vector<v1::LogLine> lines;
-  // Where set, what the next calls of any method answer: one each.
+  // If not empty, the next calls of any method return these, one each.
   std::vector<Status> errors;
-  // How many streams break with `break_error` after `break_after` messages.
+  // The number of streams that break with `break_error` after `break_after`
+  // messages.
   int breaks = 0;
   int break_after = 0;
   Status break_error = Unavailable("the coordinator is stopping");
   // A requested checkpoint is complete at once.
   bool completes_checkpoints = true;
-  // A watch or log stream goes on for ever after its last message.
+  // Watch and log streams stay open after their last message.
   bool endless = false;
-  // What every SubmitJob of a training job says beside the job.
+  // Added to the answer of every SubmitJob of a training job.
   v1::SubmitJobResponse training_answer;
-  // Training jobs have the state of training_answer at once, not QUEUED.
+  // Training jobs get the state of training_answer at once, not QUEUED.
   bool keeps_training_state = false;
   // Whole packages, by digest.
   std::map<std::string, std::string> packages;
-  // Uploads that begin from now on take nothing and wait for ever.
+  // New uploads read nothing and never finish.
   bool stalls_uploads = false;
-  // How many uploads break UNAVAILABLE after their first piece.
+  // The number of uploads that break UNAVAILABLE after their first piece.
   int upload_breaks = 0;
 
-  // What ListFiles and ReadFile find, by "RANK/PATH".
+  // The results of ListFiles and ReadFile, by "RANK/PATH".
   std::map<std::string, v1::ListFilesResponse> folders;
   std::map<std::string, std::string> files;
-  // Reads break UNAVAILABLE after so many bytes; 0: never.
+  // Reads break UNAVAILABLE after this number of bytes. 0 for never.
   size_t file_break = 0;
 
-  // What came in.
+  // Received requests.
   int gets = 0;  // Of a job.
   std::vector<v1::SubmitJobRequest> submits;
   std::vector<v1::UpdateJobRequest> updates;
   std::vector<v1::ListJobsRequest> lists;
-  // First messages of UploadPackage, and of how many pieces came.
+  // First messages of UploadPackage, and the number of their pieces.
   std::vector<v1::Package> uploads;
   int upload_pieces = 0;
   std::vector<v1::WatchJobsRequest> watches;
@@ -73,14 +74,14 @@ struct FakeAnswers {
   std::vector<std::string> forgotten;
 };
 
-// Cancel makes a job CANCELLED; Delete takes an ended one away; a node with
-// jobs is DRAINING, else DRAINED, and only a silent one can be forgotten. A
-// checkpoint is there at once, at the step after the last one. Submit queues
-// one as it was asked for, or the job of that name where the test put one; a
-// training job's name is refused when it is taken.
+// Cancel makes a job CANCELLED; Delete removes an ended one. A drained node
+// with jobs is DRAINING, otherwise DRAINED, and only a silent one can be
+// forgotten. A checkpoint is complete at once, one step after the last. Submit
+// queues the job as submitted, or the job of that name set by the test; a taken
+// name of a training job is rejected.
 class FakeCoordinator {
  public:
-  // Insecure, so on loopback; port 0 takes a free one.
+  // Insecure, so only on loopback; port 0 takes a free one.
   static StatusOr<std::unique_ptr<FakeCoordinator>> Start(
       const std::string& address = "127.0.0.1:0");
   ~FakeCoordinator();

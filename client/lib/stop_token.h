@@ -9,19 +9,17 @@
 
 namespace lockstep {
 
-// Given to a call of Client that can last; Stop() makes that call return
-// Cancelled soon. Stays stopped for ever. Safe from any thread; outlives the
-// calls it was given to.
+// Passed to a long call of Client. Stop() makes the call return Cancelled soon,
+// and is permanent. Safe from any thread; outlives its calls.
 class StopToken {
  public:
   void Stop();
   bool stopped() const;
 
-  // For Client. Runs `cancel` at Stop(), at once when that was already;
-  // nullptr takes it back, and returns only when it runs no more. One at a
-  // time.
+  // For Client. Stop() runs `cancel`, at once if already stopped. nullptr
+  // removes it, and returns only when it no longer runs. One at a time.
   void SetCancel(std::function<void()> cancel);
-  // Waits for Stop() or `timeout`; true when stopped.
+  // Waits for Stop() or `timeout`. Returns true if stopped.
   bool WaitFor(Duration timeout);
 
  private:

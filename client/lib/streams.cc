@@ -1,4 +1,4 @@
-// Client's streams: read, and take up again where they broke.
+// Client's streams: reads them and resumes after interruptions.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -23,13 +23,13 @@ int64_t VersionOf(const v1::WatchJobsResponse& message) {
   }
 }
 
-// Drops lines that were already delivered when a stream starts over. A rank's
-// lines come in order of time, so the newest time and how many lines had it
-// tell the rest. Only a restarted stream is filtered: where a host's clock
-// stepped back, lines are older than the one before and still new.
+// Drops lines that were already delivered when a stream restarts. A rank's
+// lines come in time order, so the newest time and the number of lines with it
+// suffice. Only restarted streams are filtered: after a host's clock stepped
+// back, new lines may be older than earlier ones.
 class LineFilter {
  public:
-  // Before a new stream.
+  // Call it before a new stream.
   void Restart() {
     for (auto& [key, seen] : seen_) seen.skip = seen.count;
   }
@@ -50,7 +50,7 @@ class LineFilter {
     seen = {time, 1, 0};
     return true;
   }
-  // Of all lines so far; INT64_MAX: none.
+  // The earliest time of all lines so far; INT64_MAX if none.
   int64_t earliest() const { return earliest_; }
 
  private:
@@ -107,7 +107,7 @@ void Persistence::Good() {
 }
 
 bool Persistence::Retry(const Status& error) {
-  // A reader that was too slow is told so and starts again.
+  // A reader that was too slow is disconnected and starts again.
   if (error.code() != StatusCode::kUnavailable &&
       error.code() != StatusCode::kResourceExhausted) {
     return false;
@@ -129,7 +129,7 @@ Status Client::WatchJobs(const WatchOptions& options,
   v1::WatchJobsRequest request;
   request.set_name(options.name);
   int64_t version = options.resource_version;
-  // Until SYNCED the versions of a snapshot's jobs come in any order.
+  // Until SYNCED, the versions of a snapshot's jobs are not ordered.
   bool synced = version > 0;
   while (true) {
     if (stop && stop->stopped()) return StoppedByCaller();
@@ -184,7 +184,7 @@ StatusOr<v1::Job> Client::WaitJob(const std::string& name,
                MonotonicNow() - *answered >= WatchOptions().patience) {
       return job.status();
     }
-    // A poll, not a watch: it needs no second thread to keep the deadline.
+    // Polls instead of watching, so the deadline needs no second thread.
     Duration pause = std::chrono::milliseconds(500);
     if (timeout) {
       const Duration left = *timeout - (MonotonicNow() - start);
@@ -232,8 +232,7 @@ Status Client::StreamLogs(const LogOptions& options,
     const grpc::Status end = reader->Finish();
     const Status status = FromServer(end);
     if (stop && stop->stopped()) return StoppedByCaller();
-    // A reader that does not follow, such as a pager, goes on after a pause,
-    // too.
+    // A reader without `follow`, such as a pager, also resumes after a break.
     const bool goes_on =
         options.follow || (status.code() == StatusCode::kResourceExhausted &&
                            filter.earliest() != INT64_MAX);
@@ -243,7 +242,7 @@ Status Client::StreamLogs(const LogOptions& options,
     }
     restarted = true;
     filter.Restart();
-    // "The last N lines" would be others now.
+    // The last N lines may have changed by now.
     if (request.tail() > 0 && filter.earliest() != INT64_MAX) {
       request.set_tail(0);
       SetTime(filter.earliest(), request.mutable_since());

@@ -13,8 +13,8 @@ namespace {
 constexpr size_t kPiece = 1 << 20;
 constexpr int kMostTries = 10;
 
-// Cancels a call when nothing has moved for a while: a blocking write has no
-// deadline of its own.
+// Cancels a call when it makes no progress, because a blocking write has no
+// deadline.
 class StallGuard {
  public:
   StallGuard(Duration stall, grpc::ClientContext* context)
@@ -62,21 +62,21 @@ class StallGuard {
   int64_t moves_ ABSL_GUARDED_BY(mu_) = 0;
   bool done_ ABSL_GUARDED_BY(mu_) = false;
   bool stalled_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread thread_;  // Last: it uses the others.
+  std::thread thread_;  // Last, because it uses the others.
 };
 
-// What one try came to.
+// The result of one attempt.
 struct Try {
-  // Of `read`; OK where it was not at fault.
+  // The error of `read`, otherwise OK.
   Status source;
   grpc::Status answer;
   bool stalled = false;
   v1::UploadPackageResponse response;
 };
 
-// Until the whole package is written or the other side wants no more: it has
-// it already, or refuses it. Finish tells which.
-// `moved` is told of each message that went.
+// Writes until the whole package is sent or the server stops reading, because
+// it has the package or rejects it. Finish returns which. Calls `moved` after
+// each message.
 Status WriteAll(const v1::Package& package, const PackageReader& read,
                 const std::function<void(uint64_t)>& moved,
                 grpc::ClientWriter<v1::UploadPackageRequest>* writer,
@@ -127,7 +127,7 @@ StatusOr<bool> Client::UploadPackage(const v1::Package& package,
         if (options.on_progress) options.on_progress(offset);
       };
       result.source = WriteAll(package, read, moved, writer.get(), &complete);
-      // Half a package must not look like a whole one.
+      // A partial package must not look complete.
       if (!result.source.ok()) context.TryCancel();
       if (complete) writer->WritesDone();
       result.answer = writer->Finish();
@@ -136,17 +136,17 @@ StatusOr<bool> Client::UploadPackage(const v1::Package& package,
     if (stop && stop->stopped()) return StoppedByCaller();
     LOCKSTEP_RETURN_IF_ERROR(result.source);
     if (result.answer.ok()) return result.response.existed();
-    // One that never was there is most likely not where it is looked for.
+    // A server that was never reachable is probably at another address.
     connected = connected || !NeverConnected(result.answer);
     if (!connected) return Convert(result.answer, address());
     const Status status = FromServer(result.answer);
-    // A limit or a full disk does not go away by itself.
+    // A quota or a full disk does not resolve itself.
     if (status.code() == StatusCode::kResourceExhausted ||
         tries == kMostTries || !persistence.Retry(status)) {
       if (stop && stop->stopped()) return StoppedByCaller();
       if (result.stalled) {
         return Unavailable(
-            "the upload of {} to {} stands still: no byte moved in {}",
+            "the upload of {} to {} stalled: no byte moved in {}",
             package.file_name(), address(), FormatDuration(options.stall));
       }
       return Convert(result.answer, address());

@@ -1,4 +1,4 @@
-// The throw-away CA of a local cluster and what it issues.
+// The temporary CA of a local cluster and its certificates.
 #ifndef LOCKSTEP_CLIENT_LOCAL_CERTIFICATES_H_
 #define LOCKSTEP_CLIENT_LOCAL_CERTIFICATES_H_
 
@@ -11,9 +11,9 @@
 
 namespace lockstep {
 
-// Makes the CA and whatever certificate is missing, unreadable or within 30
-// days of its end: of the coordinator, each worker and the user (an admin,
-// named `user`). A daemon uses a new one from its next start.
+// Makes the CA and each certificate that is missing, unreadable or within 30
+// days of expiry: of the coordinator, each worker and the user (an admin named
+// `user`). A daemon uses a new one from its next start.
 Status MakeCertificates(const LocalLayout& layout, const ClusterRecord& record,
                         const std::string& user, WallTime now);
 

@@ -63,9 +63,9 @@ StatusOr<std::vector<std::string>> DaemonArguments(const LocalLayout& layout,
     Add(&args, "--cpus", fmt::format("{:g}", worker->share.cpus));
     Add(&args, "--memory", fmt::format("{}", worker->share.memory_bytes));
     Add(&args, "--gpus", fmt::format("{}", worker->share.gpus.size()));
-    // Whose cluster it is may be root in a container as outside of one.
+    // In a container the cluster's user may be root.
     args.push_back("--container_root");
-    // And its variables are those of whose jobs it runs.
+    // Ranks inherit the variables of the cluster's user.
     Add(&args, "--inherit", "*");
   }
   if (record.http_token) {

@@ -57,7 +57,7 @@ pid_t DaemonProcesses::Pid(const std::string& daemon) const {
 StatusOr<ProcessExit> DaemonProcesses::WaitEnded(const std::string& daemon,
                                                  Duration timeout) {
   const MonoTime deadline = MonotonicNow() + timeout;
-  // A child is waited for by its own handle: that also reaps it.
+  // The handle of a child also reaps it.
   const auto child = children_.find(daemon);
   if (child != children_.end()) {
     LOCKSTEP_ASSIGN_OR_RETURN(const ProcessExit exit,
@@ -86,7 +86,7 @@ StatusOr<int> DaemonProcesses::Stop(const std::vector<std::string>& daemons,
     }
   }
   for (const Process& process : running) {
-    // One that is stopped (SIGSTOP) would never see it otherwise.
+    // A process stopped by SIGSTOP would not see it otherwise.
     SendSignal(process, SIGTERM).IgnoreError();
     SendSignal(process, SIGCONT).IgnoreError();
   }
@@ -98,7 +98,7 @@ StatusOr<int> DaemonProcesses::Stop(const std::vector<std::string>& daemons,
           WaitExit(process, clock.Now().mono + kKillTimeout).status());
     }
   }
-  // Children that had ended before.
+  // Reap children that ended before.
   for (const auto& [daemon, process] : children_) {
     WaitExit(process, clock.Now().mono).IgnoreError();
   }

@@ -1,6 +1,5 @@
-// Which processes run as the daemons of a local cluster (state.json). Not safe
-// from several threads. Its caller holds the cluster's lock file while it
-// starts or stops daemons.
+// The processes of a local cluster's daemons (state.json). Not thread-safe. The
+// caller holds the cluster's lock file while it starts or stops daemons.
 #ifndef LOCKSTEP_CLIENT_LOCAL_DAEMON_PROCESSES_H_
 #define LOCKSTEP_CLIENT_LOCAL_DAEMON_PROCESSES_H_
 
@@ -18,7 +17,7 @@ namespace lockstep {
 
 class DaemonProcesses {
  public:
-  // `layout` outlives it.
+  // `layout` outlives this object.
   explicit DaemonProcesses(const LocalLayout& layout) : layout_(layout) {}
 
   // Reads state.json. A missing file means that no daemon was started.
@@ -34,8 +33,8 @@ class DaemonProcesses {
   pid_t Pid(const std::string& daemon) const;
   // DeadlineExceeded if it still runs after `timeout`.
   StatusOr<ProcessExit> WaitEnded(const std::string& daemon, Duration timeout);
-  // Stops `daemons`, also those that no record has. SIGKILL follows SIGTERM
-  // after `grace`. Returns how many ran.
+  // Stops `daemons` and those without a record. SIGKILL follows SIGTERM after
+  // `grace`. Returns how many ran.
   StatusOr<int> Stop(const std::vector<std::string>& daemons, Duration grace);
 
  private:

@@ -1,9 +1,9 @@
-// Poses as lockstep-coordinator or lockstep-worker, by its name, for the tests
-// of client/local: writes endpoint.json and lives until SIGTERM. The
+// Acts as lockstep-coordinator or lockstep-worker, depending on its name, for
+// the tests of client/local: writes endpoint.json and runs until SIGTERM. The
 // coordinator serves FakeCoordinator's answers: eight READY nodes, one job.
 //
-// Flags that only it knows: --fail TEXT prints TEXT and exits 1; --deaf
-// ignores SIGTERM; --silent writes no endpoint.
+// Its own flags: --fail TEXT prints TEXT and exits with 1; --deaf ignores
+// SIGTERM; --silent writes no endpoint.
 #include <signal.h>
 #include <stdio.h>
 #include <unistd.h>

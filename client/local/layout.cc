@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// FNV-1a: the same in every build, for a name that must be found again.
+// FNV-1a, stable over builds, because the name must be found again.
 uint64_t Hash(std::string_view text) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const char c : text) {
@@ -58,7 +58,7 @@ Status MakePrivateDir(const std::string& path) {
   if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid() ||
       (info.st_mode & 077) != 0) {
     return PermissionDenied(
-        "{} is there and is not a directory of this user alone; remove it, or "
+        "{} exists and is not a private directory of this user; remove it, or "
         "give the cluster another directory",
         path);
   }

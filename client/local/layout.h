@@ -1,10 +1,11 @@
-// Where a local cluster keeps what. Pure but for RuntimeDir's caller.
+// The directory layout of a local cluster. Pure except for AbsolutePath and
+// MakePrivateDir.
 //
-//   DIR/cluster.json        what it is: daemons, shares, ports (records.h)
-//   DIR/state.json          which processes run (records.h)
+//   DIR/cluster.json        daemons, shares, ports (records.h)
+//   DIR/state.json          running processes (records.h)
 //   DIR/machines.yaml       what machine types reserve here
-//   DIR/http-token          what HTTP pages and metrics ask for, of all daemons
-//   DIR/lock                held by whoever starts or stops it
+//   DIR/http-token          the HTTP token of all daemons
+//   DIR/lock                held while the cluster starts or stops
 //   DIR/ca/                 the throw-away CA
 //   DIR/user/               the CLI's certificate
 //   DIR/coordinator/        state, log, endpoint.json; tls/ with its files
@@ -40,19 +41,20 @@ struct LocalLayout {
   std::string Endpoint(std::string_view daemon) const;
 };
 
-// "worker-0": of the daemon and of its node.
+// "worker-0": the name of the daemon and of its node.
 std::string WorkerName(int index);
 
-// A short path for the tasks' Unix sockets (107 bytes in all), told from the
-// cluster's directory so that it is found again. Not under XDG_RUNTIME_DIR:
-// that is emptied when the user logs out, and the cluster may go on.
+// Returns a short path for the tasks' Unix sockets (107 bytes in all), derived
+// from the cluster's directory so that it can be found again. It is not in
+// XDG_RUNTIME_DIR, which is emptied when the user logs out while the cluster
+// may run on.
 std::string RuntimeDir(std::string_view cluster_dir, uid_t uid);
 
-// `path` below the working directory, unless it is absolute.
+// Resolves `path` against the working directory.
 StatusOr<std::string> AbsolutePath(const std::string& path);
 
-// Makes `path` with mode 0700, or checks that it is a directory of ours alone:
-// others can write to /tmp. PermissionDenied when it is not.
+// Makes `path` with mode 0700, or checks that it is a private directory of this
+// user, because others can write to /tmp. PermissionDenied if it is not.
 Status MakePrivateDir(const std::string& path);
 
 }  // namespace lockstep

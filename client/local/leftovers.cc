@@ -18,10 +18,10 @@ namespace lockstep {
 namespace {
 
 constexpr Duration kLeftoverPoll = std::chrono::milliseconds(20);
-// What a shim has to record its rank's end before it is killed too.
+// Time for a shim to record its rank's end before it is killed.
 constexpr Duration kShimGrace = std::chrono::seconds(2);
 constexpr std::string_view kShimCommand = "lockstep-shim";
-// Of a command the kernel keeps no more.
+// The kernel's limit on a command name.
 constexpr size_t kCommandBytes = 15;
 
 std::string ReadLink(const std::string& path) {
@@ -57,8 +57,8 @@ bool WorksIn(pid_t pid, const std::vector<std::string>& dirs) {
   return false;
 }
 
-// Between reading /proc and the pidfd the pid may have changed hands: the
-// start time tells.
+// The pid may have been reused between reading /proc and opening the pidfd. The
+// start time shows it.
 void Kill(pid_t pid, const std::vector<ProcessStat>& all) {
   for (const ProcessStat& stat : all) {
     if (stat.pid != pid) continue;

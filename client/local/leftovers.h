@@ -1,7 +1,6 @@
-// Processes of a cluster that its records do not hold: tasks that outlive their
-// worker daemon, as they are made to, and a daemon whose starter was killed
-// before it could write down whom it had started. Found and ended when the
-// whole cluster goes.
+// Finds and ends processes of a cluster that its records lack: tasks, which
+// outlive their worker daemon by design, and a daemon whose starter was killed
+// before it recorded the pid. Used when the whole cluster goes down.
 #ifndef LOCKSTEP_CLIENT_LOCAL_LEFTOVERS_H_
 #define LOCKSTEP_CLIENT_LOCAL_LEFTOVERS_H_
 
@@ -15,15 +14,14 @@
 namespace lockstep {
 
 // Ends every lockstep-shim that works in one of `dirs` (its working directory,
-// an argument or an open file lies there), and all that descends from it:
-// first the ranks, so that the shim can record how they ended; then itself.
-// Returns how many ranks' shims there were. DeadlineExceeded when one is still
-// there after `timeout`.
+// an argument or an open file is there) with all its descendants: first the
+// ranks, so that the shim can record their exit, then itself. Returns the
+// number of ranks' shims. DeadlineExceeded if one remains after `timeout`.
 StatusOr<int> KillLeftovers(const std::vector<std::string>& dirs,
                             Duration timeout);
 
-// The processes whose program has the name `program` and whose working
-// directory is `dir`.
+// Returns the processes with the program name `program` and the working
+// directory `dir`.
 std::vector<Process> FindDaemons(const std::string& program,
                                  const std::string& dir);
 

@@ -34,12 +34,12 @@ std::string DefaultBinDir() {
   return path.substr(0, path.rfind('/'));
 }
 
-// Unless somebody changed it.
+// Writes the file unless the user changed it.
 Status WriteMachines(const std::string& path, double cpus,
                      int64_t memory_bytes) {
   FileSystem* const files = RealFileSystem();
   if (files->Exists(path)) {
-    // What cannot be read, or is too long, is not ours.
+    // An unreadable or too long file is the user's.
     const auto before = files->Read(path, kMaxMachinesFile);
     if (!before.ok() || !IsOwnMachinesFile(*before)) return OkStatus();
   }
@@ -132,7 +132,7 @@ StatusOr<DownResult> LocalCluster::Down(const DownOptions& options) {
   LOCKSTEP_RETURN_IF_ERROR(ReadRecords());
   DownResult result;
   if (processes_.Open(kCoordinator).ok()) {
-    // Where it does not answer, the tasks are killed below.
+    // If it does not answer, the tasks are killed below.
     const auto cancelled =
         CancelAllJobs(client_options(), options.job_patience);
     if (cancelled.ok()) result.cancelled_jobs = *cancelled;

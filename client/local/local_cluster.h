@@ -1,6 +1,6 @@
-// A whole cluster on this machine: a coordinator and worker daemons as real
-// processes under one directory, with a certificate authority of their own.
-// For `lockstep local` and for tests.
+// A cluster on this machine: a coordinator and worker daemons as real processes
+// under one directory, with their own certificate authority. For `lockstep
+// local` and for tests.
 //
 //   LocalClusterOptions options;
 //   options.dir = dir;
@@ -8,7 +8,7 @@
 //   LOCKSTEP_ASSIGN_OR_RETURN(auto client,
 //                             Client::Connect(cluster->client_options()));
 //
-// The processes live on without this object; layout.h says what is where.
+// The processes outlive this object. layout.h describes the directory.
 #ifndef LOCKSTEP_CLIENT_LOCAL_LOCAL_CLUSTER_H_
 #define LOCKSTEP_CLIENT_LOCAL_LOCAL_CLUSTER_H_
 
@@ -32,39 +32,39 @@
 namespace lockstep {
 
 struct LocalClusterOptions {
-  // Made where it is missing.
+  // Created if missing.
   std::string dir;
-  // What is unset is as the cluster was before; at first two workers that
-  // divide the whole machine between them.
+  // Unset options keep the cluster's values. A new cluster has two workers that
+  // share the whole machine.
   std::optional<int> workers;
-  // All workers together.
+  // Sum over all workers.
   std::optional<double> cpus;
   std::optional<int64_t> memory_bytes;
   std::optional<int> gpus;
   std::optional<std::string> prices;
   std::optional<std::string> log_level;
   std::optional<bool> insecure_loopback;
-  // Whether HTTP asks for a token. A new cluster's does.
+  // HTTP requires a token. The default for new clusters.
   std::optional<bool> http_token;
 
-  // Where the daemons' programs are. Empty: $LOCKSTEP_BIN, else beside this
-  // program.
+  // The directory of the daemons' programs. Empty for $LOCKSTEP_BIN, or the
+  // directory of this program.
   std::string bin_dir;
-  // Of the user's certificate.
+  // Name in the user's certificate.
   std::string user = "local";
-  // For tests: more flags of a daemon, by its name, or of each one ("").
+  // For tests: additional flags by daemon name; "" for all daemons.
   std::map<std::string, std::vector<std::string>> extra_arguments;
-  // Until all serve and are registered.
+  // Time until all daemons serve and are registered.
   Duration ready_timeout = std::chrono::seconds(30);
-  // Asked while Up waits: true ends it with Cancelled. May be null.
+  // Polled while Up waits; true ends it with Cancelled. May be null.
   std::function<bool()> stopped;
 };
 
 struct DaemonStatus {
   std::string name;
   bool running = false;
-  pid_t pid = 0;  // 0 where it does not run.
-  // HOST:PORT; gRPC of the coordinator only.
+  pid_t pid = 0;  // 0 if it does not run.
+  // HOST:PORT. Only the coordinator has gRPC.
   std::string grpc;
   std::string http;
   std::string directory;
@@ -72,83 +72,80 @@ struct DaemonStatus {
 };
 
 struct DownOptions {
-  // Also removes what it made in the directory, and that if it is empty then.
+  // Also removes its files in the directory, and the directory if empty.
   bool clean = false;
-  // For the jobs to end after they are cancelled; then their tasks are killed.
+  // Time for cancelled jobs to end before their tasks are killed.
   Duration job_patience = std::chrono::seconds(15);
-  // Between SIGTERM and SIGKILL of a daemon.
+  // Time between SIGTERM and SIGKILL for a daemon.
   Duration grace = std::chrono::seconds(10);
 };
 
 struct DownResult {
   int daemons = 0;
   int cancelled_jobs = 0;
-  // Shims that were killed as their jobs had not ended.
+  // Shims killed because their jobs had not ended.
   int killed_tasks = 0;
 };
 
-// Not safe from several threads. Several processes may hold the same cluster:
-// what starts and stops daemons is done under a lock file.
+// Not thread-safe. Several processes may hold the same cluster, because starts
+// and stops use a lock file.
 class LocalCluster {
  public:
-  // Opens it, or writes it down first, and does Up.
-  // Errors, beside those of Up: FailedPrecondition when `options` ask for
-  // something else while daemons run.
+  // Opens the cluster or records a new one, and calls Up. Errors besides those
+  // of Up: FailedPrecondition if `options` differ while daemons run.
   static StatusOr<std::unique_ptr<LocalCluster>> Start(
       const LocalClusterOptions& options);
-  // Checks the options and touches nothing: for who wants to hear what Up
-  // started.
+  // Checks the options without effects, so that the caller can call Up and see
+  // which daemons it started.
   static StatusOr<std::unique_ptr<LocalCluster>> Make(
       const LocalClusterOptions& options);
-  // Changes nothing. NotFound where there is none.
+  // Changes nothing. NotFound if there is no cluster.
   static StatusOr<std::unique_ptr<LocalCluster>> Open(
       const LocalClusterOptions& options);
-  // Leaves the processes.
+  // The processes run on.
   ~LocalCluster();
   LocalCluster(const LocalCluster&) = delete;
   LocalCluster& operator=(const LocalCluster&) = delete;
 
-  // Starts what does not run, leaves what does, and waits until the
-  // coordinator serves and every worker is READY. Returns the names of what it
-  // started. Errors:
-  //   Unavailable       a daemon ended or is not ready in time: names it, with
-  //                     the last line of its log. What runs is left running.
-  //   FailedPrecondition  a port is another program's now
-  //   Cancelled         LocalClusterOptions::stopped said so
+  // Starts the daemons that do not run, and waits until the coordinator serves
+  // and every worker is READY. Returns the names of started daemons. Errors:
+  //   Unavailable         a daemon exited or is not ready in time; names it and
+  //                       the last line of its log. Other daemons run on.
+  //   FailedPrecondition  another program uses a port
+  //   Cancelled           LocalClusterOptions::stopped returned true
   StatusOr<std::vector<std::string>> Up();
-  // Cancels the jobs, stops the daemons, kills tasks that are left.
+  // Cancels the jobs, stops the daemons and kills remaining tasks.
   StatusOr<DownResult> Down(const DownOptions& options);
   std::vector<DaemonStatus> Daemons() const;
 
-  // One daemon: "coordinator", "worker-0", ... InvalidArgument: no such name.
-  // Kill fails with FailedPrecondition where it does not run. After SIGKILL it
-  // waits until the process is gone.
+  // For one daemon: "coordinator", "worker-0", ... InvalidArgument for an
+  // unknown name. Kill fails with FailedPrecondition if it does not run. After
+  // SIGKILL it waits until the process is gone.
   Status Kill(const std::string& daemon, int signal);
   // Stops it if it runs (SIGTERM), starts it and waits until it is ready.
   Status Restart(const std::string& daemon);
-  // Starts it, and does not wait.
+  // Starts it without waiting.
   Status StartDaemon(const std::string& daemon);
   Status WaitReady();
-  // DeadlineExceeded when it still runs after `timeout`.
+  // DeadlineExceeded if it still runs after `timeout`.
   StatusOr<ProcessExit> WaitEnded(const std::string& daemon, Duration timeout);
-  // 0 where it does not run.
+  // 0 if it does not run.
   pid_t Pid(const std::string& daemon) const;
 
-  // For tests: LocalClusterOptions::extra_arguments of daemons that are
-  // started from now on.
+  // For tests: sets LocalClusterOptions::extra_arguments for later starts.
   void set_extra_arguments(
       std::map<std::string, std::vector<std::string>> arguments) {
     options_.extra_arguments = std::move(arguments);
   }
 
-  // How to connect as its admin.
+  // Connects as the cluster's admin.
   ClientOptions client_options() const;
   const LocalLayout& layout() const { return layout_; }
   const ClusterRecord& record() const { return record_; }
   std::string grpc_address() const;
-  // With the token that all daemons' HTTP asks for; empty: it asks for none.
+  // The file with the HTTP token of all daemons. Empty if none is required.
   std::string http_token_file() const;
-  // InvalidArgument: no such daemon.
+  // InvalidArgument for an unknown daemon.
   StatusOr<std::string> http_address(const std::string& daemon) const;
 
  private:
@@ -156,7 +153,7 @@ class LocalCluster {
 
   Status CheckName(const std::string& daemon) const;
   Status ReadRecords();
-  // Writes `record` down. FailedPrecondition if daemons run with another one.
+  // Stores `record`. FailedPrecondition if daemons run with another one.
   Status SetRecord(const ClusterRecord& record);
   Status StartLocked(const std::string& daemon);
 

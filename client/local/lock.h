@@ -1,4 +1,4 @@
-// One at a time starts and stops the daemons of a local cluster.
+// Serialises starts and stops of a local cluster's daemons.
 #ifndef LOCKSTEP_CLIENT_LOCAL_LOCK_H_
 #define LOCKSTEP_CLIENT_LOCAL_LOCK_H_
 
@@ -10,14 +10,14 @@
 
 namespace lockstep {
 
-// How long a command waits for another that starts or stops the cluster. A
-// stop may take as long as its jobs and daemons take.
+// How long a command waits for another that starts or stops the cluster. A stop
+// lasts as long as its jobs and daemons need.
 inline constexpr Duration kLockTimeout = std::chrono::seconds(60);
-// How long a killed daemon may take until it is gone.
+// How long a killed daemon may take to disappear.
 inline constexpr Duration kKillTimeout = std::chrono::seconds(5);
 
-// flock(2) on `path`, which is made; given back when the Fd closes. Unavailable
-// when another process still holds it after `timeout`.
+// Locks `path` by flock(2) and creates it if missing. Closing the Fd unlocks
+// it. Unavailable if another process still holds it after `timeout`.
 StatusOr<Fd> LockFile(const std::string& path, Duration timeout);
 
 }  // namespace lockstep

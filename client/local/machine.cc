@@ -31,7 +31,7 @@ std::vector<Share> Divide(const LocalMachine& machine, int workers) {
   std::vector<Share> shares(workers);
   int next_gpu = 0;
   for (int i = 0; i < workers; ++i) {
-    // The first `whole % workers` have one more.
+    // The first `whole % workers` workers get one more.
     const auto part = [&](int whole) {
       return whole / workers + (i < whole % workers ? 1 : 0);
     };

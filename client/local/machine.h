@@ -1,4 +1,4 @@
-// What this machine has, and each worker daemon's share of it.
+// The resources of this machine, and each worker daemon's share.
 #ifndef LOCKSTEP_CLIENT_LOCAL_MACHINE_H_
 #define LOCKSTEP_CLIENT_LOCAL_MACHINE_H_
 
@@ -15,8 +15,8 @@ struct LocalMachine {
   int gpus = 0;
 };
 
-// CPUs this process may run on, MemTotal, and NVIDIA GPUs that the driver
-// shows in /proc (none without a driver).
+// Reads the CPUs that this process may run on, MemTotal, and the NVIDIA GPUs in
+// /proc (none without a driver).
 StatusOr<LocalMachine> ReadMachine();
 
 struct Share {
@@ -28,8 +28,9 @@ struct Share {
   bool operator==(const Share&) const = default;
 };
 
-// Pure. Whole cores and GPUs, what is left over to the first ones; equal
-// fractions where there are fewer cores than workers. REQUIRES: workers > 0.
+// Pure. Divides whole cores and GPUs; the first workers get the remainder. With
+// fewer cores than workers the shares are equal fractions. REQUIRES: workers >
+// 0.
 std::vector<Share> Divide(const LocalMachine& machine, int workers);
 
 }  // namespace lockstep

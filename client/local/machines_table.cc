@@ -12,7 +12,7 @@ namespace lockstep {
 
 namespace {
 
-// The first line, by which what is behind it is known again.
+// The first line, which identifies the text after it.
 std::string Head(const std::string& rest) {
   return fmt::format("# Written by `lockstep local up` ({:08x}),\n",
                      Crc32c(rest));
@@ -21,20 +21,20 @@ std::string Head(const std::string& rest) {
 }  // namespace
 
 std::string LocalMachinesFile(double cpus, int64_t memory_bytes) {
-  // Of hundredths, so that four of them are not more than all.
+  // Rounded to hundredths, so that four of them do not exceed the total.
   const double most_cpus =
       std::max(0.01, std::floor(100 * cpus / kTasksPerWorker) / 100);
   const int64_t most_memory = memory_bytes / kTasksPerWorker;
   std::string text =
-      "# anew each time it starts the coordinator: machine types keep their\n"
-      "# names and reserve what fits this machine. Once it was changed, it "
+      "# at each start of the coordinator: machine types keep their\n"
+      "# names and reserve what fits this machine. After a change it "
       "stays\n"
-      "# as it is; to have it written again, remove it. What else it may hold\n"
-      "# (runtimes, images, tiers ...) the packaged machines.yaml says.\n"
+      "# as it is; remove it to have it written again. For other entries\n"
+      "# (runtimes, images, tiers ...) see the packaged machines.yaml.\n"
       "#runtimes:\n"
       "#  tf2: {python: /opt/tf2/bin/python3, versions: [\"2.*\"]}\n"
-      "# Of a cluster on one machine for one person nothing is hidden, its\n"
-      "# pages included.\n"
+      "# A cluster on one machine for one user hides nothing, also not on its\n"
+      "# pages.\n"
       "visibility: cluster\n"
       "defaults: true\nmachines:\n";
   for (const auto& [name, machine] : DefaultMachineTable().machines) {

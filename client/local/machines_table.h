@@ -1,5 +1,5 @@
-// The site's table of a local cluster: names such as n1-standard-8 promise
-// more than a desk has, so what a task reserves is made to fit. Pure.
+// The machine table of a local cluster. Types such as n1-standard-8 are larger
+// than a desktop, so requests are reduced to fit. Pure.
 #ifndef LOCKSTEP_CLIENT_LOCAL_MACHINES_TABLE_H_
 #define LOCKSTEP_CLIENT_LOCAL_MACHINES_TABLE_H_
 
@@ -8,16 +8,16 @@
 
 namespace lockstep {
 
-// How many tasks of the largest machine fit a worker daemon.
+// The number of tasks of the largest machine that fit a worker daemon.
 inline constexpr int kTasksPerWorker = 4;
 
-// A --machines_file for the coordinator: every shipped machine with a request
-// that is at most a part of a worker daemon with `cpus` and `memory_bytes`, so
-// that kTasksPerWorker of them run on it at once. GPUs are not scaled.
+// Returns a --machines_file for the coordinator: every shipped machine, with a
+// request of at most a share of a worker daemon with `cpus` and `memory_bytes`,
+// so that kTasksPerWorker of them run on it at once. GPUs are not scaled.
 std::string LocalMachinesFile(double cpus, int64_t memory_bytes);
 
-// Whether `text` is as LocalMachinesFile made it. One that somebody changed is
-// theirs: with names of their runtimes in it, say.
+// True if LocalMachinesFile made `text`. A file that the user changed, for
+// example to add runtimes, is kept.
 bool IsOwnMachinesFile(const std::string& text);
 
 }  // namespace lockstep

@@ -21,7 +21,7 @@ constexpr int kTries = 1000;
 bool PortIsFree(uint16_t port) {
   const Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd) return false;
-  // As servers do, so that connections in TIME_WAIT do not count.
+  // Like servers, ignore connections in TIME_WAIT.
   const int on = 1;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   sockaddr_in address{};

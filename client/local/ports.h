@@ -9,13 +9,12 @@
 
 namespace lockstep {
 
-// Whether a server could listen on 127.0.0.1:`port` now.
+// True if a server could listen on 127.0.0.1:`port` now.
 bool PortIsFree(uint16_t port);
 
-// `count` different free loopback ports, at random from 20000..31999: below
-// the range from which Linux takes ports of outgoing connections, so that they
-// are still free after the cluster was down. Another program may take one
-// before it is used.
+// Returns `count` different free loopback ports, at random from 20000..31999:
+// below Linux's range for outgoing connections, so that they stay free while
+// the cluster is down. Another program may take one before use.
 StatusOr<std::vector<uint16_t>> ChoosePorts(int count);
 
 }  // namespace lockstep

@@ -21,14 +21,14 @@ std::string LogSentence(const LocalLayout& layout, const std::string& daemon) {
                      line);
 }
 
-// Registered and heard of; a drain is an operator's wish, and lasts.
+// The node is registered and alive. A drain is an operator's order and stays.
 bool Serves(const v1::Node& node) {
   return node.state() == v1::NODE_STATE_READY ||
          node.state() == v1::NODE_STATE_DRAINING ||
          node.state() == v1::NODE_STATE_DRAINED;
 }
 
-// The person who starts the cluster chooses each time what its workers have.
+// The user who starts the cluster chooses the workers' resources each time.
 Status ApproveAll(Client* client) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto nodes, client->ListNodes());
   for (const v1::Node& node : nodes) {
@@ -40,15 +40,15 @@ Status ApproveAll(Client* client) {
 
 Status CheckAlive(const LocalCluster& cluster, const std::string& daemon) {
   if (cluster.Pid(daemon) != 0) return OkStatus();
-  return Unavailable("{} has ended; {}", daemon,
+  return Unavailable("{} has exited; {}", daemon,
                      LogSentence(cluster.layout(), daemon));
 }
 
-// Returns the first sentence about what is not ready.
+// Returns the first error if a daemon is not ready.
 Status CheckReady(const LocalCluster& cluster, Client* client) {
   const LocalLayout& layout = cluster.layout();
   for (const std::string& daemon : DaemonNames(cluster.record())) {
-    // What an earlier process of it wrote says nothing about this one.
+    // The endpoint file may be from an earlier process.
     if (EndpointPid(layout, daemon) != cluster.Pid(daemon)) {
       return Unavailable("{} does not serve yet; {}", daemon,
                          LogSentence(layout, daemon));

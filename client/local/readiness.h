@@ -10,9 +10,9 @@
 
 namespace lockstep {
 
-// Returns once the coordinator serves and every worker is READY, and approves
-// what the workers offer. `stopped` may be null. Errors:
-//   Unavailable  a daemon has ended or is not ready after `timeout`: names it,
+// Waits until the coordinator serves and every worker is READY, and approves
+// the workers' offers. `stopped` may be null. Errors:
+//   Unavailable  a daemon has exited or is not ready after `timeout`; names it,
 //                with the last line of its log
 //   Cancelled    `stopped` returned true
 Status WaitUntilReady(const LocalCluster& cluster, Duration timeout,

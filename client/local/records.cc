@@ -9,8 +9,8 @@ using nlohmann::json;
 
 constexpr int kFormat = 1;
 
-// Runs `read`, which takes what it needs from the parsed text; every way in
-// which that fails is one error.
+// Runs `read`, which takes fields from the parsed text. Every failure becomes
+// one error.
 template <typename T, typename Read>
 StatusOr<T> Decode(std::string_view text, Read read) {
   try {

@@ -1,4 +1,4 @@
-// The two files of a local cluster, as values. Pure.
+// The two record files of a local cluster. Pure.
 #ifndef LOCKSTEP_CLIENT_LOCAL_RECORDS_H_
 #define LOCKSTEP_CLIENT_LOCAL_RECORDS_H_
 
@@ -22,16 +22,16 @@ struct WorkerRecord {
   bool operator==(const WorkerRecord&) const = default;
 };
 
-// cluster.json: what the cluster is, whether it runs or not.
+// cluster.json: the cluster's configuration.
 struct ClusterRecord {
-  // In the certificates.
+  // The cluster name in the certificates.
   std::string cluster = "local";
   bool insecure_loopback = false;
-  // Whether HTTP asks for the token in http-token. New clusters do; one that
-  // was written down before there was a token stays open.
+  // HTTP requires the token in http-token. True for new clusters; clusters
+  // recorded before there was a token stay open.
   bool http_token = false;
   std::string log_level = "info";
-  // The site's price table; empty: none.
+  // The site's price table, or empty.
   std::string prices;
   std::string runtime_dir;
   uint16_t grpc_port = 0;
@@ -41,10 +41,10 @@ struct ClusterRecord {
   bool operator==(const ClusterRecord&) const = default;
 };
 
-// state.json: by daemon, the process that was started for it last.
+// state.json: the process last started for each daemon.
 struct RunningDaemon {
   ProcessId process;
-  // With another one the pid is of a machine state that is gone.
+  // A different boot id means that the pid is from before a reboot.
   std::string boot_id;
 
   bool operator==(const RunningDaemon&) const = default;
@@ -53,7 +53,7 @@ using StateRecord = std::map<std::string, RunningDaemon>;
 
 std::string EncodeCluster(const ClusterRecord& record);
 std::string EncodeState(const StateRecord& state);
-// InvalidArgument says what is wrong.
+// InvalidArgument describes the fault.
 StatusOr<ClusterRecord> DecodeCluster(std::string_view json);
 StatusOr<StateRecord> DecodeState(std::string_view json);
 

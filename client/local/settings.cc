@@ -45,7 +45,7 @@ StatusOr<ClusterRecord> WantedCluster(ClusterRecord record,
   if (options.cpus) machine.cpus = *options.cpus;
   if (options.memory_bytes) machine.memory_bytes = *options.memory_bytes;
   if (options.gpus) machine.gpus = *options.gpus;
-  // Ports of those that were there are kept.
+  // Existing workers keep their ports.
   const int missing =
       (record.grpc_port == 0 ? 2 : 0) + std::max(0, workers - before);
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<uint16_t> ports,

@@ -1,4 +1,4 @@
-// What a local cluster is to be, from what is asked for and what is there.
+// The configuration of a local cluster, from its options and its record.
 #ifndef LOCKSTEP_CLIENT_LOCAL_SETTINGS_H_
 #define LOCKSTEP_CLIENT_LOCAL_SETTINGS_H_
 
@@ -9,9 +9,9 @@
 
 namespace lockstep {
 
-// Returns `record`, which is empty for a new cluster, with the wishes of
-// `options`. Chooses ports for what has none, and divides the machine. Errors:
-// InvalidArgument for a number of workers that cannot be.
+// Returns `record`, which is empty for a new cluster, updated by `options`.
+// Chooses missing ports and divides the machine. InvalidArgument for an invalid
+// number of workers.
 StatusOr<ClusterRecord> WantedCluster(ClusterRecord record,
                                       const LocalClusterOptions& options,
                                       const LocalLayout& layout);

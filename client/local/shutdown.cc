@@ -52,14 +52,14 @@ Status RemoveClusterFiles(const LocalLayout& layout,
   }
   paths.push_back(layout.MachinesFile());
   paths.push_back(layout.HttpTokenFile());
-  // Last: without cluster.json there is nothing left to clean.
+  // Last, because a cleanup needs cluster.json.
   paths.push_back(layout.StateFile());
   paths.push_back(layout.ClusterFile());
   paths.push_back(layout.LockFile());
   for (const std::string& path : paths) {
     LOCKSTEP_RETURN_IF_ERROR(files->RemoveAll(path));
   }
-  // Fails where somebody else keeps files there: they stay.
+  // Fails if other files are there; they stay.
   rmdir(layout.dir.c_str());
   return OkStatus();
 }

@@ -1,4 +1,4 @@
-// The steps of stopping a local cluster that are not about its daemons.
+// Steps of stopping a local cluster, except for its daemons.
 #ifndef LOCKSTEP_CLIENT_LOCAL_SHUTDOWN_H_
 #define LOCKSTEP_CLIENT_LOCAL_SHUTDOWN_H_
 
@@ -10,11 +10,11 @@
 
 namespace lockstep {
 
-// Cancels all jobs and waits at most `patience` until they have ended. Returns
-// how many it cancelled.
+// Cancels all jobs and waits at most `patience` for their end. Returns the
+// number of cancelled jobs.
 StatusOr<int> CancelAllJobs(ClientOptions options, Duration patience);
 
-// Removes what the cluster made in its directory, and the directory if it is
+// Removes the cluster's files in its directory, and the directory if it is
 // empty then.
 Status RemoveClusterFiles(const LocalLayout& layout,
                           const ClusterRecord& record);

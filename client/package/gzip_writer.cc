@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kFast = 1;
 constexpr int kStored = 0;
-// The largest window, and gzip's framing.
+// The largest window, with gzip framing.
 constexpr int kGzip = 16 + MAX_WBITS;
 constexpr size_t kBuffer = size_t{256} << 10;
 
@@ -18,7 +18,7 @@ Bytef* BytesOf(const char* text) {
   return reinterpret_cast<Bytef*>(const_cast<char*>(text));
 }
 
-// A sixteenth less at least.
+// True if it shrinks by a sixteenth or more.
 bool Shrinks(std::string_view piece) {
   const std::string_view sample =
       piece.substr(0, std::min(piece.size(), GzipWriter::kSample));
@@ -38,7 +38,7 @@ struct GzipWriter::Stream {
   std::string buffer = std::string(kBuffer, '\0');
 
   Stream() {
-    // 8: zlib's memory as by default.
+    // 8 is zlib's default memory level.
     ready = deflateInit2(&z, kFast, Z_DEFLATED, kGzip, 8, Z_DEFAULT_STRATEGY) ==
             Z_OK;
   }
@@ -49,7 +49,7 @@ struct GzipWriter::Stream {
 
 GzipWriter::GzipWriter(Output output)
     : output_(std::move(output)), stream_(std::make_unique<Stream>()) {
-  if (!stream_->ready) status_ = Internal("zlib has no memory to pack with");
+  if (!stream_->ready) status_ = Internal("zlib is out of memory");
   piece_.reserve(kPiece);
 }
 
@@ -77,7 +77,7 @@ Status GzipWriter::Flush(bool last) {
       z.next_out = BytesOf(stream_->buffer.data());
       z.avail_out = static_cast<uInt>(stream_->buffer.size());
       const int code = step();
-      if (code == Z_STREAM_ERROR) return Internal("zlib cannot pack");
+      if (code == Z_STREAM_ERROR) return Internal("zlib cannot compress");
       const size_t size = stream_->buffer.size() - z.avail_out;
       if (size > 0) {
         LOCKSTEP_RETURN_IF_ERROR(
@@ -89,7 +89,7 @@ Status GzipWriter::Flush(bool last) {
   const int level = piece_.empty() || Shrinks(piece_) ? kFast : kStored;
   if (level != stream_->level) {
     stream_->level = level;
-    // Ends the block that was begun with the other level.
+    // Ends the block that the other level began.
     LOCKSTEP_RETURN_IF_ERROR(
         write([&] { return deflateParams(&z, level, Z_DEFAULT_STRATEGY); }));
   }

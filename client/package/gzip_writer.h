@@ -1,9 +1,9 @@
-// Gzip (RFC 1952), fast and the same for the same bytes, however they come.
+// Writes gzip (RFC 1952), fast and deterministically: equal bytes give equal
+// output, however they are split.
 //
-// What comes is cut in pieces of kPiece. A piece whose beginning hardly shrinks
-// at level 1 (weights, images, what is packed already) is stored as it is, the
-// others are packed at level 1: where packing wins little it must not cost the
-// time of a slow line.
+// Input is cut into pieces of kPiece. A piece whose beginning hardly shrinks at
+// level 1 (weights, images, compressed files) is stored; others are compressed
+// at level 1. So compression with little gain does not cost time.
 #ifndef LOCKSTEP_CLIENT_PACKAGE_GZIP_WRITER_H_
 #define LOCKSTEP_CLIENT_PACKAGE_GZIP_WRITER_H_
 
@@ -20,11 +20,11 @@ namespace lockstep {
 // Thread-compatible.
 class GzipWriter {
  public:
-  // Takes what was packed, in order.
+  // Receives the compressed bytes in order.
   using Output = std::function<Status(std::string_view)>;
 
   static constexpr size_t kPiece = size_t{1} << 20;
-  // So much of a piece tells how well it packs.
+  // The sample of a piece that decides whether it is compressed.
   static constexpr size_t kSample = size_t{16} << 10;
 
   explicit GzipWriter(Output output);
@@ -32,9 +32,10 @@ class GzipWriter {
   GzipWriter(const GzipWriter&) = delete;
   GzipWriter& operator=(const GzipWriter&) = delete;
 
-  // An error is that of `output`, and stays; Internal: zlib has no memory.
+  // Returns the error of `output`, which is sticky, or Internal if zlib has no
+  // memory.
   Status Write(std::string_view bytes);
-  // Writes the end. Nothing may be written behind it.
+  // Writes the end. No writes may follow.
   Status Close();
 
  private:

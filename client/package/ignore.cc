@@ -19,7 +19,7 @@ void ForEachLine(std::string_view text, const Take& take) {
   }
 }
 
-// Without blanks at its end, unless "\" stands before them.
+// Removes trailing blanks, unless "\" precedes them.
 std::string_view TrimEnd(std::string_view line) {
   while (!line.empty() && line.back() == ' ' &&
          (line.size() < 2 || line[line.size() - 2] != '\\')) {
@@ -28,8 +28,8 @@ std::string_view TrimEnd(std::string_view line) {
   return line;
 }
 
-// Whether `c` is in the class that begins at pattern[*at] == '['; moves *at
-// behind it. A class without its end is the character "[".
+// True if `c` is in the class that begins at pattern[*at] == '['. Moves *at
+// past it. An unterminated class is the character "[".
 bool InClass(std::string_view pattern, size_t* at, char c) {
   size_t i = *at + 1;
   const bool negated =
@@ -62,7 +62,7 @@ bool MatchesGlob(std::string_view pattern, std::string_view text) {
   size_t p = 0;
   size_t t = 0;
   while (p < pattern.size()) {
-    // "**/" at the beginning or behind a slash; "/**" at the end.
+    // "**/" at the beginning or after a slash; "/**" at the end.
     if (pattern.substr(p, 2) == "**" && (p == 0 || pattern[p - 1] == '/')) {
       const std::string_view rest = pattern.substr(p + 2);
       if (rest.empty()) return t < text.size();

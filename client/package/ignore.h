@@ -1,15 +1,15 @@
-// Which files of a folder are left out: the rules of .gcloudignore, which are
-// those of .gitignore(5). Pure.
+// Selects files of a folder to leave out, by the rules of .gcloudignore, which
+// are those of .gitignore(5). Pure.
 //
 //   # a comment           *.pyc        any file or folder of this name
 //   /data                 data at the top only
 //   logs/                 folders only
-//   !keep.log             not left out after all
+//   !keep.log             include again
 //   a/**/b                "**": any number of folders
-//   #!include:.gitignore  the rules of another file stand here
+//   #!include:.gitignore  insert the rules of another file
 //
-// The last rule that matches decides. What lies in a folder that is left out
-// cannot be taken back.
+// The last matching rule decides. Files in an excluded folder cannot be
+// included again.
 #ifndef LOCKSTEP_CLIENT_PACKAGE_IGNORE_H_
 #define LOCKSTEP_CLIENT_PACKAGE_IGNORE_H_
 
@@ -21,16 +21,16 @@ namespace lockstep {
 
 class IgnoreRules {
  public:
-  // Of a folder without .gcloudignore, and before its rules otherwise: version
-  // control and what Python makes by itself.
+  // The rules for a folder without .gcloudignore, and before its rules
+  // otherwise: version control and files that Python generates.
   static IgnoreRules Default();
 
-  // The rules of `text`, after those that are there.
+  // Appends the rules of `text`.
   void Add(std::string_view text);
-  // The names behind "#!include:", in their order.
+  // Returns the names after "#!include:", in order.
   static std::vector<std::string> Includes(std::string_view text);
 
-  // `path` is "a/b/c" below the folder.
+  // `path` is relative to the folder: "a/b/c".
   bool Ignores(std::string_view path, bool is_directory) const;
 
  private:
@@ -38,15 +38,15 @@ class IgnoreRules {
     std::string pattern;
     bool negated = false;
     bool directories_only = false;
-    // Matched against the whole path, not against the name alone.
+    // Matches the whole path, not just the name.
     bool anchored = false;
   };
   std::vector<Rule> rules_;
 };
 
-// Whether `text` is what `pattern` says: "*" and "?" any but "/", "[a-z]",
-// "[!a]", "\" before a character that means itself, "**" between slashes any
-// number of folders.
+// True if `text` matches `pattern`: "*" and "?" match anything except "/",
+// "[a-z]" and "[!a]" are sets, "\" escapes a character, "**" between slashes
+// matches any number of folders.
 bool MatchesGlob(std::string_view pattern, std::string_view text);
 
 }  // namespace lockstep

@@ -26,7 +26,7 @@ bool IsCleanName(std::string_view name) {
          });
 }
 
-// As a sentence can show it.
+// Makes a name safe for a sentence.
 std::string Shown(std::string_view name) {
   std::string out;
   for (const char c : name.substr(0, 200)) {
@@ -62,7 +62,8 @@ class Lister {
     for (const std::string& name : IgnoreRules::Includes(*text)) {
       if (name.find('/') != std::string::npos) {
         return InvalidArgument(
-            "{}: #!include:{} is not beside it; only a file of the same folder "
+            "{}: #!include:{} is in another folder; only a file of the same "
+            "folder "
             "can be included",
             JoinPath(folder_, kIgnoreFile), Shown(name));
       }
@@ -75,7 +76,7 @@ class Lister {
     return OkStatus();
   }
 
-  // As deep as a name may be.
+  // The maximum depth of a name.
   Status Walk(const std::string& path) {
     LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> names,
                               RealFileSystem()->List(Full(path)));
@@ -101,8 +102,8 @@ class Lister {
     const auto parts =
         SplitEntryName(prefix_.empty() ? path : prefix_ + "/" + path);
     if (!parts.ok()) {
-      return Refuse(path,
-                    "is no name for a package, as " + Message(parts.status()));
+      return Refuse(path, "is not a valid name in a package, as " +
+                              Message(parts.status()));
     }
     PackEntry entry;
     entry.path = path;
@@ -135,15 +136,15 @@ class Lister {
     if (!IsCleanName(entry->target)) {
       return Refuse(entry->path, "is a link to a name that is not UTF-8");
     }
-    // By its words, as whoever unpacks it looks at them; and by where it leads,
-    // so that what works here works there.
+    // Checks the target's text, as unpacking does, and its destination, so that
+    // links that work here work on the nodes.
     const auto depth = std::count(entry->path.begin(), entry->path.end(), '/');
     const Status words =
         CheckLinkTarget(entry->target, static_cast<size_t>(depth));
     char real[PATH_MAX];
     if (!realpath(Full(entry->path).c_str(), real)) {
       return Refuse(entry->path,
-                    "is a link to " + shown + ", where nothing is");
+                    "is a link to " + shown + ", which does not exist");
     }
     const std::string top = folder_ == "/" ? "/" : folder_ + "/";
     const std::string leads_to = real;

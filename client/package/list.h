@@ -1,4 +1,4 @@
-// What goes into a package: a folder's files, checked.
+// Lists and checks the files of a package.
 #ifndef LOCKSTEP_CLIENT_PACKAGE_LIST_H_
 #define LOCKSTEP_CLIENT_PACKAGE_LIST_H_
 
@@ -14,17 +14,17 @@ namespace lockstep {
 
 struct PackEntry {
   enum class Kind { kFile, kDirectory, kLink };
-  // Below the folder: "a/b.py".
+  // Relative to the folder: "a/b.py".
   std::string path;
   Kind kind = Kind::kFile;
-  int64_t bytes = 0;        // Of a file.
-  bool executable = false;  // Of a file.
-  std::string target;       // Of a link: relative.
+  int64_t bytes = 0;        // For a file.
+  bool executable = false;  // For a file.
+  std::string target;       // For a link: relative.
 };
 
-// The entries of `folder` (absolute, without links in it), sorted by path, so
-// that a directory comes before what is in it. None that a node would refuse,
-// where all their names get `prefix` (PackOptions). Errors as PackFolder's.
+// Returns the entries of `folder` (absolute, without links in its path) sorted
+// by path, so that a directory precedes its contents. With `prefix`
+// (PackOptions), a node accepts all names. Errors as PackFolder's.
 StatusOr<std::vector<PackEntry>> ListFolder(const std::string& folder,
                                             const std::string& prefix,
                                             const PackLimits& limits,

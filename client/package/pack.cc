@@ -30,7 +30,7 @@ struct FreeEntry {
   void operator()(archive_entry* e) const { archive_entry_free(e); }
 };
 
-// A file without a name, in $TMPDIR: nothing is left behind, however we end.
+// Opens an unnamed file in $TMPDIR, which vanishes even after a crash.
 StatusOr<Fd> MakeScratch() {
   const char* const dir = getenv("TMPDIR");
   std::string path = JoinPath(dir && *dir ? dir : "/tmp", "lockstep-XXXXXX");
@@ -40,12 +40,12 @@ StatusOr<Fd> MakeScratch() {
   return fd;
 }
 
-// Where the archive's bytes go: packed, hashed and written.
+// Receives the archive's bytes: compresses, hashes and writes them.
 struct Sink {
   int fd = -1;
   Sha256Stream hash;
   int64_t bytes = 0;
-  // The first error; libarchive knows only that there was one.
+  // The first error; libarchive only knows that there was one.
   Status status;
   GzipWriter gzip{[this](std::string_view packed) { return Put(packed); }};
 
@@ -81,9 +81,9 @@ class Packer {
     sink_.fd = out.file.get();
     archive* const a = archive_.get();
     archive_write_set_format_pax_restricted(a);
-    // Names as they are, whatever the locale.
+    // Stores names unchanged, whatever the locale.
     archive_write_set_format_option(a, "pax", "hdrcharset", "BINARY");
-    // No blocks: the sink has its own.
+    // No blocking, because the sink buffers itself.
     archive_write_set_bytes_per_block(a, 0);
     archive_write_set_bytes_in_last_block(a, 1);
     LOCKSTEP_RETURN_IF_ERROR(
@@ -106,7 +106,7 @@ class Packer {
     return status.ok() ? status : Annotate(status, "packing " + folder_);
   }
 
-  // What libarchive said.
+  // Converts libarchive's error.
   Status Check(int code) {
     if (!sink_.status.ok()) return Annotated(sink_.status);
     if (code >= ARCHIVE_WARN) return OkStatus();
@@ -142,7 +142,7 @@ class Packer {
     return is_file ? AddBytes(in) : OkStatus();
   }
 
-  // As many bytes as the header says; what is appended meanwhile stays out.
+  // Adds as many bytes as the header declares; later appends are ignored.
   Status AddBytes(const PackEntry& in) {
     const std::string path = JoinPath(folder_, in.path);
     const Fd file(
@@ -172,12 +172,12 @@ class Packer {
 
   const std::string folder_;
   const PackOptions& options_;
-  Sink sink_;  // Outlives the archive, which writes to it when it is freed.
+  Sink sink_;  // Outlives the archive, which writes to it when freed.
   std::unique_ptr<archive, FreeArchive> archive_;
   std::string buffer_;
 };
 
-// What pip takes as the name of a file, and what every file system does.
+// True for file names that pip and every file system accept.
 bool IsPackageName(std::string_view name) {
   return !name.empty() && name.size() <= 200 && name[0] != '.' &&
          name[0] != '-' && std::all_of(name.begin(), name.end(), [](char c) {
@@ -187,7 +187,7 @@ bool IsPackageName(std::string_view name) {
          });
 }
 
-// A folder's name as that of a file.
+// Converts a folder's name to a file name.
 std::string FileNameOf(std::string name) {
   name.resize(std::min<size_t>(name.size(), 100));
   for (char& c : name) {
@@ -202,14 +202,15 @@ StatusOr<PackageFormat> FormatOf(const std::string& path,
                                  const std::string& name) {
   if (!IsPackageName(name)) {
     return InvalidArgument(
-        "{}: its name has characters that no package has; letters, digits and "
+        "{}: its name has invalid characters; letters, digits and "
         "\"._-+\" work",
         path);
   }
   if (name.ends_with(".tar.gz")) return PackageFormat::kSdist;
   if (!name.ends_with(".whl")) {
     return InvalidArgument(
-        "{} is neither an sdist (.tar.gz) nor a wheel (.whl); of a folder give "
+        "{} is neither an sdist (.tar.gz) nor a wheel (.whl); for a folder "
+        "give "
         "--package-path",
         path);
   }
@@ -218,7 +219,7 @@ StatusOr<PackageFormat> FormatOf(const std::string& path,
   if (dashes < 4 || dashes > 5) {
     return InvalidArgument(
         "{}: a wheel's name is NAME-VERSION-PYTHON-ABI-PLATFORM.whl, such as "
-        "trainer-0.1-py3-none-any.whl; pip takes no other",
+        "trainer-0.1-py3-none-any.whl; pip rejects other names",
         path);
   }
   return PackageFormat::kWheel;
@@ -241,7 +242,7 @@ StatusOr<PackedPackage> PackFolder(const std::string& folder,
   if (std::none_of(entries.begin(), entries.end(), [](const PackEntry& e) {
         return e.kind == PackEntry::Kind::kFile;
       })) {
-    return InvalidArgument("{} holds no file that is not left out", folder);
+    return InvalidArgument("{} has no files after exclusions", folder);
   }
   LOCKSTEP_ASSIGN_OR_RETURN(PackedPackage out,
                             Packer(real, options).Run(entries));
@@ -263,11 +264,11 @@ StatusOr<PackedPackage> OpenPackageFile(const std::string& path,
   if (S_ISDIR(info.st_mode)) {
     return InvalidArgument("{} is a folder: give it as --package-path", path);
   }
-  if (!S_ISREG(info.st_mode)) return InvalidArgument("{} is no file", path);
+  if (!S_ISREG(info.st_mode)) return InvalidArgument("{} is not a file", path);
   LOCKSTEP_ASSIGN_OR_RETURN(out.package.format,
                             FormatOf(path, out.package.file_name));
   if (info.st_size > limits.bytes) {
-    return ResourceExhausted("{} has {} MiB; at most {} MiB are taken", path,
+    return ResourceExhausted("{} has {} MiB; at most {} MiB are allowed", path,
                              info.st_size >> 20, limits.bytes >> 20);
   }
   Sha256Stream hash;

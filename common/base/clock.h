@@ -1,7 +1,7 @@
-// Time as a value. Rules take `now`; only a Clock reads it.
+// Time as a value. Rules take `now` as an argument; only a Clock reads it.
 //
-// MonoTime never jumps and decides everything (leases, deadlines, durations).
-// WallTime is for people: timestamps in answers, logs and records.
+// MonoTime never jumps. It measures leases, deadlines and durations. WallTime
+// is for timestamps in answers, logs and records.
 #ifndef LOCKSTEP_COMMON_BASE_CLOCK_H_
 #define LOCKSTEP_COMMON_BASE_CLOCK_H_
 
@@ -15,7 +15,7 @@ using Duration = std::chrono::nanoseconds;
 using MonoTime = std::chrono::time_point<std::chrono::steady_clock, Duration>;
 using WallTime = std::chrono::time_point<std::chrono::system_clock, Duration>;
 
-// One reading of both clocks: what a rule is given.
+// One reading of both clocks.
 struct Time {
   MonoTime mono;
   WallTime wall;
@@ -33,11 +33,10 @@ class SystemClock final : public Clock {
   Time Now() const override;
 };
 
-// CLOCK_MONOTONIC, for code that waits or measures and takes no Clock. Safe
-// from any thread.
+// Reads CLOCK_MONOTONIC, for code that takes no Clock. Safe from any thread.
 MonoTime MonotonicNow();
 
-// The same in nanoseconds, for what lies in memory that processes share.
+// The same in nanoseconds, for memory that processes share.
 inline int64_t MonotonicNanos() {
   return MonotonicNow().time_since_epoch().count();
 }
@@ -55,7 +54,7 @@ inline WallTime FromUnixNanos(int64_t nanos) {
 
 // "2026-01-31T12:00:00.123Z" (UTC, milliseconds).
 std::string FormatWallTime(WallTime t);
-// For people: "850 ms", "12.3 s", "4 m 05 s", "2 h 10 m", "3 d 4 h".
+// "850 ms", "12.3 s", "4 m 05 s", "2 h 10 m", "3 d 4 h".
 std::string FormatDuration(Duration d);
 
 }  // namespace lockstep

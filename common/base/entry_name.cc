@@ -59,7 +59,7 @@ StatusOr<std::vector<std::string>> SplitEntryName(std::string_view name) {
     parts.emplace_back(part);
   }
   if (parts.size() > kMaxDepth) {
-    return InvalidArgument("it lies {} folders deep", parts.size());
+    return InvalidArgument("it is {} folders deep", parts.size());
   }
   return parts;
 }
@@ -71,7 +71,7 @@ Status CheckLinkTarget(std::string_view target, size_t depth) {
   };
   if (target.empty() || target.front() == '/') return refuse();
   if (target.size() > kMaxName || HasControlCharacter(target)) {
-    return InvalidArgument("it is a link to {}, which is no name",
+    return InvalidArgument("it is a link to {}, which is not a valid name",
                            QuoteEntry(target));
   }
   bool down = false;
@@ -79,8 +79,8 @@ Status CheckLinkTarget(std::string_view target, size_t depth) {
     if (part != "..") {
       down = true;
     } else if (down) {
-      // What it leads to depends on other links.
-      return InvalidArgument("it is a link to {}, with \"..\" behind a name",
+      // Its target depends on other links.
+      return InvalidArgument("it is a link to {}, with \"..\" after a name",
                              QuoteEntry(target));
     } else if (depth == 0) {
       return refuse();

@@ -1,6 +1,6 @@
-// Names of files in an archive, and what a link in it may point to: one set of
-// rules for who packs and for who unpacks, so that nobody packs what every
-// other refuses. Pure.
+// The rules for the names of archive entries and the targets of links. Packing
+// and unpacking share them, so every archive that is packed can be unpacked.
+// Pure.
 #ifndef LOCKSTEP_COMMON_BASE_ENTRY_NAME_H_
 #define LOCKSTEP_COMMON_BASE_ENTRY_NAME_H_
 
@@ -13,14 +13,14 @@
 
 namespace lockstep {
 
-// The parts of an entry's name, without "." and empty ones; none: the folder
-// itself. InvalidArgument says what is wrong with it.
+// Returns the parts of an entry's name without "." and empty ones. No part
+// means the folder itself. InvalidArgument describes the fault.
 StatusOr<std::vector<std::string>> SplitEntryName(std::string_view name);
-// Whether a symbolic link that is `depth` folders below the top may point to
-// `target`: it is relative, its ".." come first, and are `depth` at most. With
-// every link like that, no chain of them leaves the folder.
+// Checks that a symbolic link `depth` folders below the top may point to
+// `target`. The target must be relative, and its ".." must come first and
+// number at most `depth`. Then no chain of links leaves the folder.
 Status CheckLinkTarget(std::string_view target, size_t depth);
-// `name` in quotes, fit for a sentence whatever it holds.
+// Quotes `name` and replaces what does not fit in a sentence.
 std::string QuoteEntry(std::string_view name);
 
 }  // namespace lockstep

@@ -13,7 +13,7 @@ namespace {
 
 struct Fault {
   bool crash = false;
-  // It stays from then on.
+  // The fault repeats from then on.
   bool stays = false;
   int at = 0;
   int passed = 0;
@@ -53,7 +53,8 @@ Status EnableFaults(const std::string& spec) {
         std::from_chars(part.data() + at + 1, last, fault.at).ptr != last ||
         fault.at < 1) {
       return InvalidArgument(
-          "fault '{}': want name=crash@N, name=error@N or name=error@N+ with N "
+          "fault '{}': write name=crash@N, name=error@N or name=error@N+ with "
+          "N "
           ">= 1",
           part);
     }

@@ -17,7 +17,7 @@ namespace lockstep {
 
 inline constexpr int kFaultExitCode = 85;
 
-// InvalidArgument names the part that cannot be read. Call once, before
+// InvalidArgument names the part that cannot be parsed. Call it once, before
 // threads start.
 Status EnableFaults(const std::string& spec);
 

@@ -1,5 +1,5 @@
-// A file descriptor that closes itself. Of libc and std only: the static shim
-// includes it.
+// A file descriptor that closes itself. It includes only libc and std, because
+// the static shim includes it.
 #ifndef LOCKSTEP_COMMON_BASE_FD_H_
 #define LOCKSTEP_COMMON_BASE_FD_H_
 

@@ -1,7 +1,8 @@
-// Files, through an interface that tests can make fail or forget.
+// File access through an interface, so that tests can inject failures and lost
+// writes.
 //
-// Everything durable goes through FileSystem: checkpoints, records, node
-// identity, certificates. Errors carry the path and what was being done.
+// All durable data goes through FileSystem: checkpoints, records, node
+// identity, certificates. Errors carry the path and the operation.
 #ifndef LOCKSTEP_COMMON_BASE_FILE_H_
 #define LOCKSTEP_COMMON_BASE_FILE_H_
 
@@ -17,8 +18,8 @@
 
 namespace lockstep {
 
-// Append-only. Not synchronised. Close() or the destructor closes; only Sync()
-// makes bytes durable.
+// Append-only. Not synchronised. Close() or the destructor closes the file.
+// Only Sync() makes bytes durable.
 class WritableFile {
  public:
   virtual ~WritableFile() = default;
@@ -31,8 +32,8 @@ class WritableFile {
 class ReadableFile {
  public:
   virtual ~ReadableFile() = default;
-  // Fills `buffer` with up to `size` bytes from `offset`; returns how many,
-  // fewer only where the file ends.
+  // Reads up to `size` bytes at `offset` into `buffer`. Returns their number,
+  // which is smaller than `size` only at the end of the file.
   virtual StatusOr<size_t> ReadAt(uint64_t offset, void* buffer,
                                   size_t size) = 0;
 };
@@ -52,19 +53,20 @@ class FileSystem {
   // Creates or truncates. `mode` as for open(2), before umask.
   virtual StatusOr<std::unique_ptr<WritableFile>> Create(
       const std::string& path, mode_t mode = 0644) = 0;
-  // Opens for appending, creating it where it is missing.
+  // Opens for appending and creates a missing file.
   virtual StatusOr<std::unique_ptr<WritableFile>> OpenAppend(
       const std::string& path, mode_t mode = 0644) = 0;
-  // The whole file; ResourceExhausted when larger than `limit` bytes.
+  // Returns the whole file. ResourceExhausted if it is larger than `limit`
+  // bytes.
   virtual StatusOr<std::string> Read(const std::string& path,
                                      uint64_t limit = 64 << 20) = 0;
-  // For files too large to hold at once.
+  // For files that do not fit in memory.
   virtual StatusOr<std::unique_ptr<ReadableFile>> OpenRead(
       const std::string& path);
   virtual StatusOr<FileInfo> Stat(const std::string& path) = 0;
-  // Names in `path`, sorted, without "." and "..".
+  // Returns the names in `path`, sorted, without "." and "..".
   virtual StatusOr<std::vector<std::string>> List(const std::string& path) = 0;
-  // With parents. Existing directories are fine.
+  // Creates parents too. Existing directories are OK.
   virtual Status MakeDirs(const std::string& path, mode_t mode = 0755) = 0;
   virtual Status Rename(const std::string& from, const std::string& to) = 0;
   virtual Status Remove(const std::string& path) = 0;
@@ -74,13 +76,14 @@ class FileSystem {
 
   bool Exists(const std::string& path) { return Stat(path).ok(); }
 
-  // write to a temporary beside `path`, fsync, rename, fsync the directory:
-  // after OK the new contents survive a power loss, before it the old ones.
+  // Writes a temporary file in the same directory, fsyncs it, renames it and
+  // fsyncs the directory. The new contents survive a power loss after OK, the
+  // old ones before it.
   Status WriteAtomic(const std::string& path, std::string_view data,
                      mode_t mode = 0644);
 };
 
-// The machine's own. Never destroyed; safe from any thread.
+// Returns the machine's file system. Never destroyed; safe from any thread.
 FileSystem* RealFileSystem();
 
 // "a" + "b/c" -> "a/b/c". An absolute `b` is returned as it is.

@@ -1,4 +1,4 @@
-// Decompresses gzip (RFC 1952), all its members, as a stream.
+// Decompresses a stream of gzip members (RFC 1952).
 #ifndef LOCKSTEP_COMMON_BASE_GZIP_DECODER_H_
 #define LOCKSTEP_COMMON_BASE_GZIP_DECODER_H_
 
@@ -20,24 +20,23 @@ class GzipDecoder {
   GzipDecoder(const GzipDecoder&) = delete;
   GzipDecoder& operator=(const GzipDecoder&) = delete;
 
-  // False: there was no memory for it, and nothing else may be called.
+  // False if there is no memory. Then no other function may be called.
   bool ready() const { return ready_; }
-  // Whether all input is used up: Read returns 0 until Give has brought more.
+  // True if all input is used up. Read returns 0 until Give adds more.
   bool needs_input() const { return stream_.avail_in == 0; }
-  // `compressed`, which goes on where the last input ended, must outlive its
-  // use; at most 1 GiB. REQUIRES: needs_input().
+  // Continues after the last input, with at most 1 GiB. `compressed` must
+  // outlive its use. REQUIRES: needs_input().
   void Give(std::string_view compressed);
-  // Fills up to `size` > 0 bytes and returns how many. DataLoss: the data is
-  // damaged.
+  // Reads up to `size` > 0 bytes into `buffer` and returns their number.
+  // DataLoss if the data is damaged.
   StatusOr<size_t> Read(char* buffer, size_t size);
-  // OK where the data may end after the input so far; else the DataLoss of
-  // data that is cut off.
+  // OK if the data may end here. DataLoss if it is cut off.
   Status CheckEnd() const;
 
  private:
   z_stream stream_ = {};
   bool ready_ = false;
-  bool between_ = false;  // Members.
+  bool between_ = false;  // Between members.
   uint64_t given_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Bytes as text.
+// Bytes as hexadecimal text.
 #ifndef LOCKSTEP_COMMON_BASE_HEX_H_
 #define LOCKSTEP_COMMON_BASE_HEX_H_
 

@@ -1,5 +1,5 @@
-// Classic Prometheus histograms, and the buckets that all of ours use: the
-// same for the same kind of time, so that they can be added up. Pure values.
+// Classic Prometheus histograms. All histograms of one kind of time use the
+// same buckets, so that they can be added. Pure values.
 #ifndef LOCKSTEP_COMMON_BASE_HISTOGRAM_H_
 #define LOCKSTEP_COMMON_BASE_HISTOGRAM_H_
 
@@ -12,10 +12,10 @@
 namespace lockstep {
 
 // Seconds, each about sqrt(10) times the last.
-// Of calls, passes and commits: 100 us to 10 s.
+// For calls, passes and commits: 100 us to 10 s.
 inline constexpr double kShortBuckets[] = {
     0.0001, 0.000316, 0.001, 0.00316, 0.01, 0.0316, 0.1, 0.316, 1, 3.16, 10};
-// Of what users wait for: 10 ms to 1 h.
+// For waits of users: 10 ms to 1 h.
 inline constexpr double kLongBuckets[] = {0.01, 0.0316, 0.1, 0.316, 1,    3.16,
                                           10,   31.6,   100, 316,   1000, 3600};
 
@@ -32,7 +32,7 @@ class Histogram {
     ++counts_[static_cast<size_t>(bucket)];
     sum_ += value;
   }
-  // The last bucket, of all that is larger, has no bound.
+  // The last bucket holds all larger values and has no bound.
   std::span<const double> bounds() const { return bounds_; }
   const std::vector<uint64_t>& counts() const { return counts_; }
   double sum() const { return sum_; }

@@ -1,4 +1,4 @@
-// "HOST:PORT", the way listeners and targets are written. Pure.
+// "HOST:PORT", the form of listeners and targets. Pure.
 #ifndef LOCKSTEP_COMMON_BASE_HOST_PORT_H_
 #define LOCKSTEP_COMMON_BASE_HOST_PORT_H_
 
@@ -11,22 +11,22 @@
 namespace lockstep {
 
 struct HostPort {
-  // A name or an address; of IPv6 without the brackets.
+  // A name or an address; IPv6 without brackets.
   std::string host;
   uint16_t port = 0;
 
   bool operator==(const HostPort&) const = default;
 };
 
-// "127.0.0.1:0", "host-a:7443", "[::1]:7443". InvalidArgument for all else: a
-// missing port, an empty host, an IPv6 address without brackets.
+// Parses "127.0.0.1:0", "host-a:7443", "[::1]:7443". InvalidArgument for a
+// missing port, an empty host or an IPv6 address without brackets.
 StatusOr<HostPort> ParseHostPort(std::string_view text);
 
 // The reverse of ParseHostPort.
 std::string FormatHostPort(const HostPort& address);
 
-// Reachable from this machine only: 127.0.0.0/8, ::1 or the name "localhost".
-// Any other name is not, whatever it may resolve to today.
+// True if only this machine can reach the host: 127.0.0.0/8, ::1 or the name
+// "localhost". False for every other name, whatever it resolves to.
 bool IsLoopback(std::string_view host);
 
 }  // namespace lockstep

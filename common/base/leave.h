@@ -1,4 +1,4 @@
-// The end of a program whose libraries have threads of their own.
+// Ends a program whose libraries have threads of their own.
 #ifndef LOCKSTEP_COMMON_BASE_LEAVE_H_
 #define LOCKSTEP_COMMON_BASE_LEAVE_H_
 
@@ -6,15 +6,15 @@
 
 namespace lockstep {
 
-// The exit code of a daemon that ended with `status`: 0; 2 for an
-// InvalidArgument, which is a mistake in its flags or in the files that they
-// name, so that no restart mends it; else 1.
+// Returns the exit code of a daemon that ended with `status`: 0 for OK, 2 for
+// InvalidArgument, otherwise 1. InvalidArgument is a mistake in flags or files
+// that a restart does not fix.
 int DaemonExitCode(const Status& status);
 
-// Ends the process with `code`, after stdio is flushed, and destroys no
-// statics: gRPC's threads run on, and log, for a moment after the last channel
-// and server is gone, and would find the logger and OpenSSL taken apart. To be
-// called at the end of main, when all that was made there is destroyed.
+// Flushes stdio and ends the process with `code` without destroying statics.
+// gRPC's threads still run and log for a moment after the last channel and
+// server are gone; they need the logger and OpenSSL. Call it at the end of
+// main, after everything made there is destroyed.
 [[noreturn]] void LeaveProcess(int code);
 
 }  // namespace lockstep

@@ -193,7 +193,7 @@ bool ParseLogLine(std::string_view bytes, LogLine* line, std::string* error) {
   bytes.remove_prefix(7);
   const std::string_view tag = bytes.substr(0, 2);
   if (tag != "F " && tag != "P ") {
-    *error = "a log line is tagged neither F nor P";
+    *error = "the tag of a log line is neither F nor P";
     return false;
   }
   line->full = tag == "F ";
@@ -222,7 +222,7 @@ std::string_view ShownLine(std::string_view line) {
 
 std::string LogGapText(uint64_t bytes) {
   return "[lockstep: " + std::to_string(bytes) +
-         " bytes of the log were not kept here]";
+         " bytes of the log are missing here]";
 }
 
 }  // namespace lockstep::cri

@@ -47,7 +47,7 @@ class PriorityFlag : public spdlog::custom_flag_formatter {
 };
 
 // The flag %& of the pattern: the text as one line. A message may quote bytes
-// of a peer or of a library's log; none of them begins a line or moves a
+// of a peer or of a library's log, which must not begin a line or move a
 // terminal's cursor.
 class OneLineFlag : public spdlog::custom_flag_formatter {
  public:
@@ -96,7 +96,7 @@ Status CheckLogLevel(const std::string& level) {
     return OkStatus();
   }
   return InvalidArgument(
-      "there is no log level \"{}\": it is debug, info, warn or error", level);
+      "there is no log level \"{}\": use debug, info, warn or error", level);
 }
 
 void InitLogging(const std::string& program, const std::string& level) {

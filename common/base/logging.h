@@ -1,8 +1,8 @@
-// Logs of a daemon: spdlog to stderr, one line an event. Where stderr is the
-// systemd journal, each line carries its priority, for `journalctl -p err`.
+// A daemon's log: spdlog to stderr, one line per event. If stderr is the
+// systemd journal, each line carries its priority for `journalctl -p err`.
 //
-// LOG_INFO("job {} g{}: formed in {}", ...). A line about a job says job,
-// generation and rank. Before InitLogging the default logger writes to stderr
+// LOG_INFO("job {} g{}: formed in {}", ...). A line about a job names job,
+// generation and rank. Before InitLogging the default logger writes to stderr,
 // too. Safe from any thread.
 #ifndef LOCKSTEP_COMMON_BASE_LOGGING_H_
 #define LOCKSTEP_COMMON_BASE_LOGGING_H_
@@ -25,9 +25,8 @@ namespace lockstep {
 
 enum class LogLevel { kDebug, kInfo, kWarn, kError };
 
-// Formats and writes a line if the level is on. Not a template, and spdlog is
-// not in this header, because most files include it: that took a tenth of the
-// time to compile.
+// Formats and writes a line if the level is on. It is not a template, and this
+// header does not include spdlog, because most files include this header.
 void WriteLog(LogLevel level, fmt::string_view format, fmt::format_args args);
 
 template <typename... Args>
@@ -35,20 +34,21 @@ void Log(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
   WriteLog(level, format, fmt::make_format_args(args...));
 }
 
-// InvalidArgument unless `level` is debug, info, warn or error: for flags.
+// Checks a flag. InvalidArgument unless `level` is debug, info, warn or error.
 Status CheckLogLevel(const std::string& level);
 
-// Sets the format ("2026-01-31T12:00:00.123Z info coordinator: text"), the
-// level (debug, info, warn, error; others mean info) and flushing at each
-// line, so that what was logged before a crash is there.
+// Sets the format ("2026-01-31T12:00:00.123Z info coordinator: text") and the
+// level (debug, info, warn, error; other values mean info). Each line is
+// flushed, so lines before a crash are not lost.
 void InitLogging(const std::string& program, const std::string& level);
 
-// Whether `fd` is the stream that $JOURNAL_STREAM ("DEVICE:INODE") names. The
-// variable alone says little: it is inherited also where stderr is a file.
+// True if `fd` is the stream that $JOURNAL_STREAM ("DEVICE:INODE") names. The
+// variable alone does not suffice, because programs whose stderr is a file
+// inherit it, too.
 bool IsJournal(int fd, const char* journal_stream);
 
-// "<3>" where stderr is the journal, else "": what begins a line of an error
-// that is written without the logger.
+// Returns the prefix of an error line that is written without the logger: "<3>"
+// if stderr is the journal, otherwise "".
 std::string_view ErrorPrefix();
 
 }  // namespace lockstep

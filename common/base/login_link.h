@@ -1,9 +1,10 @@
-// Links that let a browser in, once: who has a daemon's HTTP token makes one
-// without asking the daemon. Users link OpenSSL::Crypto.
+// Single-use links that log a browser in. Any holder of a daemon's HTTP token
+// can make one without contacting the daemon. Users link OpenSSL::Crypto.
 //
 //   http://HOST:PORT/-/login?expires=UNIX_SECONDS&nonce=HEX&mac=HEX
 //
-// mac is HMAC-SHA256 with the token as key: a link says nothing of the token.
+// mac is HMAC-SHA256 with the token as key, so a link does not reveal the
+// token.
 #ifndef LOCKSTEP_COMMON_BASE_LOGIN_LINK_H_
 #define LOCKSTEP_COMMON_BASE_LOGIN_LINK_H_
 
@@ -33,12 +34,12 @@ inline std::string TokenMac(std::string_view token, std::string_view text) {
   return ToHex({reinterpret_cast<const char*>(mac.data()), mac.size()});
 }
 
-// What the mac of a link is of.
+// Returns the text that a link's mac signs.
 inline std::string LoginText(std::string_view expires, std::string_view nonce) {
   return fmt::format("lockstep login\n{}\n{}", expires, nonce);
 }
 
-// What comes after the port.
+// Returns the part of the link after the port.
 inline std::string LoginTarget(std::string_view token, WallTime now) {
   const std::string expires =
       std::to_string(UnixSeconds(now) + kLoginLinkLife.count());

@@ -1,8 +1,8 @@
-// Mutex, MutexLock and CondVar over std. Members say ABSL_GUARDED_BY(mu_), and
-// clang checks it.
+// Mutex, MutexLock and CondVar over std. Clang checks members marked
+// ABSL_GUARDED_BY(mu_).
 //
-// Not absl::Mutex: Debian's Abseil is not built for the thread sanitizer,
-// which then reports races that are none.
+// absl::Mutex is not used because Debian's Abseil is not built for the thread
+// sanitizer, which then reports false races.
 #ifndef LOCKSTEP_COMMON_BASE_MUTEX_H_
 #define LOCKSTEP_COMMON_BASE_MUTEX_H_
 
@@ -19,7 +19,7 @@ class ABSL_LOCKABLE Mutex {
  public:
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mu_.lock(); }
   void Unlock() ABSL_UNLOCK_FUNCTION() { mu_.unlock(); }
-  // Tells the compiler what it cannot see, in a lambda; checks nothing.
+  // Informs the compiler in a lambda. Checks nothing at run time.
   void AssertHeld() const ABSL_ASSERT_EXCLUSIVE_LOCK() {}
 
  private:

@@ -1,4 +1,4 @@
-// Text of others as a part of one line of ours.
+// Foreign text as part of one line.
 #ifndef LOCKSTEP_COMMON_BASE_ONE_LINE_H_
 #define LOCKSTEP_COMMON_BASE_ONE_LINE_H_
 
@@ -7,10 +7,10 @@
 
 namespace lockstep {
 
-// `text` without what would end a line or be a command to a terminal: a newline
-// is shown as "\\n", other control characters (also U+0080 to U+009F) by their
-// number, and so is each byte that is not UTF-8: terminals of one byte a
-// character take 0x80 to 0x9f for commands. A tab is a blank.
+// Returns `text` without characters that end a line or command a terminal. A
+// newline becomes "\\n". Other control characters (also U+0080 to U+009F) and
+// bytes that are not UTF-8 become their number, because terminals with one-byte
+// characters take 0x80 to 0x9f for commands. A tab becomes a blank.
 std::string OneLine(std::string_view text);
 
 }  // namespace lockstep

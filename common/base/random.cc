@@ -17,7 +17,7 @@ std::string RandomBytes(size_t size) {
     const ssize_t n = ::getrandom(bytes.data() + done, size - done, 0);
     if (n < 0) {
       if (errno == EINTR) continue;
-      std::abort();  // No kernel that we run on lacks getrandom.
+      std::abort();  // Every supported kernel has getrandom.
     }
     done += static_cast<size_t>(n);
   }

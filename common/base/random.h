@@ -13,7 +13,7 @@ std::string RandomBytes(size_t size);
 uint64_t RandomUint64();
 // 2 * `size` lower-case hexadecimal digits.
 std::string RandomHex(size_t size);
-// A version 4 UUID (RFC 9562): request ids.
+// Returns a version 4 UUID (RFC 9562), for request ids.
 std::string RandomUuid();
 
 }  // namespace lockstep

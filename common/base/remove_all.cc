@@ -16,9 +16,9 @@
 namespace lockstep {
 namespace {
 
-// Each level holds a descriptor. What is deeper is moved to the top first.
+// Each level holds a descriptor. Deeper directories are moved to the top first.
 constexpr size_t kMostLevels = 64;
-// Rounds through a directory that others put something into meanwhile.
+// Passes over a directory that other processes fill meanwhile.
 constexpr int kMostRounds = 100;
 
 struct CloseDir {
@@ -27,7 +27,7 @@ struct CloseDir {
 
 struct Level {
   std::unique_ptr<DIR, CloseDir> dir;
-  std::string name;  // In the level above.
+  std::string name;  // Relative to the level above.
   int rounds = 0;
 };
 
@@ -36,10 +36,10 @@ class Remover {
   explicit Remover(const std::string& path) : path_(path) {}
 
   Status Run() {
-    // A directory may be a link by now, and the other way round.
+    // A directory may have become a link, or a link a directory.
     for (int attempt = 0; attempt < kMostRounds; ++attempt) {
       if (::unlink(path_.c_str()) == 0 || errno == ENOENT) return OkStatus();
-      // EPERM is what POSIX says of a directory.
+      // POSIX specifies EPERM for a directory.
       if (errno != EISDIR && errno != EPERM) break;
       const int error = errno;
       if (const Status opened = Push(AT_FDCWD, path_); opened.ok()) {
@@ -60,7 +60,7 @@ class Remover {
     return ErrnoStatus(errno, fmt::format("{} {}", what, path_));
   }
 
-  // Errors leave errno.
+  // Sets errno on failure.
   Status Push(int parent, const std::string& name) {
     Fd fd(::openat(parent, name.c_str(),
                    O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -73,12 +73,12 @@ class Remover {
       errno = error;
       return status;
     }
-    (void)fd.Release();  // It is the DIR's.
+    (void)fd.Release();  // The DIR owns it.
     levels_.push_back({std::unique_ptr<DIR, CloseDir>(dir), name});
     return OkStatus();
   }
 
-  // One entry of the innermost directory, or its end.
+  // Handles one entry of the innermost directory, or its end.
   Status Step() {
     errno = 0;
     const dirent* const entry = ::readdir(levels_.back().dir.get());
@@ -127,7 +127,7 @@ class Remover {
     errno = 0;
     if (::unlinkat(parent, last.name.c_str(), AT_REMOVEDIR) == 0 ||
         errno == ENOENT || errno == ENOTDIR) {
-      // Where it is a link now, another round of the one above takes it.
+      // If it is a link now, another pass over its parent removes it.
       changed_ = top && errno == ENOTDIR;
       levels_.pop_back();
       return OkStatus();
@@ -143,13 +143,13 @@ class Remover {
   std::vector<Level> levels_;
   uint64_t moved_ = 0;
   bool moved_up_ = false;
-  bool changed_ = false;  // The top is no directory any more.
+  bool changed_ = false;  // The top is no longer a directory.
 };
 
 }  // namespace
 
 Status RemoveTree(const std::string& path) {
-  // "link/" would be what the link points to.
+  // "link/" would mean the link's target.
   std::string bare = path;
   while (bare.size() > 1 && bare.back() == '/') bare.pop_back();
   return Remover(bare).Run();

@@ -1,4 +1,4 @@
-// Removing a directory that others may write to while it goes.
+// Removes a directory while other processes may write to it.
 #ifndef LOCKSTEP_COMMON_BASE_REMOVE_ALL_H_
 #define LOCKSTEP_COMMON_BASE_REMOVE_ALL_H_
 
@@ -8,12 +8,12 @@
 
 namespace lockstep {
 
-// Removes `path` and what is in it; missing is OK. Below `path` no name is ever
-// looked up again from the top and no symbolic link is followed, whatever the
-// owner of a directory puts in its place meanwhile: what root removes for a
-// user is never outside `path`. Any depth, in bounded memory and with a bounded
-// number of descriptors. A directory that is filled up faster than it empties
-// is given up with FailedPrecondition.
+// Removes `path` and its contents. A missing path is OK. Below `path` no name
+// is resolved from the top again and no symbolic link is followed, whatever the
+// directory's owner changes meanwhile. So root, removing for a user, never
+// removes anything outside `path`. Memory and the number of descriptors are
+// bounded at any depth. FailedPrecondition if the directory fills faster than
+// it empties.
 Status RemoveTree(const std::string& path);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// A thread that does something at once, and then again after each interval.
+// A thread that runs a function at once and then after each interval.
 #ifndef LOCKSTEP_COMMON_BASE_REPEATING_THREAD_H_
 #define LOCKSTEP_COMMON_BASE_REPEATING_THREAD_H_
 
@@ -14,13 +14,13 @@ namespace lockstep {
 
 class RepeatingThread {
  public:
-  // `work` runs on the thread. The interval begins when it returns, and is real
-  // time: a test's clock may stand still.
+  // `work` runs on the thread. The interval begins when `work` returns and is
+  // real time, even if a test's clock stands still.
   RepeatingThread(Duration interval, std::function<void()> work)
       : interval_(interval),
         work_(std::move(work)),
         thread_([this] { Run(); }) {}
-  // Waits for the work that runs.
+  // Waits for the running `work`.
   ~RepeatingThread() {
     {
       MutexLock lock(&mu_);

@@ -24,7 +24,7 @@ inline std::string Sha256(std::string_view bytes) {
   return digest;
 }
 
-// The same of bytes that come in pieces. Not synchronised.
+// The same for bytes that arrive in pieces. Not synchronised.
 class Sha256Stream {
  public:
   Sha256Stream() : context_(EVP_MD_CTX_new()) {
@@ -33,7 +33,8 @@ class Sha256Stream {
   void Add(std::string_view bytes) {
     EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size());
   }
-  // Of all that was added; 32 bytes. More may be added after it.
+  // Returns the 32-byte digest of everything added so far. More may be added
+  // after it.
   std::string Digest() const {
     const std::unique_ptr<EVP_MD_CTX, Free> copy(EVP_MD_CTX_new());
     EVP_MD_CTX_copy_ex(copy.get(), context_.get());
@@ -61,7 +62,7 @@ inline Sha256Mac HmacSha256(std::string_view key, std::string_view bytes) {
   return mac;
 }
 
-// Takes as long wherever they differ.
+// Compares in constant time.
 inline bool EqualMacs(const Sha256Mac& a, const Sha256Mac& b) {
   return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }

@@ -12,7 +12,7 @@ namespace lockstep {
 
 namespace shared_internal {
 
-// Of containers, by which tests know one.
+// Types that tests recognise as containers.
 template <typename T>
 struct Iterators {};
 template <typename T>
@@ -26,16 +26,16 @@ struct Iterators<T> {
 
 }  // namespace shared_internal
 
-// Of a container, or an optional. Reads as a const T, and changes by Edit,
-// which makes a value of its own where others share it. Copies may be read and
-// changed in different threads; one object is as thread-safe as a T.
+// A container or optional. It reads as a const T and changes by Edit, which
+// copies the value first if others share it. Different threads may read and
+// change copies; one object is as thread-safe as a T.
 template <typename T>
 class Shared : public shared_internal::Iterators<T> {
  public:
   using value_type = typename T::value_type;
 
   Shared() = default;
-  // Wherever a T goes: as if it were one.
+  // Implicit, so that it can replace a T.
   Shared(T value)  // NOLINT(google-explicit-constructor)
       : value_(std::make_shared<T>(std::move(value))) {}
   Shared(std::initializer_list<value_type> values) : Shared(T(values)) {}
@@ -49,27 +49,27 @@ class Shared : public shared_internal::Iterators<T> {
   operator const T&() const {  // NOLINT(google-explicit-constructor)
     return get();
   }
-  // Valid until this object is copied, assigned or gone.
+  // The reference is valid until this object is copied, assigned or destroyed.
   T& Edit() {
     if (value_ == nullptr) {
       value_ = std::make_shared<T>();
     } else if (value_.use_count() != 1) {
       value_ = std::make_shared<T>(*value_);
     } else {
-// The thread sanitizer knows no fences. Beside protobuf only libstdc++'s name
-// of it is defined (proto/CMakeLists.txt).
+// The thread sanitizer does not know fences. With protobuf only libstdc++'s
+// name of the macro is defined (proto/CMakeLists.txt).
 #if !defined(__SANITIZE_THREAD__) && !defined(_GLIBCXX_TSAN)
-      // What others read before they let go of it happened before.
+      // Reads by former sharers happen before this change.
       std::atomic_thread_fence(std::memory_order_acquire);
 #endif
     }
     return *value_;
   }
-  // The same for all that share it, and no other's; null: it is empty, and
-  // takes nothing.
+  // Equal for all objects that share the value. Null if it is empty and takes
+  // no memory.
   const void* identity() const { return value_.get(); }
 
-  // ---- As T has them ----
+  // ---- The interface of T ----
   auto begin() const requires requires(const T& value) { value.begin(); }
   { return get().begin(); }
   auto end() const requires requires(const T& value) { value.end(); }

@@ -1,9 +1,9 @@
-// Errors: absl::Status everywhere, its text made with fmt, its reason a short
-// code for programs.
+// Errors are absl::Status, with a text made by fmt and a reason code for
+// programs.
 //
-// Debian's Abseil has a string_view of its own, so a Status does not mix with
-// std::string_view by itself: that conversion lives here and nowhere else.
-// A message is one sentence for a person: what, where, what would work.
+// Debian's Abseil has its own string_view, so a Status does not mix with
+// std::string_view. Only this file converts between them. A message is one
+// sentence: what failed, where, and what to do.
 #ifndef LOCKSTEP_COMMON_BASE_STATUS_H_
 #define LOCKSTEP_COMMON_BASE_STATUS_H_
 
@@ -23,7 +23,7 @@ using absl::Status;
 using absl::StatusCode;
 using absl::StatusOr;
 
-// The text of `status`, without its code.
+// Returns the text of `status` without its code.
 inline std::string Message(const Status& status) {
   return std::string(status.message().data(), status.message().size());
 }
@@ -38,7 +38,7 @@ Status Error(StatusCode code, fmt::format_string<Args...> format,
   return FormatError(code, format, fmt::make_format_args(args...));
 }
 
-// One function per code that lockstep uses, e.g. NotFound("no job {}", name).
+// One function per code in use, such as NotFound("no job {}", name).
 #define LOCKSTEP_DEFINE_ERROR(Name, Code)                           \
   template <typename... Args>                                       \
   Status Name(fmt::format_string<Args...> format, Args&&... args) { \
@@ -62,19 +62,19 @@ LOCKSTEP_DEFINE_ERROR(Unimplemented, kUnimplemented)
 LOCKSTEP_DEFINE_ERROR(Internal, kInternal)
 #undef LOCKSTEP_DEFINE_ERROR
 
-// `status` with `context` before its text: "reading /x: no such file".
-// The code and the reason stay.
+// Puts `context` before the text of `status`: "reading /x: no such file". Code
+// and reason stay.
 Status Annotate(const Status& status, std::string_view context);
 
-// What errno `error` means, as a Status: ENOENT is NotFound, EACCES
-// PermissionDenied, ENOSPC ResourceExhausted, EEXIST AlreadyExists, others
-// Unavailable or Internal. `what` says what was being done, with the path.
+// Converts errno: ENOENT is NotFound, EACCES PermissionDenied, ENOSPC
+// ResourceExhausted, EEXIST AlreadyExists, others Unavailable or Internal.
+// `what` names the operation and the path.
 Status ErrnoStatus(int error, std::string_view what);
 
-// A machine-readable reason such as NO_CAPACITY; travels as
-// google.rpc.ErrorInfo.reason. Upper case with underscores.
+// Adds a machine-readable reason such as NO_CAPACITY, in upper case with
+// underscores. It travels as google.rpc.ErrorInfo.reason.
 Status WithReason(Status status, std::string_view reason);
-// Empty where none was set.
+// Returns "" if no reason is set.
 std::string ReasonOf(const Status& status);
 
 // The canonical upper-case name: "INVALID_ARGUMENT".

@@ -7,12 +7,12 @@
 
 namespace lockstep {
 
-// Returns how many bytes the character takes with which `text` begins. Returns
-// 0 if that is not UTF-8: a stray or missing byte, a longer form than needed, a
-// half of a surrogate pair, or a code above U+10FFFF. REQUIRES: !text.empty().
+// Returns the number of bytes of the first character of `text`, or 0 if it is
+// not UTF-8: a stray or missing byte, an overlong form, half of a surrogate
+// pair, or a code above U+10FFFF. REQUIRES: !text.empty().
 size_t Utf8Length(std::string_view text);
 
-// Whether the whole of `text` is UTF-8. The empty text is.
+// True if all of `text` is UTF-8. The empty text is.
 bool IsUtf8(std::string_view text);
 
 }  // namespace lockstep

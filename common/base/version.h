@@ -1,4 +1,4 @@
-// The version of lockstep, as CMake's project() says it: "0.1.0".
+// The version of lockstep from CMake's project(): "0.1.0".
 #ifndef LOCKSTEP_COMMON_BASE_VERSION_H_
 #define LOCKSTEP_COMMON_BASE_VERSION_H_
 

@@ -119,12 +119,12 @@ void Command::AddProgramFlags(ManualInfo info) {
   manual = std::move(info);
   Add("--version", BuiltIn::kVersion,
       "Display program version information and exit", NotInFile);
-  Add("--help-man", BuiltIn::kManual, "The manual page, for man(1)", NotInFile,
-      Hidden);
+  Add("--help-man", BuiltIn::kManual, "Print the manual page for man(1)",
+      NotInFile, Hidden);
 }
 
-int ParsedCommand::Tell(std::string_view prefix, std::string_view hint,
-                        std::ostream& out, std::ostream& err) const {
+int ParsedCommand::Print(std::string_view prefix, std::string_view hint,
+                         std::ostream& out, std::ostream& err) const {
   out << text << std::flush;
   if (error.empty()) return 0;
   err << prefix << error << hint << std::endl;

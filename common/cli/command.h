@@ -36,10 +36,10 @@ using FlagTarget =
                  std::optional<std::string>*, std::function<void()>,
                  std::function<void(const std::string&)>>;
 
-// Returns what is wrong with a value, or an empty string.
+// Returns the fault of a value, or an empty string.
 using FlagCheck = std::function<std::string(const std::string&)>;
 
-// The least and the most value.
+// The smallest and the largest value.
 using FlagRange =
     std::variant<std::monostate, std::pair<int, int>,
                  std::pair<uint64_t, uint64_t>, std::pair<double, double>>;
@@ -260,8 +260,8 @@ struct ParsedCommand {
 
   // For a null `command`: prints the text to `out`, or the error to `err`
   // between `prefix` and `hint`. Returns the exit code: 0, or 2 for an error.
-  int Tell(std::string_view prefix, std::string_view hint, std::ostream& out,
-           std::ostream& err) const;
+  int Print(std::string_view prefix, std::string_view hint, std::ostream& out,
+            std::ostream& err) const;
 };
 // `args` are the arguments without the program's name. It sets the targets of
 // the flags that were given.

@@ -92,7 +92,7 @@ TEST(CommandTest, WhatIsWrongIsSaid) {
   const Command command = All(&v);
   EXPECT_THAT(Error(command, {"-n", "10"}), HasSubstr("--number: Value 10"));
   EXPECT_THAT(Error(command, {"--seconds", "2"}), HasSubstr("--seconds: "));
-  EXPECT_EQ(Error(command, {"--bytes=-1"}), "--bytes: -1 is less than nothing");
+  EXPECT_EQ(Error(command, {"--bytes=-1"}), "--bytes: -1 must not be negative");
   EXPECT_THAT(Error(command, {"--text", "x"}), HasSubstr("--text: x not in"));
   EXPECT_THAT(Error(command, {"--text", "abc", "-f"}), HasSubstr("excludes"));
   EXPECT_EQ(Error(command, {"--maybe", "13"}), "--maybe: brings bad luck");
@@ -125,10 +125,10 @@ TEST(CommandTest, TextsThatAreAskedFor) {
   EXPECT_THAT(Parse(command, {"--help-man"}).text,
               HasSubstr(".TH \"PROGRAM\""));
   std::ostringstream out, err;
-  EXPECT_EQ(help.Tell("oh: ", kRunWithHelp, out, err), 0);
+  EXPECT_EQ(help.Print("oh: ", kRunWithHelp, out, err), 0);
   EXPECT_EQ(out.str(), help.text);
   EXPECT_EQ(err.str(), "");
-  EXPECT_EQ(Parse(command, {"--no"}).Tell("oh: ", kRunWithHelp, out, err), 2);
+  EXPECT_EQ(Parse(command, {"--no"}).Print("oh: ", kRunWithHelp, out, err), 2);
   EXPECT_EQ(err.str(),
             "oh: The following argument was not expected: --no\n"
             "Run with --help for more information.\n");

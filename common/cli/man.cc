@@ -172,7 +172,7 @@ std::string ManualPage(const Command& root) {
   const std::string shared = SharedFlags(root, info);
   if (!shared.empty()) {
     section(RoffQuoted(Upper(info.shared_heading) + " OPTIONS"),
-            "Of every command that asks the coordinator.\n" + shared);
+            "For every command that connects to the coordinator.\n" + shared);
   }
   section("NOTES", RoffProse(root.footer));
   std::string pages;

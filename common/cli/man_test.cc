@@ -42,7 +42,7 @@ TEST(ManTest, APageTellsSharedFlagsOnceAndHiddenOnesNever) {
       ".TP\n\\fB\\-q\\fR, \\fB\\-\\-quiet\\fR\nSay nothing\n"
       ".PP\nExamples:\n.RS 4\n.nf\npost send a\n.fi\n.RE\n"
       ".SH \"CONNECTION OPTIONS\"\n"
-      "Of every command that asks the coordinator.\n"
+      "For every command that connects to the coordinator.\n"
       ".TP\n\\fB\\-\\-address\\fR \\fITEXT\\fR\nWhere it is\n"
       ".TP\n\\fB\\-\\-key\\-file\\fR \\fIFILE\\fR\nOf the door\n"
       ".SH NOTES\n.PP\nThat is all.\n"

@@ -156,7 +156,7 @@ class Translation {
       // CLI11 applies the transformation that is added last first.
       option->transform(CLI::Validator(
           [](const std::string& text) {
-            return text.starts_with('-') ? text + " is less than nothing" : "";
+            return text.starts_with('-') ? text + " must not be negative" : "";
           },
           ""));
     }

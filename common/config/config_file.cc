@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// Far above what a hundred options need; a log given by mistake is refused.
+// Far above what a hundred options need. It rejects a log given by mistake.
 constexpr std::streamsize kMaxBytes = 1 << 20;
 
 // The flags that a file may set, by their names without dashes.
@@ -36,22 +36,22 @@ StatusOr<std::vector<std::string>> Values(const std::string& where,
   if (node.IsSequence()) {
     for (const auto& value : node) {
       if (!value.IsScalar()) {
-        return InvalidArgument("{} has a value that is no text", where);
+        return InvalidArgument("{} has a value that is not a text", where);
       }
       values.push_back(value.as<std::string>());
     }
   }
   if (!values.empty()) return values;
-  return InvalidArgument("{} has no value that a flag could have", where);
+  return InvalidArgument("{} has a value that no flag can take", where);
 }
 
 StatusOr<std::vector<ConfigItem>> Items(const std::string& path,
                                         const YAML::Node& root,
                                         const std::vector<std::string>& known) {
   std::vector<ConfigItem> items;
-  if (root.IsNull()) return items;  // All comments.
+  if (root.IsNull()) return items;  // All lines are comments.
   if (!root.IsMap()) {
-    return InvalidArgument("{}:1: not a list of \"name: value\"", path);
+    return InvalidArgument("{}:1: it is not a list of \"name: value\"", path);
   }
   std::map<std::string, int> lines;
   for (const auto& entry : root) {
@@ -65,7 +65,7 @@ StatusOr<std::vector<ConfigItem>> Items(const std::string& path,
           nearest.empty() ? "" : "; did you mean " + nearest + "?");
     }
     if (const auto [it, is_new] = lines.emplace(name, line); !is_new) {
-      return InvalidArgument("{}{} is in line {} already", where, name,
+      return InvalidArgument("{}{} is already in line {}", where, name,
                              it->second);
     }
     LOCKSTEP_ASSIGN_OR_RETURN(std::vector<std::string> values,
@@ -98,9 +98,10 @@ void AddConfigFile(Command* command) {
                                                      std::istream& in) {
     return Read(path, in, known);
   };
-  command->Add("--config FILE", BuiltIn::kConfigFile,
-               "YAML file with these flags by name; what is given here wins",
-               NotInFile);
+  command->Add(
+      "--config FILE", BuiltIn::kConfigFile,
+      "YAML file with these flags by name; the command line overrides it",
+      NotInFile);
 }
 
 }  // namespace lockstep

@@ -4,11 +4,11 @@
 //   coordinator: c.example:7443
 //   gpus: 4
 //
-// A key is a flag's name without its dashes, a value is what the flag would be
-// given (true or false for one without value). What is on the command line
-// wins. Refused, with file and line: a key that is no flag (the nearest is
-// named), one that is there twice, one without value, a map, broken YAML.
-// A value that the flag itself refuses is refused in the flag's words.
+// A key is a flag's name without its dashes, a value is the flag's value (true
+// or false for a flag without one). The command line overrides the file. The
+// file is rejected, with file and line, for an unknown key (the nearest name is
+// given), a repeated key, a key without value, a map or broken YAML. A value
+// that the flag rejects gets the flag's own error.
 #ifndef LOCKSTEP_COMMON_CONFIG_CONFIG_FILE_H_
 #define LOCKSTEP_COMMON_CONFIG_CONFIG_FILE_H_
 
@@ -16,7 +16,7 @@
 
 namespace lockstep {
 
-// Call once, after all other flags are there.
+// Call it once, after all other flags are added.
 void AddConfigFile(Command* command);
 
 }  // namespace lockstep

@@ -20,7 +20,7 @@ std::optional<bool> Evaluate(
     case FilterNode::Kind::kOr:
       break;
   }
-  // One child that is `decides` settles the result.
+  // One child equal to `decides` settles the result.
   const bool decides = node.kind == FilterNode::Kind::kOr;
   std::optional<bool> result = !decides;
   for (const FilterNode& child : node.children) {
@@ -58,7 +58,7 @@ Status ReadWholeNumber(size_t max_shown, FilterTerm* term) {
   if (error == std::errc() && end == text.data() + text.size()) {
     return OkStatus();
   }
-  return InvalidArgument("\"{}\" is no whole number",
+  return InvalidArgument("\"{}\" is not a whole number",
                          text.substr(0, max_shown));
 }
 
@@ -68,7 +68,7 @@ Status ReadPattern(int64_t max_memory, size_t max_shown, FilterTerm* term) {
   options.set_max_mem(max_memory);
   term->pattern = std::make_shared<const re2::RE2>(term->text, options);
   if (term->pattern->ok()) return OkStatus();
-  return InvalidArgument("\"{}\" is no regular expression as RE2 takes it: {}",
+  return InvalidArgument("\"{}\" is not a valid RE2 expression: {}",
                          term->text.substr(0, max_shown),
                          term->pattern->error());
 }

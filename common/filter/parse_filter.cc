@@ -11,7 +11,7 @@ enum class TokenKind { kEnd, kWord, kQuoted, kOp, kMark };
 struct FilterToken {
   TokenKind kind = TokenKind::kEnd;
   std::string text;
-  // The first byte.
+  // The offset of its first byte.
   size_t at = 0;
 };
 
@@ -33,7 +33,7 @@ class FilterLexer {
 
   const FilterToken& token() const { return token_; }
 
-  // Goes to the next token. `value`: a value is wanted.
+  // Goes to the next token. `value`: a value is expected.
   Status Advance(bool value = false) {
     while (at_ < text_.size() && Contains(syntax_.blanks, text_[at_])) ++at_;
     token_ = {TokenKind::kEnd, "", at_};
@@ -73,7 +73,8 @@ class FilterLexer {
         ++at_;
         return OkStatus();
       }
-      // A backslash before any other character is one: patterns have many.
+      // A backslash before other characters is literal, because patterns have
+      // many.
       const bool escape = syntax_.escapes && c == '\\' &&
                           at_ + 1 < text_.size() &&
                           (text_[at_ + 1] == quote || text_[at_ + 1] == '\\');
@@ -143,7 +144,7 @@ class FilterParser {
   bool AtEnd() const { return token().kind == TokenKind::kEnd || AtMark(')'); }
 
   Status Bad(std::string_view what) const { return PlacedAt(token().at, what); }
-  // Something is missing here, which belongs to what stands at `at`.
+  // Reports that something is missing here. It belongs to the token at `at`.
   Status Missing(size_t at, std::string_view what) const {
     return PlacedAt(syntax_.point_back ? at : token().at, what);
   }
@@ -165,7 +166,7 @@ class FilterParser {
     return node;
   }
 
-  // Up to the end, or a closing bracket.
+  // Parses up to the end or a closing bracket.
   StatusOr<FilterNode> ParseAll(int depth) {
     if (depth > syntax_.max_depth) return Bad("brackets are nested too deep");
     LOCKSTEP_ASSIGN_OR_RETURN(FilterNode node, ParseSide(depth));
@@ -174,7 +175,7 @@ class FilterParser {
       const bool is_or = AtWord("OR");
       if (joined_by_or.value_or(is_or) != is_or) {
         return Bad(
-            "AND and OR side by side: put brackets around what belongs "
+            "AND and OR are mixed: put brackets around what belongs "
             "together");
       }
       joined_by_or = is_or;
@@ -186,7 +187,7 @@ class FilterParser {
     return node;
   }
 
-  // What AND joins, and OR where it does not bind closer.
+  // Parses an operand of AND, and of OR if it does not bind closer.
   StatusOr<FilterNode> ParseSide(int depth) {
     LOCKSTEP_ASSIGN_OR_RETURN(FilterNode node, ParseNot(depth));
     while (syntax_.or_binds_closer && AtWord("OR")) {
@@ -265,7 +266,7 @@ class FilterParser {
     return language_.FindField(name, std::move(names), term);
   }
 
-  // field=(a OR b): the field is compared with each.
+  // field=(a OR b): compares the field with each value.
   StatusOr<FilterNode> ParseValues(FilterTerm term, const std::string& name,
                                    const FilterToken& op) {
     const size_t opened = token().at;
@@ -285,10 +286,10 @@ class FilterParser {
       const bool is_and = AtWord("AND");
       if (!is_and && !AtWord("OR") && !AtMark(',')) break;
       if (is_and && !syntax_.values_take_and) {
-        return Bad("values in brackets are joined by OR, or by commas");
+        return Bad("join values in brackets by OR or commas");
       }
       if (joined_by_and.value_or(is_and) != is_and) {
-        return Bad("in brackets stands either AND or OR");
+        return Bad("use either AND or OR inside brackets, not both");
       }
       joined_by_and = is_and;
     }
@@ -296,7 +297,7 @@ class FilterParser {
     return negated ? Not(*std::move(node)) : *std::move(node);
   }
 
-  // At the value; goes on behind it.
+  // Parses the value at this token and goes past it.
   StatusOr<FilterNode> ParseValue(FilterTerm term, const std::string& name,
                                   const FilterToken& op) {
     const bool minus = AtMark('-');

@@ -47,13 +47,13 @@ HttpResponse Access::Refuse() {
   ++refused_;
   if (token_ == nullptr) {
     return {.status = 401,
-            .body = "a name and password, please\n",
+            .body = "a name and password are required\n",
             .headers = {{"WWW-Authenticate", "Basic realm=\"lockstep\""}}};
   }
-  // Of the two a browser knows the first.
+  // Browsers use the first of the two.
   return {.status = 401,
           .body =
-              "the token of this daemon's http_token_file, please: as a "
+              "the token of this daemon's http_token_file is required: as a "
               "bearer token, or as the password of the user \"token\"\n",
           .headers = {{"WWW-Authenticate",
                        "Basic realm=\"lockstep\", Bearer "

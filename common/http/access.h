@@ -15,41 +15,40 @@
 
 namespace lockstep {
 
-// Each of these lets in, where it is configured: the token, a name with its
-// password, and, beside a token, a browser's session (login.h) and a verified
-// client certificate. Where neither
-// token nor names are configured, everybody is let in whom TLS lets in: what a
-// configuration of before asked for does not change.
+// Access is granted by the token, by a name and its password, and, if a token
+// is configured, by a browser's session (login.h) or a verified client
+// certificate. Without a token and names, every request that TLS accepts is
+// granted.
 //
-// A certificate is asked for beside a name, and not in its place, where the
-// web configuration has names and requires certificates. Thread-safe.
+// If the web configuration has names and requires certificates, a client needs
+// both a name and a certificate. Thread-safe.
 class Access {
  public:
-  // `token` may be null: none.
+  // `token` may be null.
   Access(const WebConfig& web, std::shared_ptr<AccessToken> token);
 
-  // Whether anybody is kept out, be it by TLS.
+  // True if any check is configured, TLS client certificates included.
   bool asks() const { return by_head_ || by_tls_; }
 
   bool Admits(const HttpHead& head);
-  // What is answered to the others. Counts them.
+  // Returns the answer to a rejected request and counts it.
   HttpResponse Refuse();
 
-  // Whether a request for `path` is one for LogIn().
+  // True if a request for `path` must go to LogIn().
   bool IsLogin(const HttpHead& head, std::string_view path) const;
-  // Counts who is refused. REQUIRES: IsLogin().
+  // Counts rejected links. REQUIRES: IsLogin().
   HttpResponse LogIn(const HttpTarget& target);
-  // Those that were refused since the start.
+  // Requests rejected since the start.
   uint64_t refused() const { return refused_; }
 
  private:
   const std::shared_ptr<AccessToken> token_;
-  // Null: without token.
+  // Null without a token.
   const std::unique_ptr<Login> login_;
   BasicAuth basic_;
-  // Whether a request has to show something.
+  // A request needs credentials in its head.
   const bool by_head_;
-  // Whether each connection has a verified certificate.
+  // A connection needs a verified certificate.
   const bool by_tls_;
   const bool certificate_suffices_;
   std::atomic<uint64_t> refused_ = 0;

@@ -26,10 +26,11 @@ constexpr size_t kRandomBytes = 32;
 constexpr size_t kLeast = 16;
 constexpr size_t kMost = 512;
 constexpr mode_t kMode = 0640;
-// Between two looks at the file.
+// Time between two checks of the file.
 constexpr Duration kLookInterval = std::chrono::seconds(1);
 
-// What `header` has after `scheme`, which is in lower case with its space.
+// Returns the part of `header` after `scheme`, given in lower case with its
+// space.
 std::optional<std::string_view> After(std::string_view header,
                                       std::string_view scheme) {
   if (header.size() < scheme.size()) return std::nullopt;
@@ -43,7 +44,7 @@ std::optional<std::string_view> After(std::string_view header,
   return header;
 }
 
-// Empty: `header` shows none.
+// Returns "" if `header` has no token.
 std::string Shown(std::string_view header) {
   if (header.size() > 2 * kMost) return "";
   if (const auto token = After(header, "bearer ")) return std::string(*token);
@@ -70,8 +71,8 @@ std::tuple<ino_t, time_t, long> Version(const struct stat& info) {
   return {info.st_ino, info.st_ctim.tv_sec, info.st_ctim.tv_nsec};
 }
 
-// A whole file under another name first: a daemon that starts at the same time
-// must not read half of it.
+// Writes the whole file under another name first, because a daemon that starts
+// at the same time must not read a partial file.
 Status Make(const std::string& path) {
   std::string text;
   {
@@ -84,13 +85,13 @@ Status Make(const std::string& path) {
     const std::string why = std::strerror(errno);
     ::unlink(draft.c_str());
     return FailedPrecondition(
-        "the token file {} is missing and cannot be made ({}: {}): make its "
-        "directory, or let this daemon write there",
+        "the token file {} is missing and cannot be created ({}: {}): make its "
+        "directory writable for this daemon",
         path, what, why);
   };
   Fd fd(::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kMode));
   if (!fd) return failed("open");
-  // The umask may have taken the group's right to read.
+  // The umask may have removed the group's read permission.
   if (::fchmod(fd.get(), kMode) != 0) return failed("chmod");
   if (!WriteAll(fd.get(), text).ok()) return failed("write");
   if (::fsync(fd.get()) != 0) return failed("fsync");
@@ -128,8 +129,8 @@ Status AccessToken::Read() {
   }
   if ((info.st_mode & S_IROTH) != 0) {
     return InvalidArgument(
-        "every user of this machine may read the token file {}: chmod 0640 "
-        "it, and give it to the group of who is to read it",
+        "every user of this machine can read the token file {}: chmod 0640 "
+        "it, and give it to a group of its readers",
         path_);
   }
   std::string text = *read;
@@ -138,8 +139,8 @@ Status AccessToken::Read() {
       text.begin(), text.end(), [](char c) { return c > ' ' && c < '\x7f'; });
   if (!visible || text.size() < kLeast || text.size() > kMost) {
     return InvalidArgument(
-        "the token file {} has to have one line of {} to {} visible ASCII "
-        "characters; without the file, the daemon makes one at its start",
+        "the token file {} must have one line of {} to {} visible ASCII "
+        "characters; the daemon creates a missing file at its start",
         path_, kLeast, kMost);
   }
   token_ = std::move(text);
@@ -153,8 +154,7 @@ void AccessToken::ReadIfChanged() {
   struct stat info = {};
   if (::stat(path_.c_str(), &info) != 0 || Version(info) == version_) return;
   if (const Status read = Read(); !read.ok()) {
-    LOG_WARN("http: the token of before is still the one that is asked for: {}",
-             Message(read));
+    LOG_WARN("http: the earlier token stays valid: {}", Message(read));
   }
 }
 

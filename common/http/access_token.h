@@ -1,5 +1,5 @@
-// The word that a client of an HTTP port shows: one line of a file that the
-// daemon and its readers share, such as Prometheus (credentials_file).
+// The bearer token of an HTTP port: one line of a file that the daemon shares
+// with its readers, such as Prometheus (credentials_file).
 #ifndef LOCKSTEP_COMMON_HTTP_ACCESS_TOKEN_H_
 #define LOCKSTEP_COMMON_HTTP_ACCESS_TOKEN_H_
 
@@ -21,18 +21,18 @@ namespace lockstep {
 // Thread-safe.
 class AccessToken {
  public:
-  // Reads `path`; makes it first where it is missing: 32 random bytes as
-  // base64url, mode 0640. Several may do so at once: one of them makes it.
-  // `clock` must outlive it. Errors: InvalidArgument it is not one line of 16
-  // to 512 visible ASCII characters, or every user of this machine may read
-  // it; FailedPrecondition it can be neither read nor made.
+  // Reads `path`. A missing file is created with 32 random bytes as base64url,
+  // mode 0640; concurrent callers agree on one. `clock` must outlive the token.
+  // Errors: InvalidArgument if the file is not one line of 16 to 512 visible
+  // ASCII characters or is world-readable; FailedPrecondition if it cannot be
+  // read or created.
   static StatusOr<std::unique_ptr<AccessToken>> Open(std::string path,
                                                      const Clock* clock);
 
-  // Whether `header`, the value of "Authorization", has it: as "Bearer TOKEN",
-  // or as the password of the user "token" (Basic), which is what a browser
-  // can send. A file that has changed counts within a second; while it cannot
-  // be used, the last one that could.
+  // True if `header`, the value of "Authorization", holds the token: as "Bearer
+  // TOKEN", or as the password of the user "token" (Basic), which browsers can
+  // send. A changed file counts within a second. While it is unusable, the last
+  // valid token counts.
   bool Admits(std::string_view header) ABSL_LOCKS_EXCLUDED(mu_);
 
   // HMAC-SHA256 of `text` with the token as key, hexadecimal (login_link.h).
@@ -50,8 +50,8 @@ class AccessToken {
   const Clock* const clock_;
   Mutex mu_;
   std::string token_ ABSL_GUARDED_BY(mu_);
-  // Of the file that was looked at last (its number, and when anything about it
-  // changed), and when that was.
+  // Inode and change time of the file that was read last, and the time of that
+  // check.
   std::tuple<ino_t, time_t, long> version_ ABSL_GUARDED_BY(mu_);
   MonoTime looked_ ABSL_GUARDED_BY(mu_);
 };

@@ -1,4 +1,4 @@
-// An answer as it goes over the wire.
+// An answer as sent over the wire.
 #ifndef LOCKSTEP_COMMON_HTTP_ANSWER_TEXT_H_
 #define LOCKSTEP_COMMON_HTTP_ANSWER_TEXT_H_
 
@@ -10,13 +10,13 @@
 namespace lockstep {
 
 struct AnswerText {
-  // All of the head but "Connection" and the empty line.
+  // The whole head except "Connection" and the empty line.
   std::string head;
   std::string body;
 };
 
-// Compressed if `accept_encoding` allows it and that makes it shorter.
-// Control characters of header values become spaces.
+// Compresses the body if `accept_encoding` allows it and the result is shorter.
+// Control characters in header values become spaces.
 AnswerText MakeAnswerText(HttpResponse response,
                           std::string_view accept_encoding);
 

@@ -12,12 +12,12 @@
 namespace lockstep {
 namespace {
 
-// One entry for each user and the few passwords that are right for it.
+// One entry per user and its few valid passwords.
 constexpr size_t kMaxKnown = 64;
 // bcrypt reads 72 bytes of a password.
 constexpr size_t kMaxCredentials = 1024;
-// Of no password: what unknown users are compared with.
-constexpr char kNobody[] =
+// Matches no password. Unknown users are compared with it.
+constexpr char kUnknownUserHash[] =
     "$2b$10$abcdefghijklmnopqrstuuAuYa7vKpTFtLZ5ISmAtz2lQ5s7rBGKi";
 
 bool Matches(const std::string& password, const std::string& hash) {
@@ -49,7 +49,7 @@ bool BasicAuth::Admits(std::string_view header) {
     return false;
   }
   const size_t colon = pair.find(':');
-  // crypt(3) ends at a zero byte; a password that has one is none of ours.
+  // crypt(3) stops at a zero byte, so a password with one is invalid.
   if (colon == std::string::npos || pair.find('\0') != std::string::npos) {
     return false;
   }
@@ -59,9 +59,9 @@ bool BasicAuth::Admits(std::string_view header) {
     MutexLock lock(&mu_);
     if (known_.contains(digest)) return true;
   }
-  const bool right =
-      Matches(pair.substr(colon + 1),
-              user == users_.end() ? std::string(kNobody) : user->second);
+  const bool right = Matches(
+      pair.substr(colon + 1),
+      user == users_.end() ? std::string(kUnknownUserHash) : user->second);
   if (!right || user == users_.end()) return false;
   MutexLock lock(&mu_);
   if (known_.size() < kMaxKnown) known_.insert(digest);

@@ -12,16 +12,16 @@
 
 namespace lockstep {
 
-// Thread-safe. bcrypt takes tens of milliseconds by design, so what was right
-// once is remembered, as a digest.
+// Thread-safe. bcrypt takes tens of milliseconds by design, so accepted
+// passwords are cached as digests.
 class BasicAuth {
  public:
   // bcrypt hashes by user.
   explicit BasicAuth(std::map<std::string, std::string> users);
 
-  // Whether anybody is asked at all.
+  // True if a password is required.
   bool enabled() const { return !users_.empty(); }
-  // `header` is the value of "Authorization"; empty: absent. A wrong user
+  // `header` is the value of "Authorization", empty if absent. An unknown user
   // takes as long as a wrong password.
   bool Admits(std::string_view header) ABSL_LOCKS_EXCLUDED(mu_);
 

@@ -1,5 +1,5 @@
-// Which connections an HTTP server has, and which of them it closes when one
-// too many comes, or when its time is over. Decisions only: values in, ids out.
+// The connections of an HTTP server, and the choice of which to close when
+// there are too many or one is overdue. Decisions only: values in, ids out.
 #ifndef LOCKSTEP_COMMON_HTTP_CONNECTION_TABLE_H_
 #define LOCKSTEP_COMMON_HTTP_CONNECTION_TABLE_H_
 
@@ -21,14 +21,14 @@ enum class ConnectionPhase {
   kHandshake,
   kIdle,
   kHead,
-  // A handler makes the answer, or will.
+  // A handler makes the answer or is about to.
   kHandling,
   kWriting,
   kFarewell,
 };
 
-// As which address connections from `from` are counted: an IPv6 host has a
-// whole /64. Not for people to read.
+// Returns the key under which connections from `from` are counted: an IPv6 host
+// is its /64. Not printable.
 std::string CountedAs(const sockaddr_storage& from);
 
 // Not thread-safe.
@@ -40,23 +40,24 @@ class ConnectionTable {
 
   Id Add(const std::string& address, MonoTime now);
   void Remove(Id id);
-  // A phase lasts `limit` at most, however many bytes trickle in it.
+  // A phase lasts at most `limit`, however slowly bytes arrive.
   void Enter(Id id, ConnectionPhase phase, MonoTime now, Duration limit);
-  // Moves the end of the phase forward; never back.
+  // Shortens the phase to `deadline`. Never extends it.
   void EndBy(Id id, MonoTime deadline);
-  // The answer that `id` writes from now on; 0: written.
+  // The size of the answer that `id` writes; 0 when it is written.
   void SetAnswerBytes(Id id, size_t bytes);
 
-  // The one to close before a connection from `address` is added; none: there
-  // is room. The one that is in its phase for longest; one that waits for its
-  // handler only if there is no other.
+  // Returns the connection to close before one from `address` is added, or
+  // nullopt if there is room. It is the connection that has been in its phase
+  // longest. One that waits for its handler is chosen only if there is no
+  // other.
   std::optional<Id> Evicted(const std::string& address) const;
-  // The one to close where the process may open no more files.
+  // Returns the connection to close if the process may open no more files.
   std::optional<Id> Longest() const { return Longest(nullptr); }
-  // The one to close because answers take too much memory.
+  // Returns the connection to close if answers take too much memory.
   std::optional<Id> TooMuchWritten() const;
   std::vector<Id> Overdue(MonoTime now) const;
-  // MonoTime::max(): there is no connection.
+  // MonoTime::max() without connections.
   MonoTime NextDeadline() const;
 
   std::vector<Id> Ids() const;
@@ -73,12 +74,12 @@ class ConnectionTable {
     size_t answer_bytes = 0;
   };
 
-  // Of `address` or, if null, of all.
+  // Among those of `address`, or among all if it is null.
   std::optional<Id> Longest(const std::string* address) const;
 
   const ConnectionLimits limits_;
   Id next_ = 1;
-  // A few hundred at most: everything is found by looking at all of them.
+  // At most a few hundred, so all queries are linear scans.
   std::map<Id, Entry> entries_;
   std::map<std::string, size_t> of_address_;
   size_t answer_bytes_ = 0;

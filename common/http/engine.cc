@@ -36,13 +36,13 @@ using Phase = ConnectionPhase;
 using RequestParser = beast_http::request_parser<beast_http::empty_body>;
 
 constexpr size_t kReadBytes = 4096;
-// How long a client may take to close what the server has closed, and what it
-// may send meanwhile.
+// How long a client may take to close a connection that the server has closed,
+// and how much it may send meanwhile.
 constexpr Duration kFarewell = std::chrono::seconds(1);
 constexpr size_t kFarewellBytes = 1 << 20;
-// How many are accepted before others have their turn.
+// Connections accepted before other work gets a turn.
 constexpr int kAcceptsAtATime = 32;
-// Until it is tried again to accept where the process may open no more files.
+// Time before the next accept after the process ran out of descriptors.
 constexpr Duration kNoFilesPause = std::chrono::milliseconds(50);
 
 std::string Field(const RequestParser& parser, beast_http::field name) {
@@ -73,11 +73,11 @@ class HttpEngine::Loop {
 
   void Start(Fd listener);
 
-  // All below: on the loop's thread, called by connections.
+  // Connections call the following on the loop's thread.
   void Remove(ConnectionTable::Id id);
   void Enter(ConnectionTable::Id id, Phase phase, Duration limit);
   void EndBy(ConnectionTable::Id id, MonoTime deadline);
-  // 0: written.
+  // 0 when it is written.
   void SetAnswerBytes(ConnectionTable::Id id, size_t bytes);
   Phase phase(ConnectionTable::Id id) const { return table_.phase(id); }
   void Post(std::function<void()> task) { asio::post(io_, std::move(task)); }
@@ -86,7 +86,7 @@ class HttpEngine::Loop {
   bool stopping() const { return stopping_; }
   HandlerPool* pool() { return &pool_; }
   asio::io_context* io() { return &io_; }
-  // Null: plain text.
+  // Null for plain text.
   asio::ssl::context* tls() { return tls_ ? &*tls_ : nullptr; }
 
  private:
@@ -94,14 +94,14 @@ class HttpEngine::Loop {
   void Stop();
   void AwaitNext();
   void AcceptAll();
-  // Never throws: what cannot be taken up is closed.
+  // Never throws. A connection that cannot be served is closed.
   void Admit(Fd fd, const sockaddr_storage& from);
-  // The rest of it, which says what is to be removed where it throws.
+  // The second part of Admit. It sets what to remove if it throws.
   void TakeUp(Fd fd, const sockaddr_storage& from,
               std::optional<ConnectionTable::Id>* id,
               std::shared_ptr<Connection>* connection);
   void Close(std::optional<ConnectionTable::Id> id);
-  // Wakes up at `deadline` at the latest.
+  // Wakes the loop by `deadline`.
   void WakeAt(MonoTime deadline);
   void CloseOverdue();
 
@@ -116,12 +116,12 @@ class HttpEngine::Loop {
   ConnectionTable table_;
   std::map<ConnectionTable::Id, std::shared_ptr<Connection>> open_;
   bool stopping_ = false;
-  // A connection that comes, or the end of a pause, is waited for.
+  // An accept or the end of a pause is pending.
   bool awaits_ = false;
   std::thread thread_;
 };
 
-// One connection. Its pending operations own it, the loop's list beside them.
+// One connection. Its pending operations and the loop's list own it.
 class HttpEngine::Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(Loop* loop, tcp::socket socket, ConnectionTable::Id id)
@@ -130,9 +130,9 @@ class HttpEngine::Connection : public std::enable_shared_from_this<Connection> {
   }
 
   void Start();
-  // Ends it at once. Harmless if it has ended.
+  // Closes it at once. No effect if it is closed.
   void Close();
-  // What the end of the server means for it.
+  // Applies the server's shutdown to this connection.
   void StopSoon();
 
  private:
@@ -184,7 +184,7 @@ void HttpEngine::Connection::Start() {
                         });
 }
 
-// For the first request of the connection, or the next.
+// Waits for the first request of the connection or the next.
 void HttpEngine::Connection::Listen() {
   const bool waits = parser_.has_value() && buffer_.empty();
   parser_.emplace();
@@ -224,7 +224,7 @@ void HttpEngine::Connection::Parse() {
                         (!error && !parser_->is_header_done() &&
                          buffer_.size() >= limits().request_bytes);
   if (too_long) return Refuse(431, "the request's head is too long\n");
-  if (error) return Refuse(400, "this is no HTTP/1.1 request\n");
+  if (error) return Refuse(400, "this is not an HTTP/1.1 request\n");
   if (!parser_->is_header_done()) return Read();
   Serve();
 }
@@ -232,12 +232,12 @@ void HttpEngine::Connection::Parse() {
 void HttpEngine::Connection::Serve() {
   const auto& message = parser_->get();
   if (message.method() == beast_http::verb::unknown) {
-    return Refuse(400, "this is no known method\n");
+    return Refuse(400, "the method is not known\n");
   }
   if (message.count(beast_http::field::host) > 1) {
     return Refuse(400, "a request names one host\n");
   }
-  // A body is of no use here, and is not read: the connection ends after it.
+  // A request body is not read, so the connection closes after the answer.
   keep_alive_ = message.keep_alive() && parser_->is_done();
   head_only_ = message.method() == beast_http::verb::head;
   HttpHead head = HeadOf(*parser_);
@@ -258,7 +258,7 @@ void HttpEngine::Connection::Handle(HttpHead head) {
     try {
       response = self->loop_->options().answer(head);
     } catch (...) {
-      // What went wrong is not for strangers.
+      // The cause is not for clients.
       response = {.status = 500, .body = "internal error\n"};
     }
     auto text = std::make_shared<AnswerText>(
@@ -281,7 +281,7 @@ void HttpEngine::Connection::Send(AnswerText answer) {
   answer_.head += keep_alive_ ? "Connection: keep-alive\r\n\r\n"
                               : "Connection: close\r\n\r\n";
   Enter(Phase::kWriting,
-        loop_->stopping() ? limits().last_words : limits().answer);
+        loop_->stopping() ? limits().shutdown : limits().answer);
   WithStream([&](auto& stream) {
     asio::async_write(
         stream,
@@ -303,10 +303,10 @@ void HttpEngine::Connection::OnWritten(error_code error) {
   Farewell();
 }
 
-// A socket that is closed with bytes unread takes back the answer: the client
-// closes first, if it does so soon.
+// Closing a socket with unread bytes may discard the answer, so the client gets
+// time to close first.
 void HttpEngine::Connection::Farewell() {
-  Enter(Phase::kFarewell, loop_->stopping() ? limits().last_words : kFarewell);
+  Enter(Phase::kFarewell, loop_->stopping() ? limits().shutdown : kFarewell);
   if (!tls_) return Drain();
   tls_->async_shutdown([self = shared_from_this()](error_code) {
     if (!self->closed_) self->Drain();
@@ -330,7 +330,7 @@ void HttpEngine::Connection::Drain() {
 void HttpEngine::Connection::Close() {
   if (closed_.exchange(true)) return;
   error_code ignored;
-  // The kernel keeps nothing of an answer that ends too early.
+  // The kernel discards the rest of an unfinished answer.
   if (loop_->phase(id_) == Phase::kWriting) {
     socket_.set_option(asio::socket_base::linger(true, 0), ignored);
   }
@@ -341,7 +341,7 @@ void HttpEngine::Connection::Close() {
 void HttpEngine::Connection::StopSoon() {
   const Phase phase = loop_->phase(id_);
   if (phase != Phase::kHandling && phase != Phase::kWriting) return Close();
-  loop_->EndBy(id_, MonotonicNow() + limits().last_words);
+  loop_->EndBy(id_, MonotonicNow() + limits().shutdown);
 }
 
 HttpEngine::Loop::Loop(HttpEngineOptions options)
@@ -356,7 +356,7 @@ HttpEngine::Loop::~Loop() {
     Post([this] { Stop(); });
     thread_.join();
   }
-  // Connections that a handler still holds are the pool's last.
+  // Handlers may hold the last references to connections.
   pool_.Stop();
 }
 
@@ -374,12 +374,12 @@ void HttpEngine::Loop::Start(Fd listener) {
 void HttpEngine::Loop::Run() {
   for (;;) {
     try {
-      // What was caught may have been thrown before the next was waited for.
+      // The exception may have come before the next accept was started.
       if (!awaits_ && !stopping_) AwaitNext();
       io_.run();
       return;
     } catch (const std::exception& e) {
-      // No memory, most likely. What else there is goes on.
+      // Probably out of memory. Other connections continue.
       LOG_ERROR("http: a connection failed: {}", e.what());
     }
   }
@@ -406,8 +406,8 @@ void HttpEngine::Loop::AwaitNext() {
   awaits_ = true;
 }
 
-// Not by async_accept: its sockets would be inherited by the programs that a
-// daemon starts.
+// async_accept is not used, because the programs that a daemon starts would
+// inherit its sockets.
 void HttpEngine::Loop::AcceptAll() {
   for (int i = 0; i < kAcceptsAtATime; ++i) {
     sockaddr_storage from = {};
@@ -431,7 +431,7 @@ void HttpEngine::Loop::AcceptAll() {
       awaits_ = true;
       return;
     }
-    // A client that has gone meanwhile: the next one.
+    // The client is gone already. Accept the next one.
   }
   AwaitNext();
 }
@@ -442,8 +442,8 @@ void HttpEngine::Loop::Admit(Fd fd, const sockaddr_storage& from) {
   try {
     TakeUp(std::move(fd), from, &id, &connection);
   } catch (const std::exception& e) {
-    // No memory, most likely. The next connection may have some.
-    LOG_ERROR("http: a connection was not taken up: {}", e.what());
+    // Probably out of memory. The next connection may succeed.
+    LOG_ERROR("http: a connection was not accepted: {}", e.what());
     if (connection != nullptr) connection->Close();
     if (id) Remove(*id);
   }
@@ -469,7 +469,7 @@ void HttpEngine::Loop::TakeUp(Fd fd, const sockaddr_storage& from,
 
 void HttpEngine::Loop::Close(std::optional<ConnectionTable::Id> id) {
   if (!id) return;
-  // A copy: it takes itself off the list.
+  // A copy, because it removes itself from the list.
   const std::shared_ptr<Connection> connection = open_.at(*id);
   connection->Close();
 }
@@ -504,7 +504,7 @@ void HttpEngine::Loop::WakeAt(MonoTime deadline) {
       std::chrono::time_point_cast<std::chrono::steady_clock::duration>(
           deadline));
   timer_.async_wait([this](error_code error) {
-    if (error) return;  // Another deadline came before this one.
+    if (error) return;  // An earlier deadline was set.
     wake_at_ = MonoTime::max();
     CloseOverdue();
   });

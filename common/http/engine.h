@@ -1,19 +1,18 @@
-// The sockets of an HTTP server: one thread serves all connections, and a few
-// run the handlers. Used by server.cc only.
+// The sockets of an HTTP server. One thread serves all connections, and a few
+// run the handlers. Only server.cc uses it.
 //
-// Boost.Asio and Boost.Beast, which wait, speak TLS and parse, stay in
-// engine.cc. What a client can take is decided here:
+// Boost.Asio and Boost.Beast wait, speak TLS and parse; they stay in engine.cc.
+// Limits for clients are applied here:
 //
-// - Each phase of a connection (handshake, head, answer, silence between two
-//   requests) has one deadline, however its bytes trickle.
-// - When an address or the whole server has as many connections as it may, the
-//   one that is in its phase for longest is closed for the newcomer. One whose
-//   request waits for its handler is closed only if there is no other.
-// - Answers that clients do not read take a bounded amount of memory: the
-//   oldest of them are closed.
+// - Each phase of a connection (handshake, head, answer, idle time between
+//   requests) has one deadline, however slowly bytes arrive.
+// - When an address or the server has its maximum of connections, the one that
+//   has been in its phase longest is closed for the new one. One whose request
+//   waits for its handler is closed only if there is no other.
+// - Unread answers take bounded memory: the oldest are closed.
 //
-// So a client that sends its request at once is answered, whatever others do
-// with the rest of the connections.
+// So a client that sends its request at once gets an answer, whatever other
+// connections do.
 #ifndef LOCKSTEP_COMMON_HTTP_ENGINE_H_
 #define LOCKSTEP_COMMON_HTTP_ENGINE_H_
 
@@ -30,13 +29,13 @@
 namespace lockstep {
 
 struct HttpEngineOptions {
-  // Null: plain text.
+  // Null for plain text.
   SslContext tls = nullptr;
-  // Handlers at a time.
+  // Concurrent handlers.
   int threads = 8;
   ConnectionLimits limits = {};
-  // Answers what needs no waiting, on the thread that serves the sockets.
-  // None: `answer` is asked.
+  // Answers requests that need no waiting, on the socket thread. If it returns
+  // nullopt, `answer` runs.
   std::function<std::optional<HttpResponse>(const HttpHead&)> answer_at_once;
   // Runs on one of `threads`.
   std::function<HttpResponse(const HttpHead&)> answer;
@@ -45,14 +44,13 @@ struct HttpEngineOptions {
 class HttpEngine {
  public:
   explicit HttpEngine(HttpEngineOptions options);
-  // Ends within `limits.last_words` beside the handlers that run, for which it
-  // waits. Requests that are not whole by now get no answer.
+  // Waits for running handlers, and at most `limits.shutdown` longer. Requests
+  // that are incomplete by now get no answer.
   ~HttpEngine();
   HttpEngine(const HttpEngine&) = delete;
   HttpEngine& operator=(const HttpEngine&) = delete;
 
-  // Serves what connects to `listener`, a listening socket, from now on.
-  // REQUIRES: not started.
+  // Starts serving `listener`, a listening socket. REQUIRES: not started.
   void Start(Fd listener);
 
  private:

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// Shorter ones fit into one packet either way.
+// Shorter bodies fit into one packet anyway.
 constexpr size_t kWorthIt = 512;
 
 std::string_view Trimmed(std::string_view text) {
@@ -61,7 +61,7 @@ std::optional<std::string> Gzip(const std::string& body) {
     return std::nullopt;
   }
   std::vector<uint8_t> work(ISAL_DEF_LVL1_DEFAULT);
-  // Room for one byte less than it has now.
+  // The result must be shorter than the body.
   std::string packed(body.size() - 1, '\0');
   isal_zstream stream;
   isal_deflate_stateless_init(&stream);

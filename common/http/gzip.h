@@ -1,4 +1,4 @@
-// Compression of answers.
+// Compresses answers.
 #ifndef LOCKSTEP_COMMON_HTTP_GZIP_H_
 #define LOCKSTEP_COMMON_HTTP_GZIP_H_
 
@@ -8,11 +8,11 @@
 
 namespace lockstep {
 
-// Whether the value of an "Accept-Encoding" header allows gzip (RFC 9110,
-// 12.5.3): "gzip" or "*" is named, and not with the weight 0.
+// True if the value of an "Accept-Encoding" header allows gzip (RFC 9110,
+// 12.5.3): it names "gzip" or "*" with a weight other than 0.
 bool AcceptsGzip(std::string_view accept_encoding);
 
-// `body` as a gzip stream. None: it would not become shorter.
+// Returns `body` as a gzip stream, or nullopt if that is not shorter.
 std::optional<std::string> Gzip(const std::string& body);
 
 }  // namespace lockstep

@@ -23,7 +23,7 @@ void HandlerPool::Stop() {
   {
     MutexLock lock(&mu_);
     stopping_ = true;
-    // What a task holds may end with it: not under the lock.
+    // Destroyed without the lock, because tasks own other objects.
     dropped.swap(tasks_);
     changed_.NotifyAll();
   }

@@ -1,4 +1,4 @@
-// The few threads that handlers run on, beside the one that serves sockets.
+// The threads that run handlers, apart from the socket thread.
 #ifndef LOCKSTEP_COMMON_HTTP_HANDLER_POOL_H_
 #define LOCKSTEP_COMMON_HTTP_HANDLER_POOL_H_
 
@@ -12,8 +12,8 @@
 
 namespace lockstep {
 
-// Thread-safe. First come, first served. The queue has no bound of its own: a
-// connection has at most one task in it, and connections are bounded.
+// Thread-safe; FIFO. The queue needs no bound, because a connection has at most
+// one task in it and connections are bounded.
 class HandlerPool {
  public:
   explicit HandlerPool(int threads);
@@ -22,9 +22,9 @@ class HandlerPool {
   HandlerPool(const HandlerPool&) = delete;
   HandlerPool& operator=(const HandlerPool&) = delete;
 
-  // Tasks must not throw. After Stop() they are dropped.
+  // Tasks must not throw. Tasks added after Stop() are dropped.
   void Add(std::function<void()> task) ABSL_LOCKS_EXCLUDED(mu_);
-  // Drops the tasks that wait, and waits for those that run.
+  // Drops waiting tasks and waits for running ones.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

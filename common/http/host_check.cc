@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// As names are compared: without the root's dot, in small letters.
+// Normalises a name: lower case, without the root's dot.
 std::string Plain(std::string_view name) {
   if (name.ends_with('.')) name.remove_suffix(1);
   std::string plain(name);
@@ -26,7 +26,7 @@ std::string_view FirstLabel(std::string_view name) {
 }
 
 bool IsAddress(int family, const std::string& text) {
-  in6_addr ignored;  // The larger of the two.
+  in6_addr ignored;  // Fits either kind.
   return ::inet_pton(family, text.c_str(), &ignored) == 1;
 }
 

@@ -1,10 +1,10 @@
-// Who a browser may say that it talks to: against DNS rebinding.
+// Checks the Host header, against DNS rebinding.
 //
-// A page from elsewhere may point its own name at this machine and then read
-// what a server on loopback answers. The browser tells: its Host header has
-// that page's name, which is none of ours. So a server that only its machine
-// reaches answers to addresses and to the names of its machine, and to nothing
-// else. One that others reach has TLS, whose certificate does the same.
+// A foreign web page may point its own name at this machine and read the
+// answers of a server on loopback. The browser's Host header then carries the
+// page's name. So a server on loopback accepts only addresses and the names of
+// its machine. A server that other machines reach has TLS, whose certificate
+// gives the same protection.
 #ifndef LOCKSTEP_COMMON_HTTP_HOST_CHECK_H_
 #define LOCKSTEP_COMMON_HTTP_HOST_CHECK_H_
 
@@ -15,22 +15,22 @@
 
 namespace lockstep {
 
-// The machine's names, as gethostname(2) and, asking the resolver, the
-// canonical one; empty where there is none.
+// The machine's name from gethostname(2), and its canonical name from the
+// resolver. Empty if there is none.
 std::string MachineName();
 std::string FullMachineName();
 
 // Thread-safe.
 class HostCheck {
  public:
-  // `listening` is the host part of the address that is listened on.
-  // `full_name` may take long: called at most once, when somebody asks for a
-  // name that begins like the machine's.
+  // `listening` is the host part of the listening address. `full_name` may take
+  // long; it is called at most once, for the first name that begins like the
+  // machine's.
   HostCheck(std::string listening, std::string machine,
             std::function<std::string()> full_name);
 
-  // `header` as sent, with a port or without; a request without one is no
-  // browser's.
+  // `header` is the value as sent, with or without a port. A request without
+  // one does not come from a browser and is admitted.
   bool Admits(std::string_view header);
 
  private:

@@ -1,4 +1,4 @@
-// What one client, and all of them, can take of an HTTP server.
+// Limits of an HTTP server for one client and for all.
 #ifndef LOCKSTEP_COMMON_HTTP_LIMITS_H_
 #define LOCKSTEP_COMMON_HTTP_LIMITS_H_
 
@@ -10,22 +10,24 @@
 namespace lockstep {
 
 struct ConnectionLimits {
-  // Of the TLS handshake, from the acceptance.
+  // For the TLS handshake, from accept.
   Duration handshake = std::chrono::seconds(5);
-  // To the last byte of a request's head: of the first one from the
-  // acceptance or the handshake, of a later one from its first byte.
+  // Until the last byte of a request's head: for the first request from accept
+  // or the handshake, for a later one from its first byte.
   Duration request = std::chrono::seconds(5);
   // Between an answer and the first byte of the next request.
   Duration idle = std::chrono::seconds(90);
-  // Of writing an answer.
+  // For writing an answer.
   Duration answer = std::chrono::seconds(30);
-  // Of what is being answered once the server stops.
-  Duration last_words = std::chrono::milliseconds(500);
+
+  // For answers in progress when the server stops.
+  Duration shutdown = std::chrono::milliseconds(500);
   size_t request_bytes = 64 << 10;
-  // At a time, in all and of one remote address (of IPv6: of its /64).
+  // Concurrent connections, in all and per remote address (IPv6: per /64).
   size_t connections = 256;
-  size_t connections_of_address = 128;
-  // Of answers that are being written: above it the one that takes longest is
+
+  // Memory of answers being written. Above it the slowest connection is closed,
+  // unless it is the only one.
   // closed, unless it is the only one.
   size_t answer_bytes = 64 << 20;
 };

@@ -12,7 +12,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::chrono::seconds kSessionLife = std::chrono::hours(12);
-// How far the clock of who made a link may be ahead.
+// How far the clock of a link's creator may be ahead.
 constexpr int64_t kClockSeconds = 5;
 
 bool Equal(std::string_view a, std::string_view b) {
@@ -20,7 +20,7 @@ bool Equal(std::string_view a, std::string_view b) {
          CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
-// 0: it is none.
+// Returns 0 if it is not a time.
 int64_t Seconds(std::string_view text) {
   int64_t seconds = 0;
   const auto [end, error] =
@@ -67,8 +67,8 @@ HttpResponse Login::Answer(const HttpTarget& target) {
   if (!Uses(target)) {
     return {.status = 403,
             .body =
-                "this link was used, or is older than a minute or than "
-                "this daemon's start, or is of another token: `lockstep "
+                "this link was used, is older than a minute or than "
+                "this daemon's start, or has another token: `lockstep "
                 "ui` prints a new one\n",
             .headers = {}};
   }

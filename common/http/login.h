@@ -1,5 +1,5 @@
-// Browsers: a link of who has the token (login_link.h) becomes a session, which
-// is a cookie.
+// Browser logins: a link made with the token (login_link.h) starts a session,
+// which is a cookie.
 #ifndef LOCKSTEP_COMMON_HTTP_LOGIN_H_
 #define LOCKSTEP_COMMON_HTTP_LOGIN_H_
 
@@ -16,32 +16,32 @@
 
 namespace lockstep {
 
-// Thread-safe. A session is signed with the token and not kept here: it lasts
-// 12 hours, over restarts, and ends when the token changes. What is kept is
-// which links of the last minute were used; a link from before this daemon's
-// start is refused, as that is not known of it.
+// Thread-safe. A session is signed with the token and not stored. It lasts 12
+// hours, survives restarts, and ends when the token changes. Only the links
+// used in the last minute are stored, so a link older than this daemon's start
+// is rejected: it may have been used.
 class Login {
  public:
-  // `secure`: cookies for TLS alone.
+  // `secure`: the cookie is for TLS only.
   Login(std::shared_ptr<AccessToken> token, bool secure);
 
-  // 303 to "/" with the cookie, or 403.
+  // Answers 303 to "/" with the cookie, or 403.
   HttpResponse Answer(const HttpTarget& target);
 
-  // Whether `cookie`, the header, has a session of ours that lasts.
+  // True if `cookie`, the header, holds a valid session.
   bool Admits(std::string_view cookie);
 
  private:
-  // The first use of a good link.
+  // True for the first use of a valid link.
   bool Uses(const HttpTarget& target) ABSL_LOCKS_EXCLUDED(mu_);
-  // Of the token: daemons with other ones on this host have other names.
+  // Depends on the token, because daemons on one host share cookies.
   std::string CookieName() const;
 
   const std::shared_ptr<AccessToken> token_;
   const bool secure_;
   const int64_t started_;
   Mutex mu_;
-  // Nonces of links, and when these end (Unix seconds).
+  // Nonces of used links and their expiry (Unix seconds).
   std::map<std::string, int64_t> used_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -1,4 +1,4 @@
-// What a handler of an HTTP server is given, and what it answers.
+// The request and the answer of an HTTP handler.
 #ifndef LOCKSTEP_COMMON_HTTP_MESSAGE_H_
 #define LOCKSTEP_COMMON_HTTP_MESSAGE_H_
 
@@ -11,22 +11,22 @@ namespace lockstep {
 struct HttpHead {
   std::string method;
   std::string target;
-  // Headers; empty: absent.
+  // Headers; empty if absent.
   std::string host;
   std::string authorization;
   std::string cookie;
   std::string accept_encoding;
   bool has_range = false;
-  // By TLS, with a certificate that the client CA has signed.
+  // The client showed a TLS certificate that the client CA signed.
   bool certified = false;
 };
 
 struct HttpRequest {
   // Decoded.
   std::string path;
-  // Decoded; of a name that comes twice, the first.
+  // Decoded. A repeated name keeps its first value.
   std::map<std::string, std::string> query;
-  // What the client calls this server: "Host" as sent, maybe empty.
+  // The "Host" header as sent, or empty.
   std::string host;
 };
 
@@ -34,7 +34,7 @@ struct HttpResponse {
   int status = 200;
   std::string content_type = "text/plain; charset=utf-8";
   std::string body;
-  // Beside those that every answer has.
+  // Added to the headers that every answer has.
   std::map<std::string, std::string> headers = {};
 };
 

@@ -75,7 +75,8 @@ std::vector<MetricFamily> ProcessCollector::Collect() const {
         MetricType::Gauge, self->start_time_unix_seconds);
   }
   MetricFamily build =
-      Single("lockstep_build_info", "Always 1; the labels say what runs here.",
+      Single("lockstep_build_info",
+             "Always 1; the labels describe the running program.",
              MetricType::Gauge, 1);
   build.metric[0].label = {{"program", program_},
                            {"version", std::string(kVersion)}};
@@ -85,7 +86,7 @@ std::vector<MetricFamily> ProcessCollector::Collect() const {
 
 std::vector<MetricFamily> HttpCollector::Collect() const {
   return {Single("lockstep_http_requests_refused_total",
-                 "HTTP requests without a token or password that lets in.",
+                 "HTTP requests without a valid token or password.",
                  MetricType::Counter, static_cast<double>(server_->refused()))};
 }
 

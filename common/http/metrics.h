@@ -1,7 +1,7 @@
 // The pages that every daemon has:
 //   /metrics     Prometheus text format 0.0.4
-//   /-/healthy   200 while the process answers; everybody may ask
-//   /-/ready     200, or 503 with the reason; everybody may ask
+//   /-/healthy   200 while the process answers; needs no credentials
+//   /-/ready     200, or 503 with the reason; needs no credentials
 //   /version     {"program": "lockstep-coordinator", "version": "0.1.0"}
 #ifndef LOCKSTEP_COMMON_HTTP_METRICS_H_
 #define LOCKSTEP_COMMON_HTTP_METRICS_H_
@@ -19,8 +19,8 @@
 
 namespace lockstep {
 
-// process_* of this process, as Prometheus's own client libraries name them,
-// and lockstep_build_info. What /proc does not tell is left out.
+// process_* of this process, named as in Prometheus's client libraries, and
+// lockstep_build_info. Values that /proc lacks are left out.
 class ProcessCollector final : public prometheus::Collectable {
  public:
   explicit ProcessCollector(std::string program)
@@ -31,7 +31,7 @@ class ProcessCollector final : public prometheus::Collectable {
   const std::string program_;
 };
 
-// What the server itself counts.
+// The counters of the HTTP server.
 class HttpCollector final : public prometheus::Collectable {
  public:
   // `server` must outlive it.
@@ -45,18 +45,19 @@ class HttpCollector final : public prometheus::Collectable {
 struct StandardPages {
   // "lockstep-coordinator".
   std::string program;
-  // Registries and others; ProcessCollector and HttpCollector come on top. No
-  // two may have a family of the same name.
+  // ProcessCollector and HttpCollector are added to these. No two may have a
+  // family of the same name.
   std::vector<std::shared_ptr<prometheus::Collectable>> collectables;
-  // OK, or why not yet. Called from the server's threads; unset means ready.
+  // OK, or the reason for not being ready. Called from the server's threads.
+  // Unset means ready.
   std::function<Status()> ready;
 };
 
 // REQUIRES: `server` is not started.
 void AddStandardPages(const StandardPages& pages, HttpServer* server);
 
-// One more page in the format of /metrics, of these collectables alone; where
-// they have nothing, a comment with `if_empty` ("no GPU"; one line).
+// Adds another page in the format of /metrics with these collectables only.
+// Without metrics the page is a comment with `if_empty` ("no GPU"; one line).
 // REQUIRES: `server` is not started.
 void AddMetricsPage(
     const std::string& path,

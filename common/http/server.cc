@@ -21,7 +21,7 @@
 namespace lockstep {
 namespace {
 
-// Newcomers find a place at once (engine.h): this is for the moments between.
+// New connections get a place at once (engine.h); this covers short bursts.
 constexpr int kBacklog = 1024;
 
 struct Handlers {
@@ -29,7 +29,7 @@ struct Handlers {
     const auto exact = paths.find(path);
     if (exact != paths.end()) return &exact->second;
     const HttpServer::Handler* best = nullptr;
-    // In order, so that the last that matches is the longest.
+    // Sorted, so the last match is the longest.
     for (const auto& [prefix, handler] : prefixes) {
       if (path.starts_with(prefix)) best = &handler;
     }
@@ -39,7 +39,7 @@ struct Handlers {
   std::map<std::string, HttpServer::Handler> paths;
   std::map<std::string, HttpServer::Handler> prefixes;
   std::map<std::string, HttpServer::Handler> at_once;
-  // Paths that ask for nothing.
+  // Paths that need no credentials.
   std::set<std::string> open;
 };
 
@@ -51,7 +51,7 @@ bool IsRead(const HttpHead& head) {
   return head.method == "GET" || head.method == "HEAD";
 }
 
-// None: the handlers' threads answer it.
+// Returns nullopt if a handler thread must answer.
 std::optional<HttpResponse> AnswerAtOnce(const Handlers& handlers,
                                          const HttpHead& head) {
   const auto handler = handlers.at_once.find(head.target);
@@ -59,13 +59,14 @@ std::optional<HttpResponse> AnswerAtOnce(const Handlers& handlers,
   return handler->second({.path = head.target, .query = {}, .host = head.host});
 }
 
-// Null `hosts`: by any name.
+// A null `hosts` accepts any name.
 HttpResponse Answer(const Handlers& handlers, HostCheck* hosts, Access* access,
                     const HttpHead& head) {
   if (hosts != nullptr && !hosts->Admits(head.host)) {
-    return Text(421,
-                "this server is asked by its address, as localhost, or by the "
-                "name of its machine, and by no other name\n");
+    return Text(
+        421,
+        "this server answers only to its address, to localhost and to the "
+        "name of its machine\n");
   }
   StatusOr<HttpTarget> target = ParseHttpTarget(head.target);
   const bool open = target.ok() && handlers.open.contains(target->path);
@@ -78,7 +79,7 @@ HttpResponse Answer(const Handlers& handlers, HostCheck* hosts, Access* access,
     response.headers["Allow"] = "GET, HEAD";
     return response;
   }
-  // Pages are made anew each time: a part of one fits to no other part.
+  // Pages are generated for each request, so ranges make no sense.
   if (head.has_range) return Text(416, "");
   if (!target.ok()) return Text(400, Message(target.status()) + "\n");
   const HttpServer::Handler* handler = handlers.Find(target->path);
@@ -90,8 +91,8 @@ HttpResponse Answer(const Handlers& handlers, HostCheck* hosts, Access* access,
                      .host = head.host});
 }
 
-// Listens on the first address of `at` that can be had; port 0 becomes the
-// port that was bound.
+// Listens on the first usable address of `at`. Port 0 is replaced by the bound
+// port.
 StatusOr<Fd> Listen(const std::string& name, HostPort* at) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
@@ -108,8 +109,8 @@ StatusOr<Fd> Listen(const std::string& name, HostPort* at) {
   for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
     Fd fd(::socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, 0));
     const int yes = 1;
-    // Not SO_REUSEPORT: a second daemon on the same port would answer half of
-    // the requests instead of being refused.
+    // Without SO_REUSEPORT a second daemon on the same port is rejected instead
+    // of getting half of the requests.
     ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
     sockaddr_storage bound = {};
     socklen_t size = sizeof(bound);
@@ -129,13 +130,13 @@ StatusOr<Fd> Listen(const std::string& name, HostPort* at) {
       name);
 }
 
-// Null: plain text.
+// Returns null for plain text.
 StatusOr<SslContext> MakeTls(const HttpServerOptions& options,
                              const HostPort& address) {
   if (options.web.tls) return MakeSslContext(*options.web.tls);
   if (IsLoopback(address.host)) return SslContext();
   return InvalidArgument(
-      "HTTP without TLS is for this machine only, and others can reach {}: "
+      "HTTP without TLS is allowed on loopback only, and {} is not: "
       "listen on 127.0.0.1, or give a web configuration with "
       "tls_server_config",
       options.address);
@@ -148,10 +149,10 @@ struct HttpServer::State {
   HostPort address;
   std::string bound;
   Handlers handlers;
-  // Null where others reach it: see host_check.h.
+  // Null if other machines can reach the server: see host_check.h.
   std::unique_ptr<HostCheck> hosts;
   std::unique_ptr<Access> access;
-  // Last: its threads use the rest.
+  // Last, because its threads use the other members.
   std::unique_ptr<HttpEngine> engine;
 };
 
@@ -209,8 +210,8 @@ Status HttpServer::Start() {
   state_->bound = FormatHostPort(state_->address);
   if (!state_->access->asks()) {
     LOG_WARN(
-        "http: {} shows metrics and pages to everybody who reaches it, every "
-        "user of this machine included: set http_token_file",
+        "http: {} shows metrics and pages without a token, also to every "
+        "user of this machine: set http_token_file",
         state_->bound);
   }
   state_->engine->Start(std::move(listener));

@@ -1,13 +1,14 @@
-// The one HTTP server of every daemon: metrics, health, version.
+// The HTTP server of every daemon: metrics, health, version.
 //
-// Read-only: GET and HEAD, paths that are compared as they are. Plain text on
-// loopback only, and there only by a name of this machine (host_check.h); any
-// other address takes a certificate. Who may read is access.h's.
+// Read-only: GET and HEAD, with paths compared literally. Plain text is allowed
+// on loopback only, and there only by a name of this machine (host_check.h).
+// Any other address requires a certificate. access.h decides which clients may
+// read.
 //
-// One thread serves all sockets (engine.h) and a few run the handlers, so
-// clients that are slow or silent delay nobody, and slow handlers delay only
-// other handlers. What a client can take is ConnectionLimits'. The server ends
-// within a second of being told to, whatever clients do.
+// One thread serves all sockets (engine.h) and a few run the handlers. So slow
+// or silent clients delay no other client, and slow handlers delay only
+// handlers. ConnectionLimits bounds the clients. The server stops within a
+// second, whatever clients do.
 #ifndef LOCKSTEP_COMMON_HTTP_SERVER_H_
 #define LOCKSTEP_COMMON_HTTP_SERVER_H_
 
@@ -29,57 +30,53 @@ struct HttpServerOptions {
   std::string address;
   // TLS is required unless `address` is loopback.
   WebConfig web = {};
-  // Null: none is asked for (access.h).
+  // Null if no token is required (access.h).
   std::shared_ptr<AccessToken> token = nullptr;
-  // Handlers at a time. More requests wait.
+  // Concurrent handlers. Further requests wait.
   int threads = 8;
   ConnectionLimits limits = {};
 };
 
 class HttpServer {
  public:
-  // Runs on the handlers' threads, several at once. Others wait while it runs:
-  // it must not block for long.
+  // Runs on the handlers' threads, several at once. It must not block for long,
+  // because other requests wait.
   using Handler = std::function<HttpResponse(const HttpRequest&)>;
 
-  // Errors: InvalidArgument the address is malformed, or others can reach it
-  // and there is no certificate; FailedPrecondition certificate, key or client
-  // CA cannot be used.
+  // Errors: InvalidArgument if the address is malformed, or not loopback and
+  // without a certificate; FailedPrecondition if certificate, key or client CA
+  // is unusable.
   static StatusOr<std::unique_ptr<HttpServer>> Create(
       const HttpServerOptions& options);
 
-  // Stops, and waits for the handlers that run. A request that is not whole by
-  // now gets no answer.
+  // Stops, and waits for running handlers. Requests that are incomplete by now
+  // get no answer.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  // Every answer is compressed where the client accepts it. REQUIRES: not
-  // started.
+  // Compresses every answer if the client accepts it. REQUIRES: not started.
   void Handle(const std::string& path, Handler handler);
-  // All paths that begin with `prefix`, unless another handler knows the path
-  // or a longer prefix of it. REQUIRES: not started.
+  // Handles all paths with `prefix` that no other handler and no longer prefix
+  // handles. REQUIRES: not started.
   void HandlePrefix(const std::string& prefix, Handler handler);
 
-  // As Handle(); neither token nor password is asked for. REQUIRES: not
-  // started.
+  // Handle() without token or password. REQUIRES: not started.
   void HandleOpen(const std::string& path, Handler handler);
 
-  // As Handle(), on the thread that serves the sockets: always, even while all
-  // handlers are busy. `handler` must not wait for anything, a lock included.
-  // Everybody may ask, by any name, without token or password. REQUIRES: not
-  // started.
+  // Handle() on the socket thread, so it answers while all handlers are busy.
+  // `handler` must not wait, not even for a lock. Needs no token, password or
+  // known host name. REQUIRES: not started.
   void HandleAtOnce(const std::string& path, Handler handler);
 
-  // Listens and answers from now on, and warns where everybody may read.
-  // Unavailable: cannot listen there.
-  // REQUIRES: not started.
+  // Listens and starts to answer. Warns if no credentials are required.
+  // Unavailable if it cannot listen. REQUIRES: not started.
   Status Start();
 
-  // With the port that was bound. REQUIRES: started.
+  // The address with the bound port. REQUIRES: started.
   const std::string& address() const;
   int port() const;
-  // Requests that were refused for want of a token or a password.
+  // Requests rejected because of a missing or wrong token or password.
   uint64_t refused() const;
   // Whether it speaks TLS.
   bool tls() const;

@@ -13,7 +13,7 @@ int HexDigit(char c) {
   return -1;
 }
 
-// None: malformed.
+// Returns nullopt if the encoding is malformed.
 std::optional<std::string> Decode(std::string_view text, bool plus_is_space) {
   std::string plain;
   plain.reserve(text.size());
@@ -36,8 +36,8 @@ std::optional<std::string> Decode(std::string_view text, bool plus_is_space) {
 
 Status Malformed() {
   return InvalidArgument(
-      "the request's target is malformed: it begins with a slash, and each "
-      "percent sign is followed by two hexadecimal digits");
+      "the request's target is malformed: it must begin with a slash, and each "
+      "percent sign must be followed by two hexadecimal digits");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What a request asks for: its path and its query, decoded. Pure.
+// The target of a request: its path and query, decoded. Pure.
 #ifndef LOCKSTEP_COMMON_HTTP_TARGET_H_
 #define LOCKSTEP_COMMON_HTTP_TARGET_H_
 
@@ -11,14 +11,14 @@
 namespace lockstep {
 
 struct HttpTarget {
-  // Percent-decoded; dots and slashes are not interpreted.
+  // Percent-decoded. Dots and slashes are not interpreted.
   std::string path;
-  // Percent-decoded, and "+" is a space. If a name comes twice, the first.
+  // Percent-decoded; "+" is a space. A repeated name keeps its first value.
   std::map<std::string, std::string> query;
 };
 
-// "/jobs/a%20b?x=1&y=2". InvalidArgument: it does not begin with "/", or a "%"
-// is not followed by two hexadecimal digits.
+// Parses "/jobs/a%20b?x=1&y=2". InvalidArgument if it does not begin with "/",
+// or a "%" is not followed by two hexadecimal digits.
 StatusOr<HttpTarget> ParseHttpTarget(std::string_view target);
 
 }  // namespace lockstep

@@ -34,7 +34,7 @@ StatusOr<SslContext> MakeSslContext(const WebTls& tls) {
   SSL_CTX_set_mode(context.get(), SSL_MODE_ENABLE_PARTIAL_WRITE |
                                       SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
   SSL_CTX_set_options(context.get(), SSL_OP_NO_RENEGOTIATION);
-  // A client keeps its connection: there is little to resume.
+  // Clients keep their connections, so sessions are rarely resumed.
   SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
   const bool usable =
       SSL_CTX_use_certificate_chain_file(context.get(),
@@ -45,7 +45,7 @@ StatusOr<SslContext> MakeSslContext(const WebTls& tls) {
   ERR_clear_error();
   if (!usable) {
     return FailedPrecondition(
-        "the certificate {} and key {} cannot be used: are both readable PEM, "
+        "the certificate {} and key {} are unusable: are both readable PEM, "
         "and do they belong together?",
         tls.certificate, tls.key);
   }
@@ -63,8 +63,7 @@ StatusOr<SslContext> MakeSslContext(const WebTls& tls) {
     ERR_clear_error();
     if (!loaded) {
       return FailedPrecondition(
-          "the client CA {} cannot be used: is it readable PEM?",
-          tls.client_ca);
+          "the client CA {} is unusable: is it readable PEM?", tls.client_ca);
     }
   }
   return context;

@@ -1,4 +1,4 @@
-// The server's side of TLS, as a web configuration describes it.
+// The server's side of TLS, set up by a web configuration.
 #ifndef LOCKSTEP_COMMON_HTTP_TLS_H_
 #define LOCKSTEP_COMMON_HTTP_TLS_H_
 
@@ -16,11 +16,11 @@ struct SslContextDeleter {
 };
 using SslContext = std::unique_ptr<SSL_CTX, SslContextDeleter>;
 
-// Whether the client has shown a certificate of the client CA. Where the
-// configuration does not verify, nobody has.
+// True if the client showed a certificate of the client CA. Always false if the
+// configuration does not verify clients.
 bool HasVerifiedPeer(const SSL* connection);
 
-// FailedPrecondition: certificate, key or client CA cannot be used.
+// FailedPrecondition if certificate, key or client CA is unusable.
 StatusOr<SslContext> MakeSslContext(const WebTls& tls);
 
 }  // namespace lockstep

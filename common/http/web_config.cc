@@ -85,13 +85,12 @@ struct Reader {
     }
     if (tls.certificate.empty() || tls.key.empty()) {
       return InvalidArgument(
-          "{}: tls_server_config takes both cert_file and key_file", At(root));
+          "{}: tls_server_config needs both cert_file and key_file", At(root));
     }
     const bool verifies = Verifies(tls.client_auth);
     if (verifies && tls.client_ca.empty()) {
-      return InvalidArgument(
-          "{}: this client_auth_type takes a client_ca_file to verify against",
-          At(root));
+      return InvalidArgument("{}: this client_auth_type needs a client_ca_file",
+                             At(root));
     }
     if (!verifies && !tls.client_ca.empty()) {
       return InvalidArgument(
@@ -111,17 +110,17 @@ struct Reader {
       const auto hash = entry.second.as<std::string>("");
       if (user.empty() || user.find(':') != std::string::npos) {
         return InvalidArgument(
-            "{}: basic_auth_users: a user's name is not empty and has no "
+            "{}: basic_auth_users: a user's name must not be empty or have a "
             "colon",
             At(entry.first));
       }
-      // The hash itself is not repeated: what stands there may be a password.
+      // The error does not repeat the hash, because it may be a password.
       const bool bcrypt = hash.size() == 60 && (hash.starts_with("$2a$") ||
                                                 hash.starts_with("$2b$") ||
                                                 hash.starts_with("$2y$"));
       if (!bcrypt) {
         return InvalidArgument(
-            "{}: basic_auth_users: what stands for {} is not a bcrypt hash; "
+            "{}: basic_auth_users: the value for {} is not a bcrypt hash; "
             "`htpasswd -nB {}` prints one",
             At(entry.second), user, user);
       }
@@ -132,7 +131,7 @@ struct Reader {
 
   Status Root(const YAML::Node& root, WebConfig* config) const {
     if (root.IsNull()) return OkStatus();
-    if (!root.IsMap()) return InvalidArgument("{}: not a map", name);
+    if (!root.IsMap()) return InvalidArgument("{}: it is not a map", name);
     for (const auto& entry : root) {
       const auto field = entry.first.as<std::string>("");
       if (field == "tls_server_config") {

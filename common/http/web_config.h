@@ -1,5 +1,5 @@
-// Who may read a daemon's HTTP pages, and by which certificate it serves them:
-// the file that Prometheus's own exporters take as --web.config.file.
+// Access to a daemon's HTTP pages and their TLS certificate: the file that
+// Prometheus's own exporters take as --web.config.file.
 //
 //   tls_server_config:
 //     cert_file: http.crt          # PEM; paths are relative to this file
@@ -10,8 +10,8 @@
 //   basic_auth_users:
 //     prometheus: $2y$10$...       # bcrypt, as `htpasswd -nB` prints it
 //
-// Source of the shape: prometheus/exporter-toolkit, docs/web-configuration.md.
-// A field of it that is not here is refused by name, never ignored.
+// The format is that of prometheus/exporter-toolkit, docs/web-configuration.md.
+// Fields that are not listed here are rejected by name, never ignored.
 #ifndef LOCKSTEP_COMMON_HTTP_WEB_CONFIG_H_
 #define LOCKSTEP_COMMON_HTTP_WEB_CONFIG_H_
 
@@ -33,7 +33,7 @@ enum class ClientAuth {
   kRequireAndVerify,
 };
 
-// Whether a client's certificate has to be of a known CA.
+// True if a client's certificate must be signed by a known CA.
 inline bool Verifies(ClientAuth auth) {
   return auth == ClientAuth::kVerifyIfGiven ||
          auth == ClientAuth::kRequireAndVerify;
@@ -48,20 +48,20 @@ struct WebTls {
 };
 
 struct WebConfig {
-  // None: plain HTTP.
+  // Absent for plain HTTP.
   std::optional<WebTls> tls = {};
-  // bcrypt hashes by name; empty: no password is asked for.
+  // bcrypt hashes by name. Empty if no password is required.
   std::map<std::string, std::string> users = {};
 };
 
-// `directory` is what relative paths start from; `name` is for errors.
-// InvalidArgument names file, line and field.
+// Relative paths start from `directory`; `name` is for errors. InvalidArgument
+// names file, line and field.
 StatusOr<WebConfig> ParseWebConfig(const std::string& text,
                                    const std::string& directory,
                                    const std::string& name);
 
-// An empty path gives the empty configuration: plain HTTP, everybody.
-// Errors: as ParseWebConfig; NotFound: the file cannot be read.
+// An empty path gives the empty configuration: plain HTTP without credentials.
+// Errors: as ParseWebConfig; NotFound if the file cannot be read.
 StatusOr<WebConfig> LoadWebConfig(const std::string& path);
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// What the coordinator wants of one node for one generation of a job. Pure
-// values; see proto/lockstep/v1/worker.proto for the protocol.
+// The coordinator's assignment to one node for one generation of a job. Pure
+// values; proto/lockstep/v1/worker.proto documents the protocol.
 #ifndef LOCKSTEP_COMMON_MODEL_ASSIGNMENT_H_
 #define LOCKSTEP_COMMON_MODEL_ASSIGNMENT_H_
 
@@ -25,8 +25,8 @@ struct LocalTask {
   std::map<std::string, std::string> environment;
   std::vector<RankSpec> ranks;
   std::optional<Container> container = std::nullopt;
-  // A higher number than the task's own starts its ranks, which have ended,
-  // again, at their address.
+  // If this exceeds the task's own count, its ranks, which have ended, restart
+  // at the same address.
   int32_t restarts = 0;
 
   bool operator==(const LocalTask&) const = default;
@@ -46,19 +46,19 @@ struct GangSpec {
   std::vector<Package> packages;
   Runtime runtime;
   std::vector<std::string> inherited_environment;
-  // A port is leased for each on the node of rank 0.
+  // Each service gets a port on the node of rank 0.
   std::vector<std::string> services;
-  // Those of its images whose content is settled.
+  // The images whose content is settled.
   std::vector<ImageContent> images = {};
-  // Until LAUNCH: the one to use; a pinned one is the user's.
+  // The plan to use until LAUNCH. The user may have pinned it.
   std::string reduction_plan = {};
   bool reduction_plan_pinned = false;
-  // What the identity file of the output directory must hold; empty: the node
-  // of rank 0 reads it, or makes one.
+  // The expected content of the output directory's identity file. If it is
+  // empty, the node of rank 0 reads or makes the file.
   std::string output_identity = {};
-  // The newest complete checkpoint of the generations before that the
-  // coordinator knows of. Native ranks do not begin from the start where it is
-  // present, unless `restore` says so.
+  // The newest complete checkpoint of earlier generations that the coordinator
+  // knows. If it is present, native ranks do not start from the beginning,
+  // unless `restore` says so.
   std::optional<Checkpoint> known_checkpoint = {};
   std::optional<RestoreTarget> restore = {};
 
@@ -77,34 +77,34 @@ struct Assignment {
   std::vector<Directive> directives;
   Duration grace{};
   std::string stop_message;
-  // Of the coordinator's store, when it was sent.
+  // The store's version at the time of sending.
   int64_t version = 0;
 
   bool operator==(const Assignment&) const = default;
 };
 
-// All that a node should have at hand for jobs that wait.
+// Images and packages that a node should fetch for queued jobs.
 struct Prefetch {
   uint64_t epoch = 0;
-  // With id: of a job whose content is settled.
+  // With id if the job's content is settled.
   std::vector<ImageContent> images;
   std::vector<Package> packages;
 
   bool operator==(const Prefetch&) const = default;
 };
 
-// How far a node is with one of them.
+// A node's progress with one of them.
 struct Prefetched {
-  // As asked: one of the two.
+  // Exactly one of the two is set, as in the request.
   std::optional<ImageContent> image;
   std::string package_digest;
-  // Of an image that is here: what it is.
+  // The content of an image that is present.
   std::optional<ImageContent> content;
   bool ready = false;
-  // It was not here before; `duration` is what that took.
+  // The item was fetched in `duration`. False if it was already present.
   bool fetched = false;
   Duration duration{};
-  // Why the last try failed.
+  // The error of the last attempt.
   std::string error;
 
   bool operator==(const Prefetched&) const = default;

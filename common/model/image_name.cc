@@ -12,14 +12,14 @@ namespace {
 
 constexpr size_t kMaxName = 512;
 
-// Of containers-transports(5) those that a tag could follow. "docker:" wants
-// "//" behind it, which no name has.
+// The prefixes of containers-transports(5) that a tag could follow. "docker:"
+// must be followed by "//", which no name contains.
 constexpr std::string_view kTransports[] = {
     "atomic",        "containers-storage", "dir",    "oci", "docker-archive",
     "docker-daemon", "oci-archive",        "ostree", "sif", "tarball"};
 
 const re2::RE2& Grammar() {
-  // Never destroyed: threads may still ask when the process ends.
+  // Never destroyed, because threads may use it at exit.
   static const re2::RE2* const grammar = [] {
     const std::string label = "[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?";
     const std::string host = "(?:" + label + "(?:\\." + label +
@@ -35,7 +35,7 @@ const re2::RE2& Grammar() {
   return *grammar;
 }
 
-// Fit for a message of any kind.
+// Makes the name safe for any message.
 std::string Shown(std::string_view image) {
   constexpr size_t kShown = 200;
   return absl::CEscape({image.data(), std::min(image.size(), kShown)});
@@ -48,7 +48,7 @@ Status CheckImageName(std::string_view image) {
       !re2::RE2::FullMatch(re2::StringPiece(image.data(), image.size()),
                            Grammar())) {
     return InvalidArgument(
-        "\"{}\" is no name of an image: it is "
+        "\"{}\" is not an image name: it must be "
         "[REGISTRY[:PORT]/]NAME[:TAG][@DIGEST], in lower case",
         Shown(image));
   }
@@ -58,8 +58,8 @@ Status CheckImageName(std::string_view image) {
       std::find(std::begin(kTransports), std::end(kTransports), first) !=
           std::end(kTransports)) {
     return InvalidArgument(
-        "\"{}\" is no name of an image: to engines \"{}:\" means something of "
-        "the host; give the registry before it",
+        "\"{}\" is not an image name: for engines \"{}:\" means a file of "
+        "the host; put the registry before it",
         Shown(image), first);
   }
   return OkStatus();

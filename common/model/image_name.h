@@ -1,4 +1,4 @@
-// Names of container images, as registries have them.
+// Names of container images in registries.
 #ifndef LOCKSTEP_COMMON_MODEL_IMAGE_NAME_H_
 #define LOCKSTEP_COMMON_MODEL_IMAGE_NAME_H_
 
@@ -8,11 +8,11 @@
 
 namespace lockstep {
 
-// InvalidArgument for all but [HOST[:PORT]/]NAME[:TAG][@DIGEST], the grammar of
-// references (https://pkg.go.dev/github.com/distribution/reference). Engines
-// take more: files of the host, by the prefixes of containers-transports(5)
-// ("docker-archive:/x.tar", "dir:x"), read with the engine's rights. What a
-// name and such a prefix could both mean is refused.
+// InvalidArgument unless `image` is [HOST[:PORT]/]NAME[:TAG][@DIGEST], the
+// grammar of references (https://pkg.go.dev/github.com/distribution/reference).
+// Engines also accept files of the host, by the prefixes of
+// containers-transports(5) ("docker-archive:/x.tar", "dir:x"), and read them
+// with the engine's rights. An ambiguous name is rejected.
 Status CheckImageName(std::string_view image);
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
-// A job as the whole system knows it: what was asked for, and what became of
-// it. Pure values; proto/lockstep/v1/job_spec.proto documents each field.
-// common/wire turns these into messages and back, and validates.
+// A job: its spec and its state. Pure values; proto/lockstep/v1/job_spec.proto
+// documents each field. common/wire converts them to messages and back, and
+// validates.
 #ifndef LOCKSTEP_COMMON_MODEL_JOB_H_
 #define LOCKSTEP_COMMON_MODEL_JOB_H_
 
@@ -23,9 +23,8 @@ using JobName = std::string;
 
 // The numbers of these enums are those of the protos of the same name.
 enum class JobKind { kNative = 1, kProgram = 2 };
-// Which ranks have to exit with 0 for the job to succeed. kUnspecified is
-// settled at submission; jobs stored by older versions keep it and end as with
-// kChief.
+// The ranks that must exit with 0 for the job to succeed. Submission settles
+// kUnspecified. Jobs stored by older versions keep it and end as with kChief.
 enum class EndWith { kUnspecified = 0, kAll = 1, kChief = 2 };
 enum class TaskType { kChief = 1, kWorker = 2, kPs = 3, kEvaluator = 4 };
 
@@ -121,54 +120,54 @@ enum class Reason {
 enum class RankState { kPrepared = 1, kStarted = 2, kJoined = 3, kExited = 4 };
 enum class DirectiveKind { kCheckpoint = 1, kStop = 2 };
 
-// "QUEUED", "chief", "RANK_EXIT": as users read them.
+// The text that users read: "QUEUED", "chief", "RANK_EXIT".
 std::string_view Name(JobState state);
 std::string_view Name(TaskType type);
 std::string_view Name(JobKind kind);
 // "all", "chief"; kUnspecified: "".
 std::string_view Name(EndWith end_with);
 std::string_view Name(Reason reason);
-// The phase of a state: "queued" ... "finishing"; final states: "".
+// Returns the phase of a state: "queued" ... "finishing". Final states: "".
 std::string_view PhaseName(JobState state);
 bool IsFinal(JobState state);
-// Holds or may hold resources of a generation: PREPARING to FINISHING.
+// True if the job may hold resources of a generation: PREPARING to FINISHING.
 bool IsActive(JobState state);
 
 struct Container {
   std::string image;
-  // Replaces the image's ENTRYPOINT and CMD; empty: argv follows ENTRYPOINT
-  // and replaces CMD.
+  // Replaces the image's ENTRYPOINT and CMD. If it is empty, argv follows
+  // ENTRYPOINT and replaces CMD.
   std::vector<std::string> command;
 
   bool operator==(const Container&) const = default;
 };
 
-// What the name of an image stands for.
+// The content that an image name resolved to.
 struct ImageContent {
-  // As the job names it.
+  // The name in the job.
   std::string image;
-  // "sha256:" and 64 hex digits: of the configuration. The same wherever the
-  // image is.
+  // "sha256:" and 64 hex digits of the configuration. The same on every host.
   std::string id;
-  // The same form, of the manifest, by which registries have it; empty: none
-  // does.
+  // The same form for the manifest, as registries use it. Empty if the image
+  // was never in a registry.
   std::string digest;
-  // Which node said so.
+  // The node that reported it.
   NodeName node;
 
   bool operator==(const ImageContent&) const = default;
 };
 
-// Whether both stand for the same: one of them is enough, as engines name the
-// same image by other ids, and what was never at a registry has no digest.
+// True if both are the same image. Equal ids or equal digests suffice: engines
+// use different ids for one image, and an image that was never in a registry
+// has no digest.
 bool IsSameContent(const ImageContent& a, const ImageContent& b);
-// What of it people are shown: the digest, of what has none the id.
+// Returns the digest, or the id if there is no digest.
 const std::string& ShownDigest(const ImageContent& content);
 
-// A type of the site's machine table, as it was when the job came.
+// A type of the site's machine table at the time of submission.
 struct MachineType {
   std::string type;
-  // What the name promises; what is placed is RoleSpec::resources.
+  // The nominal size. RoleSpec::resources is what gets placed.
   Resources nominal;
   std::optional<double> ml_units_per_hour;
 
@@ -177,7 +176,7 @@ struct MachineType {
 
 enum class PackageFormat { kTree = 1, kSdist = 2, kWheel = 3 };
 
-// A file of code that was uploaded.
+// An uploaded code package.
 struct Package {
   // "sha256:" and 64 hex digits.
   std::string digest;
@@ -188,10 +187,10 @@ struct Package {
   bool operator==(const Package&) const = default;
 };
 
-// The interpreter that a job's packages are installed by and run with.
+// The interpreter that installs and runs a job's packages.
 struct Runtime {
   std::string name;
-  // Absolute, or looked up in PATH of the node; empty: the job has none.
+  // Absolute, or looked up in PATH of the node. Empty if the job has none.
   std::string python;
   bool allow_index = false;
 
@@ -236,8 +235,8 @@ struct EnvironmentOptions {
 struct JobSpec {
   JobName name;
   JobKind kind = JobKind::kNative;
-  // What may be large never changes after submission, and is shared by all
-  // versions of a job. In rank order: chief, worker, ps, evaluator.
+  // All versions of a job share its large, immutable parts. In rank order:
+  // chief, worker, ps, evaluator.
   Shared<std::vector<RoleSpec>> roles;
   Shared<std::vector<std::string>> argv;
   Shared<std::map<std::string, std::string>> environment;
@@ -252,18 +251,19 @@ struct JobSpec {
   std::string comment;
   std::vector<Package> packages;
   Runtime runtime;
-  // Names of the daemon's variables that the ranks get too.
+  // Names of the daemon's variables that ranks inherit.
   std::vector<std::string> inherited_environment;
   EnvironmentOptions environment_options;
   bool restart_worker_alone = false;
   std::string job_dir;
-  // Only nodes of this pool; empty: any.
+  // Restricts the job to nodes of this pool. Empty for any.
   std::string pool;
-  // The text of reduction_plan.h; empty: the first generation makes one.
+  // The text of reduction_plan.h. If it is empty, the first generation makes
+  // one.
   std::string reduction_plan;
   EndWith end_with = EndWith::kUnspecified;
-  // With kChief and without parameter servers: how long workers may run on
-  // after the chief's end.
+  // With kChief and no parameter servers: how long workers may run after the
+  // chief's end.
   Duration end_grace = std::chrono::minutes(5);
 
   bool operator==(const JobSpec&) const = default;
@@ -284,9 +284,10 @@ struct ExitStatus {
   WallTime end_time{};
   bool victim = false;
   bool out_of_memory = false;
-  // What the rank itself named as the reason; kNone: nothing.
+  // The reason that the rank itself reported, or kNone.
   Reason reason = Reason::kNone;
-  // Where in the program `message` comes from, "train.py:12"; empty: unknown.
+  // The place in the program that `message` comes from, "train.py:12". Empty if
+  // unknown.
   std::string location = {};
 
   bool ok() const { return how == How::kCode && value == 0; }
@@ -294,7 +295,7 @@ struct ExitStatus {
 };
 // "exit code 3", "killed by SIGKILL", "exec failed: No such file ...".
 std::string Describe(const ExitStatus& exit);
-// As a shell would give it: the code, 128 + signal, 126 or 127.
+// Returns the exit code of a shell: the code, 128 + signal, 126 or 127.
 int32_t ShellCode(const ExitStatus& exit);
 
 struct PhaseSeconds {
@@ -314,21 +315,20 @@ struct PhaseSeconds {
   bool operator==(const PhaseSeconds&) const = default;
 };
 
-// The rank that held the others up most in the last steps.
+// The rank that delayed the others most in the last steps.
 struct Straggler {
   int32_t rank = 0;
-  int32_t steps = 0;       // That were looked at, at most 100.
-  int32_t late_steps = 0;  // Of them, those to which it came last.
-  // Part of their time that would have been saved had it come with the last
-  // but one.
+  int32_t steps = 0;       // Steps examined, at most 100.
+  int32_t late_steps = 0;  // Those in which it arrived last.
+  // The share of their time that would be saved if it arrived together with the
+  // last but one.
   double cost = 0;
 
   bool operator==(const Straggler&) const = default;
 };
 
-// Of the values that the chief reports: floating-point operations that one
-// sample takes, forward and backward. What they tell of a job's use of its GPUs
-// is reckoned from it.
+// A value that the chief reports: floating-point operations per sample, forward
+// and backward. The job's GPU utilisation is computed from it.
 inline constexpr char kFlopsPerSample[] = "flops_per_sample";
 
 struct RankProgress {
@@ -358,7 +358,7 @@ struct Usage {
   int64_t memory_peak_bytes = 0;
   std::optional<double> gpu_utilization;
   double seconds = 0;
-  // The largest over a sample period.
+  // The maximum over a sample period.
   std::optional<double> cpu_peak_cores = std::nullopt;
   std::optional<double> gpu_utilization_peak = std::nullopt;
   std::optional<int64_t> gpu_memory_peak_bytes = std::nullopt;
@@ -374,13 +374,13 @@ struct RankStatus {
   std::optional<ExitStatus> exit;
   RankProgress progress;
   Usage usage;
-  // How often it was started again alone in this generation.
+  // How often it was restarted alone in this generation.
   int32_t restarts = 0;
 
   bool operator==(const RankStatus&) const = default;
 };
 
-// The parts of getting a task ready, in order.
+// The parts of a task's preparation, in order.
 inline constexpr std::string_view kFetchPart = "fetch";
 inline constexpr std::string_view kPortsPart = "ports";
 inline constexpr std::string_view kPreflightPart = "preflight";
@@ -393,11 +393,11 @@ struct TimedPart {
   bool operator==(const TimedPart&) const = default;
 };
 
-// How a task gets ready before its program may run.
+// The preparation of a task before its program starts.
 struct TaskPreparation {
-  // Those begun.
+  // The parts that have begun.
   std::vector<TimedPart> parts;
-  // The part that goes on; empty: none.
+  // The running part, or empty.
   std::string current;
   std::string detail;
 
@@ -406,9 +406,9 @@ struct TaskPreparation {
 
 // A file or folder in a task's working directory.
 struct WorkFile {
-  // Below the directory.
+  // Relative to the directory.
   std::string path;
-  // Of a folder: of all files in it, as far as they were counted.
+  // For a folder, the sum of the files that were counted.
   int64_t bytes = 0;
   WallTime modify_time{};
   bool directory = false;
@@ -416,20 +416,20 @@ struct WorkFile {
   bool operator==(const WorkFile&) const = default;
 };
 
-// What the working directory of a task held when its ranks had ended.
+// The contents of a task's working directory after its ranks ended.
 struct WorkDirectory {
   int64_t files = 0;
   int64_t bytes = 0;
-  // At its top, the newest first; at most kMaxWorkEntries.
+  // The entries at its top, the newest first; at most kMaxWorkEntries.
   std::vector<WorkFile> entries;
-  // There is more than was counted.
+  // Not all entries were counted.
   bool truncated = false;
 
   bool operator==(const WorkDirectory&) const = default;
 };
 inline constexpr size_t kMaxWorkEntries = 20;
 
-// Where one task runs in the current generation.
+// The placement of one task in the current generation.
 struct TaskStatus {
   TaskType type = TaskType::kChief;
   int32_t index = 0;
@@ -444,7 +444,7 @@ struct TaskStatus {
 };
 // "worker 1".
 std::string TaskName(TaskType type, int32_t index);
-// "worker-replica-1", the chief "master-replica-0": as AI Platform has it.
+// "worker-replica-1", for the chief "master-replica-0", as in AI Platform.
 std::string ReplicaName(TaskType type, int32_t index);
 
 struct Checkpoint {
@@ -485,19 +485,19 @@ struct Directive {
   bool operator==(const Directive&) const = default;
 };
 
-// Where a generation went on from.
+// The checkpoint that a generation resumed from.
 struct LineageEntry {
   Generation generation = 0;
-  // Until the ranks have looked at the disk, and said so: the coordinator may
-  // not have heard of the newest checkpoint. Every complete one of the
-  // generations before counts until then.
+  // The value until the ranks have read the disk and reported. The coordinator
+  // may not know the newest checkpoint, so until then every complete one of
+  // earlier generations counts.
   static constexpr int64_t kNotSaid = -1;
   int64_t start_step = 0;
 
   bool operator==(const LineageEntry&) const = default;
 };
 
-// A file or folder that a job left below its output directory.
+// A file or folder that a job left in its output directory.
 struct OutputFile {
   std::string path;
   // "saved_model", "keras", "safetensors", "tensorboard", "checkpoint",
@@ -513,7 +513,7 @@ struct Bill {
   double gpu_seconds = 0;
   double cost = 0;
   std::string currency;
-  // Absent: a role has no machine type with a price.
+  // Absent if a role has no machine type with a price.
   std::optional<double> ml_units = std::nullopt;
 
   bool operator==(const Bill&) const = default;

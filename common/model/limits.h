@@ -1,5 +1,5 @@
-// What Linux, TF_CONFIG and our own packets leave a job: for all who check what
-// one asks for.
+// Limits on a job from Linux, TF_CONFIG and lockstep's packets. All checks of
+// job specs share them.
 #ifndef LOCKSTEP_COMMON_MODEL_LIMITS_H_
 #define LOCKSTEP_COMMON_MODEL_LIMITS_H_
 
@@ -8,16 +8,16 @@
 
 namespace lockstep {
 
-// Linux takes no longer argument, and no longer "NAME=value", without its
-// final NUL (MAX_ARG_STRLEN of include/uapi/linux/binfmts.h).
+// The longest argument and "NAME=value" that Linux accepts, without the final
+// NUL (MAX_ARG_STRLEN of include/uapi/linux/binfmts.h).
 inline constexpr size_t kMaxArgument = 128 * 1024 - 1;
 
-// A task's TF_CONFIG lists the address of every task; each takes up to 24
-// bytes ("255.255.255.255:65535", with its quotes and a comma).
+// A task's TF_CONFIG lists the address of every task. Each takes up to 24 bytes
+// ("255.255.255.255:65535", with its quotes and a comma).
 inline constexpr int64_t kMaxTfConfigTasks = (kMaxArgument - 256) / 24;
 
-// The text of a reduction plan (reduction_plan.h): with all else it goes into
-// one packet of 64 KiB between the worker daemon and a rank.
+// The text of a reduction plan (reduction_plan.h). It shares one 64 KiB packet
+// between worker daemon and rank with other fields.
 inline constexpr size_t kMaxReductionPlan = 24 * 1024;
 
 }  // namespace lockstep

@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-// Not <cctype>: names do not depend on a locale.
+// Not <cctype>, because names do not depend on the locale.
 bool IsUpper(char c) { return c >= 'A' && c <= 'Z'; }
 bool IsLower(char c) { return c >= 'a' && c <= 'z'; }
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
@@ -88,13 +88,14 @@ bool IsReservedEnvironmentName(std::string_view name) {
 std::string Nearest(std::string_view name,
                     const std::vector<std::string>& candidates) {
   std::string best;
-  // One slip in a short word, two (a transposition) in a longer one.
+  // One edit in a short word, two (a transposition) in a longer one.
   const size_t allowed =
       name.size() <= 3 ? 1 : std::max<size_t>(2, name.size() / 3);
   size_t best_distance = allowed + 1;
   for (const std::string& candidate : candidates) {
     if (candidate.size() > 256 || name.size() > 256) continue;
-    // They are at least so far apart; callers may hold a lock.
+    // The lengths bound the distance. This is cheap, as callers may hold a
+    // lock.
     const size_t longer = std::max(candidate.size(), name.size()) -
                           std::min(candidate.size(), name.size());
     if (longer >= best_distance) continue;

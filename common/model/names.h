@@ -1,4 +1,4 @@
-// Which names are names. Pure.
+// The syntax of names. Pure.
 #ifndef LOCKSTEP_COMMON_MODEL_NAMES_H_
 #define LOCKSTEP_COMMON_MODEL_NAMES_H_
 
@@ -20,8 +20,8 @@ bool IsEnvironmentName(std::string_view name);
 // may not: RANK, TF_CONFIG, LD_*, LOCKSTEP_*, ...
 bool IsReservedEnvironmentName(std::string_view name);
 
-// The candidate nearest to `name` by edit distance, if it is near enough to
-// be a typing mistake; else empty. For "did you mean".
+// Returns the candidate nearest to `name` by edit distance if a typo is likely,
+// otherwise "". For "did you mean".
 std::string Nearest(std::string_view name,
                     const std::vector<std::string>& candidates);
 

@@ -1,4 +1,4 @@
-// A host with its worker daemon, as the system knows it. Pure values.
+// A host with its worker daemon. Pure values.
 #ifndef LOCKSTEP_COMMON_MODEL_NODE_H_
 #define LOCKSTEP_COMMON_MODEL_NODE_H_
 
@@ -13,8 +13,8 @@
 
 namespace lockstep {
 
-// One start of a worker daemon. Ordered by `counter`; two with the same
-// counter and other nonces are two live copies of one node.
+// One start of a worker daemon. Ordered by `counter`. The same counter with
+// different nonces means two live copies of one node.
 struct Incarnation {
   uint64_t counter = 0;
   uint64_t nonce = 0;
@@ -36,38 +36,38 @@ inline constexpr NodeState kAllNodeStates[] = {
     NodeState::kDraining, NodeState::kDrained, NodeState::kQuarantined};
 std::string_view Name(NodeState state);
 
-// What a worker daemon says of its host when it registers.
+// The host data that a worker daemon registers.
 struct NodeInfo {
   NodeName name;
   Incarnation incarnation;
   std::string boot_id;
   std::string hostname;
   std::string version;
-  // IP of the data plane.
+  // The IP address of the data plane.
   std::string address;
   std::string http_address;
   Resources capacity;
   std::vector<Gpu> gpus;
   bool limits_enforced = false;
-  // Nodes that are alike, for metrics: [a-z0-9-]{1,63}.
+  // A group of similar nodes, for metrics: [a-z0-9-]{1,63}.
   std::string pool = "default";
-  // http_address speaks TLS; not said by older daemons.
+  // http_address speaks TLS. Older daemons do not report it.
   bool http_tls = false;
-  // Why limits are not enforced.
+  // The reason that limits are not enforced.
   std::string limits_message;
-  // Of the daemon's certificate.
+  // Expiry of the daemon's certificate.
   std::optional<WallTime> certificate_end_time;
-  // "podman 4.3.1"; empty: it runs no containers.
+  // "podman 4.3.1". Empty if the node runs no containers.
   std::string container_engine;
 
   bool operator==(const NodeInfo&) const = default;
 };
 
-// What the driver said of a GPU last; absent is what it does not know.
+// The driver's last values for a GPU. Unknown values are absent.
 struct GpuUsage {
   int32_t index = 0;
-  // Part of the last sample period in which a kernel ran, and in which memory
-  // was read or written; 0..1.
+  // The share of the last sample period, 0..1, in which a kernel ran and in
+  // which memory was read or written.
   std::optional<double> utilization;
   std::optional<double> memory_access;
   std::optional<int64_t> memory_used_bytes;
@@ -85,19 +85,19 @@ struct GpuError {
   bool operator==(const GpuError&) const = default;
 };
 
-// What a host measures of itself, over the last seconds.
+// A host's measurements over the last seconds.
 struct NodeReadings {
-  // 0..1 of the host.
+  // 0..1 of the whole host.
   double cpu_utilization = 0;
   int64_t memory_available_bytes = 0;
-  // Those offered, in the order of NodeInfo::gpus.
+  // The offered GPUs, in the order of NodeInfo::gpus.
   std::vector<GpuUsage> gpus;
-  // When it was sent, by the node's clock; absent: an older daemon.
+  // Time of sending by the node's clock. Absent for an older daemon.
   std::optional<WallTime> send_time;
-  // Since the last readings.
+  // Those since the last readings.
   std::vector<GpuError> gpu_errors;
-  // From a heartbeat to its answer, of the newest that was answered since the
-  // last readings.
+  // The time from a heartbeat to its answer, for the newest heartbeat that was
+  // answered since the last readings.
   std::optional<Duration> round_trip = std::nullopt;
 
   bool operator==(const NodeReadings&) const = default;
@@ -126,7 +126,7 @@ struct RankEvent {
   bool operator==(const RankEvent&) const = default;
 };
 
-// A rank could not reach a peer, or lost it. Both are ranks of the job.
+// A rank failed to reach a peer or lost it. Both are ranks of the job.
 struct LostPeer {
   int32_t rank = 0;
   int32_t peer = 0;
@@ -135,7 +135,7 @@ struct LostPeer {
   bool operator==(const LostPeer&) const = default;
 };
 
-// Where one node is with one generation of a job.
+// The state of one generation of a job on one node.
 struct GangStatus {
   JobName job;
   std::string job_uid;
@@ -150,19 +150,19 @@ struct GangStatus {
   std::vector<RankEvent> events;
   std::optional<int64_t> resumed_step;
   uint32_t directive_done = 0;
-  // In the order of the tasks, as `ports`.
+  // In the order of the tasks, like `ports`.
   std::vector<TaskPreparation> preparations;
   std::map<std::string, int32_t> service_ports;
   std::vector<OutputFile> outputs;
-  // Once it has prepared: what each image of its spec is there.
+  // After preparation: the content of each image of its spec on this node.
   std::vector<ImageContent> images = {};
-  // Of the task that holds rank 0: how this generation reduces.
+  // From the node with rank 0: the generation's reduction plan.
   std::string reduction_plan = {};
-  // Once it has prepared: what the identity file of the output directory holds
-  // as seen from this node; empty: this node has not looked.
+  // After preparation: the content of the output directory's identity file on
+  // this node. Empty if this node has not read it.
   std::string output_identity = {};
-  // Once it has stopped, in the order of the tasks; empty where the job names
-  // its working directory.
+  // After the ranks stopped, in the order of the tasks. Empty if the job sets
+  // its own working directory.
   std::vector<WorkDirectory> work = {};
   std::vector<LostPeer> lost_peers = {};
 

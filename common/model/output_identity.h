@@ -1,5 +1,5 @@
-// The identity of an output directory: one file in it, by which hosts find out
-// that they see the same directory, docs/formats/checkpoint.md. Pure.
+// The identity file of an output directory. It tells hosts whether they see the
+// same directory (docs/formats/checkpoint.md). Pure.
 #ifndef LOCKSTEP_COMMON_MODEL_OUTPUT_IDENTITY_H_
 #define LOCKSTEP_COMMON_MODEL_OUTPUT_IDENTITY_H_
 
@@ -8,13 +8,13 @@
 
 namespace lockstep {
 
-// In the output directory; it holds the identity and a newline.
+// The file holds the identity and a newline.
 inline constexpr std::string_view kOutputIdentityFile = ".lockstep-directory";
 
-// The part of a TaskPreparation in which the file is looked for. A daemon that
-// knows of identities times this part for every job with an output directory,
-// also where there is nothing to do yet: the coordinator tells older daemons,
-// which never report an identity, by its absence.
+// The part of a TaskPreparation that reads the file. A daemon with support for
+// identities reports this part for every job with an output directory, even if
+// there is nothing to do. The coordinator recognises older daemons, which never
+// report an identity, by its absence.
 inline constexpr std::string_view kOutputPart = "output";
 
 // 32 lower-case hex digits.

@@ -1,4 +1,4 @@
-// Whether a host reaches others by TCP: what is asked, and what is said.
+// Tests whether a host reaches others by TCP: request and result.
 #ifndef LOCKSTEP_COMMON_MODEL_PROBE_H_
 #define LOCKSTEP_COMMON_MODEL_PROBE_H_
 
@@ -13,7 +13,7 @@ namespace lockstep {
 
 struct ProbeTarget {
   NodeName node;
-  // IP.
+  // An IP address.
   std::string address;
   int32_t port = 0;
 
@@ -21,7 +21,7 @@ struct ProbeTarget {
 };
 
 struct ProbeQuery {
-  // Unique in the stream that it goes through.
+  // Unique within its stream.
   uint64_t id = 0;
   std::vector<ProbeTarget> targets;
   Duration timeout{};
@@ -31,9 +31,9 @@ struct ProbeQuery {
 
 struct ProbeResult {
   NodeName node;
-  // Also by a refusal: then the host is there, and its daemon is not.
+  // True after a refusal, too: the host is up, but its daemon is not.
   bool reached = false;
-  // Why not: "Connection timed out".
+  // The error of a failed attempt: "Connection timed out".
   std::string error;
 
   bool operator==(const ProbeResult&) const = default;

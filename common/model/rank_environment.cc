@@ -12,16 +12,16 @@ namespace {
 
 using Environment = std::map<std::string, std::string>;
 
-// What Linux takes as one variable, "NAME=value" with its final NUL
+// The longest variable on Linux, "NAME=value" with its final NUL
 // (MAX_ARG_STRLEN of include/uapi/linux/binfmts.h).
 constexpr size_t kMaxVariable = 128 * 1024 - 1;
 
-// Where a rank stands. Ranks of chief and workers make up the group; ps and
-// evaluators come after them and are of no group.
+// A rank's position. Ranks of chief and workers form the group; ps and
+// evaluators follow and belong to no group.
 struct Place {
   const TaskSpec* task = nullptr;
   const RankSpec* rank = nullptr;
-  // Of the task among those of the group, and how many those are.
+  // The task's index in the group, and the group's number of tasks.
   int32_t group_rank = 0;
   int32_t group_size = 0;
 };
@@ -46,7 +46,7 @@ Place FindPlace(const ClusterSpec& spec, int32_t rank) {
 
 enum class FirstTask { kChief, kMaster };
 
-// `trial` is for CLUSTER_SPEC alone: its readers look for the key.
+// `trial` is for CLUSTER_SPEC only, whose readers require the key.
 std::string ClusterText(const ClusterSpec& spec, const TaskSpec& self,
                         FirstTask first, bool with_trial, bool with_job) {
   const auto name = [first](TaskType type) {
@@ -59,7 +59,7 @@ std::string ClusterText(const ClusterSpec& spec, const TaskSpec& self,
   text["task"] = nlohmann::ordered_json::object();
   if (with_trial || !spec.environment_options.empty_tf_config) {
     for (const TaskSpec& task : spec.tasks) {
-      // TensorFlow takes an evaluator for a mistake in here.
+      // TensorFlow rejects an evaluator here.
       if (task.type == TaskType::kEvaluator) continue;
       text["cluster"][name(task.type)].push_back(task.address);
     }
@@ -72,8 +72,8 @@ std::string ClusterText(const ClusterSpec& spec, const TaskSpec& self,
                    nlohmann::ordered_json::error_handler_t::replace);
 }
 
-// Without "job", which frameworks do not read, where it would be too long;
-// and not at all where no variable can hold it.
+// Omits "job", which frameworks do not read, if the text is too long. Omits the
+// variable if it is still too long.
 void PutCluster(const std::string& name, const ClusterSpec& spec,
                 const TaskSpec& self, FirstTask first, bool with_trial,
                 Environment* env) {
@@ -86,7 +86,7 @@ void PutCluster(const std::string& name, const ClusterSpec& spec,
   }
 }
 
-// torch.distributed's env://, as torchrun sets it for each process.
+// The variables of torch.distributed's env://, as torchrun sets them.
 void PutTorch(const ClusterSpec& spec, const Place& place, Environment* env) {
   Environment& e = *env;
   const std::string rank = std::to_string(place.rank->rank);
@@ -101,10 +101,9 @@ void PutTorch(const ClusterSpec& spec, const Place& place, Environment* env) {
   e["MASTER_ADDR"] = spec.master_address;
   e["MASTER_PORT"] = std::to_string(spec.master_port);
   e["TORCHELASTIC_RUN_ID"] = spec.job;
-  // For a program that is torchrun itself: each of our ranks is one of its
-  // nodes. With its static rendezvous the agent of node 0 opens the store on
-  // the master's port and its workers only connect to it, so that one port
-  // serves both.
+  // For a program that is torchrun itself: each rank is one of its nodes. With
+  // its static rendezvous, the agent of node 0 opens the store on the master's
+  // port and its workers only connect to it, so one port serves both.
   e["PET_NNODES"] = size;
   e["PET_NODE_RANK"] = rank;
   e["PET_NPROC_PER_NODE"] =
@@ -120,17 +119,16 @@ void PutXgboost(const ClusterSpec& spec, const Place& place, Environment* env) {
   (*env)["DMLC_NUM_WORKER"] = std::to_string(spec.world_size);
 }
 
-// What jax.distributed.initialize is given or reads itself. The names without
-// prefix are those of Kubeflow's JAXJob.
+// The variables that jax.distributed.initialize reads or its callers pass.
+// Names without prefix are those of Kubeflow's JAXJob.
 //
-// JAX reads the address by itself, but how many processes there are and which
-// it is only from the launchers that it knows (jax/_src/clusters). Of those
-// Open MPI's names mislead the fewest: Lightning and others look for Slurm's.
-// The URI is empty, as JAX only asks whether it is there and Open MPI itself
-// takes an empty parameter for none: a program that calls MPI_Init is not
-// taken for one of mpirun's.
+// JAX reads the address itself, but the number and index of processes only from
+// known launchers (jax/_src/clusters). Of those, Open MPI's names have the
+// fewest side effects; Lightning and others look for Slurm's. The URI is empty:
+// JAX only checks that it exists, and Open MPI treats an empty parameter as
+// absent, so a program that calls MPI_Init does not act as mpirun's child.
 void PutJax(const ClusterSpec& spec, const Place& place, Environment* env) {
-  // Of all that the task sees, the rank's own.
+  // The rank's own GPUs among those that the task sees.
   std::string devices;
   int32_t seen = 0;
   for (const RankSpec& rank : place.task->ranks) {
@@ -160,9 +158,9 @@ void PutJax(const ClusterSpec& spec, const Place& place, Environment* env) {
   e["PROCESS_ID"] = e["JAX_PROCESS_ID"];
 }
 
-// Hosts of the group's tasks, as a list of Slurm's. Its readers dial the first
-// entry, so they are addresses; in brackets a list has ranges of numbers, so
-// that an IPv6 host goes by its node's name.
+// Returns the hosts of the group's tasks as a Slurm list. Readers connect to
+// the first entry, so entries are addresses. Brackets in a list denote ranges
+// of numbers, so an IPv6 host is given by its node's name.
 std::string SlurmNodes(const ClusterSpec& spec) {
   std::string all;
   std::string first;
@@ -177,15 +175,15 @@ std::string SlurmNodes(const ClusterSpec& spec) {
     if (!all.empty()) all += ',';
     all += host;
   }
-  // None of its readers needs more.
+  // No reader needs a longer list.
   constexpr size_t kLongestName = sizeof("SLURM_STEP_NODELIST=");
   return all.size() + kLongestName < kMaxVariable ? all : first;
 }
 
-// A task counts as a node: LOCALID then fits the GPUs that a rank sees.
+// Each task counts as a node, so that LOCALID matches the visible GPUs.
 void PutSlurm(const ClusterSpec& spec, const Place& place, Environment* env) {
   Environment& e = *env;
-  // Any number that the whole job agrees on.
+  // Any number that the whole job shares.
   e["SLURM_JOB_ID"] = e["SLURM_JOBID"] =
       std::to_string(1 + (Crc32c(spec.job_uid) & 0x3fffffff));
   e["SLURM_PROCID"] = std::to_string(place.rank->rank);

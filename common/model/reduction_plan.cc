@@ -10,7 +10,7 @@ namespace {
 constexpr std::string_view kHead = "lockstep-reduction-plan";
 constexpr uint64_t kVersion = 1;
 constexpr uint64_t kMaxRanks = 65'536;
-// Text of few bytes must not stand for an order that fills the memory.
+// A short text must not expand to an order that fills the memory.
 constexpr uint64_t kMaxParameters = 1 << 20;
 constexpr uint64_t kMaxBucketBytes = uint64_t{1} << 40;
 constexpr uint64_t kMaxStep = uint64_t{1} << 53;
@@ -36,7 +36,7 @@ std::string FormatRuns(const std::vector<uint32_t>& order) {
   return text;
 }
 
-// All but the hash.
+// Everything except the hash.
 std::string Body(const ReductionPlan& plan) {
   std::string text = fmt::format(
       "{} {}\nranks {}\nhosts {}\nwire {}\ncommunicator {}\n"
@@ -60,7 +60,7 @@ std::string Hash(std::string_view text) {
   return fmt::format("{:016x}", hash);
 }
 
-// Fit to stand in a sentence whatever it holds.
+// Makes the text safe for a sentence.
 std::string Quoted(std::string_view text) {
   std::string out = "'";
   for (const char c : text.substr(0, 40)) {
@@ -93,7 +93,7 @@ std::string_view CutWord(std::string_view* text) {
   return word;
 }
 
-// The lines by their first word; keeps the first complaint.
+// The lines by their first word. Keeps the first error.
 class Lines {
  public:
   static StatusOr<Lines> Split(std::string_view text) {
@@ -111,14 +111,15 @@ class Lines {
         LOCKSTEP_RETURN_IF_ERROR(CheckHead(whole, key, line));
         head = true;
       } else if (!lines.values_.emplace(key, line).second) {
-        return InvalidArgument("the reduction plan says {} twice", Quoted(key));
+        return InvalidArgument("the reduction plan has '{}' twice",
+                               Quoted(key));
       }
     }
     if (!head) return InvalidArgument("the reduction plan is empty");
     return lines;
   }
 
-  // Empty: it is not there.
+  // Returns "" if it is missing.
   std::string_view Optional(std::string_view key) {
     const auto it = values_.find(key);
     if (it == values_.end()) return {};
@@ -129,7 +130,7 @@ class Lines {
   }
   std::string_view Text(std::string_view key) {
     if (!values_.contains(key) && status_.ok()) {
-      status_ = InvalidArgument("the reduction plan does not say '{}'", key);
+      status_ = InvalidArgument("the reduction plan has no '{}'", key);
     }
     return Optional(key);
   }
@@ -146,10 +147,10 @@ class Lines {
     status_ = InvalidArgument("the reduction plan's '{}' cannot be {}", key,
                               Quoted(value));
   }
-  // With a complaint where a line was not asked for.
+  // Includes an error for lines that were not read.
   Status status() const {
     if (!status_.ok() || values_.empty()) return status_;
-    return InvalidArgument("{} is no part of a reduction plan",
+    return InvalidArgument("{} is not a part of a reduction plan",
                            Quoted(values_.begin()->first));
   }
 
@@ -164,7 +165,7 @@ class Lines {
     }
     if (number == kVersion) return OkStatus();
     return InvalidArgument(
-        "the reduction plan is of version {}, and this program reads version "
+        "the reduction plan has version {}, and this program reads version "
         "{}",
         number, kVersion);
   }
@@ -173,7 +174,7 @@ class Lines {
   Status status_;
 };
 
-// Every parameter once.
+// Reads every parameter once.
 bool ReadRuns(std::string_view text, size_t parameters,
               std::vector<uint32_t>* order) {
   std::vector<bool> seen(parameters);
@@ -227,8 +228,8 @@ StatusOr<std::string> Format(const ReductionPlan& plan) {
   text += fmt::format("hash {}\n", Hash(text));
   if (text.size() <= kMaxReductionPlan) return text;
   return ResourceExhausted(
-      "the reduction plan of {} parameters takes {} bytes of text, and only "
-      "{} are kept",
+      "the reduction plan of {} parameters has {} bytes; at most "
+      "{} are allowed",
       plan.parameters, text.size(), kMaxReductionPlan);
 }
 
@@ -236,8 +237,9 @@ std::string HashOf(const ReductionPlan& plan) { return Hash(Body(plan)); }
 
 StatusOr<ReductionPlan> ParseReductionPlan(std::string_view text) {
   if (text.size() > kMaxReductionPlan) {
-    return InvalidArgument("the reduction plan has {} bytes, at most {}",
-                           text.size(), kMaxReductionPlan);
+    return InvalidArgument(
+        "the reduction plan has {} bytes; at most {} are allowed", text.size(),
+        kMaxReductionPlan);
   }
   LOCKSTEP_ASSIGN_OR_RETURN(Lines lines, Lines::Split(text));
   ReductionPlan plan;
@@ -263,8 +265,8 @@ StatusOr<ReductionPlan> ParseReductionPlan(std::string_view text) {
   LOCKSTEP_RETURN_IF_ERROR(lines.status());
   if (!hash.empty() && hash != HashOf(plan)) {
     return InvalidArgument(
-        "the reduction plan was changed since it was made: its hash is {}, "
-        "not {}; leave the line 'hash' out to take it as it is",
+        "the reduction plan was edited: its hash is {}, "
+        "not {}; remove the line 'hash' to use it anyway",
         HashOf(plan), Quoted(hash));
   }
   return plan;

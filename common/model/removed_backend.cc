@@ -15,8 +15,8 @@ bool IsOurs(const std::vector<std::string>& argv) {
   return program == "lockstep-train" || program == "lockstep-bench";
 }
 
-// Whether the word at `i` asks for gloo, as "gloo" behind --backend or by
-// itself.
+// True if the word at `i` asks for gloo: "gloo" after --backend, or in one
+// word.
 bool Asks(const std::vector<std::string>& argv, size_t i) {
   return argv[i] == "--backend=gloo" ||
          (argv[i] == "gloo" && argv[i - 1] == "--backend");

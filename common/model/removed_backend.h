@@ -1,6 +1,5 @@
-// The backend gloo, which lockstep no longer has. lockstep-train and
-// lockstep-bench took it by --backend; jobs that older versions stored may
-// still ask for it. Pure.
+// The removed backend gloo. lockstep-train and lockstep-bench accepted it by
+// --backend, and jobs stored by older versions may still ask for it. Pure.
 #ifndef LOCKSTEP_COMMON_MODEL_REMOVED_BACKEND_H_
 #define LOCKSTEP_COMMON_MODEL_REMOVED_BACKEND_H_
 
@@ -8,12 +7,12 @@
 
 namespace lockstep {
 
-// Whether a command of the job runs lockstep-train or lockstep-bench with
+// True if a command of the job runs lockstep-train or lockstep-bench with
 // --backend gloo. Other programs may have such a flag of their own.
 bool AsksForGloo(const JobSpec& spec);
 
-// Writes --backend auto in its place. The pinned reduction plan, which is one
-// for gloo, is removed. Returns whether the job asked for gloo.
+// Replaces it by --backend auto and removes the pinned reduction plan, which is
+// for gloo. Returns true if the job asked for gloo.
 bool ReplaceGloo(JobSpec* spec);
 
 }  // namespace lockstep

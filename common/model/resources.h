@@ -1,4 +1,4 @@
-// What a task needs and a host has. Pure values.
+// Resources that a task needs and a host offers. Pure values.
 #ifndef LOCKSTEP_COMMON_MODEL_RESOURCES_H_
 #define LOCKSTEP_COMMON_MODEL_RESOURCES_H_
 
@@ -13,7 +13,7 @@ struct Resources {
   double cpus = 0;
   int64_t memory_bytes = 0;
   int32_t gpus = 0;
-  // Compared without case; empty: any.
+  // Compared without case. Empty for any type.
   std::string gpu_type;
 
   bool operator==(const Resources&) const = default;
@@ -24,14 +24,14 @@ struct Gpu {
   std::string uuid;
   std::string model;
   int64_t memory_bytes = 0;
-  // Why it gets no new work, "Xid 79 at 12:00:03 UTC"; empty: it does. The
-  // coordinator's; daemons leave it empty.
+  // Why the GPU gets no new work, "Xid 79 at 12:00:03 UTC". Empty if it does.
+  // The coordinator sets it; daemons leave it empty.
   std::string fault = {};
 
   bool operator==(const Gpu&) const = default;
 };
 
-// "2 cpus, 1.5 GiB, 1 T4": what is zero is left out; "nothing" if all is.
+// "2 cpus, 1.5 GiB, 1 T4". Zero amounts are omitted; "nothing" if all are zero.
 std::string Describe(const Resources& r);
 // "1 cpu", "0.5 cpus".
 std::string DescribeCpus(double cpus);
@@ -39,8 +39,8 @@ std::string DescribeCpus(double cpus);
 // "1.5 GiB", "700 MiB", "12 B".
 std::string FormatBytes(int64_t bytes);
 
-// Same GPU model: equal without case, or one holds the other ("T4" is
-// "NVIDIA Tesla T4"); an empty `wanted` matches all.
+// True if the models are equal without case or one contains the other ("T4" is
+// "NVIDIA Tesla T4"). An empty `wanted` matches all.
 bool GpuModelMatches(const std::string& wanted, const std::string& model);
 
 }  // namespace lockstep

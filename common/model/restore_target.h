@@ -1,4 +1,4 @@
-// What a person said that a job shall resume from. Pure value.
+// The checkpoint that a user chose for a job to resume from. Pure value.
 #ifndef LOCKSTEP_COMMON_MODEL_RESTORE_TARGET_H_
 #define LOCKSTEP_COMMON_MODEL_RESTORE_TARGET_H_
 
@@ -8,8 +8,8 @@
 namespace lockstep {
 
 struct RestoreTarget {
-  // The complete checkpoint of this step, 1 or more; absent: none, the job
-  // begins from the start.
+  // The step of a complete checkpoint, 1 or more. Absent if the job begins from
+  // the start.
   std::optional<int64_t> step;
 
   bool from_start() const { return !step.has_value(); }

@@ -6,9 +6,9 @@ namespace lockstep {
 
 std::optional<HostPort> ScrapeAddress(const std::string& http_address,
                                       const std::string& address) {
-  const auto said = ParseHostPort(http_address);
-  if (!said.ok() || said->port == 0) return std::nullopt;
-  HostPort found = *said;
+  const auto parsed = ParseHostPort(http_address);
+  if (!parsed.ok() || parsed->port == 0) return std::nullopt;
+  HostPort found = *parsed;
   if (found.host == "0.0.0.0" || found.host == "::") found.host = address;
   if (found.host.empty()) return std::nullopt;
   if (IsLoopback(found.host) && !IsLoopback(address)) return std::nullopt;
@@ -18,13 +18,13 @@ std::optional<HostPort> ScrapeAddress(const std::string& http_address,
 std::string WhyNotScraped(const std::string& http_address,
                           const std::string& address) {
   if (ScrapeAddress(http_address, address)) return "";
-  const auto said = ParseHostPort(http_address);
-  if (!said.ok() || said->port == 0) {
-    return "its daemon has no HTTP port: Prometheus does not find its metrics";
+  const auto parsed = ParseHostPort(http_address);
+  if (!parsed.ok() || parsed->port == 0) {
+    return "its daemon has no HTTP port: Prometheus cannot scrape it";
   }
   return fmt::format(
-      "{} is reached from its own host alone: Prometheus does not find its "
-      "metrics; give the daemon http_address and web_config",
+      "{} is a loopback address: Prometheus cannot scrape "
+      "it; give the daemon http_address and web_config",
       http_address);
 }
 

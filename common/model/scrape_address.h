@@ -1,4 +1,4 @@
-// Where the metrics of a worker daemon are found from elsewhere. Pure.
+// The metrics address of a worker daemon as seen from other hosts. Pure.
 #ifndef LOCKSTEP_COMMON_MODEL_SCRAPE_ADDRESS_H_
 #define LOCKSTEP_COMMON_MODEL_SCRAPE_ADDRESS_H_
 
@@ -9,14 +9,15 @@
 
 namespace lockstep {
 
-// `http_address`: HOST:PORT of its HTTP port, as the daemon says; `address`: of
-// its data plane, which takes the place of "any". nullopt: it has no port, or
-// only its own host reaches it while the node's address is another's: from
-// elsewhere that port would be another daemon's.
+// `http_address` is HOST:PORT of the daemon's HTTP port. `address` is its data
+// plane address, which replaces a wildcard. Returns nullopt if there is no
+// port, or the port is on loopback while the node's address is not: from
+// another host it would reach a different daemon.
 std::optional<HostPort> ScrapeAddress(const std::string& http_address,
                                       const std::string& address);
 
-// Why there is none and what would help, in a sentence; empty: there is one.
+// Returns the reason and the remedy in a sentence, or "" if there is an
+// address.
 std::string WhyNotScraped(const std::string& http_address,
                           const std::string& address);
 

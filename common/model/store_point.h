@@ -1,5 +1,5 @@
-// A state of the coordinator's store: how a coordinator and a worker daemon
-// tell which of two is the later one.
+// A state of the coordinator's store. It tells coordinator and worker daemons
+// which of two states is later.
 #ifndef LOCKSTEP_COMMON_MODEL_STORE_POINT_H_
 #define LOCKSTEP_COMMON_MODEL_STORE_POINT_H_
 
@@ -11,20 +11,19 @@
 
 namespace lockstep {
 
-// Points of one history are ordered by epoch, then version; points of two
-// histories are not.
+// Points of one history are ordered by epoch, then version. Points of two
+// histories are not ordered.
 struct StorePoint {
-  // Drawn when a store is made, and anew when a part of it is given up
+  // Drawn when a store is made, and again when a part of it is discarded
   // (`lockstep-coordinator restore`, `accept-loss`): kHistoryDigits lower-case
-  // hexadecimal digits. Empty: not known.
+  // hexadecimal digits. Empty if unknown.
   std::string history;
-  // Rises with each start of the coordinator.
+  // Increases with each start of the coordinator.
   uint64_t epoch = 0;
   // The number of the last commit.
   int64_t version = 0;
-  // Drawn with each start of the coordinator, as the history is: two copies of
-  // one store that are both started have epochs of one number. Empty: not
-  // known.
+  // Drawn with each start of the coordinator. Two started copies of one store
+  // have the same epoch but different ids. Empty if unknown.
   std::string epoch_id = {};
 
   bool operator==(const StorePoint&) const = default;
@@ -37,9 +36,9 @@ inline bool IsHistory(std::string_view text) {
          text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-// Of a coordinator whose store is at `own`, and which replaced `replaced`:
-// whether a node that has obeyed `obeyed` must not obey it, as far as history
-// and epoch say.
+// For a coordinator whose store is at `own` and which replaced `replaced`: true
+// if a node that has obeyed `obeyed` must not obey it, judged by history and
+// epoch.
 template <typename Histories>
 bool IsOutdated(const StorePoint& own, const Histories& replaced,
                 const StorePoint& obeyed) {

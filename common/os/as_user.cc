@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// Of this thread: the C library's setgroups would change all of them.
+// For this thread only. The C library's setgroups changes all threads.
 bool SetGroups(const std::vector<gid_t>& groups) {
   return syscall(SYS_setgroups, groups.size(), groups.data()) == 0;
 }
@@ -27,10 +27,10 @@ AsUser::AsUser(uid_t uid, gid_t gid, const std::vector<gid_t>& groups) {
   if (!SetGroups(groups)) return;
   regrouped_ = true;
   gid_ = static_cast<gid_t>(setfsgid(gid));
-  // Takes CAP_DAC_OVERRIDE and its like away, too (capabilities(7)).
+  // Also removes capabilities such as CAP_DAC_OVERRIDE (capabilities(7)).
   uid_ = static_cast<uid_t>(setfsuid(uid));
   changed_ = true;
-  // The calls do not say whether they worked; this one changes nothing.
+  // The calls do not report failure. This one changes nothing and checks.
   ok_ = static_cast<uid_t>(setfsuid(static_cast<uid_t>(-1))) == uid &&
         static_cast<gid_t>(setfsgid(static_cast<gid_t>(-1))) == gid;
 }

@@ -1,6 +1,6 @@
-// Looking at and making files as somebody else, for a daemon that is root: what
-// a job names is opened with the rights of the job's user, so that the kernel
-// says what that user may.
+// Accesses files as another user, for a daemon that runs as root. Paths that a
+// job names are opened with the rights of the job's user, so the kernel checks
+// that user's permissions.
 #ifndef LOCKSTEP_COMMON_OS_AS_USER_H_
 #define LOCKSTEP_COMMON_OS_AS_USER_H_
 
@@ -10,9 +10,9 @@
 
 namespace lockstep {
 
-// While it lives, the file system's user, group and groups of the calling
-// thread are those given, and root's rights over files are gone. Of this
-// thread alone: it must be destroyed on it. Not nested.
+// While it lives, the calling thread has the given file system user, group and
+// groups, and lacks root's rights over files. Destroy it on the same thread.
+// Not nested.
 class AsUser {
  public:
   AsUser(uid_t uid, gid_t gid, const std::vector<gid_t>& groups);
@@ -20,7 +20,7 @@ class AsUser {
   AsUser(const AsUser&) = delete;
   AsUser& operator=(const AsUser&) = delete;
 
-  // False: nothing may be done; the caller is not root.
+  // False if the caller is not root. Then no file may be accessed.
   bool ok() const { return ok_; }
 
  private:

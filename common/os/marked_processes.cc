@@ -10,13 +10,13 @@
 namespace lockstep {
 namespace {
 
-// How long KillWanted waits in all for processes in the midst of execve.
+// How long KillWanted waits in total for processes inside execve.
 constexpr Duration kExecTime = std::chrono::seconds(1);
 
 }  // namespace
 
 bool IsInExec(std::string_view proc_pid_stat) {
-  // By proc(5): after the command, which may hold anything, comes field 3.
+  // proc(5): field 3 follows the command, which may hold any character.
   const size_t close = proc_pid_stat.rfind(')');
   if (close == std::string_view::npos) return false;
   std::string_view rest = proc_pid_stat.substr(close + 1);
@@ -46,8 +46,9 @@ std::string_view VariableIn(std::string_view environ, std::string_view name) {
 
 std::optional<std::string> EnvironOf(pid_t pid, MonoTime deadline) {
   for (;;) {
-    // The stat is read first: an execve that ends between the two reads would
-    // else leave an empty environment and a stat that says it is the whole one.
+    // The stat is read first. Otherwise an execve that ends between the two
+    // reads would give an empty environment and a stat that says it is
+    // complete.
     const auto stat = ReadProcFile(fmt::format("/proc/{}/stat", pid));
     auto environ = ReadProcFile(fmt::format("/proc/{}/environ", pid));
     if (!stat.ok() || !environ.ok()) return std::nullopt;

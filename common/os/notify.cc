@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// Of a variable, which is taken out of the environment; empty: not there.
+// Removes a variable from the environment and returns its value, or "".
 std::string Take(const char* name) {
   const char* value = getenv(name);
   const std::string text = value == nullptr ? "" : value;
@@ -21,7 +21,7 @@ std::string Take(const char* name) {
   return text;
 }
 
-// 0 where `text` is no number.
+// Returns 0 if `text` is not a number.
 int64_t Number(const std::string& text) {
   int64_t number = 0;
   const auto [end, error] =
@@ -29,7 +29,7 @@ int64_t Number(const std::string& text) {
   return error == std::errc() && end == text.data() + text.size() ? number : 0;
 }
 
-// Empty: no address of a Unix socket.
+// Returns "" if it is not the address of a Unix socket.
 std::string AddressOf(const std::string& socket) {
   sockaddr_un address{};
   if (socket.size() < 2 || (socket[0] != '/' && socket[0] != '@') ||
@@ -39,7 +39,7 @@ std::string AddressOf(const std::string& socket) {
   address.sun_family = AF_UNIX;
   memcpy(address.sun_path, socket.data(), socket.size());
   if (socket[0] == '@') address.sun_path[0] = '\0';
-  // An abstract name is all of its bytes, a path ends with a zero.
+  // An abstract name uses all its bytes; a path ends with a zero.
   const size_t size = offsetof(sockaddr_un, sun_path) + socket.size() +
                       (socket[0] == '@' ? 0 : 1);
   return std::string(reinterpret_cast<const char*>(&address), size);
@@ -52,7 +52,7 @@ Notifier Notifier::FromEnvironment() {
   const std::string pid = Take("WATCHDOG_PID");
   const int64_t usec = Number(Take("WATCHDOG_USEC"));
   const bool ours = pid.empty() || Number(pid) == getpid();
-  // A day is more than anybody waits for a daemon that hangs.
+  // One day, the longest useful watchdog time.
   constexpr int64_t kMost = int64_t{86'400} * 1'000'000;
   return Notifier(socket, ours && usec > 0
                               ? std::chrono::microseconds(std::min(usec, kMost))
@@ -83,7 +83,7 @@ void Notifier::SetStatus(std::string_view line) {
   std::string clean(line.substr(0, 1024));
   std::replace(clean.begin(), clean.end(), '\n', ' ');
   if (clean == status_) return;
-  // The next time, where there is no place for it now.
+  // Retried later if the socket is full.
   if (Send("STATUS=" + clean)) status_ = std::move(clean);
 }
 

@@ -21,7 +21,7 @@ namespace {
 
 constexpr Duration kKillTime = std::chrono::seconds(5);
 
-// True when the process has ended.
+// Returns true if the process has ended.
 StatusOr<bool> PollPidfd(int pidfd, MonoTime deadline) {
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(
@@ -51,13 +51,13 @@ StatusOr<uint64_t> StartTime(pid_t pid) {
 }
 
 StatusOr<Process> OpenVerified(const ProcessId& id) {
-  // First hold whatever has the number, then look who it is: from then on the
-  // number cannot change hands unseen, for the pidfd would have ended.
+  // First opens the process with that pid, then checks its identity. From then
+  // on a reuse of the pid would be visible, because the pidfd would have ended.
   Fd pidfd(id.pid > 0 ? PidfdOpen(id.pid) : -1);
   if (!pidfd) return NotFound("process {} is gone", id.pid);
   const StatusOr<uint64_t> start = StartTime(id.pid);
   if (!start.ok() || *start != id.start_time) {
-    return NotFound("process {} is gone; another one has its number", id.pid);
+    return NotFound("process {} is gone, and its pid is reused", id.pid);
   }
   Process process{id, std::move(pidfd)};
   if (HasEnded(process)) return NotFound("process {} has ended", id.pid);
@@ -100,7 +100,7 @@ StatusOr<ProcessExit> WaitExit(const Process& process, MonoTime deadline) {
                WEXITED | WNOHANG);
   } while (n != 0 && errno == EINTR);
   ProcessExit status;
-  if (n != 0 || info.si_pid == 0) return status;  // No child of ours.
+  if (n != 0 || info.si_pid == 0) return status;  // Not our child.
   status.known = true;
   if (info.si_code == CLD_EXITED) {
     status.code = info.si_status;
@@ -111,7 +111,7 @@ StatusOr<ProcessExit> WaitExit(const Process& process, MonoTime deadline) {
 }
 
 StatusOr<ProcessExit> StopProcess(const Process& process, Duration grace) {
-  // One that is gone already is only waited for.
+  // If it has ended already, only wait.
   (void)SendSignal(process, SIGTERM);
   StatusOr<ProcessExit> status = WaitExit(process, MonotonicNow() + grace);
   if (status.ok()) return status;

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// The next word of `text`, which loses it; empty at the end.
+// Removes and returns the next word of `text`; "" at the end.
 std::string_view TakeWord(std::string_view* text) {
   const size_t begin = text->find_first_not_of(" \t\n");
   if (begin == std::string_view::npos) {
@@ -37,7 +37,7 @@ bool ToNumber(std::string_view word, T* value) {
   return error == std::errc() && stop == end && !word.empty();
 }
 
-// The number after `key` at the start of a line.
+// Returns the number after `key` at the start of a line.
 std::optional<uint64_t> Find(std::string_view text, std::string_view key) {
   while (!text.empty()) {
     std::string_view line = TakeLine(&text);
@@ -132,7 +132,7 @@ StatusOr<ProcessStat> ParseProcessStat(std::string_view text,
                                        double ticks_per_second,
                                        uint64_t page_size) {
   ProcessStat stat;
-  // The command is in brackets and may hold brackets itself: up to the last.
+  // The command is in brackets and may contain brackets: search the last one.
   const size_t open = text.find('(');
   const size_t close = text.rfind(')');
   if (open == std::string_view::npos || close == std::string_view::npos ||
@@ -143,12 +143,12 @@ StatusOr<ProcessStat> ParseProcessStat(std::string_view text,
   stat.command = std::string(text.substr(open + 1, close - open - 1));
   std::string_view rest = text.substr(close + 1);
   const std::string_view state = TakeWord(&rest);
-  // From field 4 (parent) on; numbering as in proc(5).
+  // From field 4 (parent) on, numbered as in proc(5).
   constexpr int kFirst = 4;
   constexpr int kLast = 24;
   int64_t fields[kLast + 1] = {};
   for (int i = kFirst; i <= kLast; ++i) {
-    // As unsigned where signed does not fit: some limits are all ones.
+    // Unsigned if it does not fit a signed number: some limits are all ones.
     const std::string_view word = TakeWord(&rest);
     uint64_t large = 0;
     if (ToNumber(word, &fields[i])) continue;
@@ -192,7 +192,7 @@ std::vector<pid_t> TreeOf(pid_t root, const std::vector<ProcessStat>& all) {
   std::multimap<pid_t, pid_t> children;
   for (const ProcessStat& p : all) children.emplace(p.parent, p.pid);
   std::vector<pid_t> tree{root};
-  // A set read while it changes could hold a circle: none comes in twice.
+  // Processes read during changes could form a cycle, so none is added twice.
   std::set<pid_t> seen{root};
   for (size_t i = 0; i < tree.size(); ++i) {
     const auto [begin, end] = children.equal_range(tree[i]);

@@ -1,8 +1,8 @@
-// What /proc says about this host, a process and a process tree.
+// Reads /proc about this host, a process and a process tree.
 //
-// Each file has a pure parser (text in, values out: the tests') and a thin
-// reader. Times are seconds, sizes bytes. proc(5) is the reference. A field
-// that a kernel lacks is 0. All functions are safe from any thread.
+// Each file has a pure parser (text in, values out), which tests use, and a
+// thin reader. Times are seconds, sizes bytes. See proc(5). A field that a
+// kernel lacks is 0. All functions are safe from any thread.
 #ifndef LOCKSTEP_COMMON_OS_PROCFS_H_
 #define LOCKSTEP_COMMON_OS_PROCFS_H_
 
@@ -18,7 +18,7 @@
 
 namespace lockstep {
 
-// The whole of a file whose size stat(2) does not tell.
+// Reads a whole file whose size stat(2) does not give.
 StatusOr<std::string> ReadProcFile(const std::string& path);
 // USER_HZ and the page size of this host.
 double ClockTicksPerSecond();
@@ -26,7 +26,7 @@ uint64_t PageSize();
 
 // --- The host.
 
-// /proc/stat, all CPUs together. `user` and `nice` hold the guests' time.
+// /proc/stat, all CPUs together. `user` and `nice` include guest time.
 struct CpuSeconds {
   double user = 0;
   double nice = 0;
@@ -42,7 +42,7 @@ struct CpuSeconds {
 };
 StatusOr<CpuSeconds> ParseCpuSeconds(std::string_view proc_stat,
                                      double ticks_per_second);
-// When this host booted, seconds since 1970: "btime" of /proc/stat.
+// The host's boot time in seconds since 1970: "btime" of /proc/stat.
 StatusOr<int64_t> ParseBootTime(std::string_view proc_stat);
 
 struct LoadAverage {
@@ -73,7 +73,7 @@ struct NetworkCounters {
   uint64_t transmit_errors = 0;
   uint64_t transmit_drops = 0;
 };
-// By device, loopback included.
+// Counters by device, loopback included.
 StatusOr<std::map<std::string, NetworkCounters>> ParseNetworkCounters(
     std::string_view proc_net_dev);
 
@@ -97,7 +97,7 @@ struct ProcessStat {
   pid_t session = 0;
   double user_seconds = 0;
   double system_seconds = 0;
-  // Of children that it has waited for.
+  // Of children that it has reaped.
   double children_user_seconds = 0;
   double children_system_seconds = 0;
   int64_t threads = 0;
@@ -118,26 +118,27 @@ struct ProcessIo {
 };
 StatusOr<ProcessIo> ParseProcessIo(std::string_view proc_pid_io);
 
-// --- A process and all that descend from it.
+// --- A process and all its descendants.
 
 struct TreeMetrics {
   int processes = 0;
   int64_t threads = 0;
-  // Of the living, and of the dead that their parents here waited for.
+  // Of living processes, and of dead ones that a parent in the tree reaped.
   double user_seconds = 0;
   double system_seconds = 0;
-  uint64_t resident_bytes = 0;  // Shared pages count once for each process.
-  uint64_t read_bytes = 0;      // Where we may read it, else 0.
+  uint64_t resident_bytes = 0;  // Shared pages count once per process.
+  uint64_t read_bytes = 0;      // 0 if unreadable.
   uint64_t write_bytes = 0;
 };
 
-// `root` and its descendants, parents first. Of one reading of /proc, so it
-// may lack what was started meanwhile. Pure: `all` is any set of processes.
+// Returns `root` and its descendants, parents first, from one reading of /proc.
+// Processes started meanwhile may be missing. Pure: `all` is any set of
+// processes.
 std::vector<pid_t> TreeOf(pid_t root, const std::vector<ProcessStat>& all);
-// Every process that we may see; those that end meanwhile are left out.
+// Returns every visible process. Processes that end meanwhile are left out.
 std::vector<ProcessStat> ReadAllProcesses();
-// NotFound when `root` is gone. For many trees at a time read /proc once and
-// use the second form.
+// NotFound if `root` is gone. For many trees read /proc once and use the second
+// form.
 StatusOr<TreeMetrics> ReadTreeMetrics(pid_t root);
 StatusOr<TreeMetrics> ReadTreeMetrics(pid_t root,
                                       const std::vector<ProcessStat>& all);

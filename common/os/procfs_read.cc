@@ -31,7 +31,7 @@ std::string ProcPath(pid_t pid, const char* file) {
 int64_t CountOpenFds() {
   const DirCloser fds{opendir("/proc/self/fd")};
   if (fds.dir == nullptr) return 0;
-  int64_t count = -1;  // The directory's own.
+  int64_t count = -1;  // Excludes the directory's own.
   while (const dirent* entry = readdir(fds.dir)) {
     if (entry->d_name[0] != '.') ++count;
   }
@@ -64,8 +64,8 @@ uint64_t PageSize() {
   return size > 0 ? static_cast<uint64_t>(size) : 4096;
 }
 
-// In seconds of Unix time. A /proc that shows nothing but processes, as that of
-// a hardened service, has no btime: then by the clocks.
+// In Unix seconds. A /proc that shows only processes, as in a hardened service,
+// lacks btime. Then the clocks give it.
 static int64_t BootTime() {
   if (const auto text = ReadProcFile("/proc/stat"); text.ok()) {
     if (const auto boot = ParseBootTime(*text); boot.ok()) return *boot;
@@ -97,7 +97,7 @@ StatusOr<HostMetrics> ReadHostMetrics() {
 
 StatusOr<ProcessStat> ReadProcessStat(pid_t pid) {
   const StatusOr<std::string> text = ReadProcFile(ProcPath(pid, "stat"));
-  // ESRCH while reading: it ended between the open and the read.
+  // ESRCH: it ended between open and read.
   if (!text.ok()) return NotFound("there is no process {}", pid);
   return ParseProcessStat(*text, ClockTicksPerSecond(), PageSize());
 }

@@ -16,8 +16,8 @@
 namespace lockstep {
 namespace {
 
-// Copies of inherited descriptors are put above this first, so that no
-// dup2 onto 0, 1, 2, 3 ... overwrites one that is still to be copied.
+// Inherited descriptors are first copied above this number, so that no dup2
+// onto 0, 1, 2, 3 ... overwrites one that is still needed.
 constexpr int kHigh = 256;
 
 std::vector<char*> Pointers(const std::vector<std::string>& strings) {
@@ -29,7 +29,7 @@ std::vector<char*> Pointers(const std::vector<std::string>& strings) {
   return pointers;
 }
 
-// The file actions and attributes of one posix_spawn, with what they hold.
+// The file actions and attributes of one posix_spawn, with their resources.
 class SpawnPlan {
  public:
   SpawnPlan() {
@@ -73,7 +73,7 @@ class SpawnPlan {
   posix_spawnattr_t attributes_;
 
  private:
-  // Opened here and not by a file action, so that a failure names its file.
+  // Opened here and not by a file action, so that an error names the file.
   Status Put(int fd, const std::string& path, int flags, int target) {
     Fd held;
     if (fd >= 0 && path.empty()) {
@@ -120,7 +120,7 @@ StatusOr<Process> Spawn(const SpawnOptions& options) {
                                  &plan.attributes_, argv_pointers.data(),
                                  env_pointers.data());
   if (error != 0) return ErrnoStatus(error, "starting " + options.program);
-  // Until it is waited for, a child's number is its own.
+  // The pid of an unreaped child is not reused.
   Process process;
   process.id.pid = pid;
   process.pidfd = Fd(PidfdOpen(pid));
@@ -130,7 +130,7 @@ StatusOr<Process> Spawn(const SpawnOptions& options) {
     process.id.start_time = *start;
     return process;
   }
-  // Without a hold on it, it must not run. Its number is still its own.
+  // Without a pidfd it must not run. Its pid is not reused yet.
   kill(pid, SIGKILL);
   while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
   }

@@ -37,17 +37,17 @@ StatusOr<MethodRule> RuleOf(const MethodDescriptor& method) {
       return rule;
     default:
       return FailedPrecondition(
-          "method {} does not say who may call it: give it an option "
+          "method {} has no role: give it an option "
           "(lockstep.v1.role)",
           method.full_name());
   }
 }
 
-// gRPC's own services have no option of ours, and are harmless: they tell
-// whether a server serves, and what the public .proto files say.
+// gRPC's own services lack the option and are harmless: they report health and
+// the content of the public .proto files.
 void AddBuiltIn(std::map<std::string, MethodRule, std::less<>>* rules) {
-  const MethodRule unary = {Admits::kAnybody, UserRole::kViewer, true};
-  const MethodRule stream = {Admits::kAnybody, UserRole::kViewer, false};
+  const MethodRule unary = {Admits::kAnyCaller, UserRole::kViewer, true};
+  const MethodRule stream = {Admits::kAnyCaller, UserRole::kViewer, false};
   rules->emplace("/grpc.health.v1.Health/Check", unary);
   rules->emplace("/grpc.health.v1.Health/Watch", stream);
   rules->emplace(
@@ -57,7 +57,7 @@ void AddBuiltIn(std::map<std::string, MethodRule, std::less<>>* rules) {
 Status CheckRule(const Identity& caller, const MethodRule& rule,
                  std::string_view method) {
   switch (rule.admits) {
-    case Admits::kAnybody:
+    case Admits::kAnyCaller:
       return OkStatus();
     case Admits::kWorkers:
       if (caller.kind == Identity::Kind::kWorker) return OkStatus();
@@ -70,7 +70,7 @@ Status CheckRule(const Identity& caller, const MethodRule& rule,
     return OkStatus();
   }
   return PermissionDenied(
-      "{} may not call {}: it takes a user with the role {} (`lockstep cert "
+      "{} may not call {}: it requires the role {} (`lockstep cert "
       "issue user NAME --role {}`)",
       Describe(caller), method, UserRoleName(rule.role),
       UserRoleName(rule.role));
@@ -121,7 +121,7 @@ Status AuthorisationTable::Authorise(const Identity& caller,
   }
   if (caller.kind == Identity::Kind::kInsecure) return OkStatus();
   if (caller.cluster != cluster) {
-    return Unauthenticated("{} belongs to cluster {}, this is {}",
+    return Unauthenticated("{} belongs to cluster {}, but this is {}",
                            Describe(caller), caller.cluster, cluster);
   }
   return CheckRule(caller, *rule, method);

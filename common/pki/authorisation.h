@@ -1,9 +1,9 @@
-// Who may call which method: the one table of it.
+// The table of methods and the callers that may use them.
 //
-// Built when a server starts, from the option (lockstep.v1.role) of every
-// method in the descriptors; a method without one is an error that stops the
-// binary. What is not in the table may be called by nobody, so a service that
-// somebody forgot to list is closed, not open.
+// A server builds it at its start from the option (lockstep.v1.role) of every
+// method in the descriptors. A method without the option is an error that stops
+// the binary. A method that is missing from the table is denied to all callers,
+// so a service that is not listed is closed.
 //
 // Immutable: safe from any thread. Pure after construction.
 #ifndef LOCKSTEP_COMMON_PKI_AUTHORISATION_H_
@@ -23,17 +23,18 @@ class ServiceDescriptor;
 
 namespace lockstep {
 
-// What a method asks of its caller.
+// The callers that a method admits.
 struct MethodRule {
   enum class Admits {
-    kUsers,    // of at least `role`
-    kWorkers,  // and nobody else
-    kAnybody,  // who has a certificate of this cluster: health, reflection
+    kUsers,      // With at least `role`.
+    kWorkers,    // Workers only.
+    kAnyCaller,  // Any caller with a certificate of this cluster: health,
+                 // reflection.
   };
   Admits admits = Admits::kUsers;
   UserRole role = UserRole::kAdmin;
-  // Takes one message and answers one: such a call needs a deadline. A stream
-  // may last for ever and is watched by keepalive.
+  // The method takes one message and answers one, so a call needs a deadline. A
+  // stream has none and is watched by keepalive.
   bool unary = true;
 };
 
@@ -48,16 +49,16 @@ class AuthorisationTable {
       const std::vector<const google::protobuf::ServiceDescriptor*>& services =
           LockstepServices());
 
-  // Null where there is no such method. `method` is gRPC's path:
+  // Returns null for an unknown method. `method` is gRPC's path:
   // "/lockstep.v1.JobService/GetJob".
   const MethodRule* Find(std::string_view method) const;
 
   // OK, or
-  //   Unimplemented     no such method
-  //   Unauthenticated   the caller is of a cluster other than `cluster`
-  //   PermissionDenied  says what role it takes
-  // An Identity::kInsecure may call everything: only a server that listens on
-  // loopback ever has one.
+  //   Unimplemented     there is no such method
+  //   Unauthenticated   the caller is not of `cluster`
+  //   PermissionDenied  names the required role
+  // An Identity::kInsecure may call every method. Only a server on loopback has
+  // such callers.
   Status Authorise(const Identity& caller, std::string_view cluster,
                    std::string_view method) const;
 

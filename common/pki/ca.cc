@@ -16,7 +16,7 @@ using x509::CertPtr;
 using x509::KeyPtr;
 using x509::OpenSslError;
 
-// A daemon whose clock is a little behind accepts a new certificate too.
+// A daemon whose clock is slightly behind accepts a new certificate, too.
 constexpr Duration kClockSkew = std::chrono::minutes(5);
 // RFC 5280 appendix A.1, ub-common-name.
 constexpr size_t kMaxCommonName = 64;
@@ -71,7 +71,7 @@ bool AddExtension(X509* cert, X509* issuer, int nid, const std::string& value) {
   return extension != nullptr && X509_add_ext(cert, extension.get(), -1) == 1;
 }
 
-// Not through a configuration string: a name must not bring a comma with it.
+// Not by a configuration string, because a name could contain a comma.
 bool AddAlternativeNames(X509* cert, const std::string& uri,
                          const std::vector<std::string>& names) {
   const std::unique_ptr<GENERAL_NAMES, x509::Freer<GENERAL_NAMES_free>> all(
@@ -177,7 +177,7 @@ StatusOr<CertificateAuthority> CertificateAuthority::Create(
       CertPtr cert, StartCertificate(key.get(), "CA", cluster, now - kClockSkew,
                                      now + lifetime));
   // SPIFFE X509-SVID section 3: a signing certificate may name its trust
-  // domain; that is how a loaded CA knows its cluster.
+  // domain. A loaded CA finds its cluster there.
   if (X509_set_issuer_name(cert.get(), X509_get_subject_name(cert.get())) !=
           1 ||
       !AddExtension(cert.get(), cert.get(), NID_basic_constraints,
@@ -194,7 +194,7 @@ StatusOr<CertificateAuthority> CertificateAuthority::Create(
                             x509::WriteCertificate(cert.get()));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string key_pem,
                             x509::WriteKey(key.get()));
-  // Read back what would be stored, so that both ways give the same object.
+  // Parses the PEM to be stored, so that both ways give the same object.
   return FromPem(pem, key_pem, now);
 }
 
@@ -211,7 +211,7 @@ StatusOr<CertificateAuthority> CertificateAuthority::FromPem(
     return InvalidArgument("the certificate is not a CA's");
   }
   if (X509_check_private_key(cert, state->key.get()) != 1) {
-    return InvalidArgument("the key is not that of the certificate");
+    return InvalidArgument("the key does not belong to the certificate");
   }
   const std::vector<std::string> uris = x509::UriNames(cert);
   constexpr std::string_view kScheme = "spiffe://";
@@ -236,20 +236,20 @@ StatusOr<CertificateAuthority> CertificateAuthority::CreateIn(
     WallTime now) {
   if (files->Exists(CaCertificatePath(dir))) {
     return AlreadyExists(
-        "{} holds a CA already: another one would lock out every certificate "
+        "{} already holds a CA: replacing it would lock out every certificate "
         "that it has issued",
         dir);
   }
   if (files->Exists(CaKeyPath(dir))) {
     return AlreadyExists(
         "{} holds the key of a CA without its certificate: put ca.crt back, or "
-        "remove ca.key when nothing was issued with it",
+        "remove ca.key if nothing was issued with it",
         dir);
   }
   LOCKSTEP_ASSIGN_OR_RETURN(CertificateAuthority ca, Create(cluster, now));
   LOCKSTEP_RETURN_IF_ERROR(files->MakeDirs(dir, 0700));
-  // The key first: a certificate without its key would be of no use, and the
-  // check above would keep anybody from trying again.
+  // The key first: a certificate without its key is useless, and the check
+  // above would prevent a retry.
   LOCKSTEP_RETURN_IF_ERROR(
       files->WriteAtomic(CaKeyPath(dir), ca.state_->key_pem, 0400));
   const Status written = files->WriteAtomic(CaCertificatePath(dir),
@@ -285,7 +285,7 @@ StatusOr<KeyAndCertificate> CertificateAuthority::Issue(
   const Identity& identity = request.identity;
   LOCKSTEP_RETURN_IF_ERROR(CheckIdentity(identity));
   if (identity.cluster != state_->cluster) {
-    return InvalidArgument("this CA is that of cluster {}, not of {}",
+    return InvalidArgument("this CA belongs to cluster {}, not to {}",
                            state_->cluster, identity.cluster);
   }
   std::vector<std::string> names = request.names;

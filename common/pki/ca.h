@@ -1,10 +1,10 @@
-// The cluster's own certificate authority: P-256, made by `lockstep init` and
-// by local clusters.
+// The cluster's certificate authority (P-256). `lockstep init` and local
+// clusters make one.
 //
-// A directory holds ca.crt (0644) and ca.key (0400); it is 0700. Whoever has
-// the key can be anybody, so it stays where certificates are issued and goes
-// to no daemon. A leaf carries exactly one URI, the identity; DNS names and
-// addresses are for programs that check host names, lockstep does not.
+// A directory (0700) holds ca.crt (0644) and ca.key (0400). The key can issue
+// any identity, so it stays where certificates are issued and goes to no
+// daemon. A leaf carries exactly one URI, its identity. DNS names and addresses
+// serve programs that check host names; lockstep does not.
 //
 // Certificates follow RFC 5280. Immutable after construction: safe from any
 // thread.
@@ -24,22 +24,22 @@
 
 namespace lockstep {
 
-// What clients ask for in the TLS handshake (SNI), whatever the address.
+// The SNI name that clients send in the TLS handshake, whatever the address.
 inline constexpr char kCoordinatorDnsName[] = "lockstep-coordinator";
 
 inline constexpr Duration kCaLifetime = std::chrono::hours(24 * 3652);
 inline constexpr Duration kLeafLifetime = std::chrono::hours(24 * 365);
 
 struct LeafRequest {
-  // Of the CA's cluster.
+  // Must be of the CA's cluster.
   Identity identity;
-  // DNS names and IP addresses. A coordinator has kCoordinatorDnsName, too.
+  // DNS names and IP addresses. A coordinator also gets kCoordinatorDnsName.
   std::vector<std::string> names;
-  // May be negative in tests: expired from the start.
+  // Tests may use a negative value for an expired certificate.
   Duration lifetime = kLeafLifetime;
-  // May also act as a TLS server, as a worker that serves its metrics by
-  // HTTPS. A coordinator always may. Others cannot pose as one: TLS itself
-  // refuses a certificate that is for clients only.
+  // The certificate may also serve TLS, as for a worker with HTTPS metrics. A
+  // coordinator's always may. Others cannot pose as a server: TLS rejects a
+  // server with a client-only certificate.
   bool server = false;
 };
 
@@ -52,18 +52,18 @@ struct KeyAndCertificate {
 
 class CertificateAuthority {
  public:
-  // A new one in memory, valid from `now`. InvalidArgument: `cluster` is not a
-  // name.
+  // Creates a CA in memory, valid from `now`. InvalidArgument if `cluster` is
+  // not a valid name.
   static StatusOr<CertificateAuthority> Create(const std::string& cluster,
                                                WallTime now,
                                                Duration lifetime = kCaLifetime);
-  // Create, then store in `dir`, which is made. AlreadyExists where `dir`
-  // holds a CA: replacing it would lock every daemon out.
+  // Calls Create and stores the CA in `dir`, which is made. AlreadyExists if
+  // `dir` holds a CA: replacing it would lock out every daemon.
   static StatusOr<CertificateAuthority> CreateIn(FileSystem* files,
                                                  const std::string& dir,
                                                  const std::string& cluster,
                                                  WallTime now);
-  // NotFound where there is none; FailedPrecondition when it has expired.
+  // NotFound if there is no CA; FailedPrecondition if it has expired.
   static StatusOr<CertificateAuthority> Load(FileSystem* files,
                                              const std::string& dir,
                                              WallTime now);
@@ -72,8 +72,8 @@ class CertificateAuthority {
   CertificateAuthority& operator=(CertificateAuthority&&) noexcept;
   ~CertificateAuthority();
 
-  // A new key and its certificate; it never outlives the CA.
-  // InvalidArgument: the identity or a name is malformed, or of another
+  // Issues a new key and certificate, which never outlives the CA.
+  // InvalidArgument if the identity or a name is malformed or of another
   // cluster.
   StatusOr<KeyAndCertificate> Issue(const LeafRequest& request,
                                     WallTime now) const;
@@ -94,8 +94,8 @@ class CertificateAuthority {
 };
 
 // Issues for `request` and writes ca.crt, tls.crt (0644) and tls.key (0600)
-// into `dir` (made, 0700), each atomically, the certificate last. What was
-// there is replaced: the new files are used from the next start on.
+// into `dir` (made with 0700), each atomically, the certificate last. Existing
+// files are replaced; programs use the new ones from their next start.
 StatusOr<CredentialPaths> IssueInto(FileSystem* files, const std::string& dir,
                                     const CertificateAuthority& ca,
                                     const LeafRequest& request, WallTime now);

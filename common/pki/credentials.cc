@@ -13,7 +13,7 @@ namespace {
 using x509::CertPtr;
 using x509::KeyPtr;
 
-// No certificate chain is near this; a wrong path may be any file.
+// Larger than any certificate chain; a wrong path may be any file.
 constexpr uint64_t kMaxFile = 1 << 20;
 
 StatusOr<std::string> ReadFile(FileSystem* files, std::string_view what,
@@ -33,12 +33,13 @@ Status CheckKeyMode(FileSystem* files, const std::string& path) {
   LOCKSTEP_ASSIGN_OR_RETURN(const FileInfo info, files->Stat(path));
   if ((info.mode & 0007) == 0) return OkStatus();
   return PermissionDenied(
-      "everybody on this machine can use the key {} (mode {:04o}): chmod 0600 "
+      "every user of this machine can read the key {} (mode {:04o}): chmod "
+      "0600 "
       "it",
       path, info.mode);
 }
 
-// RFC 5280 section 6, for the first of `chain`.
+// RFC 5280 section 6 for the first certificate of `chain`.
 Status CheckChain(const std::vector<CertPtr>& roots,
                   const std::vector<CertPtr>& chain, WallTime now,
                   const CredentialPaths& paths) {
@@ -46,7 +47,7 @@ Status CheckChain(const std::vector<CertPtr>& roots,
       X509_STORE_new());
   const std::unique_ptr<X509_STORE_CTX, x509::Freer<X509_STORE_CTX_free>>
       context(X509_STORE_CTX_new());
-  // Borrows: the certificates stay with `chain`.
+  // Borrows the certificates, which `chain` owns.
   const auto free_stack = [](STACK_OF(X509) * s) { sk_X509_free(s); };
   const std::unique_ptr<STACK_OF(X509), decltype(free_stack)> between(
       sk_X509_new_null(), free_stack);
@@ -72,7 +73,7 @@ Status CheckChain(const std::vector<CertPtr>& roots,
     LOCKSTEP_RETURN_IF_ERROR(x509::CheckDates(
         which,
         fmt::format("the CA in {} that issued {}", paths.ca, paths.certificate),
-        "get the cluster's new CA and certificates of it", now));
+        "get the cluster's new CA and new certificates", now));
   }
   return InvalidArgument("the certificate {} was not issued by the CA {}: {}",
                          paths.certificate, paths.ca,
@@ -83,8 +84,8 @@ StatusOr<Identity> IdentityOf(X509* cert, const std::string& path) {
   const std::vector<std::string> uris = x509::UriNames(cert);
   if (uris.size() != 1) {
     return InvalidArgument(
-        "the certificate {} has {} URI names where exactly one says who it "
-        "is: issue one with `lockstep cert issue`",
+        "the certificate {} has {} URI names instead of exactly one "
+        "identity: issue one with `lockstep cert issue`",
         path, uris.size());
   }
   StatusOr<Identity> identity = ParseIdentity(uris.front());
@@ -126,8 +127,8 @@ StatusOr<Credentials> LoadCredentials(FileSystem* files,
   X509* const leaf = chain->front().get();
   if (X509_check_private_key(leaf, key->get()) != 1) {
     return InvalidArgument(
-        "the key {} does not belong to the certificate {}: they are made "
-        "together, copy both from one place",
+        "the key {} does not belong to the certificate {}: they are issued "
+        "together, so copy both from one place",
         paths.key, paths.certificate);
   }
   LOCKSTEP_RETURN_IF_ERROR(

@@ -1,5 +1,5 @@
-// What a program needs to prove who it is, and to know its peers: the CA's
-// certificate, its own, and the key.
+// The files by which a program proves its identity and verifies its peers: the
+// CA's certificate, its own certificate, and its key.
 #ifndef LOCKSTEP_COMMON_PKI_CREDENTIALS_H_
 #define LOCKSTEP_COMMON_PKI_CREDENTIALS_H_
 
@@ -24,7 +24,7 @@ CredentialPaths CredentialPathsIn(const std::string& dir);
 // Loaded and checked; a plain value.
 struct Credentials {
   Identity identity;
-  // Of the program's own certificate: export it, warn before it.
+  // Expiry of the program's own certificate.
   WallTime not_after;
   // PEM. `ca` may hold several certificates, `certificate` a chain.
   std::string ca;
@@ -32,12 +32,13 @@ struct Credentials {
   std::string key;
 };
 
-// Errors, each a sentence with the path and what to do:
+// Errors, each a sentence with the path and the remedy:
 //   NotFound            a file is missing
-//   PermissionDenied    cannot be read, or everybody can read the key
-//   InvalidArgument     not PEM, the key is another certificate's, the CA did
-//                       not sign it, or no single name of ours is in it
-//   FailedPrecondition  expired or not yet valid: names the date
+//   PermissionDenied    a file is unreadable, or the key is world-readable
+//   InvalidArgument     a file is not PEM, the key belongs to another
+//                       certificate, the CA did not sign the certificate, or it
+//                       does not hold exactly one lockstep identity
+//   FailedPrecondition  expired or not yet valid; names the date
 StatusOr<Credentials> LoadCredentials(FileSystem* files,
                                       const CredentialPaths& paths,
                                       WallTime now);

@@ -28,7 +28,7 @@ std::vector<std::string_view> Split(std::string_view text) {
   }
 }
 
-// The parts between the slashes, or nobody when they say nothing we know.
+// The parts between the slashes. Returns the default identity if unknown.
 Identity FromParts(const std::vector<std::string_view>& parts) {
   if (parts.size() == 3 && parts[1] == "coordinator") {
     return CoordinatorIdentity(std::string(parts[0]), std::string(parts[2]));
@@ -128,7 +128,7 @@ StatusOr<Identity> ParseIdentity(std::string_view uri) {
     if (CheckIdentity(identity).ok()) return identity;
   }
   return InvalidArgument(
-      "\"{}\" is not a name of ours: those are "
+      "\"{}\" is not a lockstep identity: those are "
       "spiffe://CLUSTER/coordinator/ID, spiffe://CLUSTER/worker/NODE and "
       "spiffe://CLUSTER/user/ROLE/NAME",
       uri);

@@ -1,12 +1,12 @@
-// Who a certificate speaks for: the one URI among its names. Pure.
+// The identity in a certificate: the one URI among its names. Pure.
 //
 //   spiffe://CLUSTER/coordinator/ID
 //   spiffe://CLUSTER/worker/NODE
 //   spiffe://CLUSTER/user/ROLE/NAME     ROLE: viewer, submitter, admin
 //
-// Peers are checked by this name and never by host name, so a node may change
-// its address. A user's role is part of the name: what somebody may do is
-// signed by the CA and cannot be asked for.
+// Peers are checked by this URI and never by host name, so a node may change
+// its address. A user's role is part of the URI: the CA signs it, and the user
+// cannot choose it.
 #ifndef LOCKSTEP_COMMON_PKI_IDENTITY_H_
 #define LOCKSTEP_COMMON_PKI_IDENTITY_H_
 
@@ -17,7 +17,7 @@
 
 namespace lockstep {
 
-// Each may do what those before it may.
+// Each role includes the rights of those before it.
 enum class UserRole { kViewer, kSubmitter, kAdmin };
 
 struct Identity {
@@ -25,26 +25,26 @@ struct Identity {
     kCoordinator,
     kWorker,
     kUser,
-    // A caller of a server that runs with --insecure_loopback: nobody has
-    // checked who it is, so it may call everything and speak for any node.
+    // A caller of a server that runs with --insecure_loopback. It is not
+    // authenticated, so it may call every method and act for any node.
     kInsecure,
   };
-  // By default nobody: a user without a name, who may do nothing.
+  // The default is a user without name or rights.
   Kind kind = Kind::kUser;
   // Empty for kInsecure.
   std::string cluster;
-  // Id, node or user; "insecure" for kInsecure.
+  // The id, node or user; "insecure" for kInsecure.
   std::string name;
-  // Of users.
+  // For users only.
   UserRole role = UserRole::kViewer;
 
   bool operator==(const Identity&) const = default;
 
-  // Whether messages about `node` may come from here.
+  // True if the caller may send messages about `node`.
   bool SpeaksForNode(std::string_view node) const {
     return kind == Kind::kInsecure || (kind == Kind::kWorker && name == node);
   }
-  // Whether it may change jobs and nodes of others.
+  // True if it may change any user's jobs and nodes.
   bool IsAdmin() const {
     return kind == Kind::kInsecure ||
            (kind == Kind::kUser && role == UserRole::kAdmin);
@@ -57,16 +57,17 @@ Identity UserIdentity(std::string cluster, UserRole role, std::string name);
 Identity InsecureIdentity();
 
 // Clusters, coordinator ids and nodes: [a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?.
-// InvalidArgument says which `what` ("node name") and the rule.
+// InvalidArgument names `what` ("node name") and the rule.
 Status CheckNodeName(std::string_view what, std::string_view name);
 // [A-Za-z0-9][A-Za-z0-9._-]{0,62}.
 Status CheckUserName(std::string_view name);
-// Every part of it. InvalidArgument for kInsecure: no certificate says that.
+// Checks every part. InvalidArgument for kInsecure, which no certificate
+// carries.
 Status CheckIdentity(const Identity& identity);
 
 // The URI. REQUIRES: CheckIdentity is OK.
 std::string FormatIdentity(const Identity& identity);
-// InvalidArgument where `uri` is none of the forms above.
+// InvalidArgument if `uri` has none of the forms above.
 StatusOr<Identity> ParseIdentity(std::string_view uri);
 
 // For sentences: "worker host-a", "user ann (viewer)".

@@ -21,7 +21,7 @@
 namespace lockstep {
 namespace {
 
-// Waits for `events` of `fd`. False: not until the deadline.
+// Waits for `events` of `fd`. Returns false at the deadline.
 bool AwaitEvents(int fd, short events, MonoTime deadline) {
   for (;;) {
     const auto left =
@@ -37,7 +37,7 @@ bool AwaitEvents(int fd, short events, MonoTime deadline) {
 
 using Addresses = std::unique_ptr<addrinfo, x509::Freer<freeaddrinfo>>;
 
-// One question to the resolver. glibc has it until it is answered.
+// One resolver query. glibc holds it until it is answered.
 struct Lookup {
   std::string host;
   std::string port;
@@ -45,7 +45,7 @@ struct Lookup {
   gaicb request{};
 };
 
-// Null: there are none, or they are not known by the deadline.
+// Returns null if there are none by the deadline.
 Addresses Resolve(const HostPort& target, MonoTime deadline) {
   auto lookup = std::make_unique<Lookup>();
   lookup->host = target.host;
@@ -57,8 +57,8 @@ Addresses Resolve(const HostPort& target, MonoTime deadline) {
                   &found) == 0) {
     return Addresses(found);
   }
-  // How long a name takes the system's settings say: many seconds where a name
-  // server does not answer.
+  // The system's settings determine how long a look-up takes: many seconds if a
+  // name server does not answer.
   lookup->hints.ai_flags = 0;
   lookup->request.ar_name = lookup->host.c_str();
   lookup->request.ar_service = lookup->port.c_str();
@@ -77,7 +77,7 @@ Addresses Resolve(const HostPort& target, MonoTime deadline) {
     if (error == 0) return Addresses(lookup->request.ar_result);
     if (error != EAI_INPROGRESS) return nullptr;
   }
-  // Not answered: what cannot be called off stays until the program ends.
+  // An unanswered query that cannot be cancelled stays until exit.
   const int cancelled = gai_cancel(&lookup->request);
   if (cancelled == EAI_NOTCANCELED) {
     (void)lookup.release();
@@ -107,8 +107,8 @@ Fd ConnectTo(const HostPort& target, MonoTime deadline) {
   return Fd();
 }
 
-// OpenSSL writes to a socket that the peer has closed: within this, no signal
-// ends the program for it.
+// OpenSSL writes to a socket that the peer may have closed. While this lives,
+// SIGPIPE does not end the program.
 class NoSigpipe {
  public:
   NoSigpipe() {
@@ -133,8 +133,8 @@ class NoSigpipe {
   bool was_pending_ = false;
 };
 
-// What the server shows; null: nothing. The handshake need not succeed, as a
-// coordinator wants a certificate of ours.
+// Returns the server's certificate, or null. The handshake need not succeed,
+// because a coordinator requires a client certificate.
 x509::CertPtr Peek(int fd, MonoTime deadline) {
   static constexpr unsigned char kHttp2[] = {2, 'h', '2'};
   const std::unique_ptr<SSL_CTX, x509::Freer<SSL_CTX_free>> context(
@@ -154,7 +154,7 @@ x509::CertPtr Peek(int fd, MonoTime deadline) {
     const int wants = SSL_get_error(tls.get(), done);
     if (wants != SSL_ERROR_WANT_READ && wants != SSL_ERROR_WANT_WRITE) break;
     const short events = wants == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT;
-    // However often there is another byte.
+    // The deadline holds however often a byte arrives.
     if (!AwaitEvents(fd, events, deadline)) break;
   }
   return x509::CertPtr(SSL_get1_peer_certificate(tls.get()));
@@ -182,7 +182,7 @@ Status CheckServerDates(const std::string& address, WallTime now,
   if (certificate == nullptr) return OkStatus();
   return x509::CheckDates(
       certificate.get(), "the certificate of the coordinator at " + address,
-      "issue a new one for it with `lockstep cert issue` and start it again",
+      "issue a new one with `lockstep cert issue` and restart the coordinator",
       now);
 }
 

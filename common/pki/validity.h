@@ -1,6 +1,6 @@
-// Which certificate is out of its dates, said in a sentence: that it has
-// expired or is not valid yet, when, and what the clock says, which may be what
-// is wrong. FailedPrecondition in all of them.
+// Checks the dates of certificates. The error says that a certificate has
+// expired or is not valid yet, the date, and the local time, which may be the
+// fault. All errors are FailedPrecondition.
 #ifndef LOCKSTEP_COMMON_PKI_VALIDITY_H_
 #define LOCKSTEP_COMMON_PKI_VALIDITY_H_
 
@@ -12,16 +12,15 @@
 
 namespace lockstep {
 
-// Of the first certificate in `pem`, `what`: "the certificate /etc/x.crt".
-// `renew` says how one gets another. OK also where there is none to be read.
+// Checks the first certificate in `pem`. `what` names it: "the certificate
+// /etc/x.crt". `renew` says how to replace it. OK if none can be read.
 Status CheckCertificateDates(const std::string& pem, std::string_view what,
                              std::string_view renew, WallTime now);
 
-// Of what the coordinator at `address` (HOST:PORT) shows to whoever connects.
-// Looks the name up, connects and waits, up to `patience` in all, and sends
-// nothing of ours: to be asked after a handshake has failed, as gRPC does not
-// say why. OK also where no
-// certificate is seen. It proves nothing about who shows it.
+// Checks the certificate that the coordinator at `address` (HOST:PORT)
+// presents. Resolves, connects and waits for up to `patience` in all, and sends
+// no data. Call it after a failed handshake, because gRPC does not report the
+// cause. OK if there is no certificate. It does not authenticate the peer.
 Status CheckServerDates(const std::string& address, WallTime now,
                         Duration patience);
 

@@ -31,7 +31,7 @@ StatusOr<WallTime> ToWallTime(const ASN1_TIME* time) {
   return FromUnixNanos(seconds * 1'000'000'000);
 }
 
-// Without it OpenSSL asks on the terminal.
+// Without it OpenSSL would prompt on the terminal.
 int NoPassword(char*, int, int, void*) { return -1; }
 
 }  // namespace
@@ -120,7 +120,7 @@ Status CheckDates(const X509* cert, std::string_view what,
   if (now < begin) {
     return FailedPrecondition(
         "{} is valid from {} on, and this machine's clock says {}: set the "
-        "clock, or that of the machine it was issued on if that one is wrong",
+        "clock, or that of the issuing machine if that one is wrong",
         what, FormatWallTime(begin), FormatWallTime(now));
   }
   return OkStatus();

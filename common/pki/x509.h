@@ -1,5 +1,5 @@
-// OpenSSL, wrapped: what ca.cc and credentials.cc share. Nothing else includes
-// this file or OpenSSL's headers.
+// OpenSSL wrappers that ca.cc and credentials.cc share. No other file includes
+// this one or OpenSSL's headers.
 #ifndef LOCKSTEP_COMMON_PKI_X509_H_
 #define LOCKSTEP_COMMON_PKI_X509_H_
 
@@ -29,8 +29,8 @@ using BioPtr = std::unique_ptr<BIO, Freer<BIO_free_all>>;
 using KeyPtr = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
 using CertPtr = std::unique_ptr<X509, Freer<X509_free>>;
 
-// Empties this thread's OpenSSL error queue at the end of a scope: what is left
-// in it would make a later TLS read of the same thread fail.
+// Clears this thread's OpenSSL error queue at the end of a scope, because a
+// leftover error would fail a later TLS read of the thread.
 class ErrorQueueGuard {
  public:
   ErrorQueueGuard() = default;
@@ -39,22 +39,22 @@ class ErrorQueueGuard {
   ~ErrorQueueGuard();
 };
 
-// Internal, with what OpenSSL says; empties its error queue.
+// Returns Internal with OpenSSL's message and clears its error queue.
 Status OpenSslError(std::string_view what);
 
-// Every certificate of `pem`, in order; InvalidArgument where there is none or
-// one cannot be read.
+// Returns every certificate of `pem`, in order. InvalidArgument if there is
+// none or one is unreadable.
 StatusOr<std::vector<CertPtr>> ReadCertificates(const std::string& pem);
-// Unencrypted PEM only: a daemon has nobody to ask for a password.
+// Accepts unencrypted PEM only, because a daemon cannot ask for a password.
 StatusOr<KeyPtr> ReadKey(const std::string& pem);
 StatusOr<std::string> WriteCertificate(X509* cert);
 StatusOr<std::string> WriteKey(EVP_PKEY* key);
 
-// The URIs among the alternative names.
+// Returns the URIs among the alternative names.
 std::vector<std::string> UriNames(X509* cert);
 
-// FailedPrecondition: `cert`, which the sentence calls `what`, has expired, and
-// `renew` says how one gets another, or is not valid yet.
+// FailedPrecondition if `cert` has expired or is not valid yet. The error calls
+// it `what`, and `renew` says how to replace it.
 Status CheckDates(const X509* cert, std::string_view what,
                   std::string_view renew, WallTime now);
 

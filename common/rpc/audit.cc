@@ -14,7 +14,7 @@ using Request = google::protobuf::Message;
 constexpr size_t kMaxShown = 128;
 constexpr size_t kMaxSentence = 512;
 
-// One line, whatever the bytes are.
+// Makes any bytes one line.
 std::string Shown(std::string_view text, size_t most) {
   std::string shown(text.substr(0, most));
   for (char& c : shown) {

@@ -1,12 +1,12 @@
-// The lines of the log that say who did what: one for each call that was
-// refused, and one for each that changes something, with its answer.
+// Audit lines in the log: one for each rejected call, and one with the answer
+// for each call that changes state.
 //
 //   audit: user ann (submitter) from ipv4:10.0.0.7:41234 called
 //     /lockstep.v1.JobService/CancelJob "mnist": OK
 //   audit: refused worker host-b from ipv4:10.0.0.9:51234 ...
 //
-// Refusals are warnings, the others information. A call that is refused before
-// its handler has no address in gRPC 1.51: the line has the name only.
+// Refusals are warnings, other lines information. A call that is rejected
+// before its handler has no address in gRPC 1.51; its line has only the name.
 #ifndef LOCKSTEP_COMMON_RPC_AUDIT_H_
 #define LOCKSTEP_COMMON_RPC_AUDIT_H_
 
@@ -22,27 +22,28 @@ class Message;
 namespace lockstep {
 
 struct AuditRecord {
-  // Describe(identity); empty: nobody that we know.
+  // Describe(identity). Empty for an unknown caller.
   std::string who;
-  // "ipv4:10.0.0.7:41234"; empty: not known.
+  // "ipv4:10.0.0.7:41234". Empty if unknown.
   std::string from;
   std::string method;
-  // Which job or node; empty: none.
+  // The job or node, or empty.
   std::string target;
   Status answer;
-  // How many calls with this answer the record stands for; it is of the last.
+  // The number of calls that the record stands for. Its fields are those of the
+  // last.
   int64_t count = 1;
 };
 
-// Whether `status` says that somebody tried what they may not.
+// True if `status` denies the caller access.
 bool IsRefusal(const Status& status);
 
-// The line, without its level. Names come from outside: control characters
-// are replaced and long ones are cut.
+// Returns the line without its level. Names come from outside, so control
+// characters are replaced and long names are cut.
 std::string AuditLine(const AuditRecord& record);
 void Audit(const AuditRecord& record);
 
-// What a request is about: its field `name`, or the name in its `spec`.
+// Returns the request's field `name`, or the name in its `spec`.
 std::string AuditTarget(const google::protobuf::Message& request);
 
 }  // namespace lockstep

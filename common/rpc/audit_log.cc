@@ -17,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-// As in the daemon's log: a caller chooses how long its names are.
+// As in the daemon's log: a caller chooses the length of names.
 constexpr size_t kMaxField = 128;
 constexpr size_t kMaxAuditMessage = 512;
 
@@ -44,17 +44,17 @@ std::string AuditJson(const AuditRecord& record, WallTime now) {
     line["message"] =
         Cut(std::string(Message(record.answer)), kMaxAuditMessage);
   }
-  // ASCII only: no terminal and no log shipper takes a byte of it for its own.
+  // ASCII only, so that no terminal or log shipper interprets a byte.
   return line.dump(-1, ' ', /*ensure_ascii=*/true,
                    nlohmann::json::error_handler_t::replace);
 }
 
-// The file. One that is open stays open until another one is, so that a record
-// is lost only where the kernel does not take it.
+// The open file. It stays open until another file is open, so a record is lost
+// only if the kernel rejects it.
 struct AuditLog::Sink {
   explicit Sink(const AuditLogOptions& o) : options(o) {}
 
-  // NAME.1.EXT of NAME.EXT.
+  // Returns NAME.1.EXT for NAME.EXT.
   std::string NameOf(size_t number) const {
     const std::string& path = options.path;
     if (number == 0) return path;
@@ -78,13 +78,13 @@ struct AuditLog::Sink {
     }
     regular = S_ISREG(info.st_mode);
     size = static_cast<size_t>(std::max<off_t>(0, info.st_size));
-    // A file that keeps the mode of the umask is still an audit log.
+    // With the umask's mode it is still an audit log.
     if (regular) (void)::fchmod(opened.get(), kMode);
     file = std::move(opened);
     return OkStatus();
   }
 
-  // Whether a file can be made beside it, as each rotation does.
+  // Checks that a file can be created in its directory, as rotation requires.
   Status CheckDirectory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     if (!regular) return OkStatus();
     const std::string probe = options.path + ".check";
@@ -95,8 +95,8 @@ struct AuditLog::Sink {
   }
 
   Status Rotate() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    // Where the last try moved the file and could not make the next one, only
-    // that is left to do.
+    // If the last attempt moved the file but could not create the next one,
+    // only the second step is left.
     if (::access(options.path.c_str(), F_OK) == 0) {
       for (size_t i = std::max<size_t>(1, options.keep); i > 0; --i) {
         const std::string from = NameOf(i - 1);
@@ -118,7 +118,7 @@ struct AuditLog::Sink {
       if (const Status status = Rotate(); !status.ok()) {
         next_rotation = now + options.retry;
         LOG_ERROR(
-            "the audit log {} grows above {} bytes, as it cannot be "
+            "the audit log {} exceeds {} bytes because it cannot be "
             "rotated: {}",
             options.path, options.max_bytes, Message(status));
       }
@@ -129,7 +129,7 @@ struct AuditLog::Sink {
       if (n < 0 && errno == EINTR) continue;
       if (n <= 0) {
         const int error = n < 0 ? errno : EIO;
-        // No record begins in the midst of another one's line.
+        // A record must not begin inside another one's line.
         if (regular && done > 0) {
           (void)!::ftruncate(file.get(), static_cast<off_t>(size));
         }
@@ -144,7 +144,7 @@ struct AuditLog::Sink {
   const AuditLogOptions options;
   Mutex mu;
   Fd file ABSL_GUARDED_BY(mu);
-  // Not a device or a pipe: it can be rotated.
+  // It is not a device or a pipe, so it can be rotated.
   bool regular ABSL_GUARDED_BY(mu) = false;
   size_t size ABSL_GUARDED_BY(mu) = 0;
   MonoTime next_rotation ABSL_GUARDED_BY(mu);

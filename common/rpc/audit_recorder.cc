@@ -8,8 +8,8 @@ namespace {
 constexpr Duration kInterval = std::chrono::seconds(1);
 constexpr char kOthers[] = "others";
 
-// Whether the answer says that nothing was done. Others, of a call that was cut
-// off, or of an error of ours, leave it open.
+// True if the answer means that nothing was done. An interrupted call or an
+// internal error leaves that open.
 bool IsDeclined(const Status& answer) {
   switch (answer.code()) {
     case StatusCode::kInvalidArgument:
@@ -79,8 +79,7 @@ std::vector<AuditRecord> AuditRecorder::TakeDue(MonoTime now, bool all) {
     record.who = kOthers;
     record.method = "calls";
     record.answer = ResourceExhausted(
-        "{} calls that were declined while the disk was full were not recorded",
-        count);
+        "{} rejected calls were not recorded because the disk was full", count);
     record.count = count;
     due.push_back(std::move(record));
   }

@@ -1,9 +1,9 @@
-// What is written of the calls: every act that was carried out, and of what was
-// declined as much as cannot be used to push acts out of the audit log.
+// Records calls for audit: every successful act, and rejected calls at a
+// limited rate, so that rejected calls cannot push acts out of the audit log.
 //
-// Declined calls of one caller, method and answer are one line a second, with
-// their number. While there is no space they are only counted: a full disk has
-// to keep room for what people do to make some.
+// Rejected calls of one caller, method and answer share one line per second,
+// with their number. While space is short they are only counted: acts that free
+// space on a full disk must still be recorded.
 #ifndef LOCKSTEP_COMMON_RPC_AUDIT_RECORDER_H_
 #define LOCKSTEP_COMMON_RPC_AUDIT_RECORDER_H_
 
@@ -24,11 +24,12 @@
 namespace lockstep {
 
 struct AuditRecorderOptions {
-  // May be null: records go to the daemon's log. Outlives the recorder.
+  // Null if records go to the daemon's log. Outlives the recorder.
   AuditLog* log = nullptr;
-  // Whether there is space for lines of declined calls; empty: there is.
+  // Checks that there is space for lines of rejected calls. Empty if there
+  // always is.
   std::function<Status()> space;
-  // Kinds of declined calls that are told apart. What comes beyond them is one
+  // The number of distinct kinds of rejected calls. All further ones share one
   // kind.
   size_t most_kinds = 1024;
 };
@@ -40,26 +41,26 @@ class AuditRecorder {
   AuditRecorder(const AuditRecorder&) = delete;
   AuditRecorder& operator=(const AuditRecorder&) = delete;
 
-  // Of refusals there is a line in the daemon's log, too: an operator looks
-  // there first. `kind_of_method` stands for the method where a caller may have
-  // made it up; empty: it is the method.
+  // Access denials also go to the daemon's log, where operators look first.
+  // `kind_of_method` replaces the method if a caller may have invented it;
+  // empty to use the method.
   void Record(AuditRecord record, Time now,
               const std::string& kind_of_method = "");
-  // Writes the lines whose second is over, or all at the end. Call it every
-  // second or so.
+  // Writes the lines whose second is over, or all at shutdown. Call it about
+  // once per second.
   void Flush(Time now, bool all = false);
 
  private:
   using Key = std::tuple<std::string, std::string, StatusCode>;
   struct Kind {
     MonoTime last_line{};
-    // Since that line; `newest` is the last of them.
+    // Calls since that line; `newest` is the last of them.
     int64_t waiting = 0;
     AuditRecord newest;
   };
 
   void Write(const AuditRecord& record, WallTime now) const;
-  // Takes out of the table what is to be written by now, or all of it.
+  // Removes and returns the records that are due by `now`, or all.
   std::vector<AuditRecord> TakeDue(MonoTime now, bool all)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Status Space() const;
@@ -67,7 +68,7 @@ class AuditRecorder {
   const AuditRecorderOptions options_;
   Mutex mu_;
   std::map<Key, Kind> kinds_ ABSL_GUARDED_BY(mu_);
-  // Declined calls that were not recorded for want of space.
+  // Rejected calls that were not recorded because space was short.
   int64_t unrecorded_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

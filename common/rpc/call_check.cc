@@ -25,7 +25,7 @@ CallKind KindOf(const MethodRule* rule) {
   return rule == nullptr || rule->unary ? CallKind::kUnary : CallKind::kStream;
 }
 
-// Lives as long as one call.
+// Lives for one call.
 class CallInterceptor final : public grpc::experimental::Interceptor {
  public:
   CallInterceptor(std::shared_ptr<CallPolicy> policy,
@@ -38,7 +38,7 @@ class CallInterceptor final : public grpc::experimental::Interceptor {
     if (policy_->observer != nullptr) policy_->observer->OnStarted(method_);
   }
   ~CallInterceptor() override {
-    const Status answer = answer_.value_or(Cancelled("the caller went away"));
+    const Status answer = answer_.value_or(Cancelled("the client went away"));
     if (policy_->observer != nullptr) {
       policy_->observer->OnHandled(method_, answer.code(),
                                    clock_.Now().mono - start_);
@@ -53,7 +53,7 @@ class CallInterceptor final : public grpc::experimental::Interceptor {
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* batch) override {
     using Point = grpc::experimental::InterceptionHookPoints;
-    // The call is not known to the context before its first batch.
+    // The context does not know the call before its first batch.
     const bool begins = !caller_;
     if (begins) {
       caller_ = CallerOf(*context_);
@@ -62,7 +62,7 @@ class CallInterceptor final : public grpc::experimental::Interceptor {
     }
     if (rule_ != nullptr && rule_->unary && Changes(*rule_) &&
         batch->QueryInterceptionHookPoint(Point::POST_RECV_MESSAGE)) {
-      // All requests of ours are generated messages.
+      // All requests are generated messages.
       if (const void* message = batch->GetRecvMessage(); message != nullptr) {
         target_ = AuditTarget(
             *static_cast<const google::protobuf::Message*>(message));
@@ -72,7 +72,7 @@ class CallInterceptor final : public grpc::experimental::Interceptor {
       answer_ = FromGrpc(batch->GetSendStatus());
     }
     if (begins && policy_->pools != nullptr && IsCallback()) {
-      // The handler runs where Proceed is called, which gRPC leaves to us.
+      // The handler runs on the thread that calls Proceed.
       Pool()->Post(FormatIdentity(*caller_), [batch] { batch->Proceed(); });
     } else {
       batch->Proceed();
@@ -80,7 +80,7 @@ class CallInterceptor final : public grpc::experimental::Interceptor {
   }
 
  private:
-  // A synchronous handler has a thread already, and must run on it.
+  // A synchronous handler must run on its own thread.
   bool IsCallback() const {
     return dynamic_cast<const grpc::CallbackServerContext*>(context_) !=
            nullptr;
@@ -93,7 +93,7 @@ class CallInterceptor final : public grpc::experimental::Interceptor {
 
   const SystemClock clock_;
   const std::shared_ptr<CallPolicy> policy_;
-  // Lives longer than this.
+  // Outlives this object.
   const grpc::ServerContextBase* const context_;
   const std::string method_;
   const MethodRule* const rule_;
@@ -101,7 +101,7 @@ class CallInterceptor final : public grpc::experimental::Interceptor {
   std::optional<Identity> caller_;
   std::string from_;
   std::string target_;
-  // None until one is sent: the client went away before that.
+  // Empty until an answer is sent. Stays empty if the client left first.
   std::optional<Status> answer_;
 };
 
@@ -123,15 +123,15 @@ class Factory final
 
 Status CallCheck::Check(const InputMetadata& metadata,
                         const StatusOr<Identity>& caller,
-                        std::string_view method, bool* say) const {
+                        std::string_view method, bool* should_log) const {
   if (!caller.ok()) return caller.status();
   const MethodRule* const rule = policy_->table.Find(method);
   LOCKSTEP_RETURN_IF_ERROR(
-      policy_->quota.Admit(*caller, KindOf(rule), MonotonicNow(), say));
-  *say = true;
+      policy_->quota.Admit(*caller, KindOf(rule), MonotonicNow(), should_log));
+  *should_log = true;
   LOCKSTEP_RETURN_IF_ERROR(
       policy_->table.Authorise(*caller, policy_->cluster, method));
-  // Without a deadline a call whose answer is lost waits for ever.
+  // Without a deadline a call whose answer is lost would wait for ever.
   if (rule->unary && metadata.find("grpc-timeout") == metadata.end()) {
     return InvalidArgument("{} needs a deadline: set one on the call", method);
   }
@@ -147,11 +147,11 @@ grpc::Status CallCheck::Process(const InputMetadata& metadata,
   const std::string_view method =
       path == metadata.end() ? std::string_view() : View(path->second);
   const StatusOr<Identity> caller = IdentityOf(*context);
-  bool say = true;
-  const Status status = Check(metadata, caller, method, &say);
+  bool should_log = true;
+  const Status status = Check(metadata, caller, method, &should_log);
   if (status.ok()) return grpc::Status::OK;
-  if (say) {
-    // Any path may be asked for.
+  if (should_log) {
+    // A client may ask for any path.
     policy_->audit.Record(
         {caller.ok() ? Describe(*caller) : "", "", std::string(method), "",
          status},

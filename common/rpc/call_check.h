@@ -1,11 +1,11 @@
-// The one check that every call passes before its handler runs. Used by
-// server.cc only.
+// The check that every call passes before its handler runs. Only server.cc uses
+// it.
 //
-// It is an AuthMetadataProcessor because that is the one place in gRPC 1.51
-// that refuses a call before any handler, for synchronous, callback and
-// asynchronous services alike: a server interceptor can change the answer but
-// cannot keep the handler from running. It sees the connection's certificate
-// and the headers, among them ":path" and "grpc-timeout".
+// It is an AuthMetadataProcessor, the only place in gRPC 1.51 that can reject a
+// call before any handler, for synchronous, callback and asynchronous services.
+// A server interceptor can change the answer but cannot prevent the handler
+// from running. The check sees the connection's certificate and the headers,
+// among them ":path" and "grpc-timeout".
 #ifndef LOCKSTEP_COMMON_RPC_CALL_CHECK_H_
 #define LOCKSTEP_COMMON_RPC_CALL_CHECK_H_
 
@@ -25,16 +25,16 @@
 
 namespace lockstep {
 
-// What the check before a call and the interceptors around it share.
+// The state that the check before a call and its interceptors share.
 struct CallPolicy {
   AuthorisationTable table;
-  // Callers must be of it.
+  // Callers must belong to it.
   std::string cluster;
   CallerQuota quota;
   // May be null; outlives the server.
   CallObserver* observer;
   AuditRecorder audit;
-  // May be null: handlers run on gRPC's own threads; outlives the server.
+  // Null if handlers run on gRPC's own threads. Outlives the server.
   CallPools* pools;
 };
 
@@ -43,7 +43,7 @@ class CallCheck final : public grpc::AuthMetadataProcessor {
   explicit CallCheck(std::shared_ptr<CallPolicy> policy)
       : policy_(std::move(policy)) {}
 
-  // Takes map look-ups: no thread of its own is worth it.
+  // The check is a few map look-ups, so it needs no own thread.
   bool IsBlocking() const override { return false; }
   grpc::Status Process(const InputMetadata& metadata,
                        grpc::AuthContext* context,
@@ -51,16 +51,16 @@ class CallCheck final : public grpc::AuthMetadataProcessor {
                        OutputMetadata* response_metadata) override;
 
  private:
-  // `*say`: whether a refusal is worth a line of the log.
+  // `*should_log`: the log should have a line about a rejection.
   Status Check(const InputMetadata& metadata, const StatusOr<Identity>& caller,
-               std::string_view method, bool* say) const;
+               std::string_view method, bool* should_log) const;
 
   const std::shared_ptr<CallPolicy> policy_;
 };
 
-// For the calls that CallCheck admitted: counts those that are open, reports
-// them to the observer, writes the audit lines, and has the handlers of the
-// callback API begin on a thread of their caller's pool.
+// For calls that CallCheck admitted: counts the open ones, reports them to the
+// observer, writes audit lines, and starts handlers of the callback API on a
+// thread of the caller's pool.
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
 MakeCallInterceptors(std::shared_ptr<CallPolicy> policy);
 

@@ -1,4 +1,4 @@
-// What happens to calls, for metrics. A daemon fills counters with it.
+// Observes calls, to fill a daemon's metrics.
 #ifndef LOCKSTEP_COMMON_RPC_CALL_OBSERVER_H_
 #define LOCKSTEP_COMMON_RPC_CALL_OBSERVER_H_
 
@@ -9,15 +9,15 @@
 
 namespace lockstep {
 
-// Called from gRPC's threads, many at once: be quick and never block.
-// `method` is "/lockstep.v1.JobService/GetJob"; calls of methods that do not
-// exist are reported as "unknown", so it is fit for a label.
+// gRPC's threads call it concurrently, so it must be quick and never block.
+// `method` is "/lockstep.v1.JobService/GetJob". Unknown methods are reported as
+// "unknown", so it is safe as a label.
 class CallObserver {
  public:
   virtual ~CallObserver() = default;
   virtual void OnStarted(std::string_view method) = 0;
-  // Once for each OnStarted. `took` is 0 for a call that was refused before it
-  // reached its handler. A call whose client went away is Cancelled.
+  // Called once for each OnStarted. `took` is 0 for a call that was rejected
+  // before its handler. A call whose client went away is Cancelled.
   virtual void OnHandled(std::string_view method, StatusCode code,
                          Duration took) = 0;
 };

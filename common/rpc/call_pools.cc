@@ -28,7 +28,7 @@ Status CallPools::CheckRoom(const Identity& caller) {
     return OkStatus();
   }
   return WithReason(
-      ResourceExhausted("{} calls of others with the role of {} wait already: "
+      ResourceExhausted("{} calls with the role of {} are waiting already: "
                         "try again in a moment",
                         options_.most_waiting, Describe(caller)),
       "BUSY");

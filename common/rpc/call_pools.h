@@ -1,10 +1,9 @@
-// Where the work of admitted calls is done: pools of threads by the caller's
-// role, so that no role can keep another waiting, and calls that are answered
-// once apart from streams.
+// Thread pools for the work of admitted calls. Each role has its own pools, so
+// that no role can delay another, with unary calls apart from streams.
 //
-// A thread is held while there is something to do, never while a call waits
-// for news or for its reader: handlers are gRPC's callback API, whose own two
-// to sixteen threads must not block.
+// A call holds a thread only while there is work, never while it waits for data
+// or its reader: handlers use gRPC's callback API, whose two to sixteen threads
+// must not block.
 //
 // Thread-safe.
 #ifndef LOCKSTEP_COMMON_RPC_CALL_POOLS_H_
@@ -28,18 +27,19 @@ enum class CallRole {
 };
 inline constexpr size_t kCallRoles = 3;
 
-// Of who is not told apart (--insecure_loopback): kUsers.
+// Returns kUsers for an unauthenticated caller (--insecure_loopback).
 CallRole CallRoleOf(const Identity& caller);
 
 struct CallPoolOptions {
-  // By CallRole. Many commands wait for one commit to disk together, so there
+  // By CallRole. Many commands wait together for one commit to disk, so there
   // are more threads than cores.
+
   std::array<size_t, kCallRoles> unary_threads = {16, 64, 32};
-  // What streams do between two waits is short. Daemons' streams commit what
-  // they report.
+  // Streams work only briefly between two waits. Daemons' streams commit their
+  // reports.
   std::array<size_t, kCallRoles> stream_threads = {4, 8, 16};
-  // Unary calls of one role that wait for a thread; more are refused. One
-  // caller has at most CallerLimits::open_calls of them.
+  // Limit of unary calls of one role that wait for a thread. More are rejected.
+  // One caller has at most CallerLimits::open_calls of them.
   size_t most_waiting = 4096;
 };
 
@@ -51,8 +51,8 @@ class CallPools {
   WorkPool* streams(CallRole role) { return pools_[Index(role)].streams.get(); }
   Timers* timers() { return &timers_; }
 
-  // ResourceExhausted (reason BUSY): too many unary calls of the caller's role
-  // wait already.
+  // ResourceExhausted (reason BUSY) if too many unary calls of the caller's
+  // role are waiting.
   Status CheckRoom(const Identity& caller);
 
  private:
@@ -63,7 +63,7 @@ class CallPools {
   static size_t Index(CallRole role) { return static_cast<size_t>(role); }
 
   const CallPoolOptions options_;
-  // The timers end first: they post to the pools.
+  // Destroyed first, because timers post to the pools.
   std::array<OfRole, kCallRoles> pools_;
   Timers timers_;
 };

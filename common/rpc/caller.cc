@@ -26,14 +26,14 @@ bool IsTls(const grpc::AuthContext& context) {
 }  // namespace
 
 StatusOr<Identity> IdentityOf(const grpc::AuthContext& context) {
-  // Plain text is offered on loopback only: RpcServer::Start sees to that.
+  // RpcServer::Start offers plain text on loopback only.
   if (!IsTls(context)) return InsecureIdentity();
   const std::vector<grpc::string_ref> uris =
       context.FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME);
   if (uris.size() != 1) {
     return Unauthenticated(
-        "the certificate of the caller has {} URI names where exactly one says "
-        "who it is: issue one with `lockstep cert issue`",
+        "the caller's certificate has {} URI names instead of exactly one "
+        "identity: issue one with `lockstep cert issue`",
         uris.size());
   }
   StatusOr<Identity> identity =
@@ -46,8 +46,8 @@ Identity CallerOf(const grpc::ServerContextBase& context) {
   const std::shared_ptr<const grpc::AuthContext> auth = context.auth_context();
   const StatusOr<Identity> identity = IdentityOf(*auth);
   if (identity.ok()) return *identity;
-  // Cannot be: the same check has admitted the call. Nobody owns no job and
-  // speaks for no node.
+  // Cannot happen, because the same check admitted the call. The default
+  // identity has no rights.
   return Identity();
 }
 

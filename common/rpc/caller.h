@@ -1,4 +1,4 @@
-// Who is calling: for service implementations.
+// The identity of a call's caller, for service implementations.
 #ifndef LOCKSTEP_COMMON_RPC_CALLER_H_
 #define LOCKSTEP_COMMON_RPC_CALLER_H_
 
@@ -12,12 +12,12 @@ class ServerContextBase;
 
 namespace lockstep {
 
-// The caller that the server has already admitted. Identity::kInsecure on a
+// Returns the caller that the server has admitted. Identity::kInsecure on a
 // server with --insecure_loopback and on an in-process channel.
 Identity CallerOf(const grpc::ServerContextBase& context);
 
-// The name in the peer's certificate. Unauthenticated where it has none of
-// ours, or several.
+// Returns the name in the peer's certificate. Unauthenticated if it has no
+// lockstep identity or several.
 StatusOr<Identity> IdentityOf(const grpc::AuthContext& context);
 
 }  // namespace lockstep

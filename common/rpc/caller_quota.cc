@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-// More than any cluster has users and nodes at work.
+// More than the active users and nodes of any cluster.
 constexpr size_t kPruneAbove = 4096;
 constexpr Duration kSayAgain = std::chrono::seconds(1);
 
@@ -69,15 +69,15 @@ Status CallerQuota::Admit(const Identity& caller, CallKind kind, MonoTime now,
   use->refused = true;
   if (too_many_open) {
     return WithReason(
-        ResourceExhausted("{} has {} {} open, which is the most that one "
-                          "caller may have: end some",
+        ResourceExhausted("{} has {} {} open, the limit of one "
+                          "caller: end some",
                           Describe(caller), open,
                           kind == CallKind::kUnary ? "calls" : "streams"),
         kind == CallKind::kUnary ? "TOO_MANY_OPEN_CALLS"
                                  : "TOO_MANY_OPEN_STREAMS");
   }
   return WithReason(
-      ResourceExhausted("{} makes more than {:g} calls a second: slow down",
+      ResourceExhausted("{} makes more than {:g} calls per second: slow down",
                         Describe(caller), limits_.calls_per_second),
       "TOO_MANY_CALLS");
 }
@@ -91,7 +91,7 @@ void CallerQuota::Begin(const Identity& caller, CallKind kind) {
 void CallerQuota::End(const Identity& caller, CallKind kind) {
   if (!IsLimited(caller)) return;
   MutexLock lock(&mu_);
-  // Never pruned while it has a call open.
+  // An entry with an open call is never pruned.
   --uses_[FormatIdentity(caller)].open[Index(kind)];
 }
 

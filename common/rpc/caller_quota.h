@@ -1,11 +1,11 @@
-// What each caller has used of its CallerLimits.
+// Each caller's use of its CallerLimits.
 //
-// A token bucket for calls, and counts of unary calls and of streams that have
-// not ended, by the name in the certificate: opening more connections gains
-// nothing. Callers without a certificate (--insecure_loopback) are not told
-// apart and not limited. The messages of a stream are not counted.
+// Per name in the certificate, it holds a token bucket for calls and counts
+// open unary calls and streams, so extra connections gain nothing. Callers
+// without a certificate (--insecure_loopback) share no quota and have no limit.
+// Messages of a stream are not counted.
 //
-// Thread-safe; a look-up under a lock.
+// Thread-safe. Each call is a look-up under a lock.
 #ifndef LOCKSTEP_COMMON_RPC_CALLER_QUOTA_H_
 #define LOCKSTEP_COMMON_RPC_CALLER_QUOTA_H_
 
@@ -29,18 +29,18 @@ class CallerQuota {
  public:
   explicit CallerQuota(CallerLimits limits) : limits_(limits) {}
 
-  // Takes one call off the caller's tokens. ResourceExhausted (reason
-  // TOO_MANY_CALLS, TOO_MANY_OPEN_CALLS or TOO_MANY_OPEN_STREAMS) where there
-  // is none left, or too many of its kind are open. `*first` says whether this
-  // is its first refusal for a second: what is worth a line in the log.
+  // Takes one of the caller's tokens. ResourceExhausted (reason TOO_MANY_CALLS,
+  // TOO_MANY_OPEN_CALLS or TOO_MANY_OPEN_STREAMS) if none is left or too many
+  // calls of the kind are open. `*first` is set for the caller's first
+  // rejection within a second, which deserves a log line.
   Status Admit(const Identity& caller, CallKind kind, MonoTime now,
                bool* first);
 
-  // A call that was admitted has begun, and has ended.
+  // An admitted call has begun, and has ended.
   void Begin(const Identity& caller, CallKind kind);
   void End(const Identity& caller, CallKind kind);
 
-  // Callers that are remembered.
+  // The number of tracked callers.
   size_t size() const;
 
  private:
@@ -57,7 +57,7 @@ class CallerQuota {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Fill(Use* use, MonoTime now) const;
   int MostOpen(CallKind kind) const;
-  // Forgets who has all tokens and no call.
+  // Removes callers with all tokens and no open call.
   void Prune(MonoTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const CallerLimits limits_;

@@ -22,8 +22,8 @@ constexpr int kFirstReconnectMs = 100;
 constexpr int kSlowestReconnectMs = 2'000;
 constexpr int kConnectTimeoutMs = 5'000;
 
-// gRFC A6. gRPC spreads each wait by 20 % either way. The service without a
-// policy is not retried: a replayed Register would look like a second stream.
+// gRFC A6. gRPC varies each wait by 20 % either way. A service without a policy
+// is not retried: a replayed Register would look like a second stream.
 constexpr char kServiceConfig[] = R"json({
   "methodConfig": [
     {
@@ -57,7 +57,7 @@ class CoordinatorVerifier final
       uris.emplace_back(uri.data(), uri.size());
     }
     *sync_status = ToGrpc(CheckServerNames(uris, cluster_));
-    return true;  // Decided here and now; there is nothing to cancel.
+    return true;  // The check is synchronous; there is nothing to cancel.
   }
   void Cancel(grpc::experimental::TlsCustomVerificationCheckRequest*) override {
   }
@@ -94,11 +94,11 @@ grpc::ChannelArguments Arguments() {
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kFirstReconnectMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kSlowestReconnectMs);
-  // In spite of its name the time that one attempt to connect may take.
+  // Despite its name, the time limit of one connection attempt.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
-  // A proxy from the environment is for web pages; the cluster is no such.
+  // Proxies from the environment are for web pages, not for the cluster.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // Nor does DNS say how to call: one ask less at each start.
+  // Saves a DNS query for a service config, which does not exist.
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
   arguments.SetServiceConfigJSON(kServiceConfig);
   return arguments;
@@ -110,8 +110,8 @@ Status CheckServerNames(const std::vector<std::string_view>& uris,
                         std::string_view cluster) {
   if (uris.size() != 1) {
     return Unauthenticated(
-        "the server's certificate has {} URI names where exactly one says who "
-        "it is",
+        "the server's certificate has {} URI names instead of exactly one "
+        "identity",
         uris.size());
   }
   const StatusOr<Identity> identity = ParseIdentity(uris[0]);
@@ -145,12 +145,13 @@ StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(
   }
   if (!options.credentials.has_value()) {
     return FailedPrecondition(
-        "talking to {} takes a certificate: `lockstep cert issue` makes one",
+        "connecting to {} requires a certificate: `lockstep cert issue` makes "
+        "one",
         options.target);
   }
   grpc::ChannelArguments arguments = Arguments();
-  // The certificate has this name wherever it runs. gRPC would ask for the
-  // host of `target`, and log an error for each that is not in it.
+  // The certificate has this name on every host. Otherwise gRPC would check the
+  // host of `target` and log an error for each mismatch.
   arguments.SetSslTargetNameOverride(kCoordinatorDnsName);
   return grpc::CreateCustomChannel(options.target,
                                    ClientTls(*options.credentials), arguments);

@@ -1,7 +1,7 @@
-// A channel to the coordinator, as workers and clients open it.
+// Opens a channel to the coordinator, for workers and clients.
 //
-// The coordinator is known by the name in its certificate and not by its host
-// name: it must be signed by the same CA and say
+// The coordinator is authenticated by the URI in its certificate, not by its
+// host name: the same CA must have signed it, and the URI must be
 // spiffe://CLUSTER/coordinator/ID. So a stolen worker or user certificate
 // cannot pose as the coordinator, and the coordinator may move.
 #ifndef LOCKSTEP_COMMON_RPC_CHANNEL_H_
@@ -25,22 +25,22 @@ struct ChannelOptions {
   std::string target;
   // Required unless insecure_loopback.
   std::optional<Credentials> credentials;
-  // No TLS; only where `target` is loopback.
+  // No TLS. Allowed only if `target` is loopback.
   bool insecure_loopback = false;
 };
 
 // Connects at the first call, and again whenever the connection breaks: after
-// 0.1 s, then slower, at most 2 s apart. A dead peer is noticed within 15 s.
-// Unary calls and reads that end UNAVAILABLE are tried four times, with
-// jitter, within the call's deadline (mutating calls are safe by their
-// request_id); the worker's stream is not, its owner reconnects.
-// Errors: InvalidArgument the target is malformed or not loopback;
-// FailedPrecondition no credentials.
+// 0.1 s, then with growing delays of at most 2 s. A dead peer is detected
+// within 15 s. Unary calls and reads that end UNAVAILABLE are tried four times
+// with jitter, within the call's deadline (mutating calls are safe because of
+// their request_id). The worker's stream is not retried; its owner reconnects.
+// Errors: InvalidArgument if the target is malformed or not loopback;
+// FailedPrecondition without credentials.
 StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(
     const ChannelOptions& options);
 
-// The check of a server's certificate, by the URI names in it. Unauthenticated
-// says who it is instead. Pure.
+// Checks a server's certificate by its URI names. Unauthenticated names the
+// identity found instead. Pure.
 Status CheckServerNames(const std::vector<std::string_view>& uris,
                         std::string_view cluster);
 

@@ -8,8 +8,8 @@
 namespace lockstep {
 
 void EndCall(grpc::ServerContextBase* context, const Status& status) {
-  // The library's own text says that nothing is sent to the client. The HTTP/2
-  // transport sends the status, as it does for TryCancel.
+  // The library's documentation says that the client gets nothing. The HTTP/2
+  // transport does send the status, as for TryCancel.
   const grpc::Status end = ToGrpc(status);
   (void)grpc_call_cancel_with_status(
       context->c_call(), static_cast<grpc_status_code>(end.error_code()),

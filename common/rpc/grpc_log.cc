@@ -24,8 +24,8 @@ void ToOurs(gpr_log_func_args* args) {
 
 void Nowhere(gpr_log_func_args*) {}
 
-// It has a line for every message that somebody sends with a byte that is not
-// UTF-8: the answer to the call says enough.
+// protobuf logs every message with a byte that is not UTF-8. The call's answer
+// suffices.
 void ProtobufToOurs(google::protobuf::LogLevel, const char*, int,
                     const std::string& message) {
   LOG_DEBUG("protobuf: {}", message);

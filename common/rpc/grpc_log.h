@@ -1,18 +1,19 @@
-// The log lines of gRPC and protobuf, which go to stderr in forms of their own.
+// Redirects the log lines of gRPC and protobuf, which go to stderr.
 #ifndef LOCKSTEP_COMMON_RPC_GRPC_LOG_H_
 #define LOCKSTEP_COMMON_RPC_GRPC_LOG_H_
 
 namespace lockstep {
 
 enum class GrpcLog {
-  // As warnings among ours. What gRPC calls an error is often no more than a
-  // stranger's failed handshake.
+
+  // To the daemon's log as warnings. gRPC's errors are often just failed
+  // handshakes of unknown clients.
   kToOurs,
-  // For the CLI: what matters is in the status of the call.
+  // For the CLI. The call's status has the relevant error.
   kSilent,
 };
 
-// For the whole process. Call before the first use of gRPC.
+// For the whole process. Call it before the first use of gRPC.
 void RedirectGrpcLog(GrpcLog where);
 
 }  // namespace lockstep

@@ -18,8 +18,8 @@
 namespace lockstep {
 namespace {
 
-// Calls beyond it wait in the client for one that ends, unary ones too: more
-// than the idle streams that a program has beside its calls.
+// Further calls, unary ones too, wait in the client. This exceeds the idle
+// streams of one program.
 constexpr int kMaxStreamsPerConnection = 1024;
 constexpr size_t kMaxBufferedBytes = size_t{512} << 20;
 
@@ -33,8 +33,8 @@ std::shared_ptr<grpc::ServerCredentials> ServerTls(
   options.watch_identity_key_cert_pairs();
   options.set_cert_request_type(
       GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-  // Names are checked per call, where a refusal can say why. Without a
-  // verifier of its own, gRPC would compare host names.
+  // Names are checked per call, so that a rejection has a reason. Without its
+  // own verifier gRPC would compare host names.
   options.set_certificate_verifier(
       std::make_shared<grpc::experimental::NoOpCertificateVerifier>());
   return grpc::experimental::TlsServerCredentials(options);
@@ -45,17 +45,18 @@ StatusOr<std::shared_ptr<grpc::ServerCredentials>> CredentialsFor(
   if (options.insecure_loopback) {
     if (!IsLoopback(address.host)) {
       return InvalidArgument(
-          "--insecure_loopback does not go with the address {}, which other "
+          "--insecure_loopback is not allowed with the address {}, which other "
           "machines can reach: listen on 127.0.0.1, or give a certificate",
           options.address);
     }
-    // Plain text to those who connect from this machine. gRPC looks at the
-    // addresses of each connection, too.
+    // Plain text for clients on this machine. gRPC also checks the addresses of
+    // each connection.
     return grpc::experimental::LocalServerCredentials(LOCAL_TCP);
   }
   if (!options.credentials.has_value()) {
     return FailedPrecondition(
-        "listening on {} takes a certificate: `lockstep cert issue` makes one",
+        "listening on {} requires a certificate: `lockstep cert issue` makes "
+        "one",
         options.address);
   }
   return ServerTls(*options.credentials);
@@ -75,16 +76,16 @@ void SetLimits(const RpcServerOptions& options, grpc::ServerBuilder* builder) {
       kMinPingIntervalMs);
   set(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
   set(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
-  // What an idle stream takes is mostly gRPC's state of it, and that of filters
-  // which have nothing to do here is left out: no message is compressed.
+  // An idle stream costs mostly gRPC's state. Unused filters are left out: no
+  // message is compressed.
   set(GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0);
   set(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
-  // A stranger that connects and says nothing holds a socket no longer.
+  // Closes connections of unknown clients that send nothing.
   set(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
       static_cast<int>(options.handshake_timeout /
                        std::chrono::milliseconds(1)));
-  // Or a second daemon on the same port would take half of the connections
-  // instead of being refused.
+  // Otherwise a second daemon on the same port would get half of the
+  // connections instead of an error.
   set(GRPC_ARG_ALLOW_REUSEPORT, 0);
   grpc::ResourceQuota quota("lockstep");
   quota.Resize(kMaxBufferedBytes);
@@ -103,7 +104,7 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
       CredentialsFor(options, address));
   LOCKSTEP_ASSIGN_OR_RETURN(AuthorisationTable table,
                             AuthorisationTable::Create());
-  // By new: it holds a lock, and so has no copies.
+  // By new, because it holds a mutex and cannot be copied.
   const std::shared_ptr<CallPolicy> policy(new CallPolicy{
       std::move(table),
       options.credentials ? options.credentials->identity.cluster : "",
@@ -111,7 +112,7 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
       AuditRecorder({options.audit, options.audit_space}), options.pools});
   credentials->SetAuthMetadataProcessor(std::make_shared<CallCheck>(policy));
 
-  // Both are switches of the whole process; neither can be said per server.
+  // Both are settings of the whole process, not of one server.
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;

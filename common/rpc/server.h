@@ -1,5 +1,5 @@
-// A gRPC server as every daemon of lockstep runs it: mutual TLS, one check for
-// every call, keepalive, limits, health and reflection.
+// The gRPC server of every lockstep daemon: mutual TLS, one check for every
+// call, keepalive, limits, health and reflection.
 #ifndef LOCKSTEP_COMMON_RPC_SERVER_H_
 #define LOCKSTEP_COMMON_RPC_SERVER_H_
 
@@ -30,66 +30,67 @@ struct CallPolicy;
 struct RpcServerOptions {
   // HOST:PORT to listen on; port 0 takes a free one.
   std::string address;
-  // Required unless insecure_loopback. Callers must have a certificate of the
-  // same CA and cluster.
+  // Required unless insecure_loopback. Callers need a certificate of the same
+  // CA and cluster.
   std::optional<Credentials> credentials;
-  // No TLS, everybody may do everything; only where `address` is loopback.
+  // No TLS and no authorisation. Allowed only if `address` is loopback.
   bool insecure_loopback = false;
-  // Of gRPC's synchronous handlers, which hold one while their call lives. Ours
-  // are not: this is for its reflection, whose streams may be kept open.
+  // Threads of gRPC's synchronous handlers, each held for the duration of a
+  // call. Only its reflection service has such handlers, and clients may keep
+  // its streams open.
   int max_threads = 64;
-  // Where handlers of the callback API run; may be null: on gRPC's own few
-  // threads, which they must not block. Outlives the server.
+  // Runs handlers of the callback API. Null for gRPC's own few threads, which
+  // they must not block. Outlives the server.
   CallPools* pools = nullptr;
-  // What one caller may ask for; more is ResourceExhausted.
+  // Limits of one caller. A call beyond them gets ResourceExhausted.
   CallerLimits limits;
-  // A connection whose TLS handshake takes longer is closed.
+  // The connection is closed if its TLS handshake takes longer.
   Duration handshake_timeout = std::chrono::seconds(5);
   // May be null; outlives the server.
   CallObserver* observer = nullptr;
   // May be null: audit records go to the daemon's log. Outlives the server.
   AuditLog* audit = nullptr;
-  // Whether there is space for lines of calls that were declined; empty: there
-  // is. From any thread.
+  // Checks that there is space for lines of rejected calls. Empty if there
+  // always is. Called from any thread.
   std::function<Status()> audit_space;
 };
 
 class RpcServer {
  public:
   // Listens and serves `services`, which outlive the server. Errors:
-  //   InvalidArgument     the address is malformed; or plain text was asked
-  //                       for on an address that others can reach
-  //   FailedPrecondition  no credentials; a method says not who may call it
-  //   Unavailable         cannot listen there: names the address
+  //   InvalidArgument     the address is malformed, or is not loopback although
+  //                       plain text was asked for
+  //   FailedPrecondition  no credentials, or a method without a role
+  //   Unavailable         cannot listen; names the address
   static StatusOr<std::unique_ptr<RpcServer>> Start(
       const RpcServerOptions& options,
       const std::vector<grpc::Service*>& services);
 
-  // Shutdown with no patience.
+  // Shutdown without patience.
   ~RpcServer();
   RpcServer(const RpcServer&) = delete;
   RpcServer& operator=(const RpcServer&) = delete;
 
-  // With the port that was bound. Where the address is not of one interface
-  // (0.0.0.0), others cannot connect to it as it stands.
+  // The address with the bound port. A wildcard such as 0.0.0.0 stays, so
+  // others cannot connect to it.
   const std::string& address() const { return address_; }
   int port() const { return port_; }
 
-  // What grpc.health.v1.Health answers, for all services; at first true. Has
-  // no effect after Shutdown.
+  // Sets the answer of grpc.health.v1.Health for all services; true at first.
+  // No effect after Shutdown.
   void SetServing(bool serving);
 
-  // Writes the audit lines that stand for several calls. Call it every second
-  // or so.
+  // Writes the audit lines that stand for several calls. Call it about once per
+  // second.
   void FlushAudit();
 
-  // Refuses new calls at once, cancels those that are left after `patience`,
-  // and returns when no handler runs any more. A handler must end when its
-  // call is cancelled. Safe from any thread, and more than once.
+  // Rejects new calls at once, cancels the remaining ones after `patience`, and
+  // returns when no handler runs. A handler must end when its call is
+  // cancelled. Safe from any thread, and more than once.
   void Shutdown(Duration patience = std::chrono::seconds(2));
 
-  // For tests that need no port: see grpc::Server::InProcessChannel. No check
-  // is made on such a channel.
+  // For tests without a port: see grpc::Server::InProcessChannel. Calls on such
+  // a channel are not checked.
   grpc::Server* grpc_server() { return server_.get(); }
 
  private:

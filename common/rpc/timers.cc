@@ -22,7 +22,7 @@ Timers::Id Timers::Set(MonoTime time, std::function<void()> call) {
 }
 
 void Timers::Drop(const Id& id) {
-  // Destroyed without the lock: what it holds may call this.
+  // Destroyed without the lock, because its destructor may call this object.
   std::function<void()> dropped;
   MutexLock lock(&mu_);
   const auto it = calls_.find(id);

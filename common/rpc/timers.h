@@ -1,6 +1,6 @@
-// Calls functions at set times, on one thread for all of them.
+// Calls functions at set times, on one thread.
 //
-// Thread-safe. The functions must be quick: they hand work on to a pool.
+// Thread-safe. Functions must be quick and hand work to a pool.
 #ifndef LOCKSTEP_COMMON_RPC_TIMERS_H_
 #define LOCKSTEP_COMMON_RPC_TIMERS_H_
 
@@ -18,17 +18,17 @@ namespace lockstep {
 
 class Timers {
  public:
-  // When, and a number of its own.
+  // The due time and a unique number.
   using Id = std::pair<MonoTime, uint64_t>;
 
   Timers();
-  // What is not due yet is dropped.
+  // Drops functions that are not due yet.
   ~Timers();
   Timers(const Timers&) = delete;
   Timers& operator=(const Timers&) = delete;
 
   Id Set(MonoTime time, std::function<void()> call);
-  // It may be on its way, and is called then all the same.
+  // Cancels the function unless its call has already begun.
   void Drop(const Id& id);
 
  private:

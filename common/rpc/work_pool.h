@@ -1,7 +1,7 @@
-// A bounded number of threads for the work of many callers, who take turns.
+// A bounded number of threads shared fairly by many callers.
 //
-// Each caller has a queue of its own and one piece of work is taken from each
-// in turn: whoever has a thousand waiting delays another by one piece per
+// Each caller has its own queue, and the threads take one item from each in
+// turn. A caller with a thousand waiting items delays another by one item per
 // thread, not by a thousand.
 //
 // Thread-safe.
@@ -25,18 +25,18 @@ class WorkPool {
  public:
   using Work = std::function<void()>;
 
-  // Threads are started when there is work for them, up to `max_threads`.
+  // Starts threads on demand, up to `max_threads`.
   explicit WorkPool(size_t max_threads) : max_threads_(max_threads) {}
-  // Ends what waits first: REQUIRES that nobody posts any more but such work.
+  // Finishes waiting work first. REQUIRES: only such work still posts.
   ~WorkPool();
   WorkPool(const WorkPool&) = delete;
   WorkPool& operator=(const WorkPool&) = delete;
 
-  // Runs `work` on a thread of the pool, after what `caller` has waiting. It
-  // may run beside other work of the same caller. Never blocks.
+  // Runs `work` on a thread of the pool, after the caller's earlier items have
+  // started. Items of one caller may run concurrently. Never blocks.
   void Post(const std::string& caller, Work work);
 
-  // Pieces of work that no thread has taken yet.
+  // Items that no thread has taken yet.
   size_t waiting() const;
 
  private:
@@ -48,7 +48,7 @@ class WorkPool {
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   size_t waiting_ ABSL_GUARDED_BY(mu_) = 0;
   size_t idle_ ABSL_GUARDED_BY(mu_) = 0;
-  // Callers that have work, whose turn is first at the front.
+  // Callers with work; the front is next.
   std::deque<std::string> turns_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, std::deque<Work>> queues_ ABSL_GUARDED_BY(mu_);
   std::vector<std::thread> threads_ ABSL_GUARDED_BY(mu_);

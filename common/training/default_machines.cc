@@ -1,8 +1,7 @@
-// The figures of cloud.google.com/ai-platform/training/docs/machine-types,
-// .../using-gpus and .../pricing. One ML unit is 0.49 USD. Peaks are those of
-// NVIDIA's data sheets, without sparsity: of tensor cores in 16 bits where
-// there are some, of P100 in 16 bits, of P4 and (one of the two chips of a) K80
-// in 32.
+// The values of cloud.google.com/ai-platform/training/docs/machine-types,
+// .../using-gpus and .../pricing. One ML unit is 0.49 USD. Peaks are from
+// NVIDIA's data sheets, without sparsity: tensor cores in 16 bits if present,
+// P100 in 16 bits, P4 and (one chip of a) K80 in 32 bits.
 #include <cmath>
 
 #include "common/training/machines.h"
@@ -17,7 +16,7 @@ constexpr char kT4[] = "NVIDIA_TESLA_T4";
 constexpr char kV100[] = "NVIDIA_TESLA_V100";
 constexpr char kA100[] = "NVIDIA_TESLA_A100";
 
-// Counts of a GPU that exist, from `least` on.
+// The available counts of a GPU, from `least` on.
 std::vector<int32_t> Counts(int32_t least, int32_t most) {
   std::vector<int32_t> counts;
   for (const int32_t count : {1, 2, 4, 8}) {
@@ -26,8 +25,8 @@ std::vector<int32_t> Counts(int32_t least, int32_t most) {
   return counts;
 }
 
-// What an n1 machine with so many cores takes. Published for n1-standard and
-// n1-highmem-2; the other n1 machines of the same size take the same.
+// The GPUs that an n1 machine with `cpus` cores takes. Published for
+// n1-standard and n1-highmem-2; other n1 machines of the same size are equal.
 std::map<std::string, std::vector<int32_t>> Attachable(double cpus) {
   if (cpus <= 8) {
     return {{kK80, Counts(1, 8)},
@@ -71,7 +70,7 @@ const Size kSizes[] = {
     {"n1-highcpu-64", 64, 57.6, {}},     {"n1-highcpu-96", 96, 86.4, {}},
 };
 
-// Names of before there were machine types.
+// Names from before machine types.
 struct Legacy {
   const char* name;
   const char* machine;

@@ -10,8 +10,8 @@ namespace {
 
 constexpr double kMaxCpus = 65536;
 constexpr int64_t kMaxMemory = int64_t{1} << 60;
-constexpr int32_t kMaxGpus = 4096;  // Of one machine.
-// A job that takes one keeps its name and its units: what it may keep.
+constexpr int32_t kMaxGpus = 4096;  // For one machine.
+// A job stores its machine's name and units, so the name is bounded.
 constexpr size_t kMaxMachineName = 128;
 constexpr double kMaxUnits = 1e9;
 constexpr double kMaxTflops = 1e9;
@@ -23,7 +23,7 @@ std::vector<std::string> Keys(const std::map<std::string, T>& map) {
   return keys;
 }
 
-// "; did you mean X?", or all there are.
+// "; did you mean X?", or the list of all.
 template <typename T>
 std::string Instead(const std::string& name,
                     const std::map<std::string, T>& map) {
@@ -65,7 +65,8 @@ Status CheckName(const std::string& kind, const std::string& name) {
   std::string beginning = name.substr(0, 32);
   std::replace_if(beginning.begin(), beginning.end(), is_control, '?');
   return InvalidArgument(
-      "{}: a name has 1 to {} bytes and no control characters: not so the one "
+      "{}: a name must have 1 to {} bytes and no control characters, unlike "
+      "the one "
       "that begins with \"{}\"",
       kind, kMaxMachineName, beginning);
 }
@@ -92,7 +93,7 @@ Status CheckMachineType(const MachineTable& table, const std::string& name,
   if (has != (machine.accelerator_count > 0) ||
       machine.accelerator_count > kMaxGpus) {
     return InvalidArgument(
-        "{}.accelerator.count: goes with a type, and is 1..{}", path, kMaxGpus);
+        "{}.accelerator.count: needs a type and must be 1..{}", path, kMaxGpus);
   }
   for (const auto& [accelerator, counts] : machine.attachable) {
     if (!table.accelerators.contains(accelerator)) {
@@ -104,7 +105,7 @@ Status CheckMachineType(const MachineTable& table, const std::string& name,
         std::any_of(counts.begin(), counts.end(),
                     [](int32_t c) { return c < 1 || c > kMaxGpus; })) {
       return InvalidArgument(
-          "{}.attachable.{}: is a list of counts, each "
+          "{}.attachable.{}: must be a list of counts, each "
           "1..{}",
           path, accelerator, kMaxGpus);
     }
@@ -117,7 +118,7 @@ Status CheckTier(const MachineTable& table, const std::string& name,
   const std::string path = "tiers." + name;
   if (name == kCustomTier) {
     return InvalidArgument(
-        "{}: is no tier; it means that a job names its own "
+        "{}: is not a tier; it means that a job names its own "
         "machines",
         path);
   }
@@ -129,7 +130,7 @@ Status CheckTier(const MachineTable& table, const std::string& name,
   const auto others = [&](const std::string& type, int32_t count,
                           const std::string& field) -> Status {
     if (type.empty() != (count == 0) || count < 0) {
-      return InvalidArgument("{}.{}Count: goes with {}Type, and is 1 or more",
+      return InvalidArgument("{}.{}Count: needs {}Type and must be 1 or more",
                              path, field, field);
     }
     if (count == 0) return OkStatus();
@@ -142,13 +143,13 @@ Status CheckTier(const MachineTable& table, const std::string& name,
                 "parameterServer");
 }
 
-// The GPUs `count` x `name`, if `machine` takes them.
+// Checks that `machine` takes `count` x `name`.
 Status CheckAttached(const MachineTable& table, const std::string& type,
                      const MachineEntry& machine, const std::string& name,
                      int64_t count, const std::string& path) {
   if (name.starts_with("TPU_")) {
     return InvalidArgument(
-        "{}.type: {}: lockstep runs on CPUs and GPUs, there "
+        "{}.type: {}: lockstep runs on CPUs and GPUs; there "
         "are no TPUs; name a GPU such as NVIDIA_TESLA_T4",
         path, name);
   }
@@ -159,20 +160,20 @@ Status CheckAttached(const MachineTable& table, const std::string& type,
   if (!machine.accelerator.empty()) {
     return InvalidArgument(
         "{}: {} has its own GPUs ({} x {}); leave this out, "
-        "or take another machine type",
+        "or use another machine type",
         path, type, machine.accelerator_count, machine.accelerator);
   }
   const auto found = machine.attachable.find(name);
   if (found == machine.attachable.end()) {
     const auto takes = Keys(machine.attachable);
     return InvalidArgument(
-        "{}.type: {} takes no {}; it takes {}", path, type, name,
+        "{}.type: {} does not support {}; it supports {}", path, type, name,
         takes.empty() ? "no GPUs at all"
                       : fmt::to_string(fmt::join(takes, ", ")));
   }
   const std::vector<int32_t>& counts = found->second;
   if (std::find(counts.begin(), counts.end(), count) == counts.end()) {
-    return InvalidArgument("{}.count: {} takes {} of {}, not {}", path, type,
+    return InvalidArgument("{}.count: {} supports {} of {}, not {}", path, type,
                            CountText(counts), name, count);
   }
   return OkStatus();
@@ -208,13 +209,13 @@ Status CheckMachineTable(const MachineTable& table) {
           path, kMaxTflops, *peak);
     }
     if (accelerator.model.size() > kMaxMachineName) {
-      return InvalidArgument("{}.model: has {} bytes; at most {} are taken",
+      return InvalidArgument("{}.model: has {} bytes; at most {} are allowed",
                              path, accelerator.model.size(), kMaxMachineName);
     }
     if (accelerator.model.empty()) {
       return InvalidArgument(
-          "accelerators.{}.model: is missing: say what the "
-          "driver calls it, such as Tesla T4",
+          "accelerators.{}.model: is missing: give the "
+          "driver's name, such as Tesla T4",
           name);
     }
   }

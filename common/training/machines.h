@@ -1,10 +1,8 @@
-// What the names of machines, GPUs and scale tiers stand for at this site.
-// Pure values.
+// The site's machine types, GPUs and scale tiers. Pure values.
 //
-// A machine type has two sizes. The nominal one is what its name promises: it
-// is shown and billed. The request is what a task reserves on a node, and may
-// be smaller, so that files written for large machines run on small ones. GPUs
-// are never scaled.
+// A machine type has two sizes. The nominal size is shown and billed. The
+// request is what a task reserves on a node, and may be smaller, so that files
+// written for large machines run on small ones. GPUs are never scaled.
 #ifndef LOCKSTEP_COMMON_TRAINING_MACHINES_H_
 #define LOCKSTEP_COMMON_TRAINING_MACHINES_H_
 
@@ -29,23 +27,23 @@ struct MachineSize {
 struct MachineEntry {
   MachineSize nominal;
   MachineSize request;
-  // GPUs that the machine always has, as "standard_gpu" does; "" for none.
+  // GPUs that the machine always has, as "standard_gpu" does; "" if none.
   std::string accelerator;
   int32_t accelerator_count = 0;
   // Accelerator -> the counts that may be attached.
   std::map<std::string, std::vector<int32_t>> attachable;
-  // Without GPUs; nothing where the price is not known.
+  // Without GPUs. Absent if the price is unknown.
   std::optional<double> ml_units_per_hour;
 
   bool operator==(const MachineEntry&) const = default;
 };
 
 struct AcceleratorType {
-  // What the driver calls it, or a part of that: "Tesla T4".
+  // The driver's name of the GPU or a part of it: "Tesla T4".
   std::string model;
-  std::optional<double> ml_units_per_hour;  // Of one.
-  // 10^12 floating-point operations per second at most, in the precision that
-  // models are trained in there; nothing where it is not known.
+  std::optional<double> ml_units_per_hour;  // Of one GPU.
+  // Peak 10^12 floating-point operations per second, in the usual training
+  // precision. Absent if unknown.
   std::optional<double> peak_tflops = std::nullopt;
 
   bool operator==(const AcceleratorType&) const = default;
@@ -64,7 +62,7 @@ struct ScaleTier {
   bool operator==(const ScaleTier&) const = default;
 };
 
-// CUSTOM is no tier of the table: it means that the job names its machines.
+// CUSTOM is not a tier of the table: the job names its machines itself.
 inline constexpr char kCustomTier[] = "CUSTOM";
 
 struct MachineTable {
@@ -75,20 +73,20 @@ struct MachineTable {
   bool operator==(const MachineTable&) const = default;
 };
 
-// Google's machine types, GPUs, tiers and prices (Americas) as they were
-// published for AI Platform Training; requests are the nominal sizes.
+// Returns Google's machine types, GPUs, tiers and prices (Americas) as
+// published for AI Platform Training. Requests are the nominal sizes.
 MachineTable DefaultMachineTable();
 
-// What a GPU can do at most, FLOP per second: by the accelerator that has the
-// longest part of `model`, the driver's name. Nothing where none tells.
+// Returns a GPU's peak FLOP per second, from the accelerator with the longest
+// match in `model`, the driver's name. Nullopt if none matches.
 std::optional<double> PeakFlops(const MachineTable& table,
                                 const std::string& model);
 
-// Every name that the table uses is in it, and counts and sizes make sense.
-// InvalidArgument: "tiers.BASIC.masterType: ...".
+// Checks that every name in use is defined, and that counts and sizes are
+// valid. InvalidArgument: "tiers.BASIC.masterType: ...".
 Status CheckMachineTable(const MachineTable& table);
 
-// One machine of a job: its type with GPUs attached.
+// One machine of a job: its type with the attached GPUs.
 struct Machine {
   std::string type;
   Resources nominal;
@@ -98,9 +96,9 @@ struct Machine {
   bool operator==(const Machine&) const = default;
 };
 
-// Machine `type` with `count` x `accelerator` attached ("" and 0 for none).
-// InvalidArgument says what would work. `type_path` and `accelerator_path`
-// name the fields that asked ("trainingInput.masterType",
+// Returns machine `type` with `count` x `accelerator` attached ("" and 0 for
+// none). InvalidArgument names the valid choices. `type_path` and
+// `accelerator_path` are the fields that asked ("trainingInput.masterType",
 // "trainingInput.masterConfig.acceleratorConfig").
 StatusOr<Machine> ResolveMachine(const MachineTable& table,
                                  const std::string& type,

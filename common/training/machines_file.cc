@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kMaxCount = 65536;
 
-// "30GiB", "14.4GiB", "512MiB", a number of bytes.
+// "30GiB", "14.4GiB", "512MiB", or a number of bytes.
 FieldReader IntoBytes(std::optional<int64_t>* out) {
   return [out](const YamlValue& value) -> Status {
     LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, value.Text());
@@ -64,7 +64,7 @@ FieldReader IntoAccelerator(std::string* type, int32_t* count) {
   };
 }
 
-// Over what *machine has.
+// Overrides fields of *machine.
 Status ReadMachine(const YamlValue& value, MachineEntry* machine) {
   std::optional<double> cpus;
   std::optional<int64_t> memory;
@@ -131,7 +131,7 @@ StatusOr<MachineTable> ReadMachineTable(const YamlValue& root,
                                    {"tiers", nothing}};
   fields.insert(fields.end(), others.begin(), others.end());
   LOCKSTEP_RETURN_IF_ERROR(ReadFields(root, "the table of machines", fields));
-  // Wherever in the file `defaults` stands, the rest goes over them.
+  // The other entries override the defaults, wherever `defaults` stands.
   if (defaults.value_or(false)) table = DefaultMachineTable();
   fields = {{"defaults", nothing},
             {"machines", IntoNamed(&table.machines, &ReadMachine)},

@@ -18,10 +18,10 @@
 //                  workerCount: 2, masterAccelerator: {count: 1, type: ...}}
 //   defaults: true
 //
-// With `defaults: true` the shipped table is there too: of a machine or an
-// accelerator that is shipped the file changes the fields that it gives
-// (`n1-standard-8: {request: {cpus: 1}}`), a tier it replaces. Without it, only
-// what the file has exists. A request that is not given is the nominal size.
+// With `defaults: true` the shipped table is included: the file overrides
+// single fields of a shipped machine or accelerator (`n1-standard-8: {request:
+// {cpus: 1}}`) and replaces whole tiers. Otherwise only the file's entries
+// exist. The default request is the nominal size.
 #ifndef LOCKSTEP_COMMON_TRAINING_MACHINES_FILE_H_
 #define LOCKSTEP_COMMON_TRAINING_MACHINES_FILE_H_
 
@@ -34,12 +34,12 @@
 
 namespace lockstep {
 
-// InvalidArgument: "SOURCE:LINE:COLUMN: machines.x.cpus: ..."; a name that the
-// table lacks: "SOURCE: tiers.BASIC.masterType: ...".
+// InvalidArgument: "SOURCE:LINE:COLUMN: machines.x.cpus: ...". An undefined
+// name: "SOURCE: tiers.BASIC.masterType: ...".
 StatusOr<MachineTable> ParseMachinesFile(const std::string& text,
                                          const std::string& source);
 
-// The same of a document that has more: `others` reads what is no part of the
+// The same for a document with more keys; `others` reads keys outside the
 // table.
 StatusOr<MachineTable> ReadMachineTable(const YamlValue& root,
                                         const std::string& source,

@@ -22,7 +22,7 @@ Status CheckContainer(const TrainingJob& job) {
   const auto excluded = [](const std::string& path,
                            const std::string& instead) {
     return InvalidArgument(
-        "{}: goes with a Python package, and "
+        "{}: is for a Python package, but "
         "masterConfig.imageUri names a container; {}",
         path, instead);
   };
@@ -51,7 +51,7 @@ Status CheckPackage(const TrainingJob& job) {
                        input.runtime_version.empty();
   if (nothing) {
     return InvalidArgument(
-        "trainingInput: says not what to run: give masterConfig.imageUri "
+        "trainingInput: has no program: give masterConfig.imageUri "
         "(--master-image-uri), or packageUris, pythonModule and "
         "runtimeVersion");
   }
@@ -74,8 +74,8 @@ Status CheckPackage(const TrainingJob& job) {
   }
   if (!IsModuleName(input.python_module)) {
     return InvalidArgument(
-        "trainingInput.pythonModule: \"{}\" is no module; "
-        "it is a name such as trainer.task, without .py",
+        "trainingInput.pythonModule: \"{}\" is not a module; "
+        "give a name such as trainer.task, without .py",
         input.python_module.substr(0, 80));
   }
   if (input.runtime_version.empty() && job.lockstep.runtime.empty()) {
@@ -114,13 +114,12 @@ Status CheckArguments(const std::vector<std::string>& args,
   for (size_t i = 0; i < args.size(); ++i) {
     if (args[i].size() > kMaxArgument) {
       return InvalidArgument(
-          "{}[{}]: has {} bytes; Linux takes at most {} in "
+          "{}[{}]: has {} bytes; Linux allows at most {} in "
           "one argument: put it into a file",
           path, i, args[i].size(), kMaxArgument);
     }
     if (args[i].find('\0') != std::string::npos) {
-      return InvalidArgument("{}[{}]: holds a NUL, which no argument can", path,
-                             i);
+      return InvalidArgument("{}[{}]: holds a NUL byte", path, i);
     }
   }
   return OkStatus();
@@ -162,8 +161,8 @@ Status CheckReplica(const TrainingJob& job, const ReplicaInput& role,
     }
     if (!input.args.empty()) {
       return InvalidArgument(
-          "{}: excludes trainingInput.args; put all "
-          "arguments into containerArgs, or all behind --",
+          "{}: cannot be combined with trainingInput.args; put all "
+          "arguments into containerArgs, or all after --",
           field);
     }
     LOCKSTEP_RETURN_IF_ERROR(CheckArguments(*list, field));

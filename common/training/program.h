@@ -1,4 +1,4 @@
-// What a training job runs: a container or a Python package. A part of
+// The program of a training job: a container or a Python package. A part of
 // Translate. Pure.
 #ifndef LOCKSTEP_COMMON_TRAINING_PROGRAM_H_
 #define LOCKSTEP_COMMON_TRAINING_PROGRAM_H_
@@ -11,18 +11,18 @@
 
 namespace lockstep {
 
-// masterConfig.imageUri is there.
+// True if masterConfig.imageUri is set.
 bool IsContainer(const TrainingInput& input);
 
-// Everything that one of the two needs is there, and nothing of the other.
+// Checks that all fields of one of the two are set, and none of the other.
 Status CheckProgram(const TrainingJob& job);
 
-// The config of one role that has tasks. Adds to `notes`.
+// Checks the config of one role with tasks. Adds to `notes`.
 Status CheckReplica(const TrainingJob& job, const ReplicaInput& role,
                     const ReplicaNames& names, std::vector<std::string>* notes);
 
-// Fit for execve: each as short as Linux wants it, and without NUL.
-// `path` is of the list.
+// Checks arguments for execve: within Linux's length limit and without NUL.
+// `path` names the list.
 Status CheckArguments(const std::vector<std::string>& args,
                       const std::string& path);
 

@@ -14,7 +14,7 @@ std::string KnownTiers(const std::string& wanted, const MachineTable& table) {
   return fmt::format("there are {}", fmt::join(known, ", "));
 }
 
-// Of a tier of the table: the job says nothing about machines itself.
+// Rejects machines given by the job itself in a tier of the table.
 Status RefuseMachines(const ReplicaInput& role, const ReplicaNames& names,
                       const std::string& tier) {
   const auto refuse = [&](const std::string& path) {
@@ -41,7 +41,7 @@ StatusOr<Machine> MachineOf(const ReplicaInput& role, const ReplicaNames& names,
       gpus.type.empty() || gpus.type == "ACCELERATOR_TYPE_UNSPECIFIED";
   if (none && count != 0) {
     return InvalidArgument(
-        "{}.type: is missing: say which GPU the {} are, "
+        "{}.type: is missing: give the GPU type of the {}, "
         "such as NVIDIA_TESLA_T4",
         path, count);
   }
@@ -115,11 +115,11 @@ class Roles {
                              count);
     }
     if (!role.type.empty() && !role.count) {
-      return InvalidArgument("{}: is missing: {} and {} go together",
+      return InvalidArgument("{}: is missing: {} and {} must be given together",
                              names.count, names.type, names.count);
     }
     if (role.type.empty() && count > 0) {
-      return InvalidArgument("{}: is missing: {} and {} go together",
+      return InvalidArgument("{}: is missing: {} and {} must be given together",
                              names.type, names.type, names.count);
     }
     if (count == 0) return OkStatus();
@@ -142,7 +142,7 @@ class Roles {
     if (tier_ == "BASIC_TPU") {
       return InvalidArgument(
           "trainingInput.scaleTier: BASIC_TPU: there are no "
-          "TPUs; take BASIC_GPU, or CUSTOM with GPUs");
+          "TPUs; use BASIC_GPU, or CUSTOM with GPUs");
     }
     const auto found = table_.tiers.find(tier_);
     if (found == table_.tiers.end()) {

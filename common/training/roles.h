@@ -1,5 +1,5 @@
-// The machines of a training job: which tasks, how many, of what size. A part
-// of Translate. Pure.
+// The machines of a training job: roles, counts and sizes. A part of Translate.
+// Pure.
 #ifndef LOCKSTEP_COMMON_TRAINING_ROLES_H_
 #define LOCKSTEP_COMMON_TRAINING_ROLES_H_
 
@@ -17,13 +17,13 @@ struct RoleMachines {
   TaskType type = TaskType::kChief;
   int32_t count = 1;
   Machine machine;
-  // Where the role's other fields are, and what they are called.
-  const ReplicaInput* input = nullptr;  // Of the TrainingInput.
+  // The paths of the role's other fields.
+  const ReplicaInput* input = nullptr;  // A part of the TrainingInput.
   ReplicaNames names;
 };
 
-// In the order of ranks: chief, worker, ps, evaluator; none of no tasks. Adds
-// to `notes`. `input` must outlive the answer.
+// Returns the roles with tasks in the order of ranks: chief, worker, ps,
+// evaluator. Adds to `notes`. `input` must outlive the result.
 StatusOr<std::vector<RoleMachines>> ResolveRoles(
     const TrainingInput& input, const MachineTable& table,
     std::vector<std::string>* notes);

@@ -22,8 +22,8 @@ bool Means(const std::string& pattern, const std::string& version) {
   return version.starts_with(pattern.substr(0, pattern.size() - 1));
 }
 
-// How many characters of `version` the best of `versions` names; an exact one
-// beats every "2.*". 0: none of them means it.
+// Returns how many characters of `version` the best entry of `versions`
+// matches. An exact entry beats every "2.*". 0 if none matches.
 size_t HowWell(const std::vector<std::string>& versions,
                const std::string& version) {
   size_t best = 0;
@@ -51,11 +51,11 @@ Runtime DefaultRuntime(const Site& site) {
 Status CheckRuntime(const std::string& name, const SiteRuntime& runtime) {
   const std::string path = "runtimes." + name;
   if (name.empty() || !IsClean(name)) {
-    return InvalidArgument("{}: is no name of a runtime", path);
+    return InvalidArgument("{}: is not a runtime name", path);
   }
   if (runtime.python.empty() || !IsClean(runtime.python)) {
     return InvalidArgument(
-        "{}.python: is missing: say where its interpreter is on the nodes, "
+        "{}.python: is missing: give the interpreter's path on the nodes, "
         "such as /opt/tf2/bin/python3",
         path);
   }
@@ -70,7 +70,8 @@ Status CheckRuntime(const std::string& name, const SiteRuntime& runtime) {
 Status CheckPool(const std::string& path, const std::string& pool) {
   if (pool.empty() || IsPoolName(pool)) return OkStatus();
   return InvalidArgument(
-      "{}: \"{}\" is no name of a pool: at most 63 lower-case letters, digits "
+      "{}: \"{}\" is not a pool name: use at most 63 lower-case letters, "
+      "digits "
       "or \"-\"",
       path, IsClean(pool) ? pool.substr(0, 80) : "...");
 }
@@ -95,14 +96,15 @@ Status CheckSite(const Site& site) {
   for (const auto& [from, to] : site.images) {
     if (from.empty() || !IsClean(from) || !IsClean(to)) {
       return InvalidArgument(
-          "images: \"{}\" is no beginning of an image's name, such as "
+          "images: \"{}\" is not a prefix of an image name, such as "
           "gcr.io/my-project/",
           from.empty() ? "" : "...");
     }
   }
   for (const auto& [name, region] : site.regions) {
     if (!IsClean(name) || !IsClean(region.note)) {
-      return InvalidArgument("regions: a name or note is no clean text");
+      return InvalidArgument(
+          "regions: a name or note has control characters or is too long");
     }
     LOCKSTEP_RETURN_IF_ERROR(
         CheckPool("regions." + name + ".pool", region.pool));
@@ -125,12 +127,11 @@ StatusOr<ResolvedRuntime> ResolveRuntime(const Site& site,
     return InvalidArgument(
         "lockstep.runtime: there is no {}; {}", name,
         !nearest.empty() ? "did you mean " + nearest + "?"
-        : known.empty()
-            ? "this site names none: name it in the coordinator's "
-              "machines_file, or leave it out"
-            : fmt::format("this site has {}; others are named in the "
-                          "coordinator's machines_file",
-                          fmt::join(known, ", ")));
+        : known.empty()  ? "this site has none: add it to the coordinator's "
+                           "machines_file, or leave it out"
+                         : fmt::format("this site has {}; add others to the "
+                                        "coordinator's machines_file",
+                                       fmt::join(known, ", ")));
   }
   if (version.empty()) return ResolvedRuntime{DefaultRuntime(site), false};
   size_t best = 0;
@@ -143,7 +144,7 @@ StatusOr<ResolvedRuntime> ResolveRuntime(const Site& site,
   }
   if (best == 0 && site.strict_versions) {
     return InvalidArgument(
-        "trainingInput.runtimeVersion: no interpreter of this site stands for "
+        "trainingInput.runtimeVersion: this site has no interpreter for "
         "{}; name one by lockstep.runtime{}",
         version,
         known.empty() ? "" : fmt::format(": {}", fmt::join(known, ", ")));

@@ -1,5 +1,5 @@
-// What the words of a training job stand for at this site: its machines, its
-// interpreters, where its images are, its regions. Pure values.
+// The site's definitions for training jobs: machines, interpreters, image
+// locations, regions. Pure values.
 #ifndef LOCKSTEP_COMMON_TRAINING_SITE_H_
 #define LOCKSTEP_COMMON_TRAINING_SITE_H_
 
@@ -17,71 +17,70 @@ namespace lockstep {
 struct SiteRuntime {
   // Absolute, or looked up in PATH of the node.
   std::string python;
-  // pip may fetch what a package lacks from its index.
+  // pip may fetch missing dependencies from its index.
   bool allow_index = false;
-  // runtimeVersions that mean this one; "2.*" means all that begin so.
+  // The runtimeVersions that select it; "2.*" is a prefix match.
   std::vector<std::string> versions;
 
   bool operator==(const SiteRuntime&) const = default;
 };
 
 struct SiteRegion {
-  // Said to whoever names it; empty: nothing is.
+  // A note for jobs that name the region, or empty.
   std::string note;
-  // Of the nodes that stand for it; empty: the site's default.
+  // The pool for the region. Empty for the site's default.
   std::string pool;
 
   bool operator==(const SiteRegion&) const = default;
 };
 
-// Who may read what a job is called with, says and writes.
+// Who may read a job's arguments, logs and files.
 enum class Visibility {
   // Its owner and admins.
   kOwner,
-  // Everybody who may call the coordinator.
+  // All callers of the coordinator.
   kCluster,
 };
 
 struct Site {
   MachineTable machines;
   std::map<std::string, SiteRuntime> runtimes;
-  // A name of `runtimes`; empty: python3 in PATH of the node.
+  // A key of `runtimes`. Empty for python3 in PATH of the node.
   std::string default_runtime;
-  // Refuses a runtimeVersion that is nobody's; else the default takes it.
+  // Rejects an unknown runtimeVersion. Otherwise it gets the default runtime.
   bool strict_versions = false;
-  // Beginning of an image's name -> what stands there instead. The longest
-  // counts.
+  // Image name prefix -> replacement. The longest match wins.
   std::map<std::string, std::string> images;
   std::map<std::string, SiteRegion> regions;
-  // Of regions that are not known or name none, and of jobs without a region;
-  // empty: all nodes.
+  // For unknown regions, regions without a pool, and jobs without a region.
+  // Empty for all nodes.
   std::string default_pool;
   Visibility visibility = Visibility::kOwner;
 
   bool operator==(const Site&) const = default;
 };
 
-// The shipped machines, and nothing else.
+// Returns a site with only the shipped machines.
 Site DefaultSite();
 
-// InvalidArgument: "runtimes.tf2.python: ...". The machines are checked by
-// CheckMachineTable.
+// InvalidArgument: "runtimes.tf2.python: ...". CheckMachineTable checks the
+// machines.
 Status CheckSite(const Site& site);
 
 struct ResolvedRuntime {
   Runtime runtime;
-  // A version was asked for that is nobody's, and the default took it.
+  // The requested version is unknown, and the default was used.
   bool version_unknown = false;
 };
 
-// The interpreter named `name` (lockstep.runtime); without a name the one that
-// stands for `version` (trainingInput.runtimeVersion), and without both the
-// default.
+// Returns the interpreter `name` (lockstep.runtime). Without a name, returns
+// the one for `version` (trainingInput.runtimeVersion). Without both, returns
+// the default.
 StatusOr<ResolvedRuntime> ResolveRuntime(const Site& site,
                                          const std::string& name,
                                          const std::string& version);
 
-// `image` with the longest of the beginnings replaced.
+// Returns `image` with the longest matching prefix replaced.
 std::string RewriteImage(const std::string& image,
                          const std::map<std::string, std::string>& beginnings);
 

@@ -17,7 +17,7 @@ Status ReadRuntime(const YamlValue& value, SiteRuntime* runtime) {
   runtime->allow_index = allow_index.value_or(false);
   if (runtime->python.empty()) {
     return value.Wrong(
-        "lacks python: where the interpreter is on the nodes, such as "
+        "lacks python: the interpreter's path on the nodes, such as "
         "/opt/tf2/bin/python3");
   }
   return OkStatus();
@@ -35,8 +35,8 @@ Status ReadVisibility(const YamlValue& value, Visibility* visibility) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, value.Text());
   if (text != "owner" && text != "cluster") {
     return value.Wrong(fmt::format(
-        "\"{}\" is neither owner (a job's details are for its owner and "
-        "admins) nor cluster (for everybody)",
+        "\"{}\" is neither owner (only its owner and admins see a job's "
+        "details) nor cluster (all users see them)",
         text));
   }
   *visibility = text == "cluster" ? Visibility::kCluster : Visibility::kOwner;

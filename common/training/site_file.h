@@ -1,5 +1,4 @@
-// The site's table as a YAML file: what common/training/machines_file.h
-// describes, and beside it
+// The site's table as a YAML file. It adds to common/training/machines_file.h:
 //
 //   runtimes:
 //     tf2:
@@ -25,8 +24,8 @@
 
 namespace lockstep {
 
-// InvalidArgument: "SOURCE:LINE:COLUMN: runtimes.tf2.python: ...", or, of what
-// no one line is to blame for, "SOURCE: ...".
+// InvalidArgument: "SOURCE:LINE:COLUMN: runtimes.tf2.python: ...", or "SOURCE:
+// ..." if the fault is not on one line.
 StatusOr<Site> ParseSiteFile(const std::string& text,
                              const std::string& source);
 

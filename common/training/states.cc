@@ -5,7 +5,7 @@ namespace {
 
 TrainingState Ending(const TrainingStateInput& input) {
   if (input.outcome == JobState::kCancelled) return TrainingState::kCancelling;
-  // A job that fails while it is prepared was never RUNNING.
+  // A job that failed during preparation was never RUNNING.
   return input.has_run ? TrainingState::kRunning : TrainingState::kPreparing;
 }
 

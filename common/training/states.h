@@ -1,11 +1,11 @@
-// The seven states of an AI Platform job, made of a job's own state. Pure.
+// Maps a job's state to the seven states of an AI Platform job. Pure.
 //
 //   QUEUED -> PREPARING -> RUNNING -> SUCCEEDED | FAILED
 //   QUEUED, PREPARING, RUNNING -> CANCELLING -> CANCELLED
 //
-// Users of that interface rely on the order, so a job that is started again
-// does not go back: what is queued, placed, prepared or formed after the job
-// once ran is RUNNING, as is the ending of a success or failure.
+// Clients of that interface rely on the order, so a restarted job does not go
+// back: a job that once ran stays RUNNING while it is queued, placed, prepared
+// or formed again, and while a success or failure is finishing.
 #ifndef LOCKSTEP_COMMON_TRAINING_STATES_H_
 #define LOCKSTEP_COMMON_TRAINING_STATES_H_
 
@@ -37,10 +37,10 @@ std::string_view Name(TrainingState state);
 
 struct TrainingStateInput {
   JobState state = JobState::kQueued;
-  // A generation of it was prepared before; it was RUNNING before.
+  // An earlier generation was prepared, and was RUNNING.
   bool has_prepared = false;
   bool has_run = false;
-  // Where a FINISHING job ends.
+  // The final state of a FINISHING job.
   std::optional<JobState> outcome;
 };
 TrainingState TrainingStateOf(const TrainingStateInput& input);

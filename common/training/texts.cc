@@ -11,7 +11,7 @@ constexpr size_t kMaxPath = 4095;
 Status CheckText(const std::string& text, const std::string& path,
                  size_t most = kMaxProgramText) {
   if (text.size() > most) {
-    return InvalidArgument("{}: has {} bytes; at most {} are taken", path,
+    return InvalidArgument("{}: has {} bytes; at most {} are allowed", path,
                            text.size(), most);
   }
   const bool control = std::any_of(text.begin(), text.end(), [](char c) {
@@ -71,7 +71,7 @@ Status CheckTexts(const TrainingJob& job) {
     LOCKSTEP_RETURN_IF_ERROR(CheckText(to, "lockstep.images"));
     if (from.empty()) {
       return InvalidArgument(
-          "lockstep.images: \"\" is the beginning of every "
+          "lockstep.images: \"\" is a prefix of every "
           "image; name a registry or a repository");
     }
   }
@@ -85,8 +85,8 @@ Status CheckTexts(const TrainingJob& job) {
 Status RefuseSearches(const TrainingInput& input) {
   if (input.has_hyperparameters) {
     return InvalidArgument(
-        "trainingInput.hyperparameters: lockstep does not tune; submit a job "
-        "for each set of values, as arguments behind --");
+        "trainingInput.hyperparameters: lockstep does not tune; submit one job "
+        "for each set of values, as arguments after --");
   }
   if (input.has_nas_job_spec) {
     return InvalidArgument(

@@ -1,6 +1,6 @@
-// Every text of a training job is short and clean enough to stand in an error,
-// a log line or a table; and what is no training at all. Parts of Translate.
-// Pure.
+// Checks that every text of a training job is short and clean enough for an
+// error, a log line or a table, and rejects features that are not training.
+// Parts of Translate. Pure.
 #ifndef LOCKSTEP_COMMON_TRAINING_TEXTS_H_
 #define LOCKSTEP_COMMON_TRAINING_TEXTS_H_
 
@@ -9,12 +9,12 @@
 
 namespace lockstep {
 
-// Not of arguments and variables, which may hold what they like. Errors do not
-// repeat what they refuse.
+// Does not check arguments and variables, which may hold any text. Errors do
+// not repeat the rejected text.
 Status CheckTexts(const TrainingJob& job);
 
-// Tuning and the search of architectures. A client asks before it sends the
-// job: the message has no place for them.
+// Rejects hyperparameter tuning and architecture search. A client calls it
+// before it sends the job, because the message has no field for them.
 Status RefuseSearches(const TrainingInput& input);
 
 }  // namespace lockstep

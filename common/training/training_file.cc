@@ -39,7 +39,7 @@ FieldReader IntoTruth(bool* out) {
   };
 }
 
-// That it is there at all.
+// Records that the field exists.
 FieldReader IntoFlag(bool* out) {
   return [out](const YamlValue&) {
     *out = true;
@@ -57,7 +57,7 @@ FieldReader IntoRanks(LockstepInput* out) {
     const auto ranks = value.Whole(1, 65536);
     if (!ranks.ok()) {
       return value.Wrong(
-          "is a number of processes, 1..65536, or gpu: one for "
+          "must be a number of processes, 1..65536, or gpu: one for "
           "each GPU");
     }
     out->ranks_per_task = *ranks;
@@ -179,7 +179,7 @@ StatusOr<TrainingJob> ParseTrainingFile(const std::string& text,
     return ReadFields(value, "TrainingInput", training,
                       [](const std::string& name) -> std::string {
                         if (name != "labels" && name != "lockstep") return "";
-                        return "it stands beside trainingInput, not in it";
+                        return "it belongs next to trainingInput, not inside";
                       });
   };
   Fields fields = {
@@ -188,9 +188,9 @@ StatusOr<TrainingJob> ParseTrainingFile(const std::string& text,
       {"trainingInput", read_training},
       {"lockstep",
        [&](const YamlValue& v) { return ReadLockstep(v, &job.lockstep); }},
-      {"predictionInput", Refuse("lockstep trains and does not predict; submit "
+      {"predictionInput", Refuse("lockstep does not predict; submit "
                                  "a job whose program does")},
-      {"explanationInput", Refuse("lockstep trains and does not explain; "
+      {"explanationInput", Refuse("lockstep does not explain; "
                                   "submit a job whose program does")},
   };
   for (const char* name :
@@ -204,7 +204,7 @@ StatusOr<TrainingJob> ParseTrainingFile(const std::string& text,
   LOCKSTEP_RETURN_IF_ERROR(ReadFields(
       root, "a job", fields, [&](const std::string& name) -> std::string {
         if (!Has(training, name)) return "";
-        return "it is a field of trainingInput: put it under that, indented";
+        return "it is a field of trainingInput: indent it under that";
       }));
   return job;
 }

@@ -22,8 +22,8 @@
 
 namespace lockstep {
 
-// InvalidArgument: "SOURCE:LINE:COLUMN: what", of an unknown field with the
-// nearest known name. What fields mean together is checked by Translate.
+// InvalidArgument: "SOURCE:LINE:COLUMN: ...". For an unknown field it suggests
+// the nearest known name. Translate checks the relations between fields.
 StatusOr<TrainingJob> ParseTrainingFile(const std::string& text,
                                         const std::string& source);
 

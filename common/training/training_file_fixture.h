@@ -1,4 +1,5 @@
-// For tests only: what was published for AI Platform, to be taken as it is.
+// For tests only: files published for AI Platform, which must be accepted
+// unchanged.
 #ifndef LOCKSTEP_COMMON_TRAINING_TRAINING_FILE_FIXTURE_H_
 #define LOCKSTEP_COMMON_TRAINING_TRAINING_FILE_FIXTURE_H_
 
@@ -27,9 +28,8 @@ inline constexpr char kTwoV100Command[] =
 )";
 
 // A master and a worker with a T4 each, as in "Run Your First Multi-Worker
-// TensorFlow Training Job" (N. Namjoshi), completed: the published text lost
-// the lines that end in "Config:". And its command, in which the braces stand
-// for the reader's own names.
+// TensorFlow Training Job" (N. Namjoshi), with the lines that end in "Config:",
+// which the published text lost. The braces in its command are placeholders.
 inline constexpr char kTwoMachines[] = R"(trainingInput:
   scaleTier: CUSTOM
   masterType: n1-standard-8

@@ -162,7 +162,7 @@ TEST(TrainingFileTest, WhatIsWrongIsNamedWithItsPlace) {
   EXPECT_THAT(ErrorOf("trainingInput: {args: --epochs}"),
               HasSubstr("trainingInput.args: is a list"));
   EXPECT_THAT(ErrorOf("trainingInput: {useChiefInTfConfig: perhaps}"),
-              HasSubstr("is true or false"));
+              HasSubstr("must be true or false"));
   EXPECT_THAT(ErrorOf("trainingInput: [a]"), HasSubstr("\"name: value\""));
   EXPECT_THAT(ErrorOf("predictionInput: {}"),
               HasSubstr("predictionInput: lockstep trains and does not"));

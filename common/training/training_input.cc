@@ -79,7 +79,7 @@ void Lay(const LockstepInput& over, LockstepInput* base) {
   base->slurm_environment |= over.slurm_environment;
 }
 
-// All of `text` as a number of digits only.
+// Parses all of `text` as a number of digits only.
 bool TakeDigits(std::string_view text, int64_t* value) {
   if (text.empty() || text.find_first_not_of("0123456789") != text.npos) {
     return false;

@@ -1,9 +1,9 @@
-// A training job in the words of AI Platform Training v1: its Job resource
-// with its TrainingInput. Pure values. What a field means and which rules hold
-// between fields is in translate.h; here is only what somebody wrote.
+// A training job in the terms of AI Platform Training v1: its Job resource with
+// its TrainingInput. Pure values that hold what the user wrote. translate.h
+// defines the meaning of fields and the rules between them.
 //
-// Names follow the resource (trainingInput.workerType is worker.type). A text
-// or list that is empty, and an optional without value, was not given.
+// Names follow the resource (trainingInput.workerType is worker.type). An empty
+// text or list and an absent optional mean that the field was not given.
 #ifndef LOCKSTEP_COMMON_TRAINING_TRAINING_INPUT_H_
 #define LOCKSTEP_COMMON_TRAINING_TRAINING_INPUT_H_
 
@@ -47,7 +47,7 @@ struct ReplicaConfig {
 // masterType and masterConfig; workerType, workerCount and workerConfig; ...
 struct ReplicaInput {
   std::string type;
-  std::optional<int64_t> count;  // Never of the master.
+  std::optional<int64_t> count;  // Never set for the master.
   ReplicaConfig config;
 
   bool operator==(const ReplicaInput&) const = default;
@@ -82,25 +82,25 @@ struct TrainingInput {
   std::string network;
   std::optional<bool> enable_web_access;
   std::string kms_key_name;  // encryptionConfig.kmsKeyName
-  // Whether these were there. They are refused, so nobody looks into them.
+  // Set if these were given. They are rejected, so their content is not read.
   bool has_hyperparameters = false;
   bool has_nas_job_spec = false;
 
   bool operator==(const TrainingInput&) const = default;
 };
 
-// The key `lockstep:` beside trainingInput: what AI Platform has no name for.
+// The key `lockstep:` next to trainingInput: settings that AI Platform lacks.
 struct LockstepInput {
   std::map<std::string, std::string> env;
-  // Processes of each chief and worker; one unless given. ranks_per_gpu:
-  // "gpu", as many as the task has GPUs.
+  // Ranks per chief and worker task; the default is one. ranks_per_gpu: "gpu",
+  // one rank per GPU of the task.
   std::optional<int64_t> ranks_per_task;
   bool ranks_per_gpu = false;
   // restart.budget: failed attempts without progress before the job fails.
   std::optional<int64_t> restart_budget;
-  // The interpreter of the site's list that runs pythonModule.
+  // The interpreter of the site that runs pythonModule.
   std::string runtime;
-  // Beginning of an image's name -> what stands there instead.
+  // Image name prefix -> replacement.
   std::map<std::string, std::string> images;
   // As in JobSpec.
   std::vector<std::string> inherited_environment;
@@ -114,22 +114,21 @@ struct TrainingJob {
   std::map<std::string, std::string> labels;
   TrainingInput training_input;
   LockstepInput lockstep;
-  // Fields that the service sets, found and left out: "state".
+  // Fields that only the service sets, which were ignored: "state".
   std::vector<std::string> ignored;
 
   bool operator==(const TrainingJob&) const = default;
 };
 
-// `base` with everything on top that `over` gives: how flags beat a file. A
-// list, the labels and an acceleratorConfig are replaced whole; lockstep.env
-// and lockstep.images name by name.
+// Returns `base` overridden by the fields that `over` sets, as flags override a
+// file. Lists, labels and acceleratorConfig are replaced whole; lockstep.env
+// and lockstep.images are merged by name.
 TrainingJob Overlay(TrainingJob base, const TrainingJob& over);
 
-// "7200s", "0.5s": seconds with up to nine digits behind the point, at most
-// 100 years.
+// Parses "7200s", "0.5s": seconds with up to nine decimals, at most 100 years.
 StatusOr<Duration> ParseSecondsText(std::string_view text);
 
-// The machines of a role, as errors say it.
+// The field paths of a role, for errors.
 struct ReplicaNames {
   const char* type;    // "trainingInput.workerType"
   const char* count;   // "trainingInput.workerCount"; empty for the master

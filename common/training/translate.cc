@@ -60,8 +60,8 @@ class Translator {
     LOCKSTEP_RETURN_IF_ERROR(RefuseSearches(input_));
     if (!input_.kms_key_name.empty()) {
       return InvalidArgument(
-          "trainingInput.encryptionConfig: lockstep has no keys and encrypts "
-          "nothing that a job writes; leave it out, and let jobDir be on an "
+          "trainingInput.encryptionConfig: lockstep does not encrypt "
+          "a job's files; leave it out, and put jobDir on an "
           "encrypted file system");
     }
     return OkStatus();
@@ -71,7 +71,7 @@ class Translator {
     JobSpec& spec = plan_.spec;
     if (!IsJobName(job_.job_id)) {
       return InvalidArgument(
-          "jobId: \"{}\" is no name of a job: a letter, "
+          "jobId: \"{}\" is not a job name: use a letter, "
           "then letters, digits, \"_\" or \"-\", at most 63 "
           "in all",
           job_.job_id.substr(0, 80));
@@ -84,7 +84,7 @@ class Translator {
       if (dir[0] != '/') {
         return InvalidArgument(
             "trainingInput.jobDir: \"{}\" is neither "
-            "absolute nor has a scheme; a path such as "
+            "absolute nor a URL; a path such as "
             "/data/models/a, or gs://bucket/a, works",
             dir);
       }
@@ -122,8 +122,8 @@ class Translator {
     }
     if (in.strategy == "LOW_COST") {
       Note(path + "strategy",
-           "LOW_COST is taken as ON_DEMAND: no machine "
-           "here is cheaper because it may be taken away");
+           "LOW_COST is treated as ON_DEMAND: no machine "
+           "here is preemptible");
     }
     return OkStatus();
   }
@@ -133,7 +133,7 @@ class Translator {
     for (const auto& [name, value] : in.env) {
       if (!IsEnvironmentName(name)) {
         return InvalidArgument(
-            "lockstep.env: \"{}\" is no name of a variable: "
+            "lockstep.env: \"{}\" is not a variable name: use "
             "a letter or \"_\", then letters, digits or "
             "\"_\"",
             name.substr(0, 80));
@@ -181,14 +181,14 @@ class Translator {
                      : fmt::format("{} ({})", name, found.runtime.python);
     if (found.version_unknown) {
       Note("trainingInput.runtimeVersion",
-           fmt::format("{} is no runtime of this site; the default "
-                       "interpreter is taken: {}",
+           fmt::format("{} is not a runtime of this site; the default "
+                       "interpreter is used: {}",
                        input_.runtime_version, interpreter));
       plan_.events.push_back(plan_.notes.back());
     }
     if (!input_.python_version.empty()) {
       Note("trainingInput.pythonVersion",
-           fmt::format("is not used: the runtime says which Python it is: {}",
+           fmt::format("is not used: the runtime determines the Python: {}",
                        interpreter));
     }
     return OkStatus();
@@ -210,7 +210,7 @@ class Translator {
       spec.container = Container{ImageOf(role), config.container_command};
       if (config.container_command.empty() && !own_args && !args.empty()) {
         Note("trainingInput.jobDir",
-             "is an argument (--job-dir) and so replaces the CMD of image " +
+             "is an argument (--job-dir), so it replaces the CMD of image " +
                  spec.container->image);
       }
     } else {
@@ -221,7 +221,7 @@ class Translator {
     return OkStatus();
   }
 
-  // What the job says beats what the site says.
+  // The job overrides the site.
   std::string ImageOf(const RoleMachines& role) {
     const std::string& own = role.input->config.image_uri;
     const std::string& uri = own.empty() ? input_.master.config.image_uri : own;
@@ -252,8 +252,8 @@ class Translator {
     plan_.spec.roles.push_back(std::move(spec));
   }
 
-  // Of a container the flag decides; of a package the runtime's TensorFlow,
-  // which refuses the other name.
+  // For a container the flag decides. For a package the runtime's TensorFlow
+  // does, which rejects the other name.
   void SetChief() {
     const std::optional<bool>& flag = input_.use_chief_in_tf_config;
     if (in_container()) {
@@ -261,7 +261,7 @@ class Translator {
       if (plan_.spec.environment_options.master_in_tf_config) {
         Note("trainingInput.useChiefInTfConfig",
              "is false: the first task is \"master\" in TF_CONFIG, which "
-             "TensorFlow 2 refuses");
+             "TensorFlow 2 rejects");
       }
       return;
     }
@@ -269,13 +269,13 @@ class Translator {
     plan_.spec.environment_options.master_in_tf_config = !chief;
     if (flag && *flag != chief) {
       Note("trainingInput.useChiefInTfConfig",
-           fmt::format("counts for containers only: the first task is \"{}\" "
+           fmt::format("applies to containers only: the first task is \"{}\" "
                        "in TF_CONFIG",
                        chief ? "chief" : "master"));
     }
   }
 
-  // A region is a pool of nodes.
+  // A region maps to a pool of nodes.
   void SetPool() {
     const std::string& region = input_.region;
     plan_.spec.pool = site_.default_pool;
@@ -290,7 +290,7 @@ class Translator {
     }
     Note("trainingInput.region",
          fmt::format(
-             "{} is taken by the default pool, {}", region,
+             "{} uses the default pool, {}", region,
              site_.default_pool.empty() ? "all nodes" : site_.default_pool));
     plan_.events.push_back(plan_.notes.back());
   }
@@ -298,18 +298,18 @@ class Translator {
   void NoteTaken() {
     if (!input_.service_account.empty()) {
       Note("trainingInput.serviceAccount",
-           "is not used: tasks run as the user that the node gives them");
+           "is not used: the node chooses the user of tasks");
     }
     if (!input_.network.empty()) {
       Note("trainingInput.network",
-           "is not used: tasks are on the network of their nodes");
+           "is not used: tasks use the network of their nodes");
     }
     if (input_.enable_web_access.value_or(false)) {
       Note("trainingInput.enableWebAccess",
-           "is not used: there is no shell in a web page; log in to the node");
+           "is not used: there is no web shell; log in to the node");
     }
     for (const std::string& field : job_.ignored) {
-      Note(field, "is set by the service; what was given is left out");
+      Note(field, "is set by the service; the given value is ignored");
     }
   }
 

@@ -1,8 +1,8 @@
-// What a TrainingInput asks for, as a job of lockstep. Pure.
+// Translates a TrainingInput to a lockstep job. Pure.
 //
-// Everything that AI Platform refuses is refused, and everything that lockstep
-// cannot do: with the field's path, what was wrong and what would work.
-// What is taken but has no effect here is said in a note.
+// It rejects everything that AI Platform rejects and everything that lockstep
+// cannot do, with the field's path, the fault and the remedy. Notes list the
+// fields that are accepted but have no effect.
 #ifndef LOCKSTEP_COMMON_TRAINING_TRANSLATE_H_
 #define LOCKSTEP_COMMON_TRAINING_TRANSLATE_H_
 
@@ -17,18 +17,18 @@
 namespace lockstep {
 
 struct TrainingPlan {
-  // Complete but for `packages`, which a TrainingInput only names, and
+  // Complete except for `packages`, which a TrainingInput only names, and
   // `tf_config_job`, which repeats it. Names, labels and variables are checked
-  // where every job's are.
+  // later, as for every job.
   JobSpec spec;
   // "trainingInput.region: us-central1 is taken by the default pool, all
   // nodes".
   std::vector<std::string> notes;
-  // Those of `notes` that belong to the job's history.
+  // The `notes` that belong in the job's history.
   std::vector<std::string> events;
 };
 
-// As AI Platform has it: 7 days.
+// AI Platform's default: 7 days.
 inline constexpr Duration kDefaultMaxRunningTime = std::chrono::hours(7 * 24);
 
 StatusOr<TrainingPlan> Translate(const TrainingJob& job, const Site& site);

@@ -235,7 +235,7 @@ TEST(TranslateTest, TextsThatFitNoLineAreRefusedAndNotRepeated) {
           {[](auto* j) {
              j->lockstep.images = {{"", "a"}};
            },
-           "lockstep.images: \"\" is the beginning of every image"},
+           "lockstep.images: \"\" is a prefix of every image"},
       });
 }
 

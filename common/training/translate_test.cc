@@ -287,7 +287,7 @@ TEST(TranslateTest, RanksSchedulingAndChief) {
   EXPECT_EQ(plan->spec.priority, 1000);
   EXPECT_FALSE(plan->spec.restart_worker_alone);
   EXPECT_TRUE(plan->spec.environment_options.master_in_tf_config);
-  EXPECT_THAT(plan->notes, Contains(HasSubstr("TensorFlow 2 refuses")));
+  EXPECT_THAT(plan->notes, Contains(HasSubstr("TensorFlow 2 rejects")));
 
   job.lockstep.ranks_per_gpu = false;
   job.lockstep.ranks_per_task = 4;

@@ -14,8 +14,8 @@
 namespace lockstep {
 namespace {
 
-// Hears a document and keeps nothing.
-class Deaf final : public YAML::EventHandler {
+// Parses a document and discards it.
+class NullHandler final : public YAML::EventHandler {
  public:
   void OnDocumentStart(const YAML::Mark&) override {}
   void OnDocumentEnd() override {}
@@ -35,7 +35,7 @@ std::string Place(const std::string& source, const YAML::Mark& mark) {
   return fmt::format("{}:{}:{}", source, mark.line + 1, mark.column + 1);
 }
 
-// What somebody wrote, fit to stand in a sentence.
+// Makes the user's text safe for a sentence.
 std::string Shown(const std::string& text) {
   constexpr size_t kMost = 64;
   std::string out = "\"";
@@ -50,11 +50,11 @@ std::string Join(const std::string& path, const std::string& name) {
   return path.empty() ? name : path + "." + name;
 }
 
-// Where a tab stands in the indentation of the line that `mark` is on or of one
-// before it. What yaml-cpp says of one does not name it.
+// Finds a tab in the indentation of the line at `mark` or of an earlier one.
+// yaml-cpp's error does not mention tabs.
 std::optional<YAML::Mark> FindTab(const std::string& text,
                                   const YAML::Mark& mark) {
-  // Between brackets, as in JSON, a tab is as good as a blank.
+  // Inside brackets, as in JSON, a tab equals a blank.
   const size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string::npos || text[first] == '{' || text[first] == '[') {
     return std::nullopt;
@@ -94,7 +94,7 @@ StatusOr<std::string> YamlValue::Text() const {
 StatusOr<bool> YamlValue::Bool() const {
   bool value = false;
   if (!node_.IsScalar() || !YAML::convert<bool>::decode(node_, value)) {
-    return Wrong("is true or false");
+    return Wrong("must be true or false");
   }
   return value;
 }
@@ -123,7 +123,7 @@ StatusOr<double> YamlValue::Number() const {
 
 StatusOr<std::vector<YamlValue>> YamlValue::List() const {
   if (!node_.IsSequence()) {
-    return Wrong("is a list: [a, b] or lines that begin with -");
+    return Wrong("must be a list: [a, b] or lines that begin with -");
   }
   std::vector<YamlValue> values;
   for (const YAML::Node& element : node_) {
@@ -134,12 +134,13 @@ StatusOr<std::vector<YamlValue>> YamlValue::List() const {
 }
 
 StatusOr<std::vector<std::pair<YamlValue, YamlValue>>> YamlValue::Map() const {
-  if (!node_.IsMap()) return Wrong("is made of \"name: value\" lines");
+  if (!node_.IsMap()) return Wrong("must be \"name: value\" lines");
   std::vector<std::pair<YamlValue, YamlValue>> entries;
   std::set<std::string> seen;
   for (const auto& entry : node_) {
     const YamlValue key(entry.first, path_, source_);
-    if (!entry.first.IsScalar()) return key.Wrong("a field's name is a text");
+    if (!entry.first.IsScalar())
+      return key.Wrong("a field's name must be a text");
     const std::string name = entry.first.Scalar();
     if (!seen.insert(name).second) {
       return key.Wrong(Shown(name) + " is there twice");
@@ -150,17 +151,17 @@ StatusOr<std::vector<std::pair<YamlValue, YamlValue>>> YamlValue::Map() const {
   return entries;
 }
 
-// Not by YAML::LoadAll: of a stray "," yaml-cpp 0.7 makes documents without
-// end.
+// YAML::LoadAll is not used, because yaml-cpp 0.7 makes endless documents of a
+// stray ",".
 Status CheckOneDocument(const std::string& text, const std::string& source) {
   std::istringstream stream(text);
   YAML::Parser parser(stream);
-  Deaf deaf;
+  NullHandler handler;
   int documents = 0;
-  while (documents < 2 && parser.HandleNextDocument(deaf)) ++documents;
+  while (documents < 2 && parser.HandleNextDocument(handler)) ++documents;
   if (documents == 1) return OkStatus();
   return InvalidArgument(
-      "{}: has {}; one document is wanted", source,
+      "{}: has {}; exactly one document is required", source,
       documents == 0 ? "nothing in it" : "2 documents or more");
 }
 
@@ -171,9 +172,8 @@ StatusOr<YamlValue> LoadYaml(const std::string& text,
     return YamlValue(YAML::Load(text), "", source);
   } catch (const YAML::Exception& e) {
     if (const auto tab = FindTab(text, e.mark)) {
-      return InvalidArgument(
-          "{}: a tab begins the line; YAML is indented by blanks",
-          Place(source, *tab));
+      return InvalidArgument("{}: a tab begins the line; indent YAML by blanks",
+                             Place(source, *tab));
     }
     return InvalidArgument("{}: {}", Place(source, e.mark), e.msg);
   }

@@ -1,12 +1,11 @@
-// YAML, and with it JSON, read with the place of everything that is wrong:
-// "job.yaml:7:3: trainingInput.workerCount: \"two\" is not a whole number".
-// Pure.
+// Reads YAML, and so JSON, with the position of every error: "job.yaml:7:3:
+// trainingInput.workerCount: \"two\" is not a whole number". Pure.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const YamlValue root, LoadYaml(text, "a.yaml"));
 //   return ReadFields(root, "Machine", {{"cpus", Into(&machine.cpus)}, ...});
 //
-// A field that is there with nothing behind it ("args:") is as one that is not
-// there. Every error is InvalidArgument.
+// A field without a value ("args:") counts as absent. Every error is
+// InvalidArgument.
 #ifndef LOCKSTEP_COMMON_YAML_YAML_READER_H_
 #define LOCKSTEP_COMMON_YAML_YAML_READER_H_
 
@@ -24,7 +23,7 @@
 
 namespace lockstep {
 
-// One value of a document, which knows where it stands.
+// One value of a document with its position.
 class YamlValue {
  public:
   // `path` is empty for the document itself.
@@ -39,13 +38,13 @@ class YamlValue {
 
   StatusOr<std::string> Text() const;
   StatusOr<bool> Bool() const;
-  // In the range, which the error gives.
+  // Within the range, which the error gives.
   StatusOr<int64_t> Whole(int64_t low, int64_t high) const;
   // Finite, not negative.
   StatusOr<double> Number() const;
   StatusOr<std::vector<YamlValue>> List() const;
-  // Names with their values, in the order of the text; each name once. The
-  // first of a pair is the name as a value: for errors about it.
+  // Returns names with values in the order of the text; each name once. The
+  // first of a pair is the name as a value, for errors about it.
   StatusOr<std::vector<std::pair<YamlValue, YamlValue>>> Map() const;
 
  private:
@@ -54,11 +53,11 @@ class YamlValue {
   std::string source_;
 };
 
-// "SOURCE: has 2 documents or more; one document is wanted". May throw what
-// yaml-cpp throws of text that is no YAML.
+// "SOURCE: has 2 documents or more; one document is wanted". May throw
+// yaml-cpp's exceptions for invalid YAML.
 Status CheckOneDocument(const std::string& text, const std::string& source);
 
-// The one document of `text`. `source` is what errors call it.
+// Loads the one document of `text`. Errors call it `source`.
 StatusOr<YamlValue> LoadYaml(const std::string& text,
                              const std::string& source);
 
@@ -68,9 +67,9 @@ struct YamlField {
   FieldReader read;
 };
 
-// Hands each field of `map` to its reader. A name that is not in `fields` is
-// refused with the nearest that is; `hint`, if given, may say more about it
-// ("is a field of trainingInput"; "" for nothing). `what` is what the map is.
+// Passes each field of `map` to its reader. An unknown name is rejected with
+// the nearest known one; `hint`, if given, may add to the error ("is a field of
+// trainingInput"; "" for nothing). `what` describes the map.
 Status ReadFields(
     const YamlValue& map, const std::string& what,
     const std::vector<YamlField>& fields,
@@ -80,7 +79,7 @@ Status ReadFields(
 std::string DidYouMean(const std::string& name,
                        const std::vector<std::string>& known);
 
-// Readers that put what they read into *out.
+// Readers that store the value in *out.
 FieldReader Into(std::string* out);
 FieldReader Into(std::optional<bool>* out);
 FieldReader Into(std::optional<int64_t>* out);
@@ -88,8 +87,7 @@ FieldReader Into(std::optional<double>* out);
 FieldReader Into(std::vector<std::string>* out);
 FieldReader Into(std::map<std::string, std::string>* out);
 
-// Each value of a map of names by `read`, over the one that *out has of that
-// name.
+// Reads each value of a map by `read`, over the value of the same name in *out.
 template <typename T>
 FieldReader IntoNamed(std::map<std::string, T>* out,
                       Status (*read)(const YamlValue&, T*)) {

@@ -76,7 +76,7 @@ TEST(YamlReaderTest, WhatIsWrongIsNamedWithItsPlace) {
   EXPECT_THAT(ErrorOf("count: -1"), HasSubstr("must be 0..2147483647, not -1"));
   EXPECT_THAT(ErrorOf("count: 99999999999999999999"), HasSubstr("whole"));
   EXPECT_THAT(ErrorOf("weight: .inf"), HasSubstr("number of 0 or more"));
-  EXPECT_THAT(ErrorOf("big: perhaps"), HasSubstr("big: is true or false"));
+  EXPECT_THAT(ErrorOf("big: perhaps"), HasSubstr("big: must be true or false"));
   EXPECT_THAT(ErrorOf("name: [a]"), HasSubstr("1:7: name: is a single value"));
   EXPECT_THAT(ErrorOf("args: a"), HasSubstr("args: is a list"));
   EXPECT_THAT(ErrorOf("args: [a, [b]]"), HasSubstr("args[1]: is a single"));

@@ -1,8 +1,8 @@
-// Which daemon speaks for a node. A daemon that registers while the stream of
-// another one of its name is open is a newcomer (server/core/membership.h): it
-// waits with its stream open until it is admitted or refused. No thread and no
-// lock waits with it.
-// Thread-compatible; guarded by the coordinator's lock.
+// Decides which daemon speaks for a node. A daemon that registers while another
+// daemon of the same name has an open stream is a newcomer
+// (server/core/membership.h). Its stream waits, without a thread or lock, until
+// it is admitted or rejected. Thread-compatible; guarded by the coordinator's
+// lock.
 #ifndef LOCKSTEP_SERVER_COORDINATOR_ADMISSION_H_
 #define LOCKSTEP_SERVER_COORDINATOR_ADMISSION_H_
 
@@ -18,7 +18,7 @@ namespace lockstep {
 
 class Admission {
  public:
-  // All outlive it.
+  // All outlive this object.
   struct Parts {
     ClusterState* state;
     HistoryGuard* guard;
@@ -28,25 +28,25 @@ class Admission {
   };
   explicit Admission(const Parts& parts) : parts_(parts) {}
 
-  // Admits the daemon of `arrival`, or lets it wait as a newcomer. Unavailable:
-  // another newcomer of the node is judged just now. Aborted: see
+  // Admits the daemon of `arrival` or makes it wait as a newcomer. Unavailable
+  // if another newcomer of the node is being judged. Aborted: see
   // Membership::Register and Membership::CheckBarred.
   Status Register(const NodeInfo& info, Arrival arrival, Time now);
-  // Admits or refuses the node's newcomer, if there is one and it is time.
+  // Admits or rejects the node's newcomer, if there is one and it is due.
   void Judge(const NodeName& node, Time now);
   void JudgeAll(Time now);
 
  private:
-  // Returns whether the daemon is a newcomer, which then waits; `*arrival` was
-  // moved from.
+  // Returns true if the daemon is a newcomer, which then waits and has consumed
+  // `*arrival`.
   StatusOr<bool> AwaitJudgement(const NodeInfo& info, Arrival* arrival,
                                 Time now);
-  // Gives the node to the stream.
+  // Assigns the node to the stream.
   Status Admit(const NodeInfo& info, Arrival arrival, Time now);
-  // Stores what registers. A store that cannot write keeps out only nodes that
-  // were never seen.
+  // Stores the registration. If the store cannot write, only unknown nodes are
+  // rejected.
   Status AdmitMember(const NodeInfo& info, Time now);
-  // `other` claims the name of a daemon that lives.
+  // Records that `other` claims the name of a live daemon.
   void NoteContest(const NodeInfo& other, Time now, bool proven);
 
   const Parts parts_;

@@ -1,5 +1,5 @@
-// Sends each node its goals: what it should do for each job.
-// Thread-compatible; guarded by the coordinator's lock.
+// Sends each node its assignments. Thread-compatible; guarded by the
+// coordinator's lock.
 #ifndef LOCKSTEP_SERVER_COORDINATOR_ASSIGNMENT_SENDER_H_
 #define LOCKSTEP_SERVER_COORDINATOR_ASSIGNMENT_SENDER_H_
 
@@ -19,7 +19,7 @@ namespace lockstep {
 
 class AssignmentSender {
  public:
-  // All outlive it.
+  // All outlive this object.
   struct Parts {
     const StopGraces* graces;
     const StoreIdentity* identity;
@@ -30,20 +30,20 @@ class AssignmentSender {
   };
   explicit AssignmentSender(const Parts& parts) : parts_(parts) {}
 
-  // Sends the nodes of the agenda the goals that they were not sent before.
+  // Sends the agenda's nodes the assignments that changed.
   void Send(Time now);
 
  private:
   using Wanted = std::map<GangKey, Assignment>;
 
-  // What each of `nodes` should do, with one view of each job, and without
+  // Returns the assignments of `nodes`, from one view of each job, without
   // cluster specs.
   std::map<NodeName, Wanted> WantedOf(const std::set<NodeName>& nodes,
                                       Time now) const;
-  // Adds the gangs of the node that are not of a job here: they have to stop.
+  // Adds stops for the node's gangs that belong to no job.
   void Disown(const NodeName& node, Time now, Wanted* wanted) const;
   void SendTo(NodeEntry* node, Wanted wanted);
-  // The cluster spec that goes with the assignment; null: none.
+  // Returns the cluster spec for the assignment, or null.
   std::shared_ptr<const SharedClusterSpec> ClusterOf(
       const Assignment& assignment);
 

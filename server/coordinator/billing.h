@@ -1,5 +1,5 @@
-// What jobs cost, at the prices of now.
-// Thread-compatible; guarded by the coordinator's lock.
+// Computes the cost of jobs at current prices. Thread-compatible; guarded by
+// the coordinator's lock.
 #ifndef LOCKSTEP_SERVER_COORDINATOR_BILLING_H_
 #define LOCKSTEP_SERVER_COORDINATOR_BILLING_H_
 
@@ -14,12 +14,12 @@ namespace lockstep {
 
 class Billing {
  public:
-  // `members` outlives it.
+  // `members` outlives this object.
   Billing(Prices prices, const Membership* members)
       : prices_(std::move(prices)), members_(members) {}
 
   const Prices& prices() const { return prices_; }
-  // The bill of a job that has ended does not change.
+  // The bill of an ended job does not change.
   void SetPrices(Prices prices) { prices_ = std::move(prices); }
   Bill BillOf(const Job& job, WallTime now) const;
 

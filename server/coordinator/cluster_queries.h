@@ -1,4 +1,4 @@
-// What the coordinator knows, for callers that change nothing.
+// Read-only queries of the coordinator's state.
 //
 // Thread-safe: each call takes the coordinator's lock.
 #ifndef LOCKSTEP_SERVER_COORDINATOR_CLUSTER_QUERIES_H_
@@ -30,7 +30,7 @@ class ClusterQueries {
     WorkSite site;
   };
 
-  // All outlive it.
+  // All outlive this object.
   struct Parts {
     const StoreIdentity* identity;
     ClusterState* state;
@@ -39,44 +39,46 @@ class ClusterQueries {
     const HistoryGuard* guard;
     const SnapshotMaker* snapshots;
   };
-  // `clock` outlives it. `parts` are used with `mu` held only.
+  // `clock` outlives this object. `parts` are used only while `mu` is held.
   ClusterQueries(Mutex* mu, const Clock* clock, const Parts& parts)
       : mu_(*mu), clock_(*clock), parts_(parts) {}
 
-  // The clock that records are written by. Compare their times with this one.
+  // The clock of records. Compare their times with this one.
   const Clock& clock() const { return clock_; }
 
-  // NotFound: there is no such job.
+  // NotFound if there is no such job.
   StatusOr<JobSnapshot> GetJob(const JobName& name) const;
-  // Newest first, with their positions in the queue.
+  // Newest first, with queue positions.
   std::vector<JobSnapshot> ListJobs() const;
-  // 1: the next job; 0: the job does not wait, or there is no such job.
+  // 1 for the next job. 0 if the job is not queued or does not exist.
   int64_t QueuePosition(const JobName& name) const;
-  // Empty: there is no such job.
+  // Returns "" if there is no such job.
   std::string OwnerOf(const JobName& name) const;
-  // NotFound: there is no such node.
+  // NotFound if there is no such node.
   StatusOr<NodeSnapshot> GetNode(const NodeName& name) const;
-  // By name.
+  // Sorted by name.
   std::vector<NodeSnapshot> ListNodes() const;
   CoordinatorStats Stats() const;
-  // With the jobs that ended no longer than `linger` ago.
+  // Includes jobs that ended within `linger`.
   CoordinatorView View(Duration linger) const;
 
-  // The job with this uid, for the log store.
+  // Returns the owner of the job with this uid, for the log store.
   LogOwner FindLogOwner(const std::string& uid) const;
-  // Where the working directory of the task of `rank` is, for a caller who
-  // `may` read it. NotFound, FailedPrecondition: see WorkSiteOf.
+  // Returns the location of the working directory of the task of `rank`, if
+  // `may` allows the caller to read it. NotFound, FailedPrecondition: see
+  // WorkSiteOf.
   StatusOr<FoundWork> FindWork(const JobName& name, int32_t rank,
                                const JobCheck& may) const;
-  // Digests of the packages of all jobs that have not ended.
+  // Returns package digests of all unfinished jobs.
   std::set<std::string> NeededPackages() const;
   Prices prices() const;
 
-  // Of the last commit.
+  // The version of the last commit.
   int64_t version() const;
-  // False after a commit failed, until one succeeds.
+  // False from a failed commit until the next successful one.
   bool store_healthy() const;
-  // Aborted: another coordinator has opened the store. This one must end.
+  // Aborted if another coordinator has opened the store. Then this one must
+  // exit.
   Status taken_over() const;
 
  private:

@@ -1,5 +1,5 @@
-// What all owners of the coordinator share: the jobs, the nodes, and the work
-// that the next Reconcile takes up.
+// State that all parts of the coordinator share: the jobs, the nodes, and the
+// agenda of the next Reconcile.
 #ifndef LOCKSTEP_SERVER_COORDINATOR_CLUSTER_STATE_H_
 #define LOCKSTEP_SERVER_COORDINATOR_CLUSTER_STATE_H_
 
@@ -18,10 +18,10 @@
 
 namespace lockstep {
 
-// Which store this is, and which run of the coordinator. Set by Load, constant
-// after it: it is read without the lock.
+// Identifies the store and this run of the coordinator. Load sets it; it is
+// constant afterwards and read without the lock.
 struct StoreIdentity {
-  // What the coordinator says of its store at `version`.
+  // Returns the store point at `version`.
   StorePoint At(int64_t version) const;
 
   uint64_t epoch = 0;
@@ -29,14 +29,14 @@ struct StoreIdentity {
   // Histories that this one replaced.
   std::vector<std::string> replaced_histories;
   std::map<uint64_t, EpochStart> epoch_starts;
-  // A replaced history may have used generations up to this one; 0: there is
-  // no replaced history.
+  // The highest generation that a replaced history may have used. 0 without a
+  // replaced history.
   Generation generation_floor = 0;
 };
 
-// What has to be looked at again.
+// Jobs and nodes to examine again.
 struct Agenda {
-  // Nodes take new work, or a queued job may be placed.
+  // Nodes can take new work, or a queued job may fit.
   void RoomMade(MonoTime now) {
     capacity_changed = true;
     room_made = now;
@@ -44,14 +44,14 @@ struct Agenda {
 
   // Jobs to decide about.
   std::set<JobName> jobs;
-  // Nodes whose goals may have changed.
+  // Nodes whose assignments may have changed.
   std::set<NodeName> nodes;
-  // Nodes whose record changed beside commands: the next tick stores them.
+  // Nodes whose record changed outside commands. The next tick stores them.
   std::set<NodeName> unsaved_nodes;
   bool capacity_changed = true;
-  // When a node came, or the ranks of a job left one.
+  // When a node registered, or the ranks of a job left one.
   MonoTime room_made;
-  // What nodes should fetch ahead, or what they report of it.
+  // The prefetch lists or the reports about them changed.
   bool ahead_changed = true;
 };
 
@@ -60,11 +60,11 @@ struct ClusterState {
   ClusterState(const StallOptions& stall, const MembershipOptions& membership)
       : jobs(stall), members(membership) {}
 
-  // NotFound (NO_SUCH_NODE): there is no such node.
+  // NotFound (NO_SUCH_NODE) if there is no such node.
   StatusOr<const Member*> GetMember(const NodeName& name) const;
-  // The node's record changed; does nothing for a node that is not known.
+  // The node's record changed. No effect for an unknown node.
   void NoteNode(const NodeName& node);
-  // Every job that holds something on the node is to be decided about.
+  // Adds every job with resources on the node to the agenda.
   void TouchJobsOf(const NodeName& node);
 
   JobRegistry jobs;

@@ -98,7 +98,7 @@ void Committer::ApplyToNodes(const Job* before, const Job& job, Time now) {
       jobs.erase(job.spec.name);
     }
   }
-  agenda.nodes.merge(NodesToTell(before, job));
+  agenda.nodes.merge(NodesToUpdate(before, job));
 }
 
 Status Committer::CommitDeletion(const std::vector<JobName>& names,

@@ -1,7 +1,5 @@
-// Makes decisions real: commits them, then puts them in the place of what was
-// in memory, then publishes them to watchers. A failed commit leaves everything
-// as it was.
-// Thread-compatible; guarded by the coordinator's lock.
+// Commits decisions, then updates memory, then publishes to watchers. A failed
+// commit changes nothing. Thread-compatible; guarded by the coordinator's lock.
 #ifndef LOCKSTEP_SERVER_COORDINATOR_COMMITTER_H_
 #define LOCKSTEP_SERVER_COORDINATOR_COMMITTER_H_
 
@@ -24,7 +22,7 @@ namespace lockstep {
 
 class Committer {
  public:
-  // All outlive it.
+  // All outlive this object.
   struct Parts {
     const CoordinatorOptions* options;
     StoreWriter* writer;
@@ -37,31 +35,30 @@ class Committer {
   explicit Committer(const Parts& parts) : parts_(parts) {}
 
   // Commits the jobs, the records of `nodes`, and the answer to the command
-  // that changed them. The rows of `forget_nodes` go.
+  // that changed them. Deletes the rows of `forget_nodes`.
   Status CommitJobs(std::map<JobName, Job> changed,
                     std::optional<AnsweredRequest> request, Time now,
                     const std::vector<const NodeRecord*>& nodes = {},
                     const std::vector<NodeName>& forget_nodes = {});
-  // Deletes jobs that have ended.
+  // Deletes ended jobs.
   Status CommitDeletion(const std::vector<JobName>& names,
                         std::optional<AnsweredRequest> request);
-  // Commits the record of one node; the caller applies it.
+  // Commits the record of one node. The caller applies it.
   Status CommitNode(const NodeRecord& record);
-  // Stores what changed of nodes beside commands, some nodes at a time.
+  // Stores node changes made outside commands, a few nodes at a time.
   void StoreUnsavedNodes();
-  // Tries a store that could not write. Commands are refused meanwhile, so
-  // nothing else would find out that it can again.
+  // Retries a store that could not write. Commands are rejected meanwhile, so
+  // no other write would detect its recovery.
   void ProbeStore(Time now);
-  // Forgets old answers, some minutes after the last time at the earliest.
-  // Commands do that, too.
+  // Deletes expired answers, at most every few minutes. Commands also do it.
   void ForgetOldAnswers(Time now);
 
-  // Puts a job, which is stored, in the place of what was in memory.
+  // Replaces the job in memory by `job`, which is stored.
   void Apply(const std::shared_ptr<const Job>& job, Time now);
 
  private:
   bool MayForgetAnswers(Time now) const;
-  // Keeps what nodes have of the job, and wakes those that it concerns.
+  // Updates the gangs of the job's nodes and wakes the affected nodes.
   void ApplyToNodes(const Job* before, const Job& job, Time now);
 
   const Parts parts_;

@@ -1,19 +1,18 @@
-// The coordinator: its owners, put together under one lock.
+// The coordinator: its parts, assembled under one lock.
 //
 // Every public call of JobCommands, NodeCommands, NodeSessions and
-// ClusterQueries, and every Tick, takes the lock and does the same, in this
-// order: it gives what it learned to the pure rules of server/core, commits
-// what they decided in one transaction, replaces the jobs in memory, and only
-// then tells watchers and worker daemons. A failed commit leaves everything as
-// it was; what was not committed is decided again at the next tick. Reports of
-// a wide gang are taken in at once and may be decided together
-// (server/core/report_pace.h).
+// ClusterQueries, and every Tick, takes the lock and follows one order: it
+// passes new facts to the pure rules of server/core, commits their decisions in
+// one transaction, replaces the jobs in memory, and only then notifies watchers
+// and worker daemons. A failed commit changes nothing, and the next tick
+// decides again. Reports of a wide gang are recorded at once and may be decided
+// together (server/core/report_pace.h).
 //
-// Hard state: jobs, nodes, answered requests (server/store). Soft state, which
-// is rebuilt from reports: leases, progress, what each node has, rendezvous
+// Hard state: jobs, nodes, answered requests (server/store). Soft state,
+// rebuilt from reports: leases, progress, the gangs of each node, rendezvous
 // keys.
 //
-// Thread-safe. Nothing called with the lock held blocks but the commit.
+// Thread-safe. Under the lock only the commit blocks.
 #ifndef LOCKSTEP_SERVER_COORDINATOR_COORDINATOR_H_
 #define LOCKSTEP_SERVER_COORDINATOR_COORDINATOR_H_
 
@@ -47,10 +46,10 @@
 
 namespace lockstep {
 
-// The owners that the lock guards. Each has what it needs from those before it.
+// The parts that the lock guards. Each depends only on earlier ones.
 // Thread-compatible.
 struct CoordinatorCore {
-  // All outlive it; `identity` is filled by Load.
+  // All outlive this object; Load fills `identity`.
   CoordinatorCore(const CoordinatorOptions* options,
                   const StoreIdentity* identity, Store* store,
                   const Clock* clock, WatchHub* hub);
@@ -76,15 +75,15 @@ struct CoordinatorCore {
 
 class Coordinator {
  public:
-  // `store`, `clock` and `hub` outlive the coordinator. Of `clock` only steady
-  // progress is believed (steady_clock.h).
+  // `store`, `clock` and `hub` outlive the coordinator. Jumps of `clock` are
+  // smoothed (steady_clock.h).
   Coordinator(CoordinatorOptions options, Store* store, const Clock* clock,
               WatchHub* hub);
 
-  // Reads the store; call once, before anything else.
+  // Reads the store. Call it once, before any other function.
   Status Load();
   uint64_t epoch() const { return identity_.epoch; }
-  // The clock that records are written by. Compare their times with this one.
+  // The clock of records. Compare their times with this one.
   const Clock& clock() const { return clock_; }
 
   JobCommands* jobs() { return &jobs_; }
@@ -92,34 +91,34 @@ class Coordinator {
   NodeSessions* sessions() { return &sessions_; }
   ClusterQueries* queries() { return &queries_; }
 
-  // Leases, timeouts, backoffs, progress for watchers. Every 100 ms or so.
+  // Handles leases, timeouts, backoffs and progress. Call it about every 100
+  // ms.
   void Tick();
-  // What use costs from now on. The bill of a job that has ended does not
-  // change.
+  // Sets the prices from now on. The bill of an ended job does not change.
   void SetPrices(Prices prices);
 
  private:
-  // Puts what was stored in memory.
+  // Loads the stored state into memory.
   void Restore(StoreSnapshot snapshot, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Says in the history of active jobs that the coordinator was restarted.
+  // Adds the coordinator's restart to the history of active jobs.
   void NoteRestart(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Moves nodes whose time is over.
+  // Changes the state of nodes whose lease expired.
   void ExpireNodes(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Time alone may change what is decided about any job that has not ended.
+  // Time may change the decision about any unfinished job.
   void TouchLiveJobs(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Once a second.
+  // Runs once per second.
   void PublishProgress(MonoTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const CoordinatorOptions options_;
   const SteadyClock clock_;
   WatchHub* const hub_;
-  // Set by Load, constant after it.
+  // Load sets it; constant afterwards.
   StoreIdentity identity_;
   mutable Mutex mu_;
   CoordinatorCore core_ ABSL_GUARDED_BY(mu_);
   MonoTime last_progress_ ABSL_GUARDED_BY(mu_);
-  // These take the lock.
+  // These take the lock themselves.
   JobCommands jobs_;
   NodeCommands nodes_;
   NodeSessions sessions_;

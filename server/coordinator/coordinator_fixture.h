@@ -1,5 +1,5 @@
-// A coordinator on a store that forgets nothing when it is started again, with
-// daemons, and a clock that the test moves.
+// A coordinator on a store that survives restarts, with daemons and a clock
+// that the test moves.
 #ifndef LOCKSTEP_SERVER_COORDINATOR_COORDINATOR_FIXTURE_H_
 #define LOCKSTEP_SERVER_COORDINATOR_COORDINATOR_FIXTURE_H_
 
@@ -33,7 +33,7 @@ class CoordinatorTest : public testing::Test {
     const Status status = coordinator_->Load();
     ASSERT_TRUE(status.ok()) << Message(status);
   }
-  // It dies; streams break; daemons come back when they are connected again.
+  // Restarts the coordinator. Streams break; daemons reconnect when connected.
   void Restart() {
     for (FakeDaemon* daemon : all_) daemon->LoseCoordinator();
     coordinator_.reset();
@@ -43,13 +43,13 @@ class CoordinatorTest : public testing::Test {
     const Status status = daemon->Connect(coordinator_.get());
     ASSERT_TRUE(status.ok()) << Message(status);
   }
-  // Everybody does what there is to do, ticks included.
+  // Runs all pending work, ticks included.
   void Run() {
     PumpAll(all_);
     coordinator_->Tick();
     PumpAll(all_);
   }
-  // Time passes for all, in steps as small as those of a real ticker.
+  // Advances time for all in steps as small as a real ticker's.
   void Pass(Duration time, Duration step = std::chrono::milliseconds(500)) {
     for (Duration done{}; done < time; done += step) {
       clock_.Advance(std::min(step, time - done));
@@ -60,8 +60,8 @@ class CoordinatorTest : public testing::Test {
     }
   }
 
-  // Its ranks on `a` are seen to make a hundred steps, so that a step is known
-  // to take no time.
+  // Makes the ranks on `a` finish a hundred steps quickly, so that the step
+  // time is known to be short.
   void StepFast(const JobName& job) {
     for (const int64_t steps : {1, 2, 100}) {
       clock_.Advance(std::chrono::milliseconds(100));
@@ -80,7 +80,7 @@ class CoordinatorTest : public testing::Test {
                        Name(snapshot.job->state),
                        snapshot.job->resource_version);
   }
-  static Status Anybody(const Job&) { return OkStatus(); }
+  static Status AllowAll(const Job&) { return OkStatus(); }
   StatusOr<std::string> Submit(const JobSpec& spec,
                                const std::string& id = "") {
     return coordinator_->jobs()->Submit(
@@ -94,7 +94,7 @@ class CoordinatorTest : public testing::Test {
   }
   StatusOr<std::string> Cancel(const JobName& name) {
     return coordinator_->jobs()->CancelJob(
-        {"user/ann", "cancel-" + name, "CancelJob", name}, name, Anybody,
+        {"user/ann", "cancel-" + name, "CancelJob", name}, name, AllowAll,
         Encode);
   }
   static std::string EncodeNode(const NodeSnapshot& node) {
@@ -133,7 +133,7 @@ class CoordinatorTest : public testing::Test {
                                const std::string& id = "") {
     return coordinator_->jobs()->DeleteJob(
         {"user/ann", id.empty() ? NextId() : id, "DeleteJob", name}, name,
-        Anybody, "gone");
+        AllowAll, "gone");
   }
   std::string NextId() { return fmt::format("id-{}", ++ids_); }
   NodeState StateOf(const NodeName& node) {
@@ -148,8 +148,8 @@ class CoordinatorTest : public testing::Test {
     return job.ok() ? *job->job : Job();
   }
   JobState State(const JobName& name) { return Get(name).state; }
-  // Every job's uid, state and holds obey the rules; resources are not given
-  // twice.
+  // Checks every job's uid, state and resources, and that no resource is
+  // allocated twice.
   void CheckBooking() {
     for (const NodeSnapshot& node : coordinator_->queries()->ListNodes()) {
       const Resources& capacity = node.member.info.capacity;
@@ -172,7 +172,7 @@ class CoordinatorTest : public testing::Test {
   std::vector<FakeDaemon*> all_ = {&a_, &b_};
 };
 
-// Cores so that a gang of two needs both nodes.
+// Needs enough cores that a gang of two spans both nodes.
 inline JobSpec Wide(const JobName& name) {
   JobSpec spec = NativeSpec(name, 2);
   for (RoleSpec& role : spec.roles.Edit()) role.resources.cpus = 2;

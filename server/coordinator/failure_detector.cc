@@ -80,8 +80,8 @@ bool FailureDetector::IsUnreachable(const NodeName& node) const {
   return member != nullptr && member->last_evidence < it->second.asked_at();
 }
 
-void FailureDetector::ApplyProofs() {
-  for (const auto& [name, when] : std::exchange(proven_, {})) {
+void FailureDetector::ApplyLiveness() {
+  for (const auto& [name, when] : std::exchange(stepped_, {})) {
     const JobEntry* const entry = state_->jobs.Find(name);
     if (entry == nullptr) continue;
     for (const NodeName& node : NodesOf(*entry->job)) {
@@ -90,7 +90,7 @@ void FailureDetector::ApplyProofs() {
   }
 }
 
-void FailureDetector::ForgiveAbsence(Time now) {
+void FailureDetector::ExtendLeasesAfterPause(Time now) {
   const Duration away = awake_ ? now.mono - *awake_ : Duration{};
   awake_ = now.mono;
   if (away > options_.membership.contest_judging) {

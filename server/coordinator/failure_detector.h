@@ -1,5 +1,5 @@
-// When a silent node counts as gone: how long each job waits for it, what its
-// neighbours say, and what the steps of its jobs prove. See
+// Decides when a silent node counts as gone, from each job's patience, the
+// answers of its neighbours, and the steps of its jobs. See
 // docs/design/coordinator.md, "When a node or a rank counts as gone".
 // Thread-compatible; guarded by the coordinator's lock.
 #ifndef LOCKSTEP_SERVER_COORDINATOR_FAILURE_DETECTOR_H_
@@ -19,50 +19,52 @@ namespace lockstep {
 
 class FailureDetector {
  public:
-  // All outlive it.
+  // All outlive this object.
   FailureDetector(const CoordinatorOptions* options, ClusterState* state,
                   Prober* prober)
       : options_(*options), state_(state), prober_(prober) {}
 
-  // Asks neighbours about each silent node that has something of a job.
+  // Asks neighbours about each silent node with gangs.
   void AskNeighbours(Time now);
-  // What `node` says of silent nodes. Targets that it was not asked about are
-  // ignored.
+  // Records a node's answer about silent nodes. Targets that it was not asked
+  // about are ignored.
   void TakeAnswer(const NodeName& node, const ProbeAnswer& answer, Time now);
-  // The node registered, or was forgotten.
+  // The node registered or was forgotten.
   void Forget(const NodeName& node) { inquiries_.erase(node); }
 
-  // A step that needed every rank of the job finished: all its nodes lived.
-  void NoteStep(const JobName& job, MonoTime now) { proven_[job] = now; }
-  // Passes on what steps have proven since the last call.
-  void ApplyProofs();
-  // To be called before anything is decided. A coordinator that was stopped, or
-  // waited for its disk, heard no node: that time is not the nodes' silence.
-  void ForgiveAbsence(Time now);
+  // A step that needed every rank of the job finished, so all its nodes were
+  // alive.
+  void NoteStep(const JobName& job, MonoTime now) { stepped_[job] = now; }
+  // Extends leases by the steps since the last call.
+  void ApplyLiveness();
+  // Call it before every decision. If the coordinator itself was paused or
+  // waited for its disk, that time does not count as silence of the nodes.
+  void ExtendLeasesAfterPause(Time now);
 
-  // How long `node`, which has something of the job, may be silent while the
-  // job makes no step.
+  // Returns how long `node`, which has a gang of the job, may be silent while
+  // the job makes no step.
   Duration PatienceWith(const JobEntry& entry, const NodeName& node) const;
-  // The same for all jobs of the node; nullopt: for ever.
+  // The same for all jobs of the node. Nullopt for no limit.
   std::optional<Duration> PatienceWith(const NodeName& node) const;
-  // The node's daemon is of another boot than the one that started the job's
-  // ranks there, and the ranks still step: the daemon is a copy.
+  // True if the node's daemon is from another boot than the one that started
+  // the job's ranks there, while the ranks still step: the daemon is a copy.
   bool RunsUnseen(const JobEntry& entry, const NodeName& node, Time now) const;
 
  private:
   void Ask(const Member& silent, Inquiry* inquiry, Time now);
-  // Its neighbours do not reach it, and no job proved since that it lives.
+  // Its neighbours cannot reach it, and no job has shown since that it is
+  // alive.
   bool IsUnreachable(const NodeName& node) const;
   Duration PatienceOf(const JobEntry& entry) const;
 
   const CoordinatorOptions& options_;
   ClusterState* const state_;
   Prober* const prober_;
-  // Of silent nodes.
+  // The inquiries about silent nodes.
   std::map<NodeName, Inquiry> inquiries_;
-  // Proofs that the nodes were not given yet.
-  std::map<JobName, MonoTime> proven_;
-  // When the coordinator last came to decide anything.
+  // Liveness evidence not applied to the nodes yet.
+  std::map<JobName, MonoTime> stepped_;
+  // The time of the coordinator's last decision.
   std::optional<MonoTime> awake_;
 };
 

@@ -115,7 +115,7 @@ std::optional<Stall> HostFaults::StallOf(const JobEntry& entry,
   std::optional<Stall> stall = entry.stall.Check(ranks, now.mono);
   if (stall || job.failing) return stall;
   // To be sure of a standstill takes long, and to ask the nodes does not.
-  stall = entry.stall.Standing(ranks, now.mono);
+  stall = entry.stall.StalledRank(ranks, now.mono);
   const JobName& name = job.spec.name;
   if (!stall || stall->rank >= 0 || stall->still <= stall->deadline) {
     if (FindPairProbe(name) != nullptr) ForgetGeneration(name);

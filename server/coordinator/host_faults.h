@@ -1,5 +1,5 @@
-// Which nodes cool down and which are kept apart, and the evidence for it: what
-// broke a generation, and whether its nodes reach each other. See
+// Decides which nodes cool down and which are kept apart, from the failures of
+// generations and the connectivity of their nodes. See
 // docs/design/coordinator.md, "Hosts that fail jobs, and ways that are cut".
 // Thread-compatible; guarded by the coordinator's lock.
 #ifndef LOCKSTEP_SERVER_COORDINATOR_HOST_FAULTS_H_
@@ -27,7 +27,7 @@ namespace lockstep {
 
 class HostFaults {
  public:
-  // All outlive it.
+  // All outlive this object.
   HostFaults(const CoordinatorOptions* options, ClusterState* state,
              Prober* prober)
       : options_(*options),
@@ -35,40 +35,40 @@ class HostFaults {
         prober_(prober),
         strikes_(options->strikes) {}
 
-  // A stall of a native job that is past its limit, or past the deadline of a
-  // step where all ranks wait and their nodes do not reach each other.
+  // Returns a native job's stall that exceeds its limit, or the step deadline
+  // if all ranks wait and their nodes cannot reach each other.
   std::optional<Stall> StallOf(const JobEntry& entry, const JobView& view,
                                Time now);
-  // Adds to the view what is known of the generation that is given up.
+  // Adds the evidence about the failed generation to the view.
   void AddEvidence(const JobName& job, Time now, JobView* view) const;
-  // The job `before` is about to become `next`: that may say something about
-  // its nodes.
+  // The job `before` becomes `next`. Records what that shows about its nodes.
   void NoteOutcome(const Job& before, const Job& next, const JobView& view,
                    Time now);
-  // A new generation begins: what was found about the last one is over.
+  // A new generation begins. Discards the evidence about the last one.
   void ForgetGeneration(const JobName& job);
   // The job with this uid ended.
   void ForgetJob(const std::string& uid) { strikes_.ForgetJob(uid); }
 
-  // Takes the answer of `node` about other nodes. Returns a job that should be
-  // decided about now, as all its nodes have answered.
+  // Records a node's answer about other nodes. Returns a job to decide about at
+  // once, because all its nodes have answered.
   std::optional<JobName> TakeAnswer(const NodeName& node,
                                     const ProbeAnswer& answer, Time now);
-  // Ends what is over, and asks nodes apart whether they reach each other.
+  // Removes expired records and asks separated nodes whether they reach each
+  // other.
   void Expire(Time now);
-  // An operator says that the node is well, or it is forgotten.
+  // An operator declared the node healthy, or it was forgotten.
   void Clear(const NodeName& node) { strikes_.Clear(node); }
 
   bool IsCooling(const NodeName& node) const {
     return strikes_.CoolingOf(node) != nullptr;
   }
-  // Adds it to what is shown of the node.
+  // Adds the node's faults to its snapshot.
   void Show(NodeSnapshot* node) const;
-  // Adds it to what the scheduler sees of the nodes.
+  // Adds the faults to the scheduler's view of the nodes.
   void KeepApart(std::vector<HostCapacity>* hosts) const;
 
  private:
-  // Of a generation that is being given up, see JobView.
+  // Evidence about a generation that is being ended; see JobView.
   struct Evidence {
     std::set<NodeName> late;
     bool all_stood = false;
@@ -76,18 +76,17 @@ class HostFaults {
     std::optional<PairProbe> pair_probe;
   };
 
-  // Which of the job's nodes are asked about which: all of them, or in a wide
-  // gang those that its ranks name as lost.
+  // Returns which of the job's nodes test which: all pairs, or for a wide gang
+  // the peers that its ranks lost.
   std::map<NodeName, std::set<NodeName>> PairsToProbe(
       const Job& job, const JobView& view) const;
   // Asks the job's nodes whether they reach each other.
   void ProbePairs(const Job& job, const JobView& view, Time now);
-  // The generation is being given up: records what is known at this moment
-  // only.
+  // The generation is being ended. Records evidence that is available only now.
   void NoteGivenUp(const Job& next, const JobView& view, Time now);
   void TakeStrikes(const Strikes::News& news, Time now);
   void EndMendTest(Time now);
-  // Null: the job's nodes are not asked.
+  // Null if the job's nodes are not being asked.
   const PairProbe* FindPairProbe(const JobName& job) const;
 
   const CoordinatorOptions& options_;
@@ -95,9 +94,9 @@ class HostFaults {
   Prober* const prober_;
   Strikes strikes_;
   std::map<JobName, Evidence> evidence_;
-  // By a query's id: the job whose nodes were asked.
+  // Maps a query id to the job whose nodes were asked.
   std::map<uint64_t, JobName> pair_probes_;
-  // Asks nodes that are apart.
+  // A test between separated nodes.
   std::optional<PairProbe> mend_test_;
   uint64_t mend_test_id_ = 0;
   MonoTime last_mend_;

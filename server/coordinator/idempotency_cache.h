@@ -33,7 +33,7 @@ struct IdempotencyLimits {
 // Identifies a command and its content.
 struct RequestKey {
   std::string client;
-  // Empty: the answer is not remembered (validate_only).
+  // Empty if the answer is not stored (validate_only).
   std::string id;
   std::string method;
   std::string content_hash;
@@ -44,17 +44,17 @@ class IdempotencyCache {
   explicit IdempotencyCache(const IdempotencyLimits& limits)
       : limits_(limits) {}
 
-  // Returns the first answer; nullopt when the command is new.
-  // InvalidArgument: the id was used for a command of another content.
+  // Returns the first answer, or nullopt for a new command. InvalidArgument if
+  // the id was used with other content.
   StatusOr<std::optional<std::string>> AnswerTo(
       const RequestKey& request) const;
-  // Returns null when there is none.
+  // Returns null if there is none.
   const AnsweredRequest* Find(const std::string& client,
                               const std::string& id) const;
   bool empty() const { return answers_.empty(); }
   // Returns the requests that `next` would displace.
   std::vector<RequestName> Displaced(const AnsweredRequest& next) const;
-  // Adds `answer` without regard to the limits.
+  // Adds `answer` regardless of the limits.
   void Add(AnsweredRequest answer);
   void Forget(const RequestName& name);
   void ForgetBefore(WallTime time);
@@ -68,8 +68,8 @@ class IdempotencyCache {
   };
 
   static size_t BytesOf(const AnsweredRequest& answer);
-  // Adds the oldest requests of `group` to `gone` until the rest and `bytes`
-  // more are within the limits.
+  // Adds the oldest requests of `group` to `gone` until the rest plus `bytes`
+  // is within the limits.
   void Trim(const Group& group, size_t most, size_t most_bytes, size_t bytes,
             std::set<RequestName>* gone) const;
 
@@ -79,8 +79,8 @@ class IdempotencyCache {
   std::map<std::string, Group> callers_;
 };
 
-// Returns the record of `response` that is stored with the command's effect;
-// nullopt for a command without an id.
+// Returns the record of `response` to store with the command's effect. Nullopt
+// for a command without an id.
 std::optional<AnsweredRequest> AnsweredWith(const RequestKey& request,
                                             const std::string& response,
                                             WallTime now);

@@ -1,5 +1,5 @@
-// The commands on jobs. Each is committed together with its answer, so that a
-// repeat of the command gets the first answer.
+// Commands on jobs. Each is committed together with its answer, so that a
+// repeated command gets the first answer.
 //
 // Thread-safe: each call takes the coordinator's lock.
 #ifndef LOCKSTEP_SERVER_COORDINATOR_JOB_COMMANDS_H_
@@ -29,43 +29,42 @@
 
 namespace lockstep {
 
-// A job that is submitted.
+// A submitted job.
 struct Submission {
   JobSpec spec;
-  // The job as the user wrote it, where that was in AI Platform's words.
+  // The user's job if it is in AI Platform's terms.
   std::optional<TrainingJob> training;
-  // What was settled on the way, for the job's history.
+  // Decisions at submission, for the job's history.
   std::vector<std::string> events;
 };
 
-// What a person changes of a job.
+// A user's changes to a job.
 struct JobUpdate {
   bool clear_labels = false;
   std::vector<std::string> remove_labels;
-  // Set after the others were removed.
+  // Set after removals.
   std::map<std::string, std::string> set_labels;
-  // Only for a job that has not ended; absent: it stays.
+  // For an unfinished job only. Absent for no change.
   std::optional<int32_t> priority = std::nullopt;
-  // Nothing is changed unless the job is at this version; 0: at any version.
+  // Applies only if the job is at this version. 0 for any.
   int64_t version = 0;
 };
 
-// Where a job would go now.
+// The current placement of a job.
 struct JobPlan {
-  // Empty: the job would wait, and `waiting` says why, or it can never run
-  // here.
+  // Empty if the job would wait, as `waiting` says, or can never run here.
   std::vector<TaskPlacement> placement;
   Cause waiting;
-  // Every reason why it can never run here.
+  // Every reason that it can never run here.
   std::vector<std::string> never_fits;
 };
 
 class JobCommands {
  public:
-  // Encodes the answer to a command, to be stored with its effect.
+  // Encodes a command's answer, which is stored with its effect.
   using Encode = std::function<std::string(const JobSnapshot&)>;
 
-  // All outlive it.
+  // All outlive this object.
   struct Parts {
     const CoordinatorOptions* options;
     const Clock* clock;
@@ -78,14 +77,14 @@ class JobCommands {
     Committer* committer;
     Reconciler* reconciler;
   };
-  // `parts` are used with `mu` held only.
+  // `parts` are used only while `mu` is held.
   JobCommands(Mutex* mu, const Parts& parts) : mu_(*mu), parts_(parts) {}
 
-  // Returns the first answer to a command that is repeated; nullopt: it is new.
+  // Returns the first answer to a repeated command. Nullopt for a new one.
   StatusOr<std::optional<std::string>> AnswerTo(const RequestKey& request);
 
-  // All commands return the encoded answer. Those on a job ask `may` whether
-  // the caller may change it.
+  // All commands return the encoded answer. `may` checks that the caller may
+  // change the job.
   StatusOr<std::string> Submit(const RequestKey& request,
                                const Submission& submission,
                                const std::string& owner, const Encode& encode);
@@ -94,8 +93,8 @@ class JobCommands {
   StatusOr<std::string> CancelJob(const RequestKey& request,
                                   const JobName& name, const JobCheck& may,
                                   const Encode& encode);
-  // FailedPrecondition: the job is not at `update.version` any more, or has
-  // ended and would get a priority.
+  // FailedPrecondition if the job is not at `update.version`, or has ended and
+  // would get a priority.
   StatusOr<std::string> UpdateJob(const RequestKey& request,
                                   const JobName& name, const JobUpdate& update,
                                   const JobCheck& may, const Encode& encode);
@@ -103,37 +102,36 @@ class JobCommands {
                                           const JobName& name,
                                           const JobCheck& may,
                                           const Encode& encode);
-  // Errors as of RestoreTo (server/core/holding.h).
+  // Errors as in RestoreTo (server/core/holding.h).
   StatusOr<std::string> RestoreJob(const RequestKey& request,
                                    const JobName& name,
                                    const RestoreTarget& target,
                                    const JobCheck& may, const Encode& encode);
-  // Deletes a job that has ended. Its name stays taken. `answer` is the encoded
-  // answer.
+  // Deletes an ended job. Its name stays taken. `answer` is the encoded answer.
   StatusOr<std::string> DeleteJob(const RequestKey& request,
                                   const JobName& name, const JobCheck& may,
                                   const std::string& answer);
 
-  // What would become of `spec` of `owner`; changes nothing. Refuses what
-  // Submit would refuse, but for what can never fit, which the plan says.
+  // Plans `spec` of `owner` without changes. Rejects what Submit rejects,
+  // except jobs that can never fit, which the plan reports.
   StatusOr<JobPlan> Plan(const JobSpec& spec, const std::string& owner);
 
  private:
-  // AlreadyExists, FailedPrecondition: another job has its name, or writes to
+  // AlreadyExists, FailedPrecondition if another job has its name or writes to
   // its directory.
   Status CheckNotTaken(const JobSpec& spec) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // ResourceExhausted: `owner` has too many jobs that have not ended.
+  // ResourceExhausted if `owner` has too many unfinished jobs.
   Status CheckQuota(const std::string& owner, const JobSpec& spec) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // A job that has not ended and writes where `spec` will.
+  // Returns an unfinished job that writes to the output directory of `spec`.
   std::optional<JobName> SharesOutput(const JobSpec& spec) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Commits `job` with the answer to the command that made it so.
+  // Commits `job` with the command's answer.
   StatusOr<std::string> Answer(const RequestKey& request, Job job,
                                const Encode& encode, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // A command that makes one job of another, or says why not.
+  // Applies a command that changes one job.
   StatusOr<std::string> Change(
       const RequestKey& request, const JobName& name, const JobCheck& may,
       const Encode& encode,

@@ -70,7 +70,7 @@ TEST_F(CoordinatorTest, SameIdWithOtherContentsIsRefused) {
   EXPECT_EQ(ReasonOf(other.status()), "REQUEST_ID_REUSED");
   EXPECT_EQ(coordinator_->queries()->ListJobs().size(), 1u);
   EXPECT_EQ(coordinator_->jobs()
-                ->CancelJob({"user/ann", "r1", "CancelJob", "j"}, "j", Anybody,
+                ->CancelJob({"user/ann", "r1", "CancelJob", "j"}, "j", AllowAll,
                             Encode)
                 .status()
                 .code(),
@@ -78,7 +78,7 @@ TEST_F(CoordinatorTest, SameIdWithOtherContentsIsRefused) {
   // Ids of somebody else are others.
   EXPECT_TRUE(coordinator_->jobs()
                   ->CancelJob({"user/bob", "r1", "CancelJob", "j"}, "j",
-                              Anybody, Encode)
+                              AllowAll, Encode)
                   .ok());
 }
 
@@ -215,7 +215,7 @@ TEST_F(CoordinatorTest, CheckpointDirectiveReachesTheSpeaker) {
   MustSubmit(Wide("j"));
   const auto ask = [&](const std::string& id) {
     return coordinator_->jobs()->RequestCheckpoint(
-        {"user/ann", id, "RequestCheckpoint", "j"}, "j", Anybody, Encode);
+        {"user/ann", id, "RequestCheckpoint", "j"}, "j", AllowAll, Encode);
   };
   EXPECT_EQ(ReasonOf(ask("1").status()), "NOT_RUNNING");
   Run();
@@ -236,7 +236,7 @@ TEST_F(CoordinatorTest, AJobThatHoldsLooksAgainAndIsToldWhatToResumeFrom) {
   MustSubmit(Wide("j"));
   const auto restore = [&](const std::string& id, const RestoreTarget& target) {
     return coordinator_->jobs()->RestoreJob({"user/ann", id, "RestoreJob", "j"},
-                                            "j", target, Anybody, Encode);
+                                            "j", target, AllowAll, Encode);
   };
   Run();
   EXPECT_EQ(ReasonOf(restore("1", {40}).status()), "NOT_HOLDING");
@@ -321,7 +321,7 @@ TEST_F(CoordinatorTest, LabelsAreChangedAtAnyTime) {
   MustSubmit(spec);
   const auto update = [&](const JobUpdate& change, const std::string& id) {
     return coordinator_->jobs()->UpdateJob({"user/ann", id, "UpdateJob", id},
-                                           "j", change, Anybody, Encode);
+                                           "j", change, AllowAll, Encode);
   };
   const auto labels = [&] { return Get("j").spec.labels; };
   JobUpdate change;
@@ -371,7 +371,7 @@ TEST_F(CoordinatorTest, VersionsOfAJobShareWhatNeverChanges) {
     const std::string id = std::to_string(i);
     change.set_labels = {{"n", id}};
     const auto updated = coordinator_->jobs()->UpdateJob(
-        {"user/ann", id, "UpdateJob", id}, "j", change, Anybody, Encode);
+        {"user/ann", id, "UpdateJob", id}, "j", change, AllowAll, Encode);
     ASSERT_TRUE(updated.ok()) << Message(updated.status());
   }
   // All of them are kept: at 240 KiB each it would have been 270.
@@ -395,7 +395,7 @@ TEST_F(CoordinatorTest, PriorityIsChangedUntilTheEnd) {
   update.priority = 7;
   const auto change = [&](const std::string& id) {
     return coordinator_->jobs()->UpdateJob({"user/root", id, "UpdateJob", id},
-                                           "second", update, Anybody, Encode);
+                                           "second", update, AllowAll, Encode);
   };
   ASSERT_TRUE(change("u1").ok());
   EXPECT_EQ(Get("second").spec.priority, 7);

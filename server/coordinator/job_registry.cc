@@ -19,12 +19,12 @@ bool BeginsAnew(const Job* before, const Job& job) {
 
 }  // namespace
 
-std::optional<Stall> JobEntry::Standing(MonoTime now) const {
+std::optional<Stall> JobEntry::StalledRank(MonoTime now) const {
   if (job->state != JobState::kRunning || job->failing ||
       job->spec.kind != JobKind::kNative) {
     return std::nullopt;
   }
-  return stall.Standing(static_cast<int32_t>(RanksOf(*job).size()), now);
+  return stall.StalledRank(static_cast<int32_t>(RanksOf(*job).size()), now);
 }
 
 WallTime EndOf(const Job& job) { return job.end_time.value_or(job.state_time); }

@@ -1,5 +1,5 @@
-// The jobs in memory: what is stored of each, what only memory knows, and the
-// indices over them. Thread-compatible; guarded by the coordinator's lock.
+// The jobs in memory: stored and soft state of each, and indices.
+// Thread-compatible; guarded by the coordinator's lock.
 #ifndef LOCKSTEP_SERVER_COORDINATOR_JOB_REGISTRY_H_
 #define LOCKSTEP_SERVER_COORDINATOR_JOB_REGISTRY_H_
 
@@ -28,13 +28,13 @@ namespace lockstep {
 struct JobEntry {
   explicit JobEntry(const StallOptions& options) : stall(options) {}
 
-  // The rank of a running native job that holds the others up.
-  std::optional<Stall> Standing(MonoTime now) const;
+  // Returns the stalled rank that delays a running native job.
+  std::optional<Stall> StalledRank(MonoTime now) const;
 
   std::shared_ptr<const Job> job;
-  // Bytes of its spec.
+  // The size of its spec.
   size_t spec_bytes = 0;
-  // The job's cluster spec once a node was sent it; null before.
+  // The job's cluster spec, once sent to a node; null before.
   std::shared_ptr<const SharedClusterSpec> cluster;
   JobPlaces places;
   ReportPace pace;
@@ -44,60 +44,60 @@ struct JobEntry {
   std::optional<Cause> waiting;
   ProgressMeter meter;
   StallWatch stall;
-  // There is progress that watchers were not sent.
+  // There is progress that watchers have not received.
   bool progress_news = false;
-  // The job's history says that a rank stands still, and since when.
-  bool standing = false;
-  MonoTime standing_since;
+  // The job's history has an open stall event.
+  bool stall_noted = false;
+  MonoTime stalled_since;
 };
 
 class JobRegistry {
  public:
-  // Ended jobs by their end, oldest first.
+  // Ended jobs by end time, oldest first.
   using Ended = std::set<std::pair<WallTime, JobName>>;
 
   explicit JobRegistry(const StallOptions& options) : options_(options) {}
 
-  // By name.
+  // Sorted by name.
   const std::map<JobName, JobEntry>& entries() const { return entries_; }
-  // Jobs that have not ended.
+  // Unfinished jobs.
   const std::set<JobName>& live() const { return live_; }
-  // Jobs that wait for a place, the next one first.
+  // Queued jobs, the next one first.
   const std::set<QueuePlace>& queued() const { return queued_; }
   const Ended& ended() const { return ended_; }
 
-  // Null: there is no such job.
+  // Returns null if there is no such job.
   JobEntry* Find(const JobName& name);
   const JobEntry* Find(const JobName& name) const;
-  // The job must be there.
+  // REQUIRES: the job exists.
   JobEntry& At(const JobName& name) { return entries_.at(name); }
   const JobEntry& At(const JobName& name) const { return entries_.at(name); }
-  // NotFound: the job never was there (NO_SUCH_JOB) or was deleted
+  // NotFound if the job never existed (NO_SUCH_JOB) or was deleted
   // (JOB_DELETED).
   StatusOr<JobEntry*> Get(const JobName& name);
-  // Null unless the job has not ended and is at this generation.
+  // Returns null unless the job is unfinished and at this generation.
   JobEntry* FindCurrent(const JobName& name, Generation generation);
-  // Null: no job has this uid.
+  // Returns null if no job has this uid.
   const JobEntry* FindUid(const std::string& uid) const;
   // Names of deleted jobs stay taken.
   bool IsDeleted(const JobName& name) const { return deleted_.contains(name); }
   void AddDeleted(const JobName& name) { deleted_.insert(name); }
 
   struct Applied {
-    // Null: the job is new.
+    // Null for a new job.
     std::shared_ptr<const Job> before;
     bool left_queue = false;
     bool new_generation = false;
   };
-  // Puts `job`, which is stored, in the place of what was there.
+  // Replaces the job by `job`, which is stored.
   Applied Apply(std::shared_ptr<const Job> job, Time now);
-  // Removes a job that has ended. Its name stays taken.
+  // Removes an ended job. Its name stays taken.
   void Delete(const JobName& name);
 
-  // A node of the job reports. Returns false when the job should be decided
+  // Records a report of a node. Returns false if the job should be decided
   // about now.
   bool MayWait(const NodeName& node, const GangStatus& report);
-  // Whether the node runs `gang` though no job holds a place for it.
+  // True if the node runs `gang` but no job has it placed there.
   bool IsLeftOver(const NodeName& node, const GangStatus& gang) const;
 
  private:
@@ -110,7 +110,7 @@ class JobRegistry {
   std::map<std::string, JobName> uids_;
 };
 
-// When the job ended; the job has ended.
+// Returns the end time of an ended job.
 WallTime EndOf(const Job& job);
 
 }  // namespace lockstep

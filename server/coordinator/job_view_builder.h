@@ -1,6 +1,5 @@
-// Builds the view of the cluster that the rules decide about one job by
-// (JobView in server/core/job_view.h).
-// Thread-compatible; guarded by the coordinator's lock.
+// Builds a JobView (server/core/job_view.h), the facts from which the rules
+// decide about one job. Thread-compatible; guarded by the coordinator's lock.
 #ifndef LOCKSTEP_SERVER_COORDINATOR_JOB_VIEW_BUILDER_H_
 #define LOCKSTEP_SERVER_COORDINATOR_JOB_VIEW_BUILDER_H_
 
@@ -18,7 +17,7 @@ namespace lockstep {
 
 class JobViewBuilder {
  public:
-  // All outlive it.
+  // All outlive this object.
   struct Parts {
     const CoordinatorOptions* options;
     const ClusterState* state;
@@ -28,9 +27,9 @@ class JobViewBuilder {
   };
   explicit JobViewBuilder(const Parts& parts) : parts_(parts) {}
 
-  // Of all of the job's nodes.
+  // Covers all of the job's nodes.
   JobView ViewOf(const JobEntry& entry, Time now) const;
-  // Of these nodes only.
+  // Covers these nodes only.
   JobView ViewOf(const JobEntry& entry, Time now,
                  const std::set<NodeName>& nodes) const;
 

@@ -1,5 +1,5 @@
-// The commands of operators on nodes. Each is committed together with its
-// answer, so that a repeat of the command gets the first answer.
+// Operators' commands on nodes. Each is committed together with its answer, so
+// that a repeated command gets the first answer.
 //
 // Thread-safe: each call takes the coordinator's lock.
 #ifndef LOCKSTEP_SERVER_COORDINATOR_NODE_COMMANDS_H_
@@ -30,11 +30,11 @@ namespace lockstep {
 
 class NodeCommands {
  public:
-  // Encode the answers to commands, to be stored with their effect.
+  // Encodes a command's answer, which is stored with its effect.
   using EncodeNode = std::function<std::string(const NodeSnapshot&)>;
   using EncodeJobs = std::function<std::string(const std::vector<JobName>&)>;
 
-  // All outlive it.
+  // All outlive this object.
   struct Parts {
     const Clock* clock;
     ClusterState* state;
@@ -47,46 +47,46 @@ class NodeCommands {
     Reconciler* reconciler;
     Admission* admission;
   };
-  // `parts` are used with `mu` held only.
+  // `parts` are used only while `mu` is held.
   NodeCommands(Mutex* mu, const Parts& parts) : mu_(*mu), parts_(parts) {}
 
-  // All return the encoded answer. NotFound: there is no such node.
+  // All return the encoded answer. NotFound if there is no such node.
 
-  // `drain.time` is set here.
+  // Sets `drain.time`.
   StatusOr<std::string> DrainNode(const RequestKey& request,
                                   const NodeName& name, Drain drain,
                                   const EncodeNode& encode);
-  // Ends a drain, a quarantine, and what the node's failures have led to.
+  // Ends a drain, a quarantine and a cool-down.
   StatusOr<std::string> UndrainNode(const RequestKey& request,
                                     const NodeName& name,
                                     const EncodeNode& encode);
-  // What the node offers may be used.
+  // Approves the node's offer.
   StatusOr<std::string> ApproveNode(const RequestKey& request,
                                     const NodeName& name,
                                     const EncodeNode& encode);
-  // `encode` gets the jobs that had something on the node. FailedPrecondition:
-  // the node is connected.
+  // `encode` gets the jobs with gangs on the node. FailedPrecondition if the
+  // node is connected.
   StatusOr<std::string> ForgetNode(const RequestKey& request,
                                    const NodeName& name,
                                    const EncodeJobs& encode);
 
  private:
-  // A command that makes one record of another.
+  // Applies a command that changes one record.
   StatusOr<std::string> Change(
       const RequestKey& request, const NodeName& name, const EncodeNode& encode,
       const std::function<NodeRecord(const Member&, Time)>& change)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Commits the record, an event on each job that has something on the node,
-  // and the answer. Then a quarantine is over, if it is to end.
+  // Commits the record, an event on each job of the node, and the answer. Then
+  // ends a quarantine if requested.
   StatusOr<std::string> Answer(const RequestKey& request,
                                const NodeRecord& record,
                                const EncodeNode& encode, Time now,
                                bool ends_quarantine = false)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Drops what memory has of the node, whose row is gone.
+  // Removes a deleted node from memory.
   void Forget(const NodeName& name, const std::string& client, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The jobs of the node, each with this event.
+  // Returns the node's jobs, each with this event added.
   std::map<JobName, Job> JobsWithEvent(const NodeName& node, Reason reason,
                                        const std::string& message,
                                        Time now) const

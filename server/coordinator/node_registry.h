@@ -1,7 +1,7 @@
-// The nodes' streams and what their daemons report. All of it is soft state:
-// after a restart the daemons report it again. Which nodes there are, and how
-// they are, is in Membership (server/core/membership.h).
-// Thread-compatible; guarded by the coordinator's lock.
+// The nodes' streams and their daemons' reports. All of it is soft state, which
+// daemons report again after a restart. Membership (server/core/membership.h)
+// holds the nodes and their states. Thread-compatible; guarded by the
+// coordinator's lock.
 #ifndef LOCKSTEP_SERVER_COORDINATOR_NODE_REGISTRY_H_
 #define LOCKSTEP_SERVER_COORDINATOR_NODE_REGISTRY_H_
 
@@ -22,7 +22,7 @@
 
 namespace lockstep {
 
-// Names one stream of a worker daemon; 0: none.
+// Identifies one stream of a worker daemon. 0 for none.
 using SessionId = uint64_t;
 using GangKey = std::pair<JobName, Generation>;
 
@@ -30,13 +30,13 @@ struct NodeSession {
   SessionId id = 0;
   Incarnation incarnation;
   std::shared_ptr<WorkerLink> link;
-  // Without the cluster spec, which does not change within a generation.
+  // Without the cluster spec, which is constant within a generation.
   std::map<GangKey, Assignment> sent;
-  // What the node was told to fetch ahead; absent: nothing yet.
+  // The last prefetch list sent to the node. Absent if none.
   std::optional<Prefetch> prefetch;
 };
 
-// A stream that registers.
+// A registering stream.
 struct Arrival {
   SessionId id = 0;
   std::vector<GangStatus> gangs;
@@ -45,57 +45,57 @@ struct Arrival {
   int32_t probe_port = 0;
 };
 
-// A newcomer's stream is open until the newcomer is admitted or refused.
+// The open stream of a newcomer that waits for admission.
 struct WaitingNewcomer {
   Newcomer newcomer;
   Arrival arrival;
 };
 
 struct NodeEntry {
-  // Drops the gangs and packages of an earlier stream.
+  // Discards the gangs and packages of an earlier stream.
   void Reset(Arrival arrival, const Incarnation& incarnation);
 
   bool reported = false;
   std::map<GangKey, GangStatus> gangs;
   std::vector<Prefetched> prefetched;
   std::optional<NodeSession> session;
-  // Jobs that hold resources here.
+  // Jobs with resources on this node.
   std::set<JobName> jobs;
-  // Uids of jobs whose working directories may be here.
+  // Uids of jobs whose working directories may be on this node.
   std::set<std::string> work_jobs;
-  // From the last registration since the coordinator started; 0: none.
+  // From the last registration since the coordinator's start. 0 for none.
   int32_t probe_port = 0;
-  // When a daemon of another boot than the one before it was admitted.
+  // When a daemon from a different boot was admitted.
   std::optional<MonoTime> booted;
 };
 
 class NodeRegistry {
  public:
-  // A node reports this many gangs at most, as many as a registration may list,
-  // and this many working directories.
+  // Limits of a node's reported gangs, the same as in a registration, and of
+  // its working directories.
   static constexpr size_t kMaxGangs = 4096;
   static constexpr size_t kMaxWorkJobs = 100'000;
 
   std::map<NodeName, NodeEntry>& entries() { return entries_; }
-  // Null: there is no such entry.
+  // Returns null if there is no entry.
   const NodeEntry* Find(const NodeName& node) const;
-  // Adds the entry when it is not there.
+  // Adds a missing entry.
   NodeEntry& At(const NodeName& node) { return entries_[node]; }
 
   SessionId NewSession() { return next_session_++; }
-  // Aborted (STALE_SESSION): a later stream of the node has registered.
+  // Aborted (STALE_SESSION) if a later stream of the node has registered.
   StatusOr<NodeName> NodeOf(SessionId session) const;
-  // Gives the node to the stream of `arrival`.
+  // Assigns the node to the stream of `arrival`.
   void Open(const NodeInfo& info, Arrival arrival);
-  // The node has no stream any more.
+  // Removes the node's stream.
   void Close(const NodeName& node);
-  // Null: the session is not a newcomer's.
+  // Returns null if the session is not a newcomer's.
   WaitingNewcomer* FindNewcomer(SessionId session);
-  // By node; a node has one newcomer at most.
+  // By node. A node has at most one newcomer.
   std::map<NodeName, WaitingNewcomer>& newcomers() { return newcomers_; }
 
-  // Connected nodes remove the working directories of the job with this uid. A
-  // node that is away reports its directories when it comes back.
+  // Tells connected nodes to remove the working directories of the job. Other
+  // nodes report their directories when they return.
   void DropWork(const std::string& uid);
   // Ends all streams.
   void CloseStreams(const Status& status);

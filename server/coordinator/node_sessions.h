@@ -1,5 +1,5 @@
-// The streams of the worker daemons: what daemons report, and the rendezvous
-// of the ranks.
+// The streams of the worker daemons: daemons' reports and the rendezvous of the
+// ranks.
 //
 // Thread-safe: each call takes the coordinator's lock.
 #ifndef LOCKSTEP_SERVER_COORDINATOR_NODE_SESSIONS_H_
@@ -36,7 +36,7 @@ class NodeSessions {
     std::vector<RankStatus> ranks;
   };
 
-  // All outlive it; `observer` may be null.
+  // All outlive this object; `observer` may be null.
   struct Parts {
     const Clock* clock;
     CoordinatorObserver* observer;
@@ -50,84 +50,86 @@ class NodeSessions {
     Reconciler* reconciler;
     Admission* admission;
   };
-  // `identity` is constant once the first daemon calls, and outlives it.
-  // `parts` are used with `mu` held only.
+  // `identity` outlives this object and is constant from the first daemon's
+  // call on. `parts` are used only while `mu` is held.
   NodeSessions(Mutex* mu, const StoreIdentity* identity, const Parts& parts)
       : mu_(*mu), identity_(*identity), parts_(parts) {}
 
   // Returns the session of the new stream. Messages of an older stream of the
-  // same node are Aborted. Where another daemon's stream of the node is open,
-  // this daemon is a newcomer (server/core/membership.h): its gangs are taken
-  // in, and the rest of its reports is dropped, until it is admitted or its
-  // stream is closed, within a second or so. Unavailable: another newcomer is
-  // judged just now.
+  // node are Aborted from now on. If another daemon's stream of the node is
+  // open, this daemon is a newcomer (server/core/membership.h): its gangs are
+  // recorded and its other reports dropped until it is admitted or its stream
+  // is closed, within about a second. Unavailable if another newcomer is being
+  // judged.
   StatusOr<SessionId> Register(const NodeInfo& info,
                                const std::vector<GangStatus>& gangs,
                                std::shared_ptr<WorkerLink> link,
                                const std::vector<std::string>& work_jobs = {},
                                int32_t probe_port = 0);
-  // Whether a newcomer of the node is waiting.
+  // True if a newcomer of the node waits.
   bool IsContested(const NodeName& node);
-  // What this coordinator says of its store.
+  // Returns the store point of this coordinator.
   StorePoint point();
   // Histories that its own replaced.
   const std::vector<std::string>& replaced_histories() const {
     return identity_.replaced_histories;
   }
   // Returns OK, or why a node that has obeyed `obeyed` must not obey this
-  // coordinator. The node counts as refused until it registers or is forgotten.
+  // coordinator. The node counts as refusing until it registers or is
+  // forgotten.
   Status CheckObeyed(const NodeName& node, const StorePoint& obeyed);
 
   Status OnHeartbeat(SessionId session, uint64_t sequence,
                      NodeReadings readings,
                      const std::vector<RankReport>& reports);
-  // ResourceExhausted: the node reports too many gangs.
+  // ResourceExhausted if the node reports too many gangs.
   Status OnGangStatus(SessionId session, const GangStatus& status);
-  // What a node says of other nodes. Targets that it was not asked about are
-  // ignored.
+  // Records a node's answer about other nodes. Targets that it was not asked
+  // about are ignored.
   Status OnProbed(SessionId session, const ProbeAnswer& answer);
-  // All that the node says of what it was told to fetch ahead.
+  // Takes the node's complete report about its prefetch list.
   Status OnPrefetched(SessionId session, std::vector<Prefetched> items);
-  // Both: PermissionDenied: the node has no rank of the generation.
-  // ResourceExhausted: ranks have put too much into the rendezvous; a rank that
-  // asked for a missing key then waits until its forming deadline.
+  // Both: PermissionDenied if the node has no rank of the generation.
+  // ResourceExhausted if the rendezvous store is full; a rank that waits for a
+  // missing key then waits until its forming deadline.
   Status OnRendezvousPut(SessionId session, const JobName& job,
                          Generation generation, const std::string& key,
                          const std::string& value);
   Status OnRendezvousGet(SessionId session, const JobName& job,
                          Generation generation, const std::string& key);
-  // NotFound: the job or attempt is not (or no longer) known; its bytes may go.
-  // FailedPrecondition: a replaced history knew it, and this store does not;
-  // the bytes may not go. PermissionDenied: that rank never ran on this node.
-  // `*life`: how often the node has said that it started the rank again alone.
+  // NotFound if the job or attempt is unknown; the node may delete the log.
+  // FailedPrecondition if a replaced history knew it and this store does not;
+  // the node must keep the log. PermissionDenied if that rank never ran on this
+  // node. `*life` is set to the number of lone restarts that the node reported
+  // for the rank.
   Status CheckLog(SessionId session, const JobName& job, const std::string& uid,
                   Generation generation, int32_t rank, int32_t* life = nullptr);
   void OnStreamEnd(SessionId session);
 
-  // The job's logs are gone: connected nodes remove its working directories,
-  // too.
+  // The job's logs are deleted. Connected nodes also remove its working
+  // directories.
   void DropWork(const std::string& uid);
-  // Ends all streams: the coordinator is leaving, daemons shall try again.
+  // Ends all streams at shutdown, so that daemons reconnect.
   void CloseStreams();
 
  private:
   bool IsNewcomer(SessionId session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return parts_.state->nodes.FindNewcomer(session) != nullptr;
   }
-  // Takes in the readings of a beat, and what follows from them.
+  // Takes the readings of a heartbeat and applies their consequences.
   Status TakeBeat(const NodeName& node, NodeReadings readings, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeRanks(const NodeName& node, const RankReport& report, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeProgress(const RankStatus& rank, JobEntry* entry, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether the generation still forms or runs. PermissionDenied: the node has
-  // no rank of it.
+  // True if the generation is forming or running. PermissionDenied if the node
+  // has no rank of it.
   StatusOr<bool> MayMeet(const NodeName& node, const JobName& job,
                          Generation generation) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // How often the node has said that it started the rank again; -1: the node
-  // has nothing of it any more.
+  // Returns the number of lone restarts that the node reported for the rank. -1
+  // if the node no longer has the rank.
   int32_t LifeOf(const NodeName& node, const GangKey& gang, int32_t rank) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

@@ -1,5 +1,5 @@
-// What happens inside the coordinator, for metrics: what only the moment
-// tells. Everything else is read from a CoordinatorView.
+// Events inside the coordinator that metrics can see only as they happen.
+// Everything else is read from a CoordinatorView.
 #ifndef LOCKSTEP_SERVER_COORDINATOR_OBSERVER_H_
 #define LOCKSTEP_SERVER_COORDINATOR_OBSERVER_H_
 
@@ -10,18 +10,18 @@
 
 namespace lockstep {
 
-// Called with the coordinator's lock held: be quick, never block, and do not
-// call the coordinator.
+// Called with the coordinator's lock held, so it must be quick, must not block
+// and must not call the coordinator.
 class CoordinatorObserver {
  public:
   virtual ~CoordinatorObserver() = default;
-  // A change that is stored. `before` is null for a job that is new, or was
-  // read from the store.
+  // A change was stored. `before` is null for a new job and for one read from
+  // the store.
   virtual void OnJob(const Job* before, const Job& after, Time now) = 0;
   virtual void OnCommit(Duration took, bool ok) = 0;
-  // Node of `pool` says how long the answer to a heartbeat took.
+  // A node of `pool` reported the round trip time of a heartbeat.
   virtual void OnRoundTrip(const std::string& /*pool*/, Duration /*took*/) {}
-  // The queue was looked at.
+  // The scheduler ran over the queue.
   virtual void OnSchedule(Duration took, const ScheduleResult& result) = 0;
 };
 

@@ -1,4 +1,4 @@
-// What configures a coordinator.
+// The options of a coordinator.
 #ifndef LOCKSTEP_SERVER_COORDINATOR_OPTIONS_H_
 #define LOCKSTEP_SERVER_COORDINATOR_OPTIONS_H_
 
@@ -22,8 +22,8 @@
 
 namespace lockstep {
 
-// The jobs of one user that have not ended: their number, and the bytes of what
-// the user wrote in them.
+// Limits of one user's unfinished jobs: their number, and the bytes of their
+// specs.
 struct QuotaLimits {
   size_t jobs = 10'000;
   size_t bytes = 64 << 20;
@@ -36,14 +36,14 @@ struct CoordinatorLimits {
 };
 
 struct RetentionOptions {
-  // A job is deleted this long after its end, or earlier when there are more
-  // than `job_count` jobs that have ended.
+  // A job is deleted this long after its end, or earlier if there are more than
+  // `job_count` ended jobs.
   Duration jobs = std::chrono::hours(24 * 30);
   size_t job_count = 10'000;
-  // How long the answer to a request id is remembered.
+  // How long the answer to a request id is kept.
   Duration requests = std::chrono::hours(24);
-  // Called when the job with this uid was deleted, by age or by a command: its
-  // logs may go. Must not block or call the coordinator.
+  // Called after the job with this uid was deleted, by age or command, so that
+  // its logs can be deleted. Must not block or call the coordinator.
   std::function<void(const std::string& uid)> on_deleted;
 };
 
@@ -57,14 +57,14 @@ struct CoordinatorOptions {
   Prices prices;
   StallOptions stall;
   StrikeOptions strikes;
-  // How long a restarted daemon may take to find its tasks again.
+  // How long a restarted daemon may take to find its tasks.
   Duration adoption_window = std::chrono::seconds(60);
   CoordinatorLimits limits;
   RetentionOptions retention;
-  // Sources of unique job ids and of random keys.
+  // Generate unique job ids and random keys.
   std::function<std::string()> new_uid;
   std::function<std::string()> new_key;
-  // May be null; outlives the coordinator.
+  // May be null. Outlives the coordinator.
   CoordinatorObserver* observer = nullptr;
 };
 

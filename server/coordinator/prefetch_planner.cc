@@ -66,7 +66,7 @@ void PrefetchPlanner::Send() {
   std::map<NodeName, Prefetch> wanted;
   if (std::any_of(jobs.begin(), jobs.end(),
                   [](const Job* job) { return CanFetchAhead(job->spec); })) {
-    wanted = WhatToFetchAhead(jobs, parts_.scheduler->Hosts(), *parts_.options);
+    wanted = PrefetchLists(jobs, parts_.scheduler->Hosts(), *parts_.options);
   }
   for (auto& [node, entry] : parts_.state->nodes.entries()) {
     if (!entry.session) continue;

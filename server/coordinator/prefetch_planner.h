@@ -1,4 +1,4 @@
-// What nodes fetch ahead for the jobs that wait.
+// Plans which images and packages nodes fetch for queued jobs.
 // Thread-compatible; guarded by the coordinator's lock.
 #ifndef LOCKSTEP_SERVER_COORDINATOR_PREFETCH_PLANNER_H_
 #define LOCKSTEP_SERVER_COORDINATOR_PREFETCH_PLANNER_H_
@@ -15,7 +15,7 @@ namespace lockstep {
 
 class PrefetchPlanner {
  public:
-  // All outlive it.
+  // All outlive this object.
   struct Parts {
     const PrefetchOptions* options;
     const StoreIdentity* identity;
@@ -24,16 +24,16 @@ class PrefetchPlanner {
   };
   explicit PrefetchPlanner(const Parts& parts) : parts_(parts) {}
 
-  // All that a connected node says of what it was told to fetch.
+  // Takes a connected node's complete report about its prefetch list.
   void TakeReport(const NodeName& node, std::vector<Prefetched> items);
-  // Adds the waiting jobs to `changed` that learn from these reports. Jobs that
-  // are in `changed` already are left out.
+  // Adds the queued jobs that these reports affect to `changed`, except those
+  // already in it.
   void Apply(Time now, std::map<JobName, Job>* changed) const;
-  // Sends each node its list if it has changed.
+  // Sends each node its list if it changed.
   void Send();
 
  private:
-  // The front of the queue, without jobs in `changed`.
+  // Returns the front of the queue without jobs in `changed`.
   std::vector<const Job*> JobsAhead(
       const std::map<JobName, Job>& changed) const;
 

@@ -14,14 +14,15 @@ namespace lockstep {
 
 class Prober {
  public:
-  // A node gives up on another one after `timeout`. `state` outlives this.
+  // A node's attempt to reach another fails after `timeout`. `state` outlives
+  // this object.
   Prober(Duration timeout, ClusterState* state)
       : timeout_(timeout), state_(state) {}
 
-  // Whether the node is connected and can be reached by probes.
+  // True if the node is connected and reachable by probes.
   bool MayBeAsked(const NodeName& node) const;
-  // Asks each node of `asked`, which must be connected, about the others that
-  // it maps to. Returns the query's id, which the answers carry.
+  // Asks each node of `asked`, which must be connected, about the nodes that it
+  // maps to. Returns the query's id, which the answers carry.
   uint64_t Ask(const std::map<NodeName, std::set<NodeName>>& asked);
 
  private:

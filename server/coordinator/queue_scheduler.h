@@ -1,5 +1,5 @@
-// Places the jobs of the queue on the nodes.
-// Thread-compatible; guarded by the coordinator's lock.
+// Places queued jobs on nodes. Thread-compatible; guarded by the coordinator's
+// lock.
 #ifndef LOCKSTEP_SERVER_COORDINATOR_QUEUE_SCHEDULER_H_
 #define LOCKSTEP_SERVER_COORDINATOR_QUEUE_SCHEDULER_H_
 
@@ -17,7 +17,7 @@ namespace lockstep {
 
 class QueueScheduler {
  public:
-  // All outlive it.
+  // All outlive this object.
   struct Parts {
     const CoordinatorOptions* options;
     const Clock* clock;
@@ -27,18 +27,18 @@ class QueueScheduler {
   };
   explicit QueueScheduler(const Parts& parts) : parts_(parts) {}
 
-  // The nodes as the scheduler sees them.
+  // Returns the scheduler's view of the nodes.
   std::vector<HostCapacity> Hosts() const;
-  // Whether the job must not be placed yet. A job that a node had no room for
-  // is tried again earlier where room was made since.
+  // True if the job must not be placed yet. A job that did not fit is retried
+  // early if room was made since.
   bool BacksOff(const JobEntry& entry, Time now) const;
-  // Adds the queued jobs that get a place to `changed`, and tells the others
-  // why they wait. Jobs that are in `changed` already are left out.
+  // Adds placed jobs to `changed` and gives the others their reason to wait.
+  // Ignores jobs already in `changed`.
   void Schedule(Time now, std::map<JobName, Job>* changed);
 
  private:
-  // The queue in its order, without jobs that wait for something unknown of
-  // their own.
+  // Returns the queue in order, without jobs that wait for their own unknown
+  // gangs.
   std::vector<QueuedJob> Queue(Time now, const std::map<JobName, Job>& changed);
 
   const Parts parts_;

@@ -14,7 +14,7 @@ namespace {
 // SUCCEEDED); more rounds than states are never needed.
 constexpr int kMaxRounds = 12;
 // A job whose ranks stood still is said to do so again after this time.
-constexpr Duration kStandingAgain = std::chrono::minutes(1);
+constexpr Duration kStallNoteInterval = std::chrono::minutes(1);
 // A cluster of this many nodes is large.
 constexpr size_t kManyNodes = 64;
 
@@ -52,25 +52,25 @@ void Reconciler::NoteStarted(JobEntry* entry, Time now) const {
   }
 }
 
-void Reconciler::NoteStanding(JobEntry* entry, Job* job, Time now) {
-  const std::optional<Stall> stall = entry->Standing(now.mono);
-  if (stall.has_value() == entry->standing) return;
+void Reconciler::NoteStall(JobEntry* entry, Job* job, Time now) {
+  const std::optional<Stall> stall = entry->StalledRank(now.mono);
+  if (stall.has_value() == entry->stall_noted) return;
   if (stall) {
     // One that halts again and again would fill the history with it.
-    if (entry->standing_since != MonoTime{} &&
-        now.mono - entry->standing_since < kStandingAgain) {
+    if (entry->stalled_since != MonoTime{} &&
+        now.mono - entry->stalled_since < kStallNoteInterval) {
       return;
     }
-    entry->standing_since = now.mono - stall->still;
+    entry->stalled_since = now.mono - stall->still;
     entry->stall.RecordAnnounced(*stall);
     AddEvent(job, Reason::kNoProgress, Describe(*job, *stall), now);
   } else if (job->state == JobState::kRunning && !job->failing) {
     AddEvent(job, Reason::kNoProgress,
              fmt::format("goes on after {}",
-                         FormatDuration(now.mono - entry->standing_since)),
+                         FormatDuration(now.mono - entry->stalled_since)),
              now);
   }
-  entry->standing = stall.has_value();
+  entry->stall_noted = stall.has_value();
 }
 
 void Reconciler::NoteBadGpus(Job* job, const JobView& view, Time now) const {
@@ -106,7 +106,7 @@ Job Reconciler::DecideOne(JobEntry* entry, Time now) {
   view.stall = parts_.faults->StallOf(*entry, view, now);
   Job next = lockstep::Decide(*entry->job, view, parts_.options->timeouts, now);
   parts_.faults->NoteOutcome(*entry->job, next, view, now);
-  NoteStanding(entry, &next, now);
+  NoteStall(entry, &next, now);
   NoteBadGpus(&next, view, now);
   return next;
 }
@@ -129,8 +129,8 @@ void Reconciler::ReconcileSoon(Time now) {
 
 void Reconciler::Reconcile(Time now) {
   Agenda& agenda = parts_.state->agenda;
-  parts_.detector->ApplyProofs();
-  parts_.detector->ForgiveAbsence(now);
+  parts_.detector->ApplyLiveness();
+  parts_.detector->ExtendLeasesAfterPause(now);
   for (int round = 0; round < kMaxRounds; ++round) {
     const std::set<JobName> decided = agenda.jobs;
     std::map<JobName, Job> changed = Decide(now);

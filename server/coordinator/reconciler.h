@@ -1,7 +1,6 @@
-// Decides about what has changed, commits the decisions, and tells the nodes:
-// in that order, always. What could not be committed is decided again at the
-// next tick.
-// Thread-compatible; guarded by the coordinator's lock.
+// Decides about changed jobs, commits the decisions, and notifies the nodes,
+// always in this order. The next tick decides again about decisions that failed
+// to commit. Thread-compatible; guarded by the coordinator's lock.
 #ifndef LOCKSTEP_SERVER_COORDINATOR_RECONCILER_H_
 #define LOCKSTEP_SERVER_COORDINATOR_RECONCILER_H_
 
@@ -22,7 +21,7 @@ namespace lockstep {
 
 class Reconciler {
  public:
-  // All outlive it.
+  // All outlive this object.
   struct Parts {
     const CoordinatorOptions* options;
     const StoreIdentity* identity;
@@ -37,21 +36,21 @@ class Reconciler {
   };
   explicit Reconciler(const Parts& parts);
 
-  // Takes up the agenda until nothing more follows from it.
+  // Processes the agenda until it is empty.
   void Reconcile(Time now);
-  // As Reconcile, but in a large cluster the next tick does it: when all its
-  // nodes come back at once, each would have everything decided again.
+  // As Reconcile, but in a large cluster the next tick does it. Otherwise each
+  // of many returning nodes would cause a full pass.
   void ReconcileSoon(Time now);
 
  private:
   // Decides about the jobs of the agenda and returns those that change.
   std::map<JobName, Job> Decide(Time now);
   Job DecideOne(JobEntry* entry, Time now);
-  // Sets all_started_since once every rank has been started.
+  // Sets all_started_since once every rank has started.
   void NoteStarted(JobEntry* entry, Time now) const;
-  // Says in the job's history that a rank stands still, and that it goes on.
-  static void NoteStanding(JobEntry* entry, Job* job, Time now);
-  // Adds events for tasks whose GPUs are bad.
+  // Adds the start and the end of a rank's stall to the job's history.
+  static void NoteStall(JobEntry* entry, Job* job, Time now);
+  // Adds events for tasks with faulty GPUs.
   void NoteBadGpus(Job* job, const JobView& view, Time now) const;
 
   const Parts parts_;

@@ -1,8 +1,8 @@
-// The rendezvous store of the ranks: the keys and values that the ranks of a
-// generation exchange before they can talk to each other.
+// The rendezvous store: the keys and values that the ranks of a generation
+// exchange before they are connected.
 //
-// The values are soft state. A job has the values of its current generation
-// only. Pure; thread-compatible.
+// Values are soft state. A job has values of its current generation only. Pure;
+// thread-compatible.
 #ifndef LOCKSTEP_SERVER_COORDINATOR_RENDEZVOUS_TABLE_H_
 #define LOCKSTEP_SERVER_COORDINATOR_RENDEZVOUS_TABLE_H_
 
@@ -16,8 +16,8 @@
 
 namespace lockstep {
 
-// Bytes that ranks may put: those of one generation, and those of all jobs.
-// 1 KiB for each of 65,536 ranks.
+// Limits of the bytes that ranks may put, per generation and in all. 1 KiB for
+// each of 65,536 ranks.
 struct RendezvousLimits {
   size_t of_generation = 64 << 20;
   size_t of_all = 256 << 20;
@@ -27,18 +27,18 @@ class RendezvousTable {
  public:
   explicit RendezvousTable(const RendezvousLimits& limits) : limits_(limits) {}
 
-  // Stores the value of `key` and returns the nodes that wait for it. A key is
-  // set once: a second value is ignored. ResourceExhausted: the ranks of this
+  // Stores the value of `key` and returns the nodes that wait for it. A second
+  // value for a key is ignored. ResourceExhausted if the ranks of this
   // generation, or of all jobs, have put too much.
   StatusOr<std::set<NodeName>> Put(const JobName& job, Generation generation,
                                    const std::string& key,
                                    const std::string& value);
-  // Returns the value of `key`. Null when it is not set yet: then `node` waits
-  // for it. ResourceExhausted as above.
+  // Returns the value of `key`. Returns null if it is not set; then `node`
+  // waits for it. ResourceExhausted as above.
   StatusOr<const std::string*> Get(const JobName& job, Generation generation,
                                    const std::string& key,
                                    const NodeName& node);
-  // Drops the values of the job: its generation is over.
+  // Removes the values of a job whose generation ended.
   void Clear(const JobName& job);
 
  private:
@@ -54,7 +54,7 @@ class RendezvousTable {
 
   const RendezvousLimits limits_;
   std::map<JobName, Exchange> exchanges_;
-  // Of all exchanges.
+  // The sum over all exchanges.
   size_t bytes_ = 0;
 };
 

@@ -1,5 +1,4 @@
-// Deletes what is too old: jobs that ended, answers, and what is remembered of
-// nodes that are gone.
+// Deletes expired data: ended jobs, answers, and data about removed nodes.
 // Thread-compatible; guarded by the coordinator's lock.
 #ifndef LOCKSTEP_SERVER_COORDINATOR_RETENTION_H_
 #define LOCKSTEP_SERVER_COORDINATOR_RETENTION_H_
@@ -16,7 +15,7 @@ namespace lockstep {
 
 class Retention {
  public:
-  // All outlive it.
+  // All outlive this object.
   Retention(const RetentionOptions* options, const StoreWriter* writer,
             ClusterState* state, Committer* committer)
       : options_(*options),
@@ -24,11 +23,11 @@ class Retention {
         state_(state),
         committer_(committer) {}
 
-  // A few jobs at a time, once a second at most.
+  // Deletes a few jobs per call, at most once per second.
   void Sweep(Time now);
 
  private:
-  // Ended jobs that are too old or too many, oldest first.
+  // Returns ended jobs that are too old or too many, oldest first.
   std::vector<JobName> Outdated(WallTime now) const;
 
   const RetentionOptions& options_;

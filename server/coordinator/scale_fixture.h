@@ -1,5 +1,5 @@
-// What scale_test.cc counts by: a store that counts what is written, and nodes
-// that count what they are told.
+// The instruments of scale_test.cc: a store that counts writes, and nodes that
+// count messages.
 #ifndef LOCKSTEP_SERVER_COORDINATOR_SCALE_FIXTURE_H_
 #define LOCKSTEP_SERVER_COORDINATOR_SCALE_FIXTURE_H_
 
@@ -16,7 +16,7 @@
 
 namespace lockstep {
 
-// Counts what is written, and keeps it where `store` does, if at all.
+// Counts writes and forwards them to `store`, if any.
 class CountingStore final : public Store {
  public:
   explicit CountingStore(Store* store) : store_(store) {}
@@ -60,8 +60,8 @@ inline std::string CountedEncoding(const ClusterSpec& spec) {
   return EncodeClusterSpec(spec);
 }
 
-// A node without processes. Of assignments it keeps what it needs: N copies of
-// the cluster spec would be the test's own square.
+// A node without processes. It keeps only the needed parts of assignments,
+// because N copies of the cluster spec would be quadratic themselves.
 class WideNode final : public WorkerLink {
  public:
   explicit WideNode(int number, double cpus) {
@@ -79,7 +79,7 @@ class WideNode final : public WorkerLink {
       const std::shared_ptr<const SharedClusterSpec>& cluster) override {
     ++assignments;
     if (cluster != nullptr) {
-      // Each generation's once, whoever is the first to need it.
+      // Each generation is encoded once, by the first node that needs it.
       const std::string& spec = cluster->Encoded(CountedEncoding);
       specs += static_cast<int64_t>(!spec.empty());
       if (encodes) Encode(assignment, &spec);
@@ -113,7 +113,8 @@ class WideNode final : public WorkerLink {
   void SendHeartbeatAck(uint64_t) override {}
   void Close(const Status&) override {}
 
-  // One move towards its goal, as a daemon reports them; false: none to make.
+  // Makes one move towards its goal, as a daemon reports it. Returns false if
+  // there is none.
   bool Move(bool join, bool end) {
     if (!gang || gang->phase == GangPhase::kStopped) return false;
     if (std::exchange(fails, false)) {
@@ -137,11 +138,11 @@ class WideNode final : public WorkerLink {
   std::optional<GangStatus> gang;
   int64_t assignments = 0;
   int64_t values = 0;
-  // Its first rank fails with its next move.
+  // Its first rank fails at its next move.
   bool fails = false;
-  // Assignments with a cluster spec.
+  // The number of assignments with a cluster spec.
   int64_t specs = 0;
-  // As the service does, under the coordinator's lock.
+  // Encodes under the coordinator's lock, as the service does.
   bool encodes = false;
   size_t bytes = 0;
 
@@ -152,7 +153,7 @@ class WideNode final : public WorkerLink {
     if (spec != nullptr) message.mutable_assignment()->set_cluster(*spec);
     bytes += message.SerializeAsString().size();
   }
-  // Says what it does, then that it is done.
+  // Reports that it prepares, then that it has prepared.
   bool Prepare() {
     for (TaskPreparation& preparation : gang->preparations) {
       if (preparation.current.empty()) {

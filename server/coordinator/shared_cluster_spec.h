@@ -1,5 +1,5 @@
-// The cluster spec of one generation, as all of the gang's nodes are sent it:
-// one value, and one encoding, however many nodes there are.
+// The cluster spec of one generation, shared by all of the gang's nodes, so
+// that it is stored and encoded once.
 #ifndef LOCKSTEP_SERVER_COORDINATOR_SHARED_CLUSTER_SPEC_H_
 #define LOCKSTEP_SERVER_COORDINATOR_SHARED_CLUSTER_SPEC_H_
 
@@ -19,8 +19,8 @@ class SharedClusterSpec {
   explicit SharedClusterSpec(ClusterSpec spec) : spec_(std::move(spec)) {}
 
   const ClusterSpec& spec() const { return spec_; }
-  // Made by the first caller, whose `encode` is everybody's: the coordinator
-  // knows no wire format, and its links all speak the same.
+  // The first caller's `encode` is used for all callers: the coordinator does
+  // not know the wire format, and all its links use the same.
   const std::string& Encoded(Encode encode) const {
     std::call_once(once_, [&] { encoded_ = encode(spec_); });
     return encoded_;

@@ -1,5 +1,5 @@
-// What callers see of the coordinator's state at one moment. Plain values: they
-// are read without the coordinator's lock.
+// The coordinator's state at one time, as callers see it. Plain values that are
+// read without the coordinator's lock.
 #ifndef LOCKSTEP_SERVER_COORDINATOR_SNAPSHOT_H_
 #define LOCKSTEP_SERVER_COORDINATOR_SNAPSHOT_H_
 
@@ -21,36 +21,36 @@
 
 namespace lockstep {
 
-// A running job that makes no step for this long is reported.
+// A running job without a step for this long is reported.
 inline constexpr Duration kQuietTime = std::chrono::seconds(30);
-// A certificate that ends within this time is reported, too.
+// A certificate that expires within this time is reported.
 inline constexpr Duration kCertificateWarning = std::chrono::hours(24 * 30);
 
-// Says whether the caller may do something with this job.
+// Checks that the caller may act on this job.
 using JobCheck = std::function<Status(const Job&)>;
 
-// A job: what is stored of it, and what only memory knows.
+// The stored and soft state of a job.
 struct JobSnapshot {
   std::shared_ptr<const Job> job;
-  // When the snapshot was taken, by the coordinator's clock.
+  // The time of the snapshot by the coordinator's clock.
   WallTime time{};
-  // Why a job waits now. Of an active job: what is wrong with it, if anything.
+  // Why a queued job waits. For an active job, its problem, if any.
   std::optional<Cause> waiting;
   // The newest reports of its ranks, by rank.
   std::map<int32_t, RankStatus> live;
   std::optional<JobProgressInfo> progress;
-  // The rank that holds the others up, long before the job is given up for it.
-  std::optional<Stall> standing;
+  // The stalled rank that delays the others, long before the job is restarted
+  // for it.
+  std::optional<Stall> stall;
   Bill bill;
-  // In a list: 1 is the next job to be placed. 0: the job does not wait, or its
-  // position was not looked up.
+  // In a list: 1 is the next job to be placed. 0 if the job is not queued or
+  // its position was not looked up.
   int64_t queue_position = 0;
-  // What only the owner and admins may see was left out
-  // (server/query/visibility.h).
+  // Details for the owner and admins were left out (server/query/visibility.h).
   bool details_hidden = false;
 };
 
-// A gang that a node runs and the store does not know.
+// A gang that runs on a node but is missing in the store.
 struct UnknownGang {
   JobName job;
   std::string job_uid;
@@ -58,14 +58,14 @@ struct UnknownGang {
 };
 
 struct NodeSnapshot {
-  // Its state and message are those that are shown: DRAINING, QUARANTINED ...
+  // With the displayed state and message: DRAINING, QUARANTINED ...
   Member member;
   Resources allocated;
   std::vector<JobName> jobs;
   std::vector<UnknownGang> unknown = {};
   // The node failed jobs and gets no new work until then.
   std::optional<WallTime> cool_down_end = {};
-  // No gang is placed on both this node and one of these.
+  // No gang is placed on this node together with one of these.
   std::vector<NodeName> apart_from = {};
 };
 
@@ -84,7 +84,7 @@ struct CoordinatorStats {
   double oldest_queued_seconds = 0;
 };
 
-// The cluster at one moment, for metrics and pages.
+// The cluster at one time, for metrics and pages.
 struct CoordinatorView {
   struct JobEntry {
     JobSnapshot snapshot;
@@ -94,14 +94,14 @@ struct CoordinatorView {
   Time time;
   bool store_healthy = true;
   Prices prices;
-  // Of all jobs, also those that ended.
+  // All jobs, ended ones included.
   std::map<JobState, int64_t> jobs_by_state;
-  // By name: jobs that have not ended, or ended not long ago.
+  // Sorted by name: unfinished jobs and recently ended ones.
   std::vector<JobEntry> jobs;
-  // By name.
+  // Sorted by name.
   std::vector<NodeSnapshot> nodes;
-  // The epoch of this coordinator. By node that refuses it: which coordinator
-  // the node has obeyed, as in "epoch 9".
+  // The epoch of this coordinator. For each node that refuses it, the
+  // coordinator that the node obeyed: "epoch 9".
   uint64_t epoch = 0;
   std::map<NodeName, std::string> refused_by;
 };

@@ -50,8 +50,8 @@ std::optional<Cause> SnapshotMaker::TroubleOf(const JobEntry& entry,
                                               Time now) const {
   const Job& job = *entry.job;
   if (auto silent = SilentNodeOf(job, now.mono)) return silent;
-  if (snapshot.standing) {
-    return Cause{Reason::kNoProgress, Describe(job, *snapshot.standing)};
+  if (snapshot.stall) {
+    return Cause{Reason::kNoProgress, Describe(job, *snapshot.stall)};
   }
   const auto last_step = entry.meter.last_step_time();
   if (job.state != JobState::kRunning || job.failing ||
@@ -92,7 +92,7 @@ JobSnapshot SnapshotMaker::SnapshotOf(const JobEntry& entry, Time now) const {
     if (job.state == JobState::kRunning || job.state == JobState::kFinishing) {
       snapshot.progress = entry.meter.Info();
     }
-    snapshot.standing = entry.Standing(now.mono);
+    snapshot.stall = entry.StalledRank(now.mono);
     if (!snapshot.waiting) snapshot.waiting = TroubleOf(entry, snapshot, now);
   }
   snapshot.bill = parts_.billing->BillOf(job, now.wall);

@@ -1,5 +1,4 @@
-// Makes snapshots of jobs and nodes: the one answer of lists, descriptions,
-// metrics and pages.
+// Makes snapshots of jobs and nodes for lists, descriptions, metrics and pages.
 // Thread-compatible; guarded by the coordinator's lock.
 #ifndef LOCKSTEP_SERVER_COORDINATOR_SNAPSHOT_MAKER_H_
 #define LOCKSTEP_SERVER_COORDINATOR_SNAPSHOT_MAKER_H_
@@ -17,7 +16,7 @@ namespace lockstep {
 
 class SnapshotMaker {
  public:
-  // All outlive it.
+  // All outlive this object.
   struct Parts {
     const ClusterState* state;
     const Billing* billing;
@@ -27,13 +26,13 @@ class SnapshotMaker {
   explicit SnapshotMaker(const Parts& parts) : parts_(parts) {}
 
   JobSnapshot SnapshotOf(const JobEntry& entry, Time now) const;
-  // Of a member that may differ from the one in memory.
+  // `member` may differ from the one in memory.
   NodeSnapshot SnapshotOf(const Member& member) const;
 
  private:
-  // Fills in the newest reports of the job's ranks.
+  // Adds the newest reports of the job's ranks.
   void AddLive(JobSnapshot* snapshot) const;
-  // What is wrong with an active job that only memory tells.
+  // Returns an active job's problem, from soft state.
   std::optional<Cause> TroubleOf(const JobEntry& entry,
                                  const JobSnapshot& snapshot, Time now) const;
   std::optional<Cause> SilentNodeOf(const Job& job, MonoTime now) const;

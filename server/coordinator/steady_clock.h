@@ -1,16 +1,17 @@
-// The coordinator's wall clock: it goes on when the date of the machine is set.
+// The coordinator's wall clock, which does not jump when the machine's date is
+// set.
 //
 // Records carry wall times because they outlive the process: deadlines of
-// drains, limits of jobs, the age of what is deleted. A machine whose date is
-// set an hour or a year ahead must not reach them all at once. So the wall time
-// is read from the machine once, at the start, and goes on with the monotonic
-// clock, which is never set. A difference to the machine's date is made up for
-// by going at most a hundredth faster or slower: an hour takes four days, and
-// no duration is ever wrong by more than that hundredth. NTP's own slewing
-// moves both clocks, so there is a difference only after a step (or a sleep of
-// the machine, which the monotonic clock does not count).
+// drains, limits of jobs, ages for deletion. Setting the machine's date an hour
+// or a year ahead must not expire them all at once. So the wall time is read
+// from the machine once, at the start, and then advances with the monotonic
+// clock. A difference to the machine's date is corrected by running at most a
+// hundredth faster or slower: an hour takes four days, and no duration is wrong
+// by more than a hundredth. NTP's slewing moves both clocks, so a difference
+// arises only from a step (or a sleep of the machine, which the monotonic clock
+// does not count).
 //
-// A restart takes the machine's date as it is.
+// A restart reads the machine's date again.
 #ifndef LOCKSTEP_SERVER_COORDINATOR_STEADY_CLOCK_H_
 #define LOCKSTEP_SERVER_COORDINATOR_STEADY_CLOCK_H_
 
@@ -19,18 +20,19 @@
 
 namespace lockstep {
 
-// What is shown at `now`, after `shown` was; neither goes back. Pure.
+// Returns the time to show at `now` after `shown`. Neither clock goes back.
+// Pure.
 Time SteadyTime(const Time& shown, const Time& now);
 
-// Safe from any thread. Two readings never go back.
+// Safe from any thread. Readings never go back.
 class SteadyClock final : public Clock {
  public:
-  // `machine` outlives it; read at once.
+  // `machine` outlives this object and is read at once.
   explicit SteadyClock(const Clock* machine)
       : machine_(machine), shown_(machine->Now()) {}
 
-  // Says in the log when it begins to differ from the machine's by a minute,
-  // and when it does no longer.
+  // Logs when its difference to the machine's clock first reaches a minute, and
+  // when it no longer does.
   Time Now() const override ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

@@ -1,5 +1,5 @@
-// The one way into the store. It numbers the commits, knows whether the store
-// can write, and keeps the idempotency cache equal to what is stored.
+// The only path for writes to the store. It numbers commits, tracks whether the
+// store can write, and keeps the idempotency cache equal to the store.
 // Thread-compatible; guarded by the coordinator's lock.
 #ifndef LOCKSTEP_SERVER_COORDINATOR_STORE_WRITER_H_
 #define LOCKSTEP_SERVER_COORDINATOR_STORE_WRITER_H_
@@ -18,24 +18,24 @@ namespace lockstep {
 
 class StoreWriter {
  public:
-  // `store`, `clock` and `observer`, which may be null, outlive it.
+  // `store`, `clock` and `observer`, which may be null, outlive this object.
   StoreWriter(Store* store, const Clock* clock, CoordinatorObserver* observer,
               const IdempotencyLimits& limits)
       : store_(store), clock_(clock), observer_(observer), answers_(limits) {}
 
   // Reads the store. Keeps the version and the answered requests, which are
-  // empty in the returned snapshot. Errors as of Store::Load.
+  // empty in the returned snapshot. Errors as in Store::Load.
   StatusOr<StoreSnapshot> Load();
-  // Numbers and writes the batch, then adds and forgets the answered requests
-  // of the batch. Errors as of Store::Commit.
+  // Numbers and writes the batch, then updates the answered requests. Errors as
+  // in Store::Commit.
   Status Commit(StoreBatch* batch);
 
-  // Of the last commit.
+  // The version of the last commit.
   int64_t version() const { return version_; }
   const IdempotencyCache& answers() const { return answers_; }
-  // False after a commit failed, until one succeeds.
+  // False from a failed commit until the next successful one.
   bool healthy() const { return healthy_; }
-  // Aborted: another coordinator has opened the store.
+  // Aborted if another coordinator has opened the store.
   const Status& taken_over() const { return taken_over_; }
   const CommitStats& stats() const { return stats_; }
 

@@ -67,8 +67,8 @@ void Coordinator::PublishProgress(MonoTime now) {
 void Coordinator::Tick() {
   MutexLock lock(&mu_);
   const Time now = clock_.Now();
-  core_.detector.ApplyProofs();
-  core_.detector.ForgiveAbsence(now);
+  core_.detector.ApplyLiveness();
+  core_.detector.ExtendLeasesAfterPause(now);
   core_.admission.JudgeAll(now);
   core_.detector.AskNeighbours(now);
   core_.faults.Expire(now);

@@ -30,8 +30,8 @@ void WatchHub::PublishDeleted(int64_t version,
   Add(version, std::move(changes));
 }
 
-void WatchHub::Tell(const JobName& job, int64_t version,
-                    uint64_t progress_sequence) {
+void WatchHub::WakeWatchers(const JobName& job, int64_t version,
+                            uint64_t progress_sequence) {
   const auto tell = [&](const JobName& watched) {
     mu_.AssertHeld();
     const auto [first, last] = watches_.equal_range(watched);
@@ -72,7 +72,7 @@ void WatchHub::DropShares(const Change& change) {
 void WatchHub::Add(int64_t version, std::vector<Change> changes) {
   const int64_t before = newest_;
   for (const Change& change : changes) {
-    Tell(change.name, before, progress_sequence_);
+    WakeWatchers(change.name, before, progress_sequence_);
   }
   for (Change& change : changes) {
     CountShares(change);
@@ -96,7 +96,7 @@ void WatchHub::PublishProgress(
   MutexLock lock(&mu_);
   const uint64_t before = progress_sequence_;
   for (const auto& [job, info] : progress) {
-    Tell(job, newest_, before);
+    WakeWatchers(job, newest_, before);
     progress_[job] = {++progress_sequence_, info};
   }
   news_.NotifyAll();

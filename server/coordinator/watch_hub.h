@@ -1,10 +1,10 @@
-// The recent changes of jobs, for watchers. The hub keeps a bounded number of
-// changes and of bytes: each change is a version of a job, and the same large
-// job may change all day. It never waits for a watcher.
+// Recent changes of jobs, for watchers. Both the number and the bytes of the
+// changes are bounded, because a large job may change often. The hub never
+// waits for a watcher.
 //
 // Thread-safe. Watchers pull: each keeps the version that it has seen. A slow
-// watcher costs nothing, and gets OUT_OF_RANGE when it missed something. A
-// Watch waits without a thread.
+// watcher costs nothing and gets OUT_OF_RANGE if it missed a change. A Watch
+// waits without a thread.
 #ifndef LOCKSTEP_SERVER_COORDINATOR_WATCH_HUB_H_
 #define LOCKSTEP_SERVER_COORDINATOR_WATCH_HUB_H_
 
@@ -28,43 +28,43 @@ class WatchHub {
  public:
   struct Change {
     int64_t version = 0;
-    // Null: it was deleted.
+    // Null if the job was deleted.
     std::shared_ptr<const Job> job;
     JobName name;
-    // About what it takes, without what it shares with other versions.
+    // Approximate memory, without data shared with other versions.
     size_t bytes = 0;
   };
   struct News {
     std::vector<Change> changes;
-    // Everything up to here was looked at.
+    // All changes up to this version are covered.
     int64_t version = 0;
-    // Newest progress of the watched job, when it is newer than the watcher's.
+    // The newest progress of the watched job, if newer than the watcher's.
     std::map<JobName, JobProgressInfo> progress;
     uint64_t progress_sequence = 0;
   };
 
-  // A watcher of one job, or of all. Once it has taken everything, changes of
-  // other jobs neither wake it nor make it fall behind. Thread-compatible, but
-  // for Behind.
+  // A watcher of one job, or of all. After it has taken everything, changes of
+  // other jobs neither wake it nor make it fall behind. Thread-compatible,
+  // except Behind.
   class Watch {
    public:
-    // Watches `job` (empty: any), after `version`. Once Take has found nothing,
-    // `on_news` is called with the next news, once. It is called with the hub's
-    // lock held, so it must not call the hub. `hub` outlives this.
+    // Watches `job` (empty for any) after `version`. After Take found nothing,
+    // `on_news` is called once, at the next change. The hub's lock is held
+    // then, so it must not call the hub. `hub` outlives this object.
     Watch(WatchHub* hub, JobName job, int64_t version,
           std::function<void()> on_news);
-    // `on_news` is not called any more.
+    // `on_news` is no longer called.
     ~Watch();
     Watch(const Watch&) = delete;
     Watch& operator=(const Watch&) = delete;
 
-    // Returns what is new since the last call; it may be empty. Errors as of
-    // Wait. Changes come version by version until they have `most` bytes; the
-    // rest stays for the next call.
+    // Returns the changes since the last call, which may be none. Errors as in
+    // Wait. Changes come version by version up to `most` bytes; the rest stays
+    // for the next call.
     StatusOr<News> Take(size_t most = SIZE_MAX);
-    // Everything up to here was looked at.
+    // All changes up to this version were returned.
     int64_t version() const;
-    // The number of changes that wait to be taken. Thread-safe.
+    // The number of changes not taken yet. Thread-safe.
     int64_t Behind() const;
 
    private:
@@ -74,31 +74,31 @@ class WatchHub {
     const std::function<void()> on_news_;
     int64_t version_ ABSL_GUARDED_BY(hub_->mu_);
     uint64_t progress_sequence_ ABSL_GUARDED_BY(hub_->mu_) = 0;
-    // It has taken everything, and the next news wakes it.
+    // It has taken everything, and the next change wakes it.
     bool waits_ ABSL_GUARDED_BY(hub_->mu_) = false;
     std::multimap<JobName, Watch*>::iterator at_ ABSL_GUARDED_BY(hub_->mu_);
   };
 
-  // Keeps the newest `kept` changes, and of these no more than `kept_bytes`
-  // (server/core/job_size.h), but always the last one. What versions of a job
-  // share counts once.
+  // Keeps the newest `kept` changes within `kept_bytes`
+  // (server/core/job_size.h), and always the last one. Data that versions share
+  // counts once.
   explicit WatchHub(size_t kept = 8192, size_t kept_bytes = 64 << 20)
       : kept_(kept), kept_bytes_(kept_bytes) {}
 
-  // `version` is where the store stands at the start.
+  // `version` is the store's version at the start.
   void Start(int64_t version);
   void Publish(int64_t version,
                const std::vector<std::shared_ptr<const Job>>& jobs);
   void PublishDeleted(int64_t version, const std::vector<JobName>& jobs);
-  // Of many jobs at once: each call wakes every watcher of Wait.
+  // Takes many jobs at once, because each call wakes every watcher of Wait.
   void PublishProgress(const std::map<JobName, JobProgressInfo>& progress);
   void ForgetProgress(const JobName& job);
-  // Wakes every watcher for good: the coordinator stops.
+  // Wakes every watcher at shutdown.
   void Close();
 
-  // Waits until there is news about `job` (empty: any) after `version` and
-  // `progress_sequence`, or until `deadline`; then News may be empty.
-  // OutOfRange: `version` is older than what is kept. Unavailable: closed.
+  // Waits for changes of `job` (empty for any) after `version` and
+  // `progress_sequence`. Returns empty News at `deadline`. OutOfRange if
+  // `version` is no longer retained. Unavailable after Close.
   StatusOr<News> Wait(const JobName& job, int64_t version,
                       uint64_t progress_sequence, MonoTime deadline);
 
@@ -107,9 +107,9 @@ class WatchHub {
     uint64_t sequence = 0;
     JobProgressInfo info;
   };
-  // Of something that changes share.
+  // Data that changes share.
   struct Share {
-    // How many changes have it.
+    // The number of changes that share it.
     size_t changes = 0;
     size_t bytes = 0;
   };
@@ -118,9 +118,10 @@ class WatchHub {
   void Add(int64_t version, std::vector<Change> changes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Status CheckKept(int64_t version) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Wakes the waiting watchers of `job`, and those of all jobs. They had taken
+  // Wakes the waiting watchers of `job` and of all jobs, which had taken
   // everything up to `version` and `progress_sequence`.
-  void Tell(const JobName& job, int64_t version, uint64_t progress_sequence)
+  void WakeWatchers(const JobName& job, int64_t version,
+                    uint64_t progress_sequence)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   int64_t Count(const JobName& job, int64_t version) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -137,12 +138,12 @@ class WatchHub {
   int64_t newest_ ABSL_GUARDED_BY(mu_) = 0;
   // By version.
   std::deque<Change> changes_ ABSL_GUARDED_BY(mu_);
-  // Of the changes, and once of each thing that they share.
+  // The bytes of the changes, with shared data counted once.
   size_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::unordered_map<const void*, Share> shares_ ABSL_GUARDED_BY(mu_);
   uint64_t progress_sequence_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<JobName, Progress> progress_ ABSL_GUARDED_BY(mu_);
-  // By their job; empty: any.
+  // By job; an empty name means any.
   std::multimap<JobName, Watch*> watches_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -1,4 +1,4 @@
-// How the coordinator speaks to one worker daemon's stream.
+// The coordinator's side of one worker daemon's stream.
 #ifndef LOCKSTEP_SERVER_COORDINATOR_WORKER_LINK_H_
 #define LOCKSTEP_SERVER_COORDINATOR_WORKER_LINK_H_
 
@@ -14,14 +14,14 @@
 
 namespace lockstep {
 
-// Implementations queue and return: the coordinator calls with its lock held.
+// Implementations queue and return, because the coordinator holds its lock.
 class WorkerLink {
  public:
   virtual ~WorkerLink() = default;
-  // The node's daemon is admitted: comes before everything else.
+  // Precedes all other messages: the node's daemon is admitted.
   virtual void SendWelcome() {}
-  // `cluster`, where the goal has one, goes with it: the assignment itself is
-  // without. It is the same object for all nodes of a generation.
+  // `cluster`, if the assignment has one, is sent with it; the assignment
+  // itself omits it. All nodes of a generation share the object.
   virtual void SendAssignment(
       const Assignment& assignment,
       const std::shared_ptr<const SharedClusterSpec>& cluster) = 0;
@@ -30,12 +30,12 @@ class WorkerLink {
                               const std::string& value) = 0;
   virtual void SendPrefetch(const Prefetch& wanted) = 0;
   virtual void SendHeartbeatAck(uint64_t sequence) = 0;
-  // The working directories of these jobs may be removed.
+  // The node may remove the working directories of these jobs.
   virtual void SendDropWork(const std::vector<std::string>& uids) {
     (void)uids;
   }
   virtual void SendProbe(const ProbeQuery& query) { (void)query; }
-  // Ends the stream: another process of the node has taken over.
+  // Ends the stream: another process of the node has registered.
   virtual void Close(const Status& status) = 0;
 };
 

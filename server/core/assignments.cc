@@ -20,14 +20,14 @@ const RoleSpec* RoleOf(const Job& job, TaskType type) {
   return nullptr;
 }
 
-// Ranks take it when they start; what they say then is for the next ones.
+// Ranks use it at their start; later reports are for the next generation.
 void SetReductionPlan(const Job& job, GangSpec* spec) {
   spec->reduction_plan_pinned = !job.spec.reduction_plan.empty();
   spec->reduction_plan = spec->reduction_plan_pinned ? job.spec.reduction_plan
                                                      : job.reduction_plan;
 }
 
-// What a generation saves is no condition for its own beginning.
+// A generation's own checkpoints are not required at its start.
 std::optional<Checkpoint> KnownCheckpoint(const Job& job) {
   if (!job.last_checkpoint ||
       job.last_checkpoint->generation >= job.generation) {
@@ -36,7 +36,7 @@ std::optional<Checkpoint> KnownCheckpoint(const Job& job) {
   return job.last_checkpoint;
 }
 
-// What the assignments of all its nodes are made of.
+// The parts that the assignments of all nodes share.
 bool SameForAll(const Job& a, const Job& b) {
   return a.state == b.state && a.generation == b.generation &&
          a.failing == b.failing && a.outcome == b.outcome &&
@@ -116,9 +116,8 @@ GangSpec Assigner::SpecFor(const NodeName& node) const {
   return spec;
 }
 
-// The job has succeeded: ranks of the group may run on for a while. Evaluators
-// are stopped at once; on a node that they share with ranks of the group, when
-// these have ended.
+// The job has succeeded. Ranks of the group may run on for a while. Evaluators
+// stop at once, or, on a node with ranks of the group, when these have ended.
 bool Assigner::MayEndByThemselves(const NodeName& node) const {
   if (!may_run_on_) return false;
   for (const size_t index : places_.TasksOn(node)) {
@@ -191,7 +190,7 @@ std::vector<Assignment> Assigner::For(const NodeName& node) const {
     }
     wanted[hold.generation] = std::move(a);
   }
-  // What the node still has of generations whose end is stored may go.
+  // The node may forget generations whose end is stored.
   if (const auto it = view_.nodes.find(node); it != view_.nodes.end()) {
     for (const auto& [generation, gang] : it->second.gangs) {
       if (wanted.contains(generation)) continue;
@@ -200,12 +199,12 @@ std::vector<Assignment> Assigner::For(const NodeName& node) const {
         wanted[generation] = Make(generation, Goal::kForget);
         continue;
       }
-      // Given up while the node was away: another copy may run elsewhere, or
-      // waits for this one to be gone.
+      // Ended while the node was away. Another copy may run elsewhere or wait
+      // for this one to stop.
       Assignment stop = Make(generation, Goal::kStop);
       stop.grace = graces_.failure;
       stop.stop_message =
-          fmt::format("generation {} was given up while node {} was away",
+          fmt::format("generation {} was ended while node {} was disconnected",
                       generation, node);
       wanted[generation] = std::move(stop);
     }
@@ -217,7 +216,7 @@ std::vector<Assignment> Assigner::For(const NodeName& node) const {
   return result;
 }
 
-std::set<NodeName> NodesToTell(const Job* before, const Job& after) {
+std::set<NodeName> NodesToUpdate(const Job* before, const Job& after) {
   std::set<NodeName> nodes;
   if (before == nullptr || !SameForAll(*before, after)) {
     AddNodesOf(after, &nodes);
@@ -229,7 +228,7 @@ std::set<NodeName> NodesToTell(const Job* before, const Job& after) {
     nodes.insert(before->tasks[i].node);
     nodes.insert(after.tasks[i].node);
   }
-  // Holds keep their order: those of `before` that are skipped have gone.
+  // Holds keep their order; the skipped ones of `before` are gone.
   auto kept = after.holds.begin();
   for (const Hold& hold : before->holds) {
     if (kept != after.holds.end() && *kept == hold) {
@@ -263,7 +262,7 @@ Assignment DisownedAssignment(const GangStatus& gang) {
       gang.phase == GangPhase::kStopped || gang.phase == GangPhase::kRefused;
   a.goal = over ? Goal::kForget : Goal::kStop;
   a.grace = StopGraces{}.failure;
-  a.stop_message = "the coordinator knows no such job";
+  a.stop_message = "the coordinator has no such job";
   return a;
 }
 

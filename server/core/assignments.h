@@ -61,10 +61,11 @@ class Assigner {
 // Returns the nodes whose assignments may differ after `before` became `after`.
 // `before` is null for a new job. Other inputs of assignments (reports, time)
 // are not considered.
-std::set<NodeName> NodesToTell(const Job* before, const Job& after);
+std::set<NodeName> NodesToUpdate(const Job* before, const Job& after);
 
-// Returns the goals of `node` for each generation of `job` for which it holds
+// Returns the assignments of `node` for each generation of `job` that holds its
 // resources, and for each ended generation that it still reports. `epoch` stays
+// 0.
 // 0.
 std::vector<Assignment> DesiredAssignments(const Job& job, const JobView& view,
                                            const NodeName& node,

@@ -131,7 +131,7 @@ TEST(AssignmentsTest, CancelEndsTheGraceOfWorkers) {
   s.Settle();
   const Job before = s.job;
   s.job = Cancel(s.job, "user/ann", s.now);
-  EXPECT_FALSE(NodesToTell(&before, s.job).empty());
+  EXPECT_FALSE(NodesToUpdate(&before, s.job).empty());
   EXPECT_EQ(One(s, "b").goal, Goal::kStop);
   s.AllStopped();
   s.Settle();
@@ -271,7 +271,7 @@ TEST(AssignmentsTest, TheIdentityOfTheOutputDirectoryIsToldToAll) {
   Scene s = Preparing();
   const Job before = s.job;
   s.job.output_identity = std::string(32, 'a');
-  EXPECT_THAT(NodesToTell(&before, s.job), SizeIs(2));
+  EXPECT_THAT(NodesToUpdate(&before, s.job), SizeIs(2));
   EXPECT_EQ(DesiredAssignments(s.job, s.view, "b", {}, s.now)[0]
                 .spec->output_identity,
             s.job.output_identity);

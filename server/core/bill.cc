@@ -26,7 +26,7 @@ std::string AskedType(const Job& job, TaskType type) {
   return "";
 }
 
-// GPU hours, and what they cost.
+// GPU hours and their cost.
 struct GpuUse {
   double hours = 0;
   double cost = 0;
@@ -34,7 +34,7 @@ struct GpuUse {
 
 void Add(const Job& job, const std::vector<TaskStatus>& tasks, Duration held,
          const Prices& prices, const GpuModelOf& model_of, GpuUse* use) {
-  // An attempt that took no time at all counts a little.
+  // Counts at least a moment for a very short attempt.
   const double hours = std::max(ToSeconds(held), 1e-3) / 3600;
   for (const TaskStatus& task : tasks) {
     for (const int32_t gpu : task.gpus) {
@@ -74,13 +74,13 @@ bool HasMlUnits(const Job& job) {
                      });
 }
 
-// Cores that one task is billed for.
+// Returns the cores that one task is billed for.
 double BilledCpus(const RoleSpec& role) {
   return role.machine ? role.machine->nominal.cpus : role.resources.cpus;
 }
 
-// Billed over reserved cores: what is held is what was reserved. A gang holds
-// all of it or nothing.
+// The ratio of billed to reserved cores, because holds are in reserved cores. A
+// gang holds all of its cores or none.
 double BilledPart(const JobSpec& spec) {
   double billed = 0;
   double reserved = 0;
@@ -128,7 +128,7 @@ std::optional<double> MlUnitsOf(const Job& job, const Hold& hold,
 Bill BillAt(const Job& job, const Prices& prices, WallTime now,
             const GpuModelOf& model_of) {
   Bill bill = job.bill;
-  // The price of the day stays with a job that has ended.
+  // An ended job keeps the price of its end.
   if (IsFinal(job.state) && !bill.currency.empty()) return bill;
   if (HasMlUnits(job) && !bill.ml_units) bill.ml_units = 0;
   for (const Hold& hold : job.holds) {

@@ -3,8 +3,8 @@
 namespace lockstep {
 namespace {
 
-// Farther apart than any two clocks are; differences of times that a node
-// makes up must not overflow.
+// Beyond the difference of any two real clocks. Differences of invented times
+// must not overflow.
 constexpr WallTime kEarliest{};
 constexpr Duration kFarthest = std::chrono::hours(24 * 365 * 100);
 

@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// Of more ranks only the number is told: an event is a sentence.
+// Further ranks are only counted, so that an event stays a sentence.
 constexpr size_t kMaxNamedRanks = 8;
 
 struct GroupRank {
@@ -55,7 +55,7 @@ std::string Named(const Job& job, const std::vector<GroupRank>& members,
     }
     std::string name = RankLabel(job, member.rank->rank);
     if (with_exit) {
-      // What it was stopped for is this job's end.
+      // It was stopped because of this job's end.
       ExitStatus exit = *member.rank->exit;
       if (exit.victim) exit.message.clear();
       name += fmt::format(": {}", Describe(exit));
@@ -149,12 +149,12 @@ void NoteStillRunning(Job* job, Time now) {
   const Duration grace = GraceAfterSuccess(job->spec);
   Note(job, Reason::kRanksStopped, group,
        grace > Duration{}
-           ? fmt::format("still running, and stopped in {} unless they end",
+           ? fmt::format("still running; stopped in {} unless they end",
                          FormatDuration(grace))
-           : "still running, and stopped now",
+           : "still running; stopped now",
        false, now);
-  Note(job, Reason::kRanksStopped, others, "still running, and stopped now",
-       false, now);
+  Note(job, Reason::kRanksStopped, others, "still running; stopped now", false,
+       now);
 }
 
 void NoteWaiting(Job* job, Time now) {
@@ -177,7 +177,7 @@ void NoteWaiting(Job* job, Time now) {
       now);
 }
 
-void NoteHowTheyEnded(Job* job, Time now) {
+void NoteExits(Job* job, Time now) {
   const auto ended = [&](bool stopped) {
     return Members(*job, [&](const GroupRank& member) {
       return member.rank->exit && !member.rank->exit->ok() &&
@@ -185,16 +185,17 @@ void NoteHowTheyEnded(Job* job, Time now) {
     });
   };
   Note(job, Reason::kRankFailedLate, ended(false),
-       "failed after the job had succeeded, which changes nothing", true, now);
+       "failed after the job had succeeded; the job stays successful", true,
+       now);
   Note(job, Reason::kRanksStopped, ended(true), "stopped", true, now);
 }
 
-void NoteStartedAnew(Job* job, Time now) {
+void NoteGangRestart(Job* job, Time now) {
   const auto done = Members(*job, [](const GroupRank& member) {
     return IsOfGroup(member.task->type) && ExitedWell(*member.rank);
   });
-  Note(job, Reason::kNone, done,
-       "had exited with 0, and start again with the gang", false, now);
+  Note(job, Reason::kNone, done, "had exited with 0 and restart with the gang",
+       false, now);
 }
 
 }  // namespace lockstep

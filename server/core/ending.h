@@ -54,9 +54,9 @@ void NoteWaiting(Job* job, Time now);
 void NoteStillRunning(Job* job, Time now);
 // Adds events at the end of FINISHING: which ranks failed by themselves after
 // the success, and which were stopped, each with its exit.
-void NoteHowTheyEnded(Job* job, Time now);
+void NoteExits(Job* job, Time now);
 // Adds an event if the gang restarts although some of its ranks exited with 0.
-void NoteStartedAnew(Job* job, Time now);
+void NoteGangRestart(Job* job, Time now);
 
 }  // namespace lockstep
 

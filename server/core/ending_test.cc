@@ -60,7 +60,7 @@ TEST(EndingTest, JobSucceedsWhenEveryRankOfTheGroupHas) {
   EXPECT_EQ(s.job.state, JobState::kFinishing);
   EXPECT_EQ(s.job.outcome, JobState::kSucceeded);
   EXPECT_THAT(EventTexts(s.job, Reason::kRanksStopped),
-              ElementsAre("still running, and stopped now: rank 3 (evaluator 0 "
+              ElementsAre("still running; stopped now: rank 3 (evaluator 0 "
                           "on d)"));
   s.AllStopped();
   s.Settle();
@@ -82,7 +82,7 @@ TEST(EndingTest, FailureAfterRankZerosEndIsAFailedAttempt) {
   EXPECT_EQ(s.job.state, JobState::kPreparing);
   EXPECT_EQ(s.job.generation, 2u);
   EXPECT_THAT(EventTexts(s.job, Reason::kNone),
-              Contains("had exited with 0, and start again with the gang: rank "
+              Contains("had exited with 0 and restart with the gang: rank "
                        "0 (chief 0 on a)"));
 }
 

@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-// More hosts than these are not explained: then it is the network's.
+// More hosts than this are attributed to the network.
 constexpr size_t kMaxCover = 8;
 constexpr size_t kMaxNamedPairs = 4;
 
@@ -37,8 +37,8 @@ std::map<int32_t, RankPlace> PlacesOf(const std::vector<TaskStatus>& tasks) {
   return places;
 }
 
-// A peer that has ended is missed by all; the first to miss one that lived says
-// something of the network.
+// Returns true if the peer ended before the report. Only the loss of a live
+// peer is evidence about the network.
 bool EndedBefore(const RankStatus& peer, const RankStatus& reporter) {
   if (!peer.exit) return false;
   return !reporter.exit || peer.exit->end_time < reporter.exit->end_time;
@@ -55,7 +55,7 @@ void TakeLostPeers(const std::map<int32_t, RankPlace>& places,
   for (const LostPeer& lost : gang.lost_peers) {
     const auto rank = places.find(lost.rank);
     const auto peer = places.find(lost.peer);
-    // A node speaks for its own ranks.
+    // A node reports its own ranks only.
     if (rank == places.end() || peer == places.end() ||
         rank->second.node != node || peer->second.node == node ||
         HostAnswered(lost.error) ||
@@ -78,18 +78,18 @@ Pairs LostPairsOf(const std::map<int32_t, RankPlace>& places,
   return pairs;
 }
 
-// Of more than two nodes nobody knows which.
+// With more than two nodes the faulty pair is unknown.
 void TakeStandstill(const std::map<int32_t, RankPlace>& places, Pairs* pairs) {
   std::set<NodeName> nodes;
   for (const auto& [rank, place] : places) nodes.insert(place.node);
   if (nodes.size() != 2) return;
   pairs->try_emplace({*nodes.begin(), *nodes.rbegin()},
                      LostPair{*nodes.begin(), *nodes.rbegin(),
-                              "all ranks stood in one all-reduce"});
+                              "all ranks stalled in one all-reduce"});
 }
 
-// What it fetches comes from elsewhere, and the file that it looks for from the
-// node of rank 0.
+// True if the node's delay has another origin: it fetches, or looks for the
+// file from rank 0's node.
 bool WaitsForOthers(const GangStatus& gang) {
   return std::any_of(gang.preparations.begin(), gang.preparations.end(),
                      [](const TaskPreparation& preparation) {
@@ -110,8 +110,8 @@ bool IsLate(const Job& job, const GangStatus* gang, const Cause& cause) {
       [](const RankStatus& rank) { return rank.state < RankState::kStarted; });
 }
 
-// The node that is in most of `pairs`; with as many, one that is not `keep`;
-// then the first by name. REQUIRES: some pair.
+// Returns the node in most of `pairs`. On a tie prefers one that is not `keep`,
+// then the first by name. REQUIRES: `pairs` is not empty.
 NodeName Busiest(const std::vector<LostPair>& pairs, const NodeName& keep) {
   std::map<NodeName, size_t> count;
   for (const LostPair& pair : pairs) {
@@ -134,7 +134,8 @@ std::vector<LostPair> Without(std::vector<LostPair> pairs,
   return pairs;
 }
 
-// At most `size` nodes; the first that is found when the busiest go first.
+// Returns a cover of at most `size` nodes, the first found when the busiest
+// nodes are tried first.
 std::optional<std::vector<NodeName>> CoverOf(const std::vector<LostPair>& pairs,
                                              const NodeName& keep,
                                              size_t size) {
@@ -145,7 +146,7 @@ std::optional<std::vector<NodeName>> CoverOf(const std::vector<LostPair>& pairs,
     rest->push_back(first);
     return rest;
   }
-  // Then all that it is paired with.
+  // Otherwise all nodes that it is paired with.
   std::set<NodeName> others;
   for (const LostPair& pair : pairs) {
     if (pair.from == first) others.insert(pair.to);
@@ -213,7 +214,7 @@ std::set<NodeName> LateNodes(const Job& job, const JobView& view,
 }
 
 std::optional<NodeName> KilledOn(const Attempt& attempt) {
-  // Another's processes may have used up the host's memory.
+  // Another job's processes may have used up the host's memory.
   if (attempt.end_cause.reason != Reason::kRankSignal &&
       attempt.end_cause.reason != Reason::kOutOfMemory) {
     return std::nullopt;

@@ -101,7 +101,7 @@ TEST(EvidenceTest, TwoNodesWhoseRanksAllStandLostEachOther) {
   two.view.all_stood = true;
   EXPECT_THAT(
       PairsOf(&two),
-      ElementsAre(LostPair{"a", "b", "all ranks stood in one all-reduce"}));
+      ElementsAre(LostPair{"a", "b", "all ranks stalled in one all-reduce"}));
   Scene s = Three();
   s.view.all_stood = true;
   EXPECT_THAT(PairsOf(&s), IsEmpty()) << "nobody knows which";

@@ -37,14 +37,14 @@ Hold HoldOn(const Job& job, const std::vector<size_t>& tasks,
   return hold;
 }
 
-// A job that an older version stored may ask for gloo. Its sums were made in
-// gloo's order, so its reduction plan is not used either.
-void TakeAnotherBackend(Job* job, Time now) {
+// A job stored by an older version may ask for gloo. Its reduction plan has
+// gloo's order, so it is dropped, too.
+void ReplaceBackend(Job* job, Time now) {
   if (!ReplaceGloo(&job->spec)) return;
   job->reduction_plan.clear();
   AddEvent(job, Reason::kBackendReplaced,
            fmt::format("backend gloo is no longer available: generation {} "
-                       "takes backend auto and makes a new reduction plan",
+                       "uses backend auto and makes a new reduction plan",
                        job->generation),
            now);
 }
@@ -54,12 +54,12 @@ void TakeAnotherBackend(Job* job, Time now) {
 void StartGeneration(Job* job, Time now) {
   job->generation = std::max(job->generation, job->generation_floor) + 1;
   AddGeneration(job);
-  TakeAnotherBackend(job, now);
+  ReplaceBackend(job, now);
   ++job->attempt;
   job->cluster.reset();
   job->job_key.clear();
-  // Nothing was written before the first RUNNING: the directory of the node
-  // that rank 0 goes to counts. From then on the directory is known.
+  // Nothing was written before the first RUNNING, so the directory on rank 0's
+  // new node counts. From then on the directory is known.
   if (!job->start_time) job->output_identity.clear();
   job->attempt_start = now.wall;
   job->failing.reset();
@@ -67,7 +67,7 @@ void StartGeneration(Job* job, Time now) {
   job->committed_before = job->committed_step.value_or(0);
   job->event_numbers.clear();
   job->lone_ranks.clear();
-  // Who was told to stop has stopped. Ids count from 1 in each generation.
+  // The stop was carried out. Ids count from 1 in each generation.
   std::erase_if(job->directives, [](const Directive& directive) {
     return directive.kind == DirectiveKind::kStop;
   });

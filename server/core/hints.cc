@@ -22,7 +22,7 @@ bool AskedForNoGpu(const JobSpec& spec, const ExitStatus&) {
       [](const RoleSpec& role) { return role.resources.gpus == 0; });
 }
 
-// Of a package the flag does not count.
+// For a package the flag has no effect.
 bool NamesMasterByRuntime(const JobSpec& spec, const ExitStatus&) {
   return spec.environment_options.master_in_tf_config && !InContainer(spec) &&
          !spec.packages.empty();
@@ -32,27 +32,27 @@ bool NamesMaster(const JobSpec& spec, const ExitStatus&) {
   return spec.environment_options.master_in_tf_config;
 }
 
-// A port of the lease that another process took is mended by other ports.
+// If another process took a leased port, other ports help.
 bool ChosePortItself(const JobSpec&, const ExitStatus& exit) {
   return exit.reason != Reason::kPortTaken;
 }
 
 struct Hint {
-  // Any of these; each has at least one.
+  // Any of these matches; there is at least one.
   std::string_view words[8];
   bool (*applies)(const JobSpec&, const ExitStatus&);
   std::string_view text;
 };
 
-// The first that fits counts.
+// The first match counts.
 constexpr Hint kHints[] = {
     {{"Disallowed task type found in cluster spec"},
      NamesMasterByRuntime,
-     "; TensorFlow 2 takes no task of type master, and runtimeVersion 1.x "
+     "; TensorFlow 2 has no task type master, but runtimeVersion 1.x "
      "makes the first task master: give a 2.x version, or lockstep.runtime"},
     {{"Disallowed task type found in cluster spec"},
      NamesMaster,
-     "; TensorFlow 2 takes no task of type master, and useChiefInTfConfig is "
+     "; TensorFlow 2 has no task type master, but useChiefInTfConfig is "
      "false: set useChiefInTfConfig: true, or leave it out"},
     {{"PerReplica"},
      Always,
@@ -63,15 +63,15 @@ constexpr Hint kHints[] = {
       "only supported with GPUs, no GPUs found",
       "Unable to initialize backend 'cuda'"},
      AskedForNoGpu,
-     "; the job asks for no GPU and sees none: give --gpus N"},
+     "; the job requests no GPU: give --gpus N"},
     {{"gs://", "scheme 'gs' not implemented", "storage.googleapis.com",
       "DefaultCredentialsError"},
      Always,
-     "; Google Cloud Storage cannot be reached from here: give a path that "
+     "; Google Cloud Storage is unreachable from here: give a path that "
      "the hosts share"},
     {{"ddress already in use", "EADDRINUSE", "Errno 98", "errno: 98"},
      ChosePortItself,
-     "; the program chose this port itself: take MASTER_PORT, which is leased "
+     "; the program chose this port itself: use MASTER_PORT, which is leased "
      "for the job, or port 0"},
     {{"ignal: Bus error", "unable to open shared memory object </",
       "Error while creating shared memory segment /dev/shm/"},
@@ -82,7 +82,7 @@ constexpr Hint kHints[] = {
 };
 
 constexpr std::string_view kBusError =
-    "; SIGBUS is often a full /dev/shm, or a mapped file that was cut short: "
+    "; SIGBUS often means a full /dev/shm or a truncated mapped file: "
     "`df -h /dev/shm` on the node shows it, `mount -o remount,size=8G "
     "/dev/shm` enlarges it; num_workers=0 of a DataLoader needs none";
 
@@ -91,7 +91,7 @@ bool IsBusError(const ExitStatus& exit) {
     case ExitStatus::How::kSignal:
       return exit.value == SIGBUS;
     case ExitStatus::How::kCode:
-      // As a shell says it.
+      // The shell's exit code.
       return exit.value == 128 + SIGBUS;
     case ExitStatus::How::kExecErrno:
       return false;

@@ -15,10 +15,10 @@ using std::chrono_literals::operator""s;
 constexpr Duration kFirstLook = 1s;
 constexpr Duration kLastLook = 30s;
 
-// What a look that found nothing new wrote into the history.
+// Removes the events of a look without a new result.
 void ForgetLook(Job* job, Reason reason) {
   ForgetEvents(job);
-  // The newest attempt stands for all looks of this hold.
+  // The newest attempt represents all looks of this hold.
   const size_t count = job->attempts.size();
   if (count >= 2 && job->attempts[count - 2].end_cause.reason == reason) {
     job->attempts.erase(job->attempts.end() - 2);
@@ -29,11 +29,12 @@ void ForgetLook(Job* job, Reason reason) {
 std::string HowToGoOn(const Job& job) {
   const std::string& name = job.spec.name;
   if (job.spec.kind == JobKind::kProgram) {
-    return fmt::format("`lockstep jobs restore-to {} start` begins anew", name);
+    return fmt::format(
+        "`lockstep jobs restore-to {} start` starts from the beginning", name);
   }
   return fmt::format(
       "`lockstep jobs restore-to {} STEP` resumes from another checkpoint, "
-      "`start` begins anew",
+      "`start` starts from the beginning",
       name);
 }
 
@@ -44,7 +45,7 @@ Status NotHolding(const Job& job) {
   }
   return WithReason(
       FailedPrecondition(
-          "job {} is {} and does not hold: only a job that waits for its "
+          "job {} is {} and not held: only a job that waits for its "
           "output directory or for a checkpoint accepts a target to resume "
           "from",
           job.spec.name, Name(job.state)),
@@ -57,13 +58,14 @@ Status CheckTarget(const Job& job, const RestoreTarget& target) {
     return NotHolding(job);
   }
   if (job.outcome || job.cancel_requested) {
-    return FailedPrecondition("job {} ends: it resumes no more", job.spec.name);
+    return FailedPrecondition("job {} is ending: it does not resume",
+                              job.spec.name);
   }
   if (job.spec.kind == JobKind::kProgram && !target.from_start()) {
     return WithReason(
         FailedPrecondition(
             "job {} is a program: lockstep does not know its checkpoints; only "
-            "`start` can be asked for, and the program finds what it resumes "
+            "`start` is allowed, and the program itself finds what it resumes "
             "from",
             job.spec.name),
         "NOT_NATIVE");
@@ -90,12 +92,13 @@ void EnterHold(Job* job, const Failure& failure, Time now) {
   const Duration wait = LookBackoff(++job->output_hold->looks);
   job->failing.reset();
   job->not_before = now.wall + wait;
-  EnterState(job, JobState::kPlacing,
-             {reason, fmt::format("{}; the job holds, and looks again every {} "
-                                  "at most; {}",
-                                  Shorten(failure.cause.message, 1200),
-                                  FormatDuration(kLastLook), HowToGoOn(*job))},
-             now);
+  EnterState(
+      job, JobState::kPlacing,
+      {reason, fmt::format("{}; the job is held and checks again every {} "
+                           "at most; {}",
+                           Shorten(failure.cause.message, 1200),
+                           FormatDuration(kLastLook), HowToGoOn(*job))},
+      now);
   if (again) ForgetLook(job, reason);
 }
 
@@ -108,7 +111,7 @@ void HoldForming(Job* job, const std::string& lost, Duration wait, Time now) {
   job->not_before = now.wall + wait;
   EnterState(job, JobState::kPlacing,
              {Reason::kCannotForm,
-              fmt::format("{}; other nodes are looked for in {}",
+              fmt::format("{}; the job is placed on other nodes in {}",
                           Shorten(lost, 1200), FormatDuration(wait))},
              now);
 }
@@ -136,7 +139,7 @@ void EndHold(Job* job, const JobView& view, Time now) {
   if (!goes_on) return;
   const Duration held = now.wall - job->output_hold->since;
   AddEvent(job, Reason::kRunning,
-           fmt::format("goes on after it held for {}",
+           fmt::format("continues after a hold of {}",
                        FormatDuration(std::max(Duration{}, held))),
            now);
   job->output_hold.reset();
@@ -149,14 +152,14 @@ StatusOr<Job> RestoreTo(const Job& before, const RestoreTarget& target,
   const bool anew =
       target.from_start() && job.output_hold->reason == Reason::kOutputMissing;
   std::string what = target.from_start()
-                         ? std::string("begin from the start")
+                         ? std::string("start from the beginning")
                          : fmt::format("resume from step {}", *target.step);
-  if (anew) what += ", in the output directory that is there now";
+  if (anew) what += ", in the present output directory";
   const std::string sentence = fmt::format("{}, by {}", what, who);
-  // A program is not told of checkpoints.
+  // Programs have no checkpoints.
   if (job.spec.kind == JobKind::kNative) {
     job.restore = target;
-    // What is computed again from there is progress.
+    // Steps computed again from there count as progress.
     job.committed_step = target.step.value_or(0);
   }
   if (anew) job.output_identity.clear();
@@ -166,7 +169,7 @@ StatusOr<Job> RestoreTo(const Job& before, const RestoreTarget& target,
     return job;
   }
   AddEvent(&job, Reason::kRestoreOrdered, sentence, now);
-  // The look is being stopped already.
+  // The look is already being stopped.
   if (IsActive(job.state)) return job;
   job.cause = {Reason::kRestoreOrdered, sentence};
   job.not_before.reset();

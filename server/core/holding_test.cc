@@ -224,7 +224,7 @@ TEST(HoldingTest, GenerationsAreToldOfTheCheckpointsBefore) {
   const Job before = s.job;
   s.job.restore = RestoreTarget{20};
   EXPECT_EQ(spec().restore, RestoreTarget{20});
-  EXPECT_THAT(NodesToTell(&before, s.job), SizeIs(2));
+  EXPECT_THAT(NodesToUpdate(&before, s.job), SizeIs(2));
 }
 
 // ---- RestoreTo ----

@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-// Cores are compared with a little slack: 3 x 0.1 is not 0.3.
+// Tolerance for cores: 3 x 0.1 is not 0.3.
 constexpr double kCpuSlack = 1e-6;
 
 }  // namespace

@@ -27,7 +27,7 @@ bool Names(const JobSpec& spec, const std::string& image) {
                      });
 }
 
-// False: it was settled before, or is none of the job's.
+// Returns false if it was settled before or is not an image of the job.
 bool Settle(Job* job, ImageContent content, const NodeName& node) {
   if (content.id.empty() || !Names(job->spec, content.image) ||
       SettledOf(*job, content.image) != nullptr) {
@@ -60,14 +60,14 @@ void AddFailure(Job* job, const std::string& what, const std::string& why,
   }
 }
 
-// The job has not settled it, or as this; else it is another job's.
+// True if the job has not settled this image or settled it with this content.
 bool IsOf(const Job& job, const ImageContent& wanted) {
   const ImageContent ours = WantedOf(job, wanted.image);
   return Names(job.spec, wanted.image) && ours.id == wanted.id &&
          ours.digest == wanted.digest;
 }
 
-// Of one node, in the order in which it should fetch.
+// The list of one node, in fetch order.
 class List {
  public:
   List(Prefetch* list, const PrefetchOptions& options)
@@ -148,9 +148,9 @@ bool CanFetchAhead(const JobSpec& spec) {
              [](const RoleSpec& role) { return role.container.has_value(); });
 }
 
-std::map<NodeName, Prefetch> WhatToFetchAhead(
-    const std::vector<const Job*>& queue, std::vector<HostCapacity> hosts,
-    const PrefetchOptions& options) {
+std::map<NodeName, Prefetch> PrefetchLists(const std::vector<const Job*>& queue,
+                                           std::vector<HostCapacity> hosts,
+                                           const PrefetchOptions& options) {
   for (HostCapacity& host : hosts) {
     host.allocated = {};
     host.allocated_gpus.clear();
@@ -159,7 +159,7 @@ std::map<NodeName, Prefetch> WhatToFetchAhead(
   for (size_t i = 0; i < std::min(queue.size(), options.jobs); ++i) {
     const Job& job = *queue[i];
     if (!CanFetchAhead(job.spec)) continue;
-    // It goes where it was, if it can.
+    // It returns to its last nodes if possible.
     const std::set<NodeName> before = NodesOf(job);
     std::stable_sort(hosts.begin(), hosts.end(),
                      [&](const HostCapacity& a, const HostCapacity& b) {
@@ -181,16 +181,16 @@ std::map<NodeName, Prefetch> WhatToFetchAhead(
   return lists;
 }
 
-void TakePrefetched(Job* job, const std::vector<Prefetched>& said,
+void TakePrefetched(Job* job, const std::vector<Prefetched>& report,
                     const NodeName& node, Time now) {
-  for (const Prefetched& item : said) {
+  for (const Prefetched& item : report) {
     if (item.image) {
       const std::string image = item.image->image;
       if (!IsOf(*job, *item.image)) continue;
       if (!item.ready) {
         if (item.error.empty()) continue;
         AddFailure(job,
-                   fmt::format("image {} cannot be had on {}: ", image, node),
+                   fmt::format("image {} is unavailable on {}: ", image, node),
                    item.error, now);
       } else if (!item.fetched) {
         SettleImages(job, {*item.content}, node, now);
@@ -207,7 +207,7 @@ void TakePrefetched(Job* job, const std::vector<Prefetched>& said,
     for (const Package& package : job->spec.packages) {
       if (package.digest != item.package_digest) continue;
       AddFailure(job,
-                 fmt::format("package {} cannot be had on {}: ",
+                 fmt::format("package {} is unavailable on {}: ",
                              package.file_name, node),
                  item.error, now);
     }

@@ -42,13 +42,13 @@ bool CanFetchAhead(const JobSpec& spec);
 // `queue` is in queue order; its first jobs count. A job's nodes are those
 // where it was before, then, by name, those that take work and that would fit
 // one of its tasks if they were empty. `epoch` stays 0.
-std::map<NodeName, Prefetch> WhatToFetchAhead(
-    const std::vector<const Job*>& queue, std::vector<HostCapacity> hosts,
-    const PrefetchOptions& options);
+std::map<NodeName, Prefetch> PrefetchLists(const std::vector<const Job*>& queue,
+                                           std::vector<HostCapacity> hosts,
+                                           const PrefetchOptions& options);
 
-// Records in a waiting job what `node` reports about its prefetches. Settles
-// images. Each failed fetch becomes one event, up to a small number.
-void TakePrefetched(Job* job, const std::vector<Prefetched>& said,
+// Records a node's prefetch report in a waiting job. Settles images. Each
+// failed fetch becomes one event, up to a small number.
+void TakePrefetched(Job* job, const std::vector<Prefetched>& report,
                     const NodeName& node, Time now);
 
 }  // namespace lockstep

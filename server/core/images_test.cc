@@ -166,7 +166,7 @@ TEST(ImagesTest, GoesToNodesWhereItCouldRun) {
   away.ready = false;
   HostCapacity pool = Host("pool");
   pool.pool = "gpu";
-  const auto lists = WhatToFetchAhead(
+  const auto lists = PrefetchLists(
       {&job}, {Host("a"), busy, away, Host("small", 2), Host("none", 4, "")},
       {});
   ASSERT_THAT(lists, SizeIs(2));
@@ -175,7 +175,7 @@ TEST(ImagesTest, GoesToNodesWhereItCouldRun) {
   EXPECT_THAT(lists.at("busy").images, ElementsAre(Any("x:1")));
   spec.pool = "gpu";
   const Job pooled = Queued(spec);
-  const auto there = WhatToFetchAhead({&pooled}, {Host("a"), pool}, {});
+  const auto there = PrefetchLists({&pooled}, {Host("a"), pool}, {});
   ASSERT_THAT(there, SizeIs(1));
   EXPECT_TRUE(there.contains("pool"));
 }
@@ -186,7 +186,7 @@ TEST(ImagesTest, ARoleThatDoesNotFitBringsNothing) {
   spec.roles.Edit()[0].container = Container{"chief:1", {}};
   spec.roles.Edit()[1].container = Container{"worker:1", {}};
   const Job job = Queued(spec);
-  const auto lists = WhatToFetchAhead({&job}, {Host("a"), Host("big", 8)}, {});
+  const auto lists = PrefetchLists({&job}, {Host("a"), Host("big", 8)}, {});
   EXPECT_THAT(lists.at("a").images, ElementsAre(Any("chief:1")));
   EXPECT_THAT(lists.at("big").images,
               ElementsAre(Any("chief:1"), Any("worker:1")));
@@ -202,13 +202,12 @@ TEST(ImagesTest, IsBoundedInEachDirection) {
   for (const Job& job : jobs) queue.push_back(&job);
   const std::vector<HostCapacity> hosts = {Host("a"), Host("b"), Host("c")};
   PrefetchOptions options{4, 2, 3, 1};
-  const auto lists = WhatToFetchAhead(queue, hosts, options);
+  const auto lists = PrefetchLists(queue, hosts, options);
   ASSERT_THAT(lists, SizeIs(2));
   EXPECT_THAT(lists.at("a").images,
               ElementsAre(Any("x:0"), Any("x:1"), Any("x:2")));
   options = {2, 64, 8, 8};
-  EXPECT_THAT(WhatToFetchAhead(queue, hosts, options).at("c").images,
-              SizeIs(2));
+  EXPECT_THAT(PrefetchLists(queue, hosts, options).at("c").images, SizeIs(2));
 }
 
 TEST(ImagesTest, GoesFirstWhereItWasBefore) {
@@ -216,8 +215,8 @@ TEST(ImagesTest, GoesFirstWhereItWasBefore) {
   TaskStatus task;
   task.node = "c";
   job.tasks = {task};
-  const auto lists = WhatToFetchAhead({&job}, {Host("a"), Host("b"), Host("c")},
-                                      {16, 1, 8, 8});
+  const auto lists =
+      PrefetchLists({&job}, {Host("a"), Host("b"), Host("c")}, {16, 1, 8, 8});
   ASSERT_THAT(lists, SizeIs(1));
   EXPECT_TRUE(lists.contains("c"));
 }
@@ -227,7 +226,7 @@ TEST(ImagesTest, WhatIsSettledIsFetchedAsThat) {
   const Job other = Queued(InContainer("k", "x:1"));
   const Job same = Queued(InContainer("l", "x:1"));
   SettleImages(&job, {Is("x:1", 'a')}, "a", kNow);
-  const auto lists = WhatToFetchAhead({&job, &other, &same}, {Host("b")}, {});
+  const auto lists = PrefetchLists({&job, &other, &same}, {Host("b")}, {});
   EXPECT_THAT(lists.at("b").images,
               ElementsAre(Is("x:1", 'a', "a"), Any("x:1")));
 }
@@ -235,7 +234,7 @@ TEST(ImagesTest, WhatIsSettledIsFetchedAsThat) {
 TEST(ImagesTest, AJobOfNothingButCommandsFetchesNothing) {
   const Job job = Queued(NativeSpec("j", 2));
   EXPECT_FALSE(CanFetchAhead(job.spec));
-  EXPECT_THAT(WhatToFetchAhead({&job}, {Host("a")}, {}), IsEmpty());
+  EXPECT_THAT(PrefetchLists({&job}, {Host("a")}, {}), IsEmpty());
 }
 
 // ---- What came of it ----

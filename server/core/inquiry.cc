@@ -23,7 +23,7 @@ std::vector<NodeName> ChooseNeighbours(const std::string& pool,
   std::vector<std::string> addresses;
   for (const Neighbour& neighbour : ready) {
     if (chosen.size() == kAskedNeighbours) break;
-    // Two daemons on one host see one network.
+    // Two daemons on one host have the same network.
     if (std::find(addresses.begin(), addresses.end(), neighbour.address) !=
         addresses.end()) {
       continue;
@@ -31,8 +31,8 @@ std::vector<NodeName> ChooseNeighbours(const std::string& pool,
     addresses.push_back(neighbour.address);
     chosen.push_back(neighbour.node);
   }
-  // Of two hosts the other one is no witness: the coordinator may be on it, and
-  // its network may be what is broken.
+  // With two hosts the other cannot testify: the coordinator may run there, and
+  // its own network may be broken.
   if (hosts <= kAskedNeighbours) chosen.clear();
   return chosen;
 }

@@ -49,16 +49,16 @@ const RankStatus& DecidingRank(const Job& job) {
   return job.tasks.front().ranks.front();
 }
 
-Usage UsageOf(const Job& job, const RankStatus& said) {
-  const auto lone = job.lone_ranks.find(said.rank);
-  if (lone == job.lone_ranks.end()) return said.usage;
+Usage UsageOf(const Job& job, const RankStatus& report) {
+  const auto lone = job.lone_ranks.find(report.rank);
+  if (lone == job.lone_ranks.end()) return report.usage;
   for (const RankStatus* rank : RanksOf(job)) {
-    // Of a process that is among those before.
-    if (rank->rank == said.rank && said.restarts < rank->restarts) {
+    // The process is already included in `before`.
+    if (rank->rank == report.rank && report.restarts < rank->restarts) {
       return lone->second.before;
     }
   }
-  return SumOf(lone->second.before, said.usage);
+  return SumOf(lone->second.before, report.usage);
 }
 
 std::string RankLabel(const Job& job, int32_t rank) {

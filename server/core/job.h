@@ -154,10 +154,10 @@ std::vector<const RankStatus*> RanksOf(const Job& job);
 // REQUIRES: tasks is not empty.
 const RankStatus& DecidingRank(const Job& job);
 
-// Returns the use of a rank in its generation. `said` is its node's report on
+// Returns the use of a rank in its generation. `report` is its node's report on
 // its newest process. Use is summed, a utilization is the mean over time, a
 // peak is the largest, and memory is the current value.
-Usage UsageOf(const Job& job, const RankStatus& said);
+Usage UsageOf(const Job& job, const RankStatus& report);
 
 // "rank 1 (worker 0 on b)".
 std::string RankLabel(const Job& job, int32_t rank);

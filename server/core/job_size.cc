@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-// An entry of a container, a task with its ranks, an attempt: without strings.
+// A container entry, a task with its ranks, or an attempt, without strings.
 constexpr size_t kEntryBytes = 64;
 constexpr size_t kTaskBytes = 1024;
 
@@ -61,7 +61,7 @@ size_t BytesOf(const std::optional<TrainingJob>& training) {
   return bytes;
 }
 
-// What is of one version alone.
+// The memory of one version alone.
 size_t OwnBytes(const JobSpec& spec) {
   size_t bytes = sizeof(JobSpec) + spec.name.size() + spec.comment.size() +
                  spec.output_directory.size() + spec.working_directory.size() +

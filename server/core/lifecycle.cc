@@ -30,7 +30,7 @@ bool AllRanks(const Job& job, RankState at_least) {
   });
 }
 
-// "rank 1 (worker 0 on b)", ... of those that are not yet `at_least`.
+// "rank 1 (worker 0 on b)", ... for ranks that are not yet `at_least`.
 std::string Missing(const Job& job, RankState at_least) {
   std::vector<std::string> names;
   for (const RankStatus* rank : RanksOf(job)) {
@@ -44,7 +44,7 @@ std::string Missing(const Job& job, RankState at_least) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-// A node that the generation runs on is gone, or came back without it.
+// Fails the generation if one of its nodes is gone or returned without it.
 bool CheckNodes(Job* job, const JobView& view, bool launched, Time now) {
   const JobPlaces places(*job);
   for (const NodeName& node : NodesOf(*job)) {
@@ -54,15 +54,15 @@ bool CheckNodes(Job* job, const JobView& view, bool launched, Time now) {
       Fail(job,
            forgotten
                ? Cause{Reason::kNodeForgotten,
-                       fmt::format("node {} was given up by an operator", node)}
+                       fmt::format("an operator declared node {} gone", node)}
                : Cause{Reason::kNodeLost, fmt::format("node {} is lost", node)},
            now);
       return true;
     }
-    if (launched && SaysNothing(view, node, job->generation)) {
+    if (launched && HasNoReport(view, node, job->generation)) {
       Fail(job,
            {Reason::kNodeLost,
-            fmt::format("node {} came back without the job's ranks", node)},
+            fmt::format("node {} returned without the job's ranks", node)},
            now);
       return true;
     }
@@ -75,9 +75,9 @@ bool CheckNodes(Job* job, const JobView& view, bool launched, Time now) {
   return false;
 }
 
-// A program is told of its peers by TF_CONFIG, which is left out where Linux
-// takes no variable of that length: it would then run alone. The longest is
-// that of the last task of a type.
+// A program finds its peers by TF_CONFIG, which is omitted if it exceeds
+// Linux's limit; the program would then run alone. The last task of a type has
+// the longest.
 std::optional<Cause> TooWideForTfConfig(const Job& job) {
   if (job.spec.kind != JobKind::kProgram) return std::nullopt;
   const std::vector<TaskSpec>& tasks = job.cluster->tasks;
@@ -87,15 +87,15 @@ std::optional<Cause> TooWideForTfConfig(const Job& job) {
     if (RankEnvironment(*job.cluster, rank).contains("TF_CONFIG")) continue;
     return Cause{
         Reason::kPrepareRefused,
-        fmt::format("TF_CONFIG has no room for the addresses of {} tasks, as "
-                    "Linux takes 128 KiB in one variable: ask for fewer "
+        fmt::format("TF_CONFIG cannot hold the addresses of {} tasks, because "
+                    "Linux allows 128 KiB in one variable: request fewer "
                     "tasks, or for nodes with shorter (IPv4) addresses",
                     tasks.size())};
   }
   return std::nullopt;
 }
 
-// Nothing to save yet.
+// There is nothing to save yet.
 bool LeaveAtOnce(Job* job, const JobView& view, Time now) {
   if (HasSucceeded(*job)) return false;
   const std::optional<Departure> departure = MustLeave(*job, view);
@@ -134,8 +134,8 @@ void DecidePreparing(Job* job, const JobView& view,
     }
     return;
   }
-  // A program job that is being started. One that is short may be over before
-  // all of it was seen to run; its success counts all the same.
+  // A program job is starting. A short one may end before all ranks were seen
+  // running; its success counts.
   const bool done = HasSucceeded(*job);
   if (!done && AnyRankFailed(*job)) {
     Fail(job, FirstFailure(*job)->cause, now);
@@ -160,14 +160,14 @@ void DecideForming(Job* job, const JobView& view,
     return;
   }
   if (LeaveAtOnce(job, view, now)) return;
-  // Nothing was computed yet: success without the others cannot be.
+  // Nothing was computed yet, so success without the others is impossible.
   for (const RankStatus* rank : RanksOf(*job)) {
     if (!rank->exit) continue;
     Fail(
         job,
         {Reason::kRankExit,
-         fmt::format("{}: {} before the gang was formed; is it linked with the "
-                     "runtime library? Others are jobs of kind program",
+         fmt::format("{}: {} before the gang had formed; is it linked with the "
+                     "runtime library? If not, submit it with kind program",
                      RankLabel(*job, rank->rank), Describe(*rank->exit))},
         now);
     return;
@@ -196,13 +196,13 @@ Cause CauseOf(const Job& job, const Stall& stall) {
   if (stall.rank < 0) {
     return {
         Reason::kStalled,
-        fmt::format("all {} ranks have stood in the all-reduce of step {} "
+        fmt::format("all {} ranks have stalled in the all-reduce of step {} "
                     "for {}: the network between them is cut, or one was "
                     "stopped there",
                     stall.waiting, stall.step, FormatDuration(stall.still))};
   }
   return {Reason::kStalled,
-          fmt::format("{} has stood in {} of step {} for {} while {} other "
+          fmt::format("{} has stalled in {} of step {} for {} while {} other "
                       "rank{} for it; a step of this job should end within {}",
                       RankLabel(job, stall.rank), stall.phase, stall.step,
                       FormatDuration(stall.still), stall.waiting,
@@ -231,7 +231,7 @@ void DecideRunning(Job* job, const JobView& view,
     Succeed(job, now);
     return;
   }
-  // Before its ranks: a worker whose node is gone is not started again there.
+  // Before its ranks: a worker on a lost node does not restart there.
   if (CheckNodes(job, view, true, now)) return;
   if (std::optional<Failure> failure = TakeFailures(job, view, now)) {
     Fail(job, std::move(failure->cause), now);
@@ -254,7 +254,7 @@ void DecideRunning(Job* job, const JobView& view,
 }
 
 void DecideFinishing(Job* job, const JobView& view, Time now) {
-  // A person who does not wait for the rest takes the end as it is.
+  // A cancel ends the wait; the success stands.
   if (job->outcome == JobState::kSucceeded && !job->cancel_requested) {
     if (std::optional<Failure> before = FailureBeforeTheEnd(*job)) {
       Fail(job, std::move(before->cause), now);
@@ -262,12 +262,12 @@ void DecideFinishing(Job* job, const JobView& view, Time now) {
     }
   }
   if (!job->holds.empty()) return;
-  if (*job->outcome == JobState::kSucceeded) NoteHowTheyEnded(job, now);
+  if (*job->outcome == JobState::kSucceeded) NoteExits(job, now);
   CloseAttempt(job, view, job->cause, now);
   EnterState(job, *job->outcome, job->cause, now);
 }
 
-// Limits that the job itself set: they count over all attempts.
+// Limits set by the job count over all attempts.
 std::optional<Cause> OverTime(const Job& job, Time now) {
   const JobSpec& spec = job.spec;
   if (!job.start_time && spec.max_wait_time &&
@@ -316,7 +316,7 @@ void DecideState(Job* job, const JobView& view,
       LeaveForming(job, now);
       break;
     default:
-      break;  // QUEUED waits for Place(), and PLACING does, too.
+      break;  // Place() moves QUEUED and PLACING.
   }
 }
 
@@ -328,7 +328,7 @@ Job Decide(const Job& before, const JobView& view,
   Job job = before;
   TakeReports(&job, view, now);
   if (job.failing && job.outcome && job.holds.empty() && !view.testing_pairs) {
-    // A success that was taken back, of which all is gone.
+    // A revoked success, and all of its ranks are gone.
     job.outcome.reset();
   }
   if (job.cancel_requested && !job.outcome) {
@@ -341,7 +341,7 @@ Job Decide(const Job& before, const JobView& view,
     Succeed(&job, now);
   }
   if (!job.outcome) {
-    // A job that has just come to its end by itself is not cut short.
+    // A job that has just ended by itself is not cut short.
     if (std::optional<Cause> cause = OverTime(job, now)) {
       EndEarly(&job, view, *std::move(cause), now);
     } else if (before.failing && job.holds.empty() && !view.testing_pairs) {

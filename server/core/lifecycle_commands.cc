@@ -1,4 +1,4 @@
-// What people and the scheduler do to a job.
+// Changes to a job by users and the scheduler.
 #include <fmt/format.h>
 
 #include "server/core/generation.h"
@@ -58,10 +58,10 @@ Job Cancel(const Job& before, const std::string& who, Time now) {
   Job job = before;
   if (job.state == JobState::kFinishing && !job.failing) {
     if (job.outcome != JobState::kSucceeded) return before;
-    // Its end stands; what still runs of it is not waited for any more.
+    // The outcome stands, but running ranks are no longer awaited.
     job.cancel_requested = true;
     AddEvent(&job, Reason::kCancelledByUser,
-             fmt::format("{} ends the ranks that still run", who), now);
+             fmt::format("{} stopped the ranks that still run", who), now);
     return job;
   }
   job.cancel_requested = true;
@@ -74,20 +74,20 @@ StatusOr<Job> AddCheckpointDirective(const Job& before, Time now) {
   const std::string& name = before.spec.name;
   if (before.spec.kind != JobKind::kNative) {
     return WithReason(
-        FailedPrecondition("job {} is a program: only native jobs can be "
-                           "asked to save",
+        FailedPrecondition("job {} is a program: only native jobs can "
+                           "save checkpoints",
                            name),
         "NOT_NATIVE");
   }
   if (before.spec.output_directory.empty()) {
     return WithReason(
-        FailedPrecondition("job {} has no output directory to save in", name),
+        FailedPrecondition("job {} has no output directory for checkpoints",
+                           name),
         "NO_OUTPUT_DIRECTORY");
   }
   if (before.state != JobState::kRunning || before.failing) {
-    return WithReason(FailedPrecondition(
-                          "job {} is {}, not RUNNING: there is nothing to save",
-                          name, Name(before.state)),
+    return WithReason(FailedPrecondition("job {} is {}, not RUNNING", name,
+                                         Name(before.state)),
                       "NOT_RUNNING");
   }
   constexpr size_t kMaxPending = 16;
@@ -95,8 +95,8 @@ StatusOr<Job> AddCheckpointDirective(const Job& before, Time now) {
       before.next_directive > kMaxDirective) {
     return WithReason(
         FailedPrecondition(
-            "job {} has been asked for {} checkpoints that it has not made "
-            "yet, and for {} in this generation: wait for one of them",
+            "job {} has {} pending checkpoint requests "
+            "and had {} in this generation: wait for one of them",
             name, before.directives.size(), before.next_directive - 1),
         "TOO_MANY_CHECKPOINTS");
   }

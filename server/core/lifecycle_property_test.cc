@@ -141,7 +141,7 @@ TEST(LifecyclePropertyTest, RulesHoldWhateverIsReported) {
   EXPECT_GT(generations, 800u);
 }
 
-// A node is told again only where NodesToTell names it.
+// A node is told again only where NodesToUpdate names it.
 TEST(LifecyclePropertyTest, NobodyMissesAnAssignment) {
   int told = 0, spared = 0;
   for (uint32_t seed = 0; seed < 200; ++seed) {
@@ -159,7 +159,7 @@ TEST(LifecyclePropertyTest, NobodyMissesAnAssignment) {
       for (const NodeName& node : NodesOf(s.job)) s.view.nodes[node];
       const Job before = s.job;
       const Job after = Decide(before, s.view, s.timeouts, s.now);
-      const std::set<NodeName> named = NodesToTell(&before, after);
+      const std::set<NodeName> named = NodesToUpdate(&before, after);
       for (const NodeName node : {"a", "b", "c", "d"}) {
         if (named.contains(node)) {
           ++told;

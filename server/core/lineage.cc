@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-// How little is lost with an entry; what has the least goes first.
+// The value of an entry. The least valuable goes first.
 enum class Worth { kNothing, kOneStep, kUnknown, kSteps, kLast };
 
 bool SaysWhere(const LineageEntry& entry) {
@@ -16,7 +16,7 @@ bool SaysWhere(const LineageEntry& entry) {
 
 std::vector<Worth> Weigh(const std::vector<LineageEntry>& lineage) {
   std::vector<Worth> worth(lineage.size(), Worth::kLast);
-  // The first step that a later one began at.
+  // The first step at which a later generation began.
   int64_t end = std::numeric_limits<int64_t>::max();
   for (size_t i = lineage.size(); i-- > 0;) {
     const LineageEntry& entry = lineage[i];
@@ -31,7 +31,7 @@ std::vector<Worth> Weigh(const std::vector<LineageEntry>& lineage) {
   return worth;
 }
 
-// Takes out entries of this worth, the oldest first, until `most` are left.
+// Removes entries of this worth, the oldest first, until `most` are left.
 void Drop(Worth worth, size_t most, std::vector<LineageEntry>* lineage) {
   const std::vector<Worth> worths = Weigh(*lineage);
   size_t excess = lineage->size() - std::min(most, lineage->size());
@@ -49,7 +49,7 @@ void Drop(Worth worth, size_t most, std::vector<LineageEntry>* lineage) {
 }  // namespace
 
 void CompactLineage(std::vector<LineageEntry>* lineage, size_t most) {
-  // A later one that began no later ends all that these ended.
+  // A later generation that began no later ends these.
   Drop(Worth::kNothing, 0, lineage);
   if (lineage->size() <= most) return;
   for (const Worth worth : {Worth::kOneStep, Worth::kUnknown, Worth::kSteps}) {
@@ -63,8 +63,8 @@ void AddGeneration(Job* job) {
       (job->output_hold || !job->cluster)) {
     lineage->pop_back();
   }
-  // What the coordinator knows of checkpoints may be old: a host that died had
-  // perhaps not told. The ranks take the newest one on the disk, and say which.
+  // The coordinator's knowledge may be old, because a lost host may not have
+  // reported. The ranks use the newest checkpoint on disk and report it.
   lineage->push_back(
       {job->generation, job->generation == 1 ? 0 : LineageEntry::kNotSaid});
   CompactLineage(lineage);

@@ -16,7 +16,7 @@ std::string Claimant(const NodeInfo& info) {
                      info.incarnation.counter);
 }
 
-// The same error of one GPU is said again after so long.
+// Interval between events for the same error of one GPU.
 constexpr Duration kSameGpuError = std::chrono::minutes(10);
 constexpr int kMaxGpuEventsOfBeat = 8;
 constexpr size_t kMaxGpuErrorsKnown = 256;
@@ -53,7 +53,7 @@ void SetFault(Member* member, const GpuError& error, Time now) {
   }
 }
 
-// What `readings` say of GPUs that those before did not.
+// Records the changes of GPUs in `readings`.
 void TakeGpuNews(Member* member, const NodeReadings& readings,
                  const std::set<int32_t>& fatal_xids, Time now) {
   int left = kMaxGpuEventsOfBeat;
@@ -70,7 +70,7 @@ void TakeGpuNews(Member* member, const NodeReadings& readings,
   say(silent, silent_before, Reason::kNodeGpuLost,
       " does not answer: no new work goes to it");
   say(silent_before, silent, Reason::kNodeGpuBack, " answers again");
-  // All of them, however many other errors there are.
+  // Every error is checked, however many there are.
   for (const GpuError& error : readings.gpu_errors) {
     if (fatal_xids.contains(error.xid)) SetFault(member, error, now);
   }
@@ -100,7 +100,7 @@ void Enter(Member* member, NodeState state, Reason reason, std::string message,
       state == NodeState::kReady ? std::string() : std::move(message);
 }
 
-// Returns true if the quarantine of `member` is over.
+// Returns true if the quarantine of `member` has ended.
 bool ExpireQuarantine(const MembershipOptions& options, Member* member,
                       Time now) {
   if (member->quarantine.empty() ||
@@ -117,8 +117,8 @@ bool ExpireQuarantine(const MembershipOptions& options, Member* member,
   return true;
 }
 
-// Returns true if `member` enters another state: its lease or `patience` is
-// over.
+// Returns true if `member` changes state because its lease or `patience` has
+// ended.
 bool ExpireLease(const MembershipOptions& options, Member* member, Time now,
                  const std::optional<Duration>& patience) {
   const Duration silent = now.mono - member->last_beat;
@@ -281,7 +281,7 @@ NodeRecord Membership::Registered(const NodeInfo& info, WallTime now) const {
     lockstep::AddEvent(&record, Reason::kNodeBack, "connected again", now);
   }
   if (!was_ready) record.state_time = now;
-  // One that was missing for a while keeps its fault. A boot resets the GPUs.
+  // A GPU that was missing for a while keeps its fault. A boot resets faults.
   std::vector<Gpu> known;
   if (old.boot_id == info.boot_id) {
     known = old.gpus;
@@ -431,7 +431,7 @@ std::vector<NodeName> Membership::Expire(
   std::vector<NodeName> changed;
   for (auto& [name, member] : members_) {
     const bool calm = ExpireQuarantine(options_, &member, now);
-    // Only silent nodes, which are few, need it.
+    // Only silent nodes need it, and they are few.
     const bool silent = member.state == NodeState::kUnknown;
     if (ExpireLease(options_, &member, now,
                     silent ? patience(name) : std::nullopt) ||

@@ -7,7 +7,7 @@
 //   UNKNOWN -Register same or higher incarnation-> READY
 //   UNKNOWN -silent for too long and none of its jobs stepped-> LOST
 //   UNKNOWN -not reached by its neighbours either (inquiry.h)-> LOST
-//   LOST -Register-> READY (its old ranks are told to stop)
+//   LOST -Register-> READY (its old ranks are stopped)
 //
 // An UNKNOWN node takes no new work, and keeps its tasks and resources: two
 // live copies of a task are worse than waiting. A coordinator that has just
@@ -19,8 +19,8 @@
 // machine or of a daemon's directory appears while the other daemon still
 // beats.
 //
-// In addition, a node may be drained (an operator's wish, which is stored) or
-// in quarantine, if two live daemons claim its name. Neither takes new work.
+// In addition, a node may be drained (a stored order of an operator) or in
+// quarantine, if two live daemons claim its name. Neither gets new work.
 #ifndef LOCKSTEP_SERVER_CORE_MEMBERSHIP_H_
 #define LOCKSTEP_SERVER_CORE_MEMBERSHIP_H_
 
@@ -58,11 +58,11 @@ struct MembershipOptions {
   // error, fallen off the bus, contained and uncontained ECC error, GSP
   // timeout, GSP error.
   std::set<int32_t> fatal_xids = {48, 74, 79, 94, 95, 119, 120};
-  // What a new node may have without an operator's approval.
+  // Resources of a new node that need no approval.
   Resources node_limit = kDefaultNodeLimit;
 };
 
-// What is stored of a node, and what only memory holds.
+// The stored and soft state of a node.
 struct Member : NodeRecord {
   NodeState state = NodeState::kUnknown;
   // Time of the last message, or of the coordinator's start.
@@ -76,11 +76,11 @@ struct Member : NodeRecord {
   ClockOffset clock;
   // By GPU index and Xid: when this error was last an event.
   std::map<std::pair<int32_t, int32_t>, MonoTime> gpu_errors;
-  // Counts the events from beats, which have to be stored.
+  // Counts the events from heartbeats, which must be stored.
   uint64_t news = 0;
   // When another live daemon claimed the name.
   std::deque<MonoTime> contests;
-  // Names both; empty: not in quarantine.
+  // Names both daemons. Empty if not in quarantine.
   std::string quarantine;
   // It had tasks since it fell silent, so it was not simply switched off for
   // maintenance.
@@ -88,7 +88,8 @@ struct Member : NodeRecord {
 
   // Number of GPUs that are missing, or offered and bad.
   size_t LostGpus() const;
-  // Indices of offered GPUs that get no new work, as they are silent or faulty.
+  // Indices of offered GPUs that get no new work because they are silent or
+  // faulty.
   std::vector<int32_t> BadGpus() const;
   // Why `gpu`, an offered one, is bad; empty if it is not.
   std::string GpuTrouble(const Gpu& gpu) const;

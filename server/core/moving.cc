@@ -20,11 +20,11 @@ bool SavesOnRequest(const Job& job) {
 
 namespace {
 
-// `done_ones`: also nodes whose work is done.
+// `done_ones`: includes nodes whose ranks are done.
 std::optional<Departure> FirstDeparture(const Job& job, const JobView& view,
                                         bool done_ones) {
   std::optional<Departure> first;
-  // Drained nodes are rare.
+  // Created lazily, because drained nodes are rare.
   std::optional<JobPlaces> places;
   for (const NodeName& node : NodesOf(job)) {
     const auto it = view.nodes.find(node);
@@ -65,13 +65,13 @@ bool HasStoppedOnRequest(const Job& job) {
 std::optional<Cause> Leave(Job* job, const JobView& view, Time now) {
   const std::optional<Departure> departure = MustLeave(*job, view);
   if (!departure) return std::nullopt;
-  const bool told = IsAskedToStop(*job);
+  const bool asked = IsAskedToStop(*job);
   if (now.wall >= departure->deadline) {
     return Cause{Reason::kNodeDrained,
-                 fmt::format("{}; its grace of {} is over", departure->why,
+                 fmt::format("{}; its grace of {} has ended", departure->why,
                              FormatDuration(departure->grace))};
   }
-  if (told) return std::nullopt;
+  if (asked) return std::nullopt;
   if (!SavesOnRequest(*job)) {
     return Cause{Reason::kNodeDrained, departure->why};
   }
@@ -90,7 +90,7 @@ std::optional<Cause> Leave(Job* job, const JobView& view, Time now) {
 Cause MovedCause(const Job& job, const JobView& view) {
   const int64_t step = DecidingRank(job).progress.committed_step;
   const bool saved = job.last_checkpoint && job.last_checkpoint->step >= step;
-  // Its ranks there may all have ended with 0 by now, as they were told.
+  // Its ranks there may all have exited with 0, as ordered.
   const std::optional<Departure> departure =
       FirstDeparture(job, view, /*done_ones=*/true);
   std::string text = fmt::format("{} after step {}, as requested",

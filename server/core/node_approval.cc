@@ -8,26 +8,26 @@
 namespace lockstep {
 namespace {
 
-// A daemon may list more GPUs than it counts: what is listed can be used, too.
+// A daemon may list more GPUs than it counts; all listed ones are usable.
 Resources Offered(const NodeInfo& info) {
   Resources offered = info.capacity;
   offered.gpus = std::max(offered.gpus, static_cast<int32_t>(info.gpus.size()));
   return offered;
 }
 
-// Of each the larger amount.
+// Returns the larger amount of each resource.
 Resources Most(const Resources& a, const Resources& b) {
   return {std::max(a.cpus, b.cpus), std::max(a.memory_bytes, b.memory_bytes),
           std::max(a.gpus, b.gpus), b.gpu_type};
 }
 
-// Of each the smaller amount.
+// Returns the smaller amount of each resource.
 Resources Least(const Resources& a, const Resources& b) {
   return {std::min(a.cpus, b.cpus), std::min(a.memory_bytes, b.memory_bytes),
           std::min(a.gpus, b.gpus), a.gpu_type};
 }
 
-// A record from before there were approvals: what the node had was used.
+// A record from before approvals: everything the node had is approved.
 Resources ApprovedOf(const NodeRecord& node) {
   if (node.approved) return *node.approved;
   Resources had = Offered(node.info);
@@ -35,7 +35,7 @@ Resources ApprovedOf(const NodeRecord& node) {
   return had;
 }
 
-// What may be used of `offered`.
+// Returns the usable part of `offered`.
 Resources Usable(const Resources& offered, const Resources& approved) {
   Resources usable = Least(offered, approved);
   const int64_t more = offered.memory_bytes - usable.memory_bytes;
@@ -52,7 +52,7 @@ void SortByIndex(std::vector<Gpu>* gpus) {
   });
 }
 
-// Moves all but `count` of `gpus` to `withheld`; those of `known` stay first.
+// Moves all but `count` of `gpus` to `withheld`. Those in `known` stay first.
 void Withhold(const std::vector<Gpu>& known, size_t count,
               std::vector<Gpu>* gpus, std::vector<Gpu>* withheld) {
   if (gpus->size() <= count) return;
@@ -101,8 +101,8 @@ NodeRecord ApproveNode(const NodeRecord& before, const std::string& requester,
   node.withheld_gpus.clear();
   SortByIndex(&info.gpus);
   AddEvent(&node, Reason::kNodeApproved,
-           fmt::format("approved by {}: {} may be used, until now {}",
-                       requester, Describe(info.capacity), had),
+           fmt::format("approved by {}: {} may be used, before {}", requester,
+                       Describe(info.capacity), had),
            now);
   return node;
 }

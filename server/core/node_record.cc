@@ -54,7 +54,7 @@ void CompareGpus(const std::vector<Gpu>& before, NodeRecord* node,
     if (missing.size() == kMaxMissingGpus) break;
     missing.push_back(gpu);
     AddEvent(node, Reason::kNodeGpuLost,
-             fmt::format("{} is not offered any more: the node has {} of its "
+             fmt::format("{} is no longer offered: the node has {} of its "
                          "{} GPUs",
                          GpuLabel(gpu), offered.size(),
                          offered.size() + missing.size()),
@@ -118,7 +118,7 @@ NodeRecord UndrainNode(const NodeRecord& before, bool quarantined,
   node.drain.reset();
   node.state_time = now;
   AddEvent(&node, Reason::kNodeUndrain,
-           fmt::format("{} by {}: takes work again", fmt::join(what, ", "),
+           fmt::format("{} by {}: gets work again", fmt::join(what, ", "),
                        requester),
            now);
   return node;

@@ -1,5 +1,5 @@
-// What is stored of a node: its identity, the operators' wishes, and its
-// events. Pure value. membership.h tracks whether the node is connected.
+// The stored state of a node: identity, operators' orders, events. Pure value.
+// membership.h tracks whether the node is connected.
 #ifndef LOCKSTEP_SERVER_CORE_NODE_RECORD_H_
 #define LOCKSTEP_SERVER_CORE_NODE_RECORD_H_
 
@@ -11,9 +11,9 @@
 
 namespace lockstep {
 
-// An operator's wish that a node takes no new work. Without a grace its jobs
-// run to their end; with one they are moved, and what still runs there after
-// it is killed.
+// An operator's order that a node gets no new work. Without a grace its jobs
+// run to their end. With one they are moved, and ranks that still run after it
+// are killed.
 struct Drain {
   // "user/ann".
   std::string requester;
@@ -65,8 +65,8 @@ bool IsSameGpu(const Gpu& a, const Gpu& b);
 // "GPU 3 (NVIDIA H100, GPU-12ab)".
 std::string GpuLabel(const Gpu& gpu);
 
-// Indices of the GPUs about which the node knows nothing: they fell off the
-// bus, or their driver hangs.
+// Returns the indices of the GPUs that do not answer: they fell off the bus, or
+// their driver hangs.
 std::vector<int32_t> SilentGpus(const NodeReadings& readings);
 
 // Updates missing_gpus after the node's offer changed from `before` to that of

@@ -19,7 +19,7 @@ std::vector<LostPair> PairProbe::Unreached() const {
   for (const auto& [way, answer] : answers_) {
     if (answer.reached) continue;
     const auto& [from, to] = way;
-    // Said by the other one already.
+    // The other node reported this pair already.
     const auto back = answers_.find({to, from});
     if (to < from && back != answers_.end() && !back->second.reached) continue;
     LostPair pair{from, to, answer.error};

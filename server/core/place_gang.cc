@@ -33,14 +33,14 @@ std::vector<GangTask> GangTasksOf(const JobSpec& spec) {
   return tasks;
 }
 
-// The order in which tasks look for a place: the hardest to place first. What
-// is hardest depends on what is short, so several are tried.
+// The order in which tasks are placed: the hardest first. That depends on the
+// scarce resource, so several orders are tried.
 enum class HardestBy { kGpus, kCpus, kMemory };
 
 void SortHardestFirst(HardestBy by, std::vector<GangTask*>* tasks) {
   const auto key = [by](const GangTask* task) {
     const Resources& r = task->role->resources;
-    // GPUs of any type come after those of one type: they are less choosy.
+    // GPUs of any type come after those of one type, which have fewer hosts.
     const double gpus = r.gpus + (r.gpu_type.empty() ? 0.0 : 0.5);
     const double memory = static_cast<double>(r.memory_bytes);
     switch (by) {
@@ -52,18 +52,18 @@ void SortHardestFirst(HardestBy by, std::vector<GangTask*>* tasks) {
         return std::make_tuple(gpus, r.cpus, memory);
     }
   };
-  // Stable: the chief before its equals.
+  // Stable, so that the chief precedes its equals.
   std::stable_sort(
       tasks->begin(), tasks->end(),
       [&](const GangTask* a, const GangTask* b) { return key(a) > key(b); });
 }
 
-// Where a task looks for a place first.
+// The order in which a task tries hosts.
 enum class HostsBy {
-  // The most GPUs, then cores: a gang takes few hosts.
+  // Most GPUs, then most cores, so that a gang uses few hosts.
   kMostGpus,
   kMostCpus,
-  // What needs no GPU stays away from them.
+  // Keeps tasks without GPUs away from GPU hosts.
   kFewestGpus,
 };
 
@@ -84,9 +84,9 @@ void SortHosts(HostsBy by, std::vector<FreeHost*>* hosts) {
             });
 }
 
-// Returns how many tasks found a place; all of them: a placement. `spare`:
-// tasks without GPUs go where the fewest GPUs are free, even when the gang
-// takes more hosts then.
+// Returns the number of placed tasks; if that is all, it is a placement.
+// `spare`: tasks without GPUs go where the fewest GPUs are free, even if the
+// gang then uses more hosts.
 size_t PlaceTasksBy(HardestBy by, bool spare, std::vector<GangTask>* tasks,
                     const std::vector<HostCapacity>& hosts) {
   std::vector<GangTask*> ordered;
@@ -99,11 +99,11 @@ size_t PlaceTasksBy(HardestBy by, bool spare, std::vector<GangTask>* tasks,
   for (const HostCapacity& host : hosts) {
     if (host.ready) free.push_back(FreeOf(host));
   }
-  // Sorted when first needed: GPUs that the gang itself took are not free.
+  // Sorted lazily, because the gang's own GPUs are not free.
   std::map<HostsBy, std::vector<FreeHost*>> orders;
   SortHardestFirst(by, &ordered);
   size_t placed = 0;
-  // Apart from one that is taken.
+  // Nodes apart from a chosen one.
   std::set<NodeName> barred;
   for (GangTask* task : ordered) {
     const bool spares = spare && task->role->resources.gpus == 0;
@@ -146,8 +146,8 @@ size_t PlaceTasks(std::vector<GangTask>* tasks,
   return most;
 }
 
-// The ready host that is apart from most other ready ones, and one of those;
-// null: none is.
+// Returns the ready host that is apart from most other ready hosts, and one of
+// those; null if there is none.
 std::pair<const HostCapacity*, NodeName> FindApart(
     const std::vector<HostCapacity>& hosts) {
   std::set<NodeName> ready;
@@ -179,9 +179,9 @@ std::vector<HostCapacity> Without(std::vector<HostCapacity> hosts,
   return hosts;
 }
 
-// As PlaceTasks. A gang that takes a host of a pair that is apart may find no
-// second one where it would have without it: then it is tried without the one,
-// and without the other, `*tries` times in all.
+// As PlaceTasks. A gang that uses one host of a separated pair may fail
+// although it would fit without it. So it is tried without either host,
+// `*tries` times in all.
 size_t PlaceTasksApart(std::vector<GangTask>* tasks,
                        const std::vector<HostCapacity>& hosts, int* tries) {
   size_t most = PlaceTasks(tasks, hosts);
@@ -203,9 +203,9 @@ std::vector<TaskPlacement> PlacementOf(std::vector<GangTask> tasks) {
   return placement;
 }
 
-// What a node said or did made its generation end: not there again, unless
-// nothing else fits.
-bool WasThePlacesFault(Reason reason) {
+// True if a node's report or loss ended its generation. The gang then avoids
+// the place unless nothing else fits.
+bool IsPlacementFault(Reason reason) {
   return reason == Reason::kNoCapacity || reason == Reason::kPrepareRefused ||
          reason == Reason::kOutputNotShared ||
          reason == Reason::kOutputMissing ||
@@ -238,7 +238,7 @@ std::optional<std::vector<TaskPlacement>> PlaceAgain(
     const Job& job, const std::vector<HostCapacity>& hosts) {
   std::vector<GangTask> tasks = GangTasksOf(job.spec);
   if (job.tasks.size() != tasks.size() || job.attempts.empty() ||
-      WasThePlacesFault(job.attempts.back().end_cause.reason) ||
+      IsPlacementFault(job.attempts.back().end_cause.reason) ||
       KilledTwiceOn(job)) {
     return std::nullopt;
   }

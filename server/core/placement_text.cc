@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// How much of `need` is free; 1: all of it.
+// Returns the free fraction of `need`; 1 if all is free.
 double PartOf(const Resources& need, const FreeHost& free) {
   double part = 1;
   if (need.cpus > 0) part = std::min(part, free.cpus / need.cpus);
@@ -29,8 +29,8 @@ double PartOf(const Resources& need, const FreeHost& free) {
   return part;
 }
 
-// The host that has the largest part of what is shortest on it; null: none can
-// run the role at all.
+// Returns the host whose scarcest resource covers the largest part. Null if
+// none can run the role.
 const HostCapacity* Nearest(const RoleSpec& role,
                             const std::vector<HostCapacity>& hosts,
                             bool ready_only) {
@@ -39,7 +39,7 @@ const HostCapacity* Nearest(const RoleSpec& role,
   for (const HostCapacity& host : hosts) {
     if ((ready_only && !host.ready) || !CanRun(role, host)) continue;
     const double part = PartOf(role.resources, FreeOf(host));
-    // Ties by name: the text must not change with the order of hosts.
+    // Ties are broken by name, so that the text does not depend on the order.
     if (best == nullptr || part > best_part ||
         (part == best_part && host.node < best->node)) {
       best = &host;
@@ -54,7 +54,7 @@ std::string DescribeGpus(size_t count, const std::string& type) {
                       : fmt::format("{} {}", count, type);
 }
 
-// What of `need` is not free on a host.
+// The part of `need` that is not free on a host.
 struct Shortage {
   bool cpus = false;
   bool memory = false;
@@ -69,7 +69,7 @@ Shortage ShortageOn(const Resources& need, const FreeHost& free) {
               MatchingGpus(free, need.gpu_type).size()};
 }
 
-// "1 cpu, 2 GPUs" of what is short.
+// "1 cpu, 2 GPUs": the missing resources.
 std::string PartsOf(const Shortage& shortage, double cpus, int64_t memory_bytes,
                     size_t gpus, const std::string& gpu_type) {
   std::vector<std::string> parts;
@@ -88,8 +88,8 @@ std::string FreeText(const Shortage& shortage, const Resources& need,
                  MatchingGpus(free, need.gpu_type).size(), need.gpu_type);
 }
 
-// "big holds 4 GPUs, x holds 1 GPU" of what is short on `host`; empty: no job
-// holds any of it.
+// "big holds 4 GPUs, x holds 1 GPU": the jobs that hold missing resources on
+// `host`; empty if none does.
 std::string HoldersText(const Shortage& shortage, const HostCapacity& host) {
   constexpr size_t kMost = 3;
   std::vector<std::string> texts;
@@ -114,13 +114,13 @@ std::string HoldersText(const Shortage& shortage, const HostCapacity& host) {
 }
 
 // "8 GPUs on one node; the most free on one is 4 GPUs (gpu-3; big holds 4
-// GPUs)"; where hosts are short of different things: "1 cpu, 1 GPU on one node;
-// a has 0 cpus free (x holds 1 cpu), c has 0 GPUs free".
+// GPUs)". If hosts lack different resources: "1 cpu, 1 GPU on one node; a has 0
+// cpus free (x holds 1 cpu), c has 0 GPUs free".
 std::string ShortText(const RoleSpec& role,
                       const std::vector<HostCapacity>& hosts,
                       const std::string& pool) {
   const Resources& need = role.resources;
-  // The best host of each kind of shortage.
+  // The best host for each kind of shortage.
   std::map<Shortage, const HostCapacity*> kinds;
   for (const HostCapacity& host : hosts) {
     if (!host.ready || !CanRun(role, host)) continue;
@@ -153,7 +153,7 @@ std::string ShortText(const RoleSpec& role,
                      fmt::join(there, ", "));
 }
 
-// How many tasks of `role` fit at once, at most all.
+// Returns how many tasks of `role` fit at once, at most all.
 int64_t CountFitting(const RoleSpec& role, const FreeHost& free) {
   if (!Fits(role, free)) return 0;
   const Resources& need = role.resources;
@@ -174,7 +174,7 @@ int64_t CountFitting(const RoleSpec& role, const FreeHost& free) {
   return count;
 }
 
-// What a host lacks for the tasks that do not go on it beside those that do.
+// Returns what a host lacks for the tasks that do not fit on it.
 Shortage ShortageOfRest(const JobSpec& spec, const HostCapacity& host) {
   FreeHost free = FreeOf(host);
   std::vector<const RoleSpec*> rest;
@@ -197,29 +197,30 @@ Shortage ShortageOfRest(const JobSpec& spec, const HostCapacity& host) {
   return all;
 }
 
-// "a: big holds 6 cpus; b: other holds 2 cpus, 1 GPU" of the hosts on which
-// more of the gang would go if it were not for others; empty: no job holds any
-// of what is short.
+// "a: big holds 6 cpus; b: other holds 2 cpus, 1 GPU" for hosts that could take
+// more of the gang without other jobs. Empty if no job holds a missing
+// resource.
 std::string HoldersOfRest(const JobSpec& spec,
                           const std::vector<HostCapacity>& hosts) {
   constexpr size_t kMost = 3;
-  // By name: the text must not change with the order of hosts.
+  // Sorted by name, so that the text does not depend on the order.
   std::map<NodeName, std::string> texts;
   for (const HostCapacity& host : hosts) {
     if (!host.ready || host.holders.empty()) continue;
     std::string holders = HoldersText(ShortageOfRest(spec, host), host);
     if (!holders.empty()) texts[host.node] = std::move(holders);
   }
-  std::vector<std::string> told;
+  std::vector<std::string> texts;
   for (const auto& [node, holders] : texts) {
-    if (told.size() == kMost) {
+    if (texts.size() == kMost) {
       const size_t more = texts.size() - kMost;
-      told.push_back(fmt::format("{} more node{}", more, more == 1 ? "" : "s"));
+      texts.push_back(
+          fmt::format("{} more node{}", more, more == 1 ? "" : "s"));
       break;
     }
-    told.push_back(fmt::format("{}: {}", node, holders));
+    texts.push_back(fmt::format("{}: {}", node, holders));
   }
-  return fmt::format("{}", fmt::join(told, "; "));
+  return fmt::format("{}", fmt::join(texts, "; "));
 }
 
 int64_t TaskCountOf(const JobSpec& spec) {
@@ -228,7 +229,7 @@ int64_t TaskCountOf(const JobSpec& spec) {
   return tasks;
 }
 
-// Of the first role that fits on no ready host; empty: each fits on some.
+// Describes the first role that fits on no ready host. Empty if each fits.
 std::string ShortOfOneTask(const JobSpec& spec,
                            const std::vector<HostCapacity>& hosts) {
   for (const RoleSpec& role : spec.roles) {
@@ -249,8 +250,8 @@ std::string ShortOfOneTask(const JobSpec& spec,
   return "";
 }
 
-// "a worker task needs 8 cpus, more than any node has; ...". REQUIRES: some
-// host can run `role`.
+// "a worker task needs 8 cpus, more than any node has; ...". REQUIRES: a host
+// can run `role`.
 std::string TooLarge(const RoleSpec& role,
                      const std::vector<HostCapacity>& hosts,
                      const std::string& pool) {
@@ -270,7 +271,7 @@ std::string TooLarge(const RoleSpec& role,
       best->node);
 }
 
-// "2 of 3 nodes are drained"; empty: none is.
+// "2 of 3 nodes are drained"; empty if none is.
 std::string DescribeDrained(const std::vector<HostCapacity>& hosts) {
   const auto drained =
       std::count_if(hosts.begin(), hosts.end(),
@@ -290,7 +291,7 @@ Resources SumOf(const JobSpec& spec) {
   Resources sum;
   for (const RoleSpec& role : spec.roles) {
     sum.cpus += role.resources.cpus * role.count;
-    // 65536 tasks of an exbibyte each are too much for 64 bits.
+    // 65536 tasks of an exbibyte each exceed 64 bits.
     const double memory =
         static_cast<double>(sum.memory_bytes) +
         static_cast<double>(role.resources.memory_bytes) * role.count;
@@ -303,9 +304,9 @@ Resources SumOf(const JobSpec& spec) {
   return sum;
 }
 
-std::string DescribeNobodyReady(const std::string& pool,
-                                const std::vector<HostCapacity>& hosts,
-                                const std::vector<HostCapacity>& all) {
+std::string DescribeNoneReady(const std::string& pool,
+                              const std::vector<HostCapacity>& hosts,
+                              const std::vector<HostCapacity>& all) {
   if (all.empty()) return "no worker daemon is registered";
   const std::string unknown = DescribeUnknownPool(pool, all);
   if (!unknown.empty()) return unknown;
@@ -332,7 +333,7 @@ std::string DescribeApart(const std::vector<HostCapacity>& hosts) {
   for (const HostCapacity& host : hosts) {
     if (!host.cooling.empty()) add(host.node + " " + host.cooling);
     for (const auto& [node, why] : host.apart) {
-      // Each of the two has it.
+      // Each of the two lists it.
       if (host.node < node && here.contains(node)) add(why);
     }
   }
@@ -388,11 +389,11 @@ std::vector<std::string> TooLargeForAnyHost(
     return std::any_of(hosts.begin(), hosts.end(), takes);
   };
   std::vector<std::string> reasons;
-  std::vector<const RoleSpec*> told;
+  std::vector<const RoleSpec*> described;
   for (const RoleSpec& role : spec.roles) {
-    // What is true of a chief is true of workers that ask for the same.
+    // A worker with the chief's request needs no sentence of its own.
     const bool again =
-        std::any_of(told.begin(), told.end(), [&](const RoleSpec* other) {
+        std::any_of(described.begin(), described.end(), [&](const RoleSpec* other) {
           return other->resources == role.resources &&
                  other->container.has_value() == role.container.has_value();
         });
@@ -402,7 +403,7 @@ std::vector<std::string> TooLargeForAnyHost(
         })) {
       continue;
     }
-    told.push_back(&role);
+    described.push_back(&role);
     RoleSpec bare = role;
     bare.container.reset();
     const bool engine =
@@ -412,7 +413,7 @@ std::vector<std::string> TooLargeForAnyHost(
     if (!engine) {
       reasons.push_back(fmt::format(
           "a {} task runs in a container, and no node{} has podman or docker: "
-          "install one there and restart its worker daemon",
+          "install one and restart the worker daemon",
           Name(role.type), OfPool(spec.pool)));
       if (room) continue;
     }

@@ -18,9 +18,9 @@ std::string OfPool(const std::string& pool);
 // Why none of `hosts`, which are those of `pool`, takes work: "no worker daemon
 // takes work now; 2 of 3 nodes are drained", "no node of pool a100 is ready
 // now".
-std::string DescribeNobodyReady(const std::string& pool,
-                                const std::vector<HostCapacity>& hosts,
-                                const std::vector<HostCapacity>& all);
+std::string DescribeNoneReady(const std::string& pool,
+                              const std::vector<HostCapacity>& hosts,
+                              const std::vector<HostCapacity>& all);
 
 // For a pool without hosts: "no node of pool a10 is registered; the pools
 // here are a100, default: did you mean a100?". Empty if it has hosts.

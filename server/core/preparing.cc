@@ -29,7 +29,7 @@ Duration SpentIn(const TaskPreparation& preparation, std::string_view part) {
 struct NodeTime {
   bool fetches = false;
   Duration fetched{};
-  // It looks, or has looked, for the file of rank 0's node, or will.
+  // It waits for rank 0's file, has waited, or will.
   bool shares = false;
 };
 
@@ -39,7 +39,7 @@ NodeTime TimeOf(const Job& job, const std::vector<size_t>& tasks) {
     const TaskStatus& task = job.tasks[index];
     if (task.preparation.current == kFetchPart) time.fetches = true;
     if (HasPart(task.preparation, kOutputPart)) time.shares = true;
-    // A node gets all its tasks of the gang ready together.
+    // A node prepares all its tasks of the gang together.
     time.fetched =
         std::max(time.fetched, SpentIn(task.preparation, kFetchPart));
   }
@@ -52,7 +52,7 @@ std::string Label(const TaskStatus& task) {
   std::string doing = preparation.current;
   if (doing.empty()) {
     doing = preparation.parts.empty()
-                ? "no news"
+                ? "no report"
                 : "after " + preparation.parts.back().part;
   }
   if (!preparation.detail.empty()) doing += ": " + preparation.detail;
@@ -84,7 +84,7 @@ std::optional<Cause> LateToPrepare(const Job& job, const JobView& view,
   const JobPlaces places(job);
   std::vector<std::string> late;
   bool fetching = false;
-  // The other nodes' look for the file begins when rank 0's node has prepared.
+  // Other nodes look for the file once rank 0's node has prepared.
   const Duration first_fetched =
       TimeOf(job, places.TasksOn(job.tasks.front().node)).fetched;
   for (const NodeName& node : missing) {
@@ -94,7 +94,7 @@ std::optional<Cause> LateToPrepare(const Job& job, const JobView& view,
                         node != job.tasks.front().node;
     const Duration fetched =
         shares ? std::max(time.fetched, first_fetched) : time.fetched;
-    // An hour of "fetch" that a node makes up does not keep the gang waiting.
+    // A node with an invented hour of "fetch" does not delay the gang.
     const bool over =
         time.fetches
             ? elapsed > timeouts.fetch
@@ -150,16 +150,16 @@ Cause RefusalBy(const Job& job, const NodeName& node, Cause refusal) {
 
 void TakePreparations(Job* job, const std::vector<size_t>& tasks,
                       const GangStatus& gang) {
-  auto said = gang.preparations.begin();
+  auto report = gang.preparations.begin();
   for (const size_t index : tasks) {
     TaskStatus& task = job->tasks[index];
-    if (said == gang.preparations.end()) return;
-    if (!SameButForTime(task.preparation, *said)) {
-      task.preparation = *said;
+    if (report == gang.preparations.end()) return;
+    if (!SameButForTime(task.preparation, *report)) {
+      task.preparation = *report;
       task.preparation.detail =
           Shorten(std::move(task.preparation.detail), 500);
     }
-    ++said;
+    ++report;
   }
 }
 

@@ -21,14 +21,14 @@ void ProgressMeter::Take(int32_t rank, const RankProgress& progress, Time now) {
   if (rank != 0) return;
   Sample sample{now.mono, 0, progress.committed_step};
   for (const auto& [r, p] : ranks_) sample.samples += p.samples;
-  // Before its first sample it restores, and its step jumps from 0 to where it
-  // goes on. (One that counts no samples makes steps all the same.)
+  // Before its first sample a rank restores, and its step jumps from 0 to the
+  // resumed one. (A rank that counts no samples still makes steps.)
   if (!samples_.empty() && samples_.back().samples == 0 &&
       (sample.samples > 0 || samples_.back().steps == 0)) {
     samples_.clear();
   }
   samples_.push_back(sample);
-  // Two samples at least: the window may be shorter than the reports' pace.
+  // At least two samples: the window may be shorter than the report interval.
   while (samples_.size() > 2 && now.mono - samples_[1].time > kWindow) {
     samples_.pop_front();
   }

@@ -5,15 +5,15 @@
 namespace lockstep {
 namespace {
 
-bool IsNews(const Job& job, const NodeName& node, const GangStatus& said) {
-  if (said.phase == GangPhase::kRefused || job.tasks.empty() ||
+bool IsNews(const Job& job, const NodeName& node, const GangStatus& report) {
+  if (report.phase == GangPhase::kRefused || job.tasks.empty() ||
       node == job.tasks.front().node) {
     return true;
   }
-  // What is being stopped fails.
+  // Failures are expected while it is being stopped.
   if (job.failing || job.outcome) return false;
   return std::any_of(
-      said.ranks.begin(), said.ranks.end(),
+      report.ranks.begin(), report.ranks.end(),
       [](const RankStatus& rank) { return rank.exit && !rank.exit->ok(); });
 }
 
@@ -27,8 +27,8 @@ void ReportPace::Reset(Generation generation, size_t nodes) {
   counts_[0] = nodes;
 }
 
-size_t ReportPace::LevelOf(const GangStatus& said) {
-  switch (said.phase) {
+size_t ReportPace::LevelOf(const GangStatus& report) {
+  switch (report.phase) {
     case GangPhase::kPreparing:
       return 1;
     case GangPhase::kPrepared:
@@ -41,7 +41,8 @@ size_t ReportPace::LevelOf(const GangStatus& said) {
       return 6;
   }
   RankState least = RankState::kExited;
-  for (const RankStatus& rank : said.ranks) least = std::min(least, rank.state);
+  for (const RankStatus& rank : report.ranks)
+    least = std::min(least, rank.state);
   return 1 + static_cast<size_t>(least);
 }
 
@@ -57,10 +58,10 @@ bool ReportPace::Raise(const NodeName& node, size_t level) {
 }
 
 bool ReportPace::Take(const Job& job, const NodeName& node,
-                      const GangStatus& said) {
-  const bool last = Raise(node, LevelOf(said));
+                      const GangStatus& report) {
+  const bool last = Raise(node, LevelOf(report));
   ++waiting_;
-  return last || waiting_ >= nodes_ / kDecisions || IsNews(job, node, said);
+  return last || waiting_ >= nodes_ / kDecisions || IsNews(job, node, report);
 }
 
 }  // namespace lockstep

@@ -29,14 +29,14 @@ class ReportPace {
   // change the job's course (a failed rank, a refusal, a report of rank 0's
   // node, the last node of a phase) never wait, nor do those of gangs of fewer
   // than 2 * kDecisions nodes.
-  bool Take(const Job& job, const NodeName& node, const GangStatus& said);
+  bool Take(const Job& job, const NodeName& node, const GangStatus& report);
   // A decision about the job was made.
   void Decided() { waiting_ = 0; }
 
  private:
   // The phases that a node passes, from nothing done to all stopped.
   static constexpr size_t kLevels = 7;
-  static size_t LevelOf(const GangStatus& said);
+  static size_t LevelOf(const GangStatus& report);
   // Returns true if no other node is behind it.
   bool Raise(const NodeName& node, size_t level);
 

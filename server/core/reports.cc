@@ -15,31 +15,31 @@
 namespace lockstep {
 namespace {
 
-// By the coordinator's clock; an exit was before it was heard of.
-WallTime EndTime(WallTime said, Duration offset, Time now) {
+// Converts to the coordinator's clock. An exit precedes its report.
+WallTime EndTime(WallTime reported, Duration offset, Time now) {
   constexpr Duration kFar = std::chrono::hours(24 * 365 * 100);
-  if (said <= WallTime{} || said - WallTime{} > kFar) return now.wall;
-  return std::min(now.wall, said + offset);
+  if (reported <= WallTime{} || reported - WallTime{} > kFar) return now.wall;
+  return std::min(now.wall, reported + offset);
 }
 
-void TakeRank(const Job& job, const RankStatus& said, Duration offset,
+void TakeRank(const Job& job, const RankStatus& report, Duration offset,
               RankStatus* known, Time now) {
-  // Of a process before the one that it was started again as.
-  if (said.restarts < known->restarts) return;
-  if (said.state > known->state) known->state = said.state;
-  if (said.pid != 0) known->pid = said.pid;
-  if (said.exit && !known->exit) {
-    known->exit = said.exit;
-    known->exit->end_time = EndTime(said.exit->end_time, offset, now);
+  // The report is about an earlier process of the rank.
+  if (report.restarts < known->restarts) return;
+  if (report.state > known->state) known->state = report.state;
+  if (report.pid != 0) known->pid = report.pid;
+  if (report.exit && !known->exit) {
+    known->exit = report.exit;
+    known->exit->end_time = EndTime(report.exit->end_time, offset, now);
     known->state = RankState::kExited;
-    // Counters are final now: this is where they become durable.
-    known->progress = said.progress;
-    known->usage = UsageOf(job, said);
+    // The counters are final and become durable here.
+    known->progress = report.progress;
+    known->usage = UsageOf(job, report);
   }
 }
 
-// The first one, then at most one a minute, of which the newest few stay: what
-// else happened must not be pushed out of the ring.
+// Adds the first, then at most one per minute. Only the newest few stay, so
+// that they do not displace other events.
 void AddCheckpointEvent(Job* job, const Checkpoint& checkpoint, Time now) {
   constexpr ptrdiff_t kKept = 10;
   const auto is_one = [](const Event& event) {
@@ -60,8 +60,8 @@ void AddCheckpointEvent(Job* job, const Checkpoint& checkpoint, Time now) {
            fmt::format("checkpoint of step {} saved", checkpoint.step), now);
 }
 
-// Rank 0's host alone knows what was published; a checkpoint of another
-// generation is not this one's to report.
+// Only rank 0's host reports published checkpoints. A checkpoint of another
+// generation is ignored.
 void TakeCheckpoint(Job* job, const GangStatus& gang, Time now) {
   if (!gang.checkpoint || gang.checkpoint->generation != gang.generation) {
     return;
@@ -87,8 +87,8 @@ void TakeCheckpoint(Job* job, const GangStatus& gang, Time now) {
   }
 }
 
-// Rank 0's host alone knows how the ranks reduce. What it says is given to the
-// ranks of the next generation, so it must make sense here.
+// Only rank 0's host reports the plan. The next generation gets it, so it must
+// be valid.
 Status TakeReductionPlan(Job* job, const GangStatus& gang,
                          const NodeName& node) {
   if (gang.reduction_plan.empty() ||
@@ -100,7 +100,7 @@ Status TakeReductionPlan(Job* job, const GangStatus& gang,
   LOCKSTEP_ASSIGN_OR_RETURN(const ReductionPlan plan,
                             ParseReductionPlan(gang.reduction_plan));
   if (static_cast<size_t>(plan.ranks) != RanksOf(*job).size()) {
-    return InvalidArgument("it is of {} ranks, and the job has {}", plan.ranks,
+    return InvalidArgument("it has {} ranks, but the job has {}", plan.ranks,
                            RanksOf(*job).size());
   }
   job->reduction_plan = gang.reduction_plan;
@@ -117,7 +117,7 @@ void TakeEvents(Job* job, const GangStatus& gang, const NodeName& node,
     AddEvent(job, event.reason,
              fmt::format("{}: {}", RankLabel(*job, event.rank), event.message),
              now);
-    // Until the next checkpoint is there.
+    // Valid until the next checkpoint.
     if (event.reason == Reason::kOutputFull &&
         job->spec.kind == JobKind::kNative &&
         job->state == JobState::kRunning && !job->failing) {
@@ -134,8 +134,9 @@ void TakeReport(Job* job, const std::vector<size_t>& tasks,
   SettleOutputIdentity(job, gang, node);
   for (const size_t task : tasks) {
     for (RankStatus& rank : job->tasks[task].ranks) {
-      for (const RankStatus& said : gang.ranks) {
-        if (said.rank == rank.rank) TakeRank(*job, said, offset, &rank, now);
+      for (const RankStatus& report : gang.ranks) {
+        if (report.rank == rank.rank)
+          TakeRank(*job, report, offset, &rank, now);
       }
     }
   }
@@ -153,7 +154,7 @@ void TakeReport(Job* job, const std::vector<size_t>& tasks,
       job->artifacts[name] = path;
     }
   }
-  // Of rank 0's node, once all has ended there.
+  // From rank 0's node after all its ranks ended.
   if (gang.phase == GangPhase::kStopped && !gang.outputs.empty() &&
       node == job->tasks.front().node) {
     job->outputs = gang.outputs;
@@ -167,24 +168,24 @@ void TakeReport(Job* job, const std::vector<size_t>& tasks,
     job->lineage.back().start_step = std::max<int64_t>(0, *gang.resumed_step);
   }
   std::erase_if(job->directives, [&](const Directive& directive) {
-    // That one is done when the ranks have ended.
+    // A stop is done when the ranks have ended.
     return directive.kind != DirectiveKind::kStop &&
            directive.id <= gang.directive_done;
   });
   TakeEvents(job, gang, node, now);
 }
 
-// A node whose part is over holds nothing any more. One that never heard of
-// it says so too: STOP of something unknown is acknowledged.
-void ReleaseWhatIsGone(Job* job, const JobView& view, Time now) {
+// A node whose gang is gone holds no resources. A node that does not know the
+// gang acknowledges STOP, too.
+void ReleaseEndedHolds(Job* job, const JobView& view, Time now) {
   const auto gone = [&](const Hold& hold) {
     const GangStatus* gang = GangOf(view, hold.node, hold.generation);
     return IsLost(view, hold.node) ||
            (gang != nullptr && (gang->phase == GangPhase::kStopped ||
                                 gang->phase == GangPhase::kRefused));
   };
-  // A generation that failed keeps everything until it is gone everywhere:
-  // its successor may go on in the same places.
+  // A failed generation keeps its holds until it is gone everywhere, because
+  // its successor may use the same places.
   const bool all_gone = std::all_of(job->holds.begin(), job->holds.end(), gone);
   std::map<NodeName, Generation> over;
   for (const Hold& hold : job->holds) {
@@ -212,7 +213,7 @@ bool IsLost(const JobView& view, const NodeName& node) {
   return it != view.nodes.end() && it->second.state == NodeState::kLost;
 }
 
-bool SaysNothing(const JobView& view, const NodeName& node,
+bool HasNoReport(const JobView& view, const NodeName& node,
                  Generation generation) {
   const auto it = view.nodes.find(node);
   return it != view.nodes.end() && it->second.reported &&
@@ -228,7 +229,7 @@ void TakeReports(Job* job, const JobView& view, Time now) {
                  view.nodes.at(node).clock_offset, now);
     }
   }
-  ReleaseWhatIsGone(job, view, now);
+  ReleaseEndedHolds(job, view, now);
 }
 
 int64_t HighestCommitted(const Job& job, const JobView& view) {

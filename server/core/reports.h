@@ -14,7 +14,7 @@ bool IsLost(const JobView& view, const NodeName& node);
 
 // Whether the node is READY and has reported since the coordinator started, but
 // not this generation.
-bool SaysNothing(const JobView& view, const NodeName& node,
+bool HasNoReport(const JobView& view, const NodeName& node,
                  Generation generation);
 
 // Applies ranks, checkpoints, artifacts and events, and releases the holds of

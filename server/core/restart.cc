@@ -17,21 +17,22 @@
 namespace lockstep {
 namespace {
 
-// Causes that stand whatever the ranks' exits say: these followed from them.
+// Causes that ranks' exits do not override, because the exits follow from them.
 bool StandsByItself(Reason reason) {
   return reason == Reason::kNodeLost || reason == Reason::kNodeForgotten ||
          reason == Reason::kNodeDrained || reason == Reason::kStalled ||
          reason == Reason::kRestoreOrdered;
 }
 
-// RUNNING, or a success that was taken back (lifecycle.h).
+// RUNNING, or a revoked success (lifecycle.h).
 bool WasRunning(const Job& job) {
   return job.state == JobState::kRunning || job.state == JobState::kFinishing;
 }
 
-// When `rank` was started last, alone or with its generation; -1: no rank's.
+// Returns the last start of `rank`, alone or with its generation. -1 stands for
+// the generation.
 WallTime LastStart(const Job& job, int32_t rank) {
-  // When a job that is FINISHING began to run is not kept.
+  // FINISHING does not store when the job became RUNNING.
   const WallTime began =
       job.state == JobState::kFinishing ? job.attempt_start : job.state_time;
   const auto lone = job.lone_ranks.find(rank);
@@ -48,12 +49,11 @@ bool MadeProgress(const Job& job, const JobView& view, const Failure& failure,
              : now.wall - LastStart(job, failure.rank) >= kProgramProgress;
 }
 
-// The counters that outlive a failure.
+// Updates the counters that outlive a failure.
 void Account(Job* job, const Failure& failure, const RestartPlan& plan,
              bool progress, Time now) {
   job->failures_without_progress = plan.failures_without_progress;
-  // Progress was made before this failure: the next one has no other to be
-  // compared with.
+  // After progress the next failure starts a new comparison.
   job->failure_signature = progress ? "" : failure.signature;
   std::erase_if(job->free_restarts, [&](WallTime time) {
     return now.wall - time >= kFreeRestartWindow;
@@ -76,14 +76,14 @@ std::string WhatNow(const Job& job, const Failure& failure,
                        lost, lost.empty() ? "" : "; ",
                        UnchargedFailures(job, now.wall), kMostUncharged);
   }
-  if (failure.moved) return "going on elsewhere";
-  if (failure.ordered) return "starting again";
-  if (failure.port_taken) return "starting again on other ports";
-  return fmt::format("trying again ({} of {} failures without progress)",
+  if (failure.moved) return "continuing elsewhere";
+  if (failure.ordered) return "restarting";
+  if (failure.port_taken) return "restarting on other ports";
+  return fmt::format("retrying ({} of {} failures without progress)",
                      job.failures_without_progress, job.spec.restart_budget);
 }
 
-// Whether `task` has a GPU that gets no new work: its failure may be the GPU's.
+// True if `task` has a faulty GPU, which may have caused its failure.
 bool HasBadGpu(const TaskStatus& task, const JobView& view) {
   const auto node = view.nodes.find(task.node);
   if (node == view.nodes.end()) return false;
@@ -109,19 +109,19 @@ bool AllTakeWork(const Job& job, const JobView& view) {
   });
 }
 
-// Whether nothing says that the program is at fault: a node was lost, the
-// network lost a peer, all ranks stood in one all-reduce, the gang did not get
-// ready in time though no rank ended by itself, or a node cools down because it
-// failed others, too.
-bool IsNotThePrograms(const Job& job, const JobView& view,
-                      const Failure& failure, const GangEvidence& evidence) {
+// True if there is no evidence against the program: a node was lost, the
+// network lost a peer, all ranks stalled in one all-reduce, the gang did not
+// get ready in time although no rank ended by itself, or a node cools down
+// because other jobs failed there, too.
+bool IsWithoutEvidence(const Job& job, const JobView& view,
+                       const Failure& failure, const GangEvidence& evidence) {
   if (failure.fatal || failure.free_restart || failure.port_taken ||
       failure.passing || failure.holds || failure.moved || failure.ordered) {
     return false;
   }
   const Reason reason = failure.cause.reason;
   if (IsOfTheHost(reason)) return true;
-  // A rank that had ended by itself would be the cause.
+  // A rank that ended by itself would be the cause.
   if (reason == Reason::kFormTimeout) return true;
   if (reason == Reason::kStalled && view.all_stood) return true;
   const bool timeout = reason == Reason::kPrepareTimeout;
@@ -144,11 +144,11 @@ bool IsNotThePrograms(const Job& job, const JobView& view,
 
 Failure Judge(const Job& job) {
   const std::optional<Failure> first = FirstFailure(job);
-  // Ranks that were only stopped do not explain a timeout or a lost node.
+  // Stopped ranks do not explain a timeout or a lost node.
   if (!first || StandsByItself(job.failing->reason) ||
       (first->victim && !IsOfARank(job, *job.failing))) {
     Failure failure = FailureOf(*job.failing);
-    // The directory was shared before: a mount may come back.
+    // The directory was shared before, so a mount may return.
     if (failure.cause.reason == Reason::kOutputNotShared && job.start_time) {
       failure.cause.reason = Reason::kOutputMissing;
       failure.fatal = false;
@@ -159,7 +159,7 @@ Failure Judge(const Job& job) {
   return *first;
 }
 
-// The first of a task's ranks that failed; null: none did.
+// Returns the first failed rank of a task, or null.
 const RankStatus* FirstFailed(const TaskStatus& task) {
   const RankStatus* first = nullptr;
   for (const RankStatus& rank : task.ranks) {
@@ -171,15 +171,15 @@ const RankStatus* FirstFailed(const TaskStatus& task) {
   return first;
 }
 
-// What the processes of `rank` used, those that have not ended as far as their
-// node has said.
+// Returns the use of all processes of `rank`; for running ones the last
+// reported.
 Usage UsedBy(const Job& job, const JobView& view, const NodeName& node,
              const RankStatus& rank) {
   if (rank.exit) return rank.usage;
   const GangStatus* gang = GangOf(view, node, job.generation);
   if (gang == nullptr) return rank.usage;
-  for (const RankStatus& said : gang->ranks) {
-    if (said.rank == rank.rank) return UsageOf(job, said);
+  for (const RankStatus& report : gang->ranks) {
+    if (report.rank == rank.rank) return UsageOf(job, report);
   }
   return rank.usage;
 }
@@ -194,7 +194,7 @@ void RestartAlone(Job* job, const JobView& view, TaskStatus* task,
                   const Failure& failure, Time now) {
   SetWaits(job, *task, false);
   for (RankStatus& rank : task->ranks) {
-    // The node stops those that have not ended.
+    // The node stops those that run.
     LoneRank& lone = job->lone_ranks[rank.rank];
     lone.before = UsedBy(*job, view, task->node, rank);
     lone.start = now.wall;
@@ -206,15 +206,14 @@ void RestartAlone(Job* job, const JobView& view, TaskStatus* task,
     rank = std::move(fresh);
   }
   AddEvent(job, Reason::kWorkerRestarted,
-           fmt::format("{}; started again alone ({} of {} failures without "
+           fmt::format("{}; restarted alone ({} of {} failures without "
                        "progress)",
                        failure.cause.message, job->failures_without_progress,
                        job->spec.restart_budget),
            now);
 }
 
-// A disk that is full for a weekend would push everything else out of the
-// history.
+// A disk that is full for days would displace all other history.
 void ForgetRefusal(Job* job) {
   if (PassingRefusals(*job) <= kPassingRefusalsKept) return;
   ForgetEvents(job);
@@ -227,7 +226,7 @@ void DecideAfterFailure(Job* job, const JobView& view, Time now) {
   Failure failure = Judge(*job);
   if (AnyHasBadGpu(*job, view)) failure.signature.clear();
   const GangEvidence evidence = EvidenceOf(job->tasks, job->generation, view);
-  failure.uncharged = IsNotThePrograms(*job, view, failure, evidence);
+  failure.uncharged = IsWithoutEvidence(*job, view, failure, evidence);
   const bool was_running = WasRunning(*job);
   const bool progress = MadeProgress(*job, view, failure, now);
   const RestartPlan plan = PlanRestart(*job, failure, progress, now);
@@ -237,7 +236,7 @@ void DecideAfterFailure(Job* job, const JobView& view, Time now) {
     EnterHold(job, failure, now);
     return;
   }
-  // A lost node is missed by all, and that says nothing of the network.
+  // All peers lose a lost node; that is not evidence about the network.
   const bool cannot_form = plan.uncharged && !evidence.pairs.empty() &&
                            !IsOfTheHost(failure.cause.reason);
   if (!failure.passing && !failure.ordered && !cannot_form) {
@@ -256,13 +255,13 @@ void DecideAfterFailure(Job* job, const JobView& view, Time now) {
            fmt::format("{}; {}", failure.cause.message,
                        WhatNow(*job, failure, plan, evidence, now)),
            now);
-  NoteStartedAnew(job, now);
+  NoteGangRestart(job, now);
   if (cannot_form) {
     HoldForming(job, Describe(evidence.pairs), plan.backoff, now);
     return;
   }
-  // A job that ran goes on at once where it is, the first time: backing off
-  // would only idle its hosts. One that was FINISHING has let go of some.
+  // The first restart of a running job is immediate, because a backoff would
+  // idle its hosts. A FINISHING job has released some already.
   const bool at_once =
       job->state != JobState::kFinishing &&
       (plan.backoff == Duration{} ||
@@ -292,19 +291,19 @@ std::optional<Failure> TakeFailures(Job* job, const JobView& view, Time now) {
   for (TaskStatus* task : alone) {
     const RankStatus* rank = FirstFailed(*task);
     Failure failure = FailureOfRank(*job, *rank);
-    // Two workers that fail once in the same way are not one that fails twice.
+    // Two workers that fail alike once are not one failure repeated.
     failure.signature.clear();
     const bool progress = MadeProgress(*job, view, failure, now);
     const RestartPlan plan = PlanRestart(*job, failure, progress, now);
-    // Other ports are another cluster spec, which all have to hear.
+    // Other ports change the cluster spec, so the whole gang restarts.
     if (!plan.restart || failure.port_taken || HasBadGpu(*task, view)) {
       SetWaits(job, *task, false);
       return FirstFailure(*job);
     }
-    // The first time it need not wait, as the gang would not.
+    // The first restart is immediate, as for the gang.
     if (plan.failures_without_progress > 1 &&
         now.wall < rank->exit->end_time + plan.backoff) {
-      // From here on it is started again whatever becomes of the others.
+      // From here on it restarts whatever the others do.
       SetWaits(job, *task, true);
       continue;
     }
@@ -345,8 +344,8 @@ std::optional<Cause> LateRestart(const Job& job, const JobView& view,
     }
     return Cause{
         Reason::kFormTimeout,
-        fmt::format("{} was not started again after {}",
-                    RankLabel(job, rank->rank), FormatDuration(timeout))};
+        fmt::format("{} did not restart within {}", RankLabel(job, rank->rank),
+                    FormatDuration(timeout))};
   }
   return std::nullopt;
 }

@@ -1,12 +1,12 @@
 // Decides what follows a failure: the gang restarts, one worker restarts alone,
 // or the job ends. Pure; for lifecycle.cc. verdict.h has the rules for retries.
 //
-// The gang restarts as a whole, on its nodes if it may. In a
-// job with parameter servers and `restart_worker_alone`, a worker whose process
-// failed is started again alone, at its address, by the same rules and out of
-// the same budget; its node's loss still restarts the gang. All ranks of its
-// task go together. RankStatus.restarts counts their processes: it rises here
-// first, and the node follows.
+// The gang restarts as a whole, on its nodes if it may. In a job with parameter
+// servers and `restart_worker_alone`, a worker whose process failed restarts
+// alone, at its address, by the same rules and from the same budget; the loss
+// of its node still restarts the gang. All ranks of its task restart together.
+// RankStatus.restarts counts their processes: it increases here first, and the
+// node follows.
 #ifndef LOCKSTEP_SERVER_CORE_RESTART_H_
 #define LOCKSTEP_SERVER_CORE_RESTART_H_
 

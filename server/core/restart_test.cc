@@ -479,8 +479,8 @@ TEST(RestartTest, ARefusalForAPortIsTriedAgainInPlace) {
   EXPECT_THAT(s.job.holds, SizeIs(2));
   bool told = false;
   for (const Event& event : s.job.events) {
-    told = told || event.message ==
-                       "node b: no free port; starting again on other ports";
+    told = told ||
+           event.message == "node b: no free port; restarting on other ports";
   }
   EXPECT_TRUE(told);
 }

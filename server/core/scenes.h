@@ -1,4 +1,4 @@
-// For the tests of this folder: jobs on their way, and hosts.
+// For the tests of this folder: jobs in each state, and hosts.
 #ifndef LOCKSTEP_SERVER_CORE_SCENES_H_
 #define LOCKSTEP_SERVER_CORE_SCENES_H_
 
@@ -10,12 +10,12 @@
 
 namespace lockstep {
 
-// ---- A job of two ranks, of which worker 0 is on b, on its way ----
+// ---- A job of two ranks, with worker 0 on b, in each state ----
 Scene Queued();
 Scene Preparing();
 Scene Forming();
 Scene Running();
-// RUNNING, and told to stop as rank 1 failed.
+// RUNNING, and being stopped because rank 1 failed.
 Scene Failing();
 
 // A chief and a parameter server.
@@ -25,7 +25,7 @@ JobSpec ParameterServers();
 inline constexpr int64_t kGiB = int64_t{1} << 30;
 HostCapacity Host(const NodeName& node, double cpus, int64_t gib = 64,
                   const std::vector<std::string>& gpus = {});
-// A native job whose tasks all need the same.
+// A native job whose tasks need equal resources.
 JobSpec Gang(int32_t tasks, Resources each);
 
 }  // namespace lockstep

@@ -43,7 +43,7 @@ std::vector<HostCapacity> Emptied(std::vector<HostCapacity> hosts) {
   return hosts;
 }
 
-// Away from the node that killed it twice, if it fits elsewhere.
+// Avoids the node that killed the job twice, if it fits elsewhere.
 std::optional<std::vector<TaskPlacement>> PlaceElsewhere(
     const Job& job, std::vector<HostCapacity> hosts) {
   const std::optional<NodeName> killer = KilledTwiceOn(job);
@@ -54,7 +54,7 @@ std::optional<std::vector<TaskPlacement>> PlaceElsewhere(
   return PlaceAnew(job.spec, hosts, &placed);
 }
 
-// Of a job that would fit but for nodes that are apart or cool down.
+// Returns the cause if the job fits except for separated or cooling nodes.
 std::optional<Cause> KeptApart(const JobSpec& spec,
                                const std::vector<HostCapacity>& hosts) {
   std::string why = DescribeApart(hosts);
@@ -66,7 +66,7 @@ bool MayWantTheSame(const JobSpec& a, const JobSpec& b) {
   return a.pool.empty() || b.pool.empty() || a.pool == b.pool;
 }
 
-// All hosts, and those of each pool that somebody named.
+// All hosts, and the hosts of each pool in use.
 class Pools {
  public:
   struct Hosts {
@@ -80,7 +80,7 @@ class Pools {
     pools_.emplace("", std::move(all));
   }
 
-  // The reference stays good.
+  // The reference stays valid.
   const Hosts& Of(const std::string& pool) {
     const auto [it, fresh] = pools_.try_emplace(pool);
     if (fresh) {
@@ -131,7 +131,7 @@ ScheduleResult Schedule(std::vector<QueuedJob> queue,
                    });
   ScheduleResult result;
   Pools pools(std::move(hosts));
-  // Whom nobody passes any more.
+  // Jobs that waited beyond the limit. Smaller jobs may no longer pass them.
   std::vector<const JobSpec*> blocked;
   for (const QueuedJob& queued : queue) {
     const JobSpec& spec = queued.job->spec;
@@ -141,7 +141,7 @@ ScheduleResult Schedule(std::vector<QueuedJob> queue,
           KeptApart(spec, there.hosts)
               .value_or(Cause{
                   Reason::kNoNodes,
-                  DescribeNobodyReady(spec.pool, there.hosts, pools.all())});
+                  DescribeNoneReady(spec.pool, there.hosts, pools.all())});
       continue;
     }
     if (queued.backing_off) {
@@ -154,7 +154,7 @@ ScheduleResult Schedule(std::vector<QueuedJob> queue,
     if (!queued.job->holds.empty()) {
       result.waiting[spec.name] = {
           Reason::kReleasing,
-          fmt::format("its last generation is not gone yet on {}",
+          fmt::format("its last generation still holds resources on {}",
                       queued.job->holds.front().node)};
       continue;
     }
@@ -164,7 +164,7 @@ ScheduleResult Schedule(std::vector<QueuedJob> queue,
     if (first != blocked.end()) {
       result.waiting[spec.name] = {
           Reason::kBehindOthers,
-          fmt::format("behind {}, which has waited long enough to go first",
+          fmt::format("behind {}, which has waited longest and goes first",
                       (*first)->name)};
       continue;
     }
@@ -183,7 +183,7 @@ ScheduleResult Schedule(std::vector<QueuedJob> queue,
     }
     result.waiting[spec.name] = {Reason::kNoCapacity,
                                  DescribeShortage(spec, there.hosts, fitting)};
-    // Waiting for a node to come back must not stop all others.
+    // A job that waits for a lost node must not block all others.
     if (queued.waited > options.ageing_limit &&
         PlaceGang(spec, Emptied(there.hosts))) {
       blocked.push_back(&spec);

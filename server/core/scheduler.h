@@ -29,7 +29,7 @@
 
 namespace lockstep {
 
-// Where a job stands in the queue: the order in which Schedule looks at it.
+// A job's key in the queue, which Schedule processes in this order.
 struct QueuePlace {
   int32_t priority = 0;
   WallTime create_time{};

@@ -13,9 +13,9 @@ namespace {
 constexpr size_t kSteps = 100;
 constexpr size_t kFewSteps = 10;
 
-// Less CPU than this part of the time is none: a daemon thread's beat.
+// Less CPU than this counts as idle: background threads.
 constexpr double kIdle = 0.02;
-// What a rank did before it stopped says nothing of it now.
+// CPU use before the rank stalled is irrelevant.
 constexpr Duration kCpuWindow = std::chrono::seconds(2);
 
 bool SamePlace(const RankProgress& a, const RankProgress& b) {
@@ -28,7 +28,7 @@ bool Waits(const RankProgress& progress) {
   return progress.phase == "allreduce" || progress.phase == "straggler_wait";
 }
 
-// Where a rank is between the first and the last all-reduce of steps.
+// True if the rank is between the first and the last all-reduce of a step.
 bool Works(const RankProgress& progress) {
   return progress.phase == "compute" || progress.phase == "input" ||
          progress.phase == "optimizer" || progress.phase == "other";
@@ -50,7 +50,7 @@ std::string Describe(const Job& job, const Stall& stall) {
           ? ""
           : fmt::format(", and {} other rank{} for it", stall.waiting,
                         stall.waiting == 1 ? " waits" : "s wait");
-  // The coordinator asks the nodes once the deadline is over.
+  // After the deadline the coordinator asks the nodes.
   const std::string sooner =
       stall.rank < 0 && NodesOf(job).size() > 1
           ? fmt::format(
@@ -84,26 +84,26 @@ void StallWatch::Reset(Generation generation) {
   stepped_.reset();
 }
 
-void StallWatch::Take(const RankStatus& said, MonoTime now) {
-  const auto [it, first] = pages_.try_emplace(said.rank);
+void StallWatch::Take(const RankStatus& report, MonoTime now) {
+  const auto [it, first] = pages_.try_emplace(report.rank);
   Page& page = it->second;
-  // What happened between two reports that are far apart is not known.
-  const bool gap = !first && now - page.heard > options_.fresh;
-  if (first || gap || !SamePlace(page.progress, said.progress)) {
+  // The time between two distant reports is unknown.
+  const bool gap = !first && now - page.reported > options_.fresh;
+  if (first || gap || !SamePlace(page.progress, report.progress)) {
     page.since = now;
     announced_ = {};
   }
-  page.progress = said.progress;
-  page.heard = now;
-  page.cpu.push_back({now, said.usage.cpu_seconds});
+  page.progress = report.progress;
+  page.reported = now;
+  page.cpu.push_back({now, report.usage.cpu_seconds});
   while (page.cpu.size() > 2 && now - page.cpu[1].time >= kCpuWindow) {
     page.cpu.pop_front();
   }
 
-  const int64_t committed = said.progress.committed_step;
+  const int64_t committed = report.progress.committed_step;
   if (committed <= committed_) return;
-  // What a rank had committed when it was first heard of, or restored, is no
-  // step of this generation.
+  // Steps committed before its first report, or restored, do not belong to this
+  // generation.
   if (committed_ >= 0) {
     if (stepped_ && !gap) {
       const Duration each = (now - *stepped_) / (committed - committed_);
@@ -127,8 +127,8 @@ Duration StallWatch::Deadline() const {
                                    : deadline;
 }
 
-std::optional<Stall> StallWatch::Standing(int32_t world_size,
-                                          MonoTime now) const {
+std::optional<Stall> StallWatch::StalledRank(int32_t world_size,
+                                             MonoTime now) const {
   if (world_size < 2 || pages_.size() != static_cast<size_t>(world_size)) {
     return std::nullopt;
   }
@@ -142,15 +142,15 @@ std::optional<Stall> StallWatch::Standing(int32_t world_size,
   int32_t waiting = 0;
   for (const auto& [rank, page] : pages_) {
     const bool waits = Waits(page.progress);
-    if (now - page.heard > options_.fresh || IsDone(page.progress) ||
+    if (now - page.reported > options_.fresh || IsDone(page.progress) ||
         !(waits || Works(page.progress))) {
       return std::nullopt;
     }
     const Duration still = now - page.since;
-    // Somebody moves: the gang is on its way.
+    // A rank makes progress, so the gang does.
     if (still <= deadline / 2) return std::nullopt;
     shortest = std::min(shortest, still);
-    // Who waits in an earlier step has arrived there, and never left it.
+    // A rank that waits in an earlier step arrived there and never left it.
     if (waits && page.progress.step == front) {
       ++waiting;
       continue;
@@ -172,14 +172,14 @@ std::optional<Stall> StallWatch::Standing(int32_t world_size,
     return Stall{-1, "allreduce", front, shortest, deadline, limit, waiting};
   }
   if (!found || waiting == 0) return std::nullopt;
-  // All have to have stood for the deadline.
+  // All ranks must have stalled for the deadline.
   found->limit = std::max(found->limit, found->still - shortest + deadline);
   found->waiting = waiting;
   return found;
 }
 
 std::optional<Stall> StallWatch::Check(int32_t world_size, MonoTime now) const {
-  std::optional<Stall> stall = Standing(world_size, now);
+  std::optional<Stall> stall = StalledRank(world_size, now);
   if (stall && stall->still <= stall->limit) stall.reset();
   return stall;
 }

@@ -74,13 +74,13 @@ class StallWatch {
 
   // Discards all data of older generations.
   void Reset(Generation generation);
-  void Take(const RankStatus& said, MonoTime now);
+  void Take(const RankStatus& report, MonoTime now);
 
   // The stall deadline D.
   Duration Deadline() const;
   // For a generation of `world_size` ranks: returns the stalled rank that is
-  // nearest to its limit, or past it.
-  std::optional<Stall> Standing(int32_t world_size, MonoTime now) const;
+  // nearest to its limit or past it.
+  std::optional<Stall> StalledRank(int32_t world_size, MonoTime now) const;
   // Returns the same, but only past its limit: the rank is frozen.
   std::optional<Stall> Check(int32_t world_size, MonoTime now) const;
   // Records that users were shown `stall` and its limit.
@@ -91,7 +91,7 @@ class StallWatch {
     RankProgress progress;
     // When the page last changed.
     MonoTime since;
-    MonoTime heard;
+    MonoTime reported;
     // CPU time as it was reported, over the last kCpuWindow.
     struct CpuSample {
       MonoTime time;

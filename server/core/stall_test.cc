@@ -92,8 +92,8 @@ TEST_F(StallTest, ItIsSeenLongBeforeItIsGivenUp) {
   Steps(20);
   Freeze("compute");
   const MonoTime began = now_;
-  while (!watch_.Standing(3, now_) && now_ - began < 10s) Beat();
-  const auto seen = watch_.Standing(3, now_);
+  while (!watch_.StalledRank(3, now_) && now_ - began < 10s) Beat();
+  const auto seen = watch_.StalledRank(3, now_);
   ASSERT_TRUE(seen);
   EXPECT_EQ(seen->rank, 1);
   EXPECT_EQ(seen->waiting, 2);
@@ -104,7 +104,7 @@ TEST_F(StallTest, ItIsSeenLongBeforeItIsGivenUp) {
   ++step_;
   for (int32_t rank = 0; rank < 3; ++rank) Put(rank, "compute");
   Beat();
-  EXPECT_FALSE(watch_.Standing(3, now_));
+  EXPECT_FALSE(watch_.StalledRank(3, now_));
 }
 
 // What a rank used before it stopped says nothing of it now.
@@ -113,8 +113,8 @@ TEST_F(StallTest, BurstOfCpuBeforeTheStopBuysNoTime) {
   Freeze("compute");
   ranks_[1].usage.cpu_seconds += 0.15;
   const MonoTime began = now_;
-  while (!watch_.Standing(3, now_) && now_ - began < 10s) Beat();
-  const auto seen = watch_.Standing(3, now_);
+  while (!watch_.StalledRank(3, now_) && now_ - began < 10s) Beat();
+  const auto seen = watch_.StalledRank(3, now_);
   ASSERT_TRUE(seen);
   EXPECT_LE(seen->limit, 6s);
   const auto after = After(60s);
@@ -127,8 +127,8 @@ TEST_F(StallTest, WhatPeopleWereToldIsKept) {
   busy_ = 1;
   Freeze("compute");
   const MonoTime since = now_;
-  while (!watch_.Standing(3, now_) && now_ - since < 10s) Beat();
-  const auto told = watch_.Standing(3, now_);
+  while (!watch_.StalledRank(3, now_) && now_ - since < 10s) Beat();
+  const auto told = watch_.StalledRank(3, now_);
   ASSERT_TRUE(told);
   ASSERT_EQ(told->limit, 1min);
   watch_.RecordAnnounced(*told);
@@ -143,8 +143,8 @@ TEST_F(StallTest, WhatPeopleWereToldCountsUntilItMoves) {
   Steps(20);
   busy_ = 1;
   Freeze("compute");
-  while (!watch_.Standing(3, now_)) Beat();
-  watch_.RecordAnnounced(*watch_.Standing(3, now_));
+  while (!watch_.StalledRank(3, now_)) Beat();
+  watch_.RecordAnnounced(*watch_.StalledRank(3, now_));
   busy_ = -1;
   Steps(1);
   Freeze("compute");
@@ -162,8 +162,8 @@ TEST_F(StallTest, WhatPeopleWereToldCountsForAnotherFrozenRank) {
   Put(2, "compute");
   Beat();
   const MonoTime since = now_;
-  while (!watch_.Standing(3, now_) && now_ - since < 10s) Beat();
-  const auto told = watch_.Standing(3, now_);
+  while (!watch_.StalledRank(3, now_) && now_ - since < 10s) Beat();
+  const auto told = watch_.StalledRank(3, now_);
   ASSERT_TRUE(told);
   ASSERT_EQ(told->rank, 1);
   ASSERT_EQ(told->limit, 1min);

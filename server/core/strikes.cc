@@ -7,11 +7,11 @@
 namespace lockstep {
 namespace {
 
-// Of a job; more places than these are not remembered.
+// Places remembered per job.
 constexpr size_t kMaxKillers = 8;
-// All see what a node is kept apart for, and ranks are their users': their
-// words are for the eyes of those who see their job.
-constexpr char kSaidByRanks[] = "their ranks lost each other";
+// Everybody sees why a node is kept apart, but ranks belong to users. So their
+// texts are not part of the reason.
+constexpr char kReportedByRanks[] = "their ranks lost each other";
 
 }  // namespace
 
@@ -24,7 +24,7 @@ Duration Strikes::For(int times) const {
 void Strikes::Strike(const NodeName& node, const std::string& why, Time now,
                      News* news) {
   Host& host = hosts_[node];
-  // What fails while it cools down began before.
+  // Failures during a cool-down began before it.
   if (host.cools) return;
   host.strikes.push_back(now.mono);
   while (now.mono - host.strikes.front() > options_.window) {
@@ -61,9 +61,12 @@ void Strikes::Part(const LostPair& lost, Time now, News* news) {
   pair.doubted = false;
   pair.parted = true;
   pair.end = now.mono + wait;
-  pair.apart = {
-      key.first, key.second,      lost.tested ? Describe({lost}) : kSaidByRanks,
-      now,       now.wall + wait, lost.tested};
+  pair.apart = {key.first,
+                key.second,
+                lost.tested ? Describe({lost}) : kReportedByRanks,
+                now,
+                now.wall + wait,
+                lost.tested};
   news->apart.push_back(pair.apart);
 }
 
@@ -74,8 +77,8 @@ Strikes::News Strikes::Take(const std::string& uid, Generation generation,
   Generation& taken = taken_[uid];
   if (generation <= taken) return news;
   taken = generation;
-  // Ranks are their users'. What they say is no strike where the nodes say
-  // otherwise, and where they were not asked or did not answer.
+  // Reports of ranks are not strikes if the nodes disagree, were not asked or
+  // did not answer.
   std::vector<LostPair> lost;
   for (const LostPair& pair : evidence.pairs) {
     Part(pair, now, &news);
@@ -86,7 +89,7 @@ Strikes::News Strikes::Take(const std::string& uid, Generation generation,
     for (const LostPair& pair : lost) {
       if (pair.from == node || pair.to == node) own.push_back(pair);
     }
-    // Of one pair nobody knows whose fault it is.
+    // For a single pair the faulty node is unknown.
     if (own.size() >= 2) Strike(node, Describe(own), now, &news);
   }
   for (const NodeName& node : evidence.late) {
@@ -137,7 +140,7 @@ bool Strikes::Clear(const NodeName& node) {
 bool Strikes::Mend(const NodeName& a, const NodeName& b, Time now) {
   const auto it = pairs_.find(a < b ? PairKey(a, b) : PairKey(b, a));
   if (it == pairs_.end() || !it->second.parted) return false;
-  // It is remembered how often they were.
+  // The number of times is kept.
   it->second.parted = false;
   it->second.end = now.mono;
   return true;

@@ -46,7 +46,7 @@ struct StrikeOptions {
 class Strikes {
  public:
   struct CoolDown {
-    // What the strikes were for.
+    // The causes of the strikes.
     std::string why;
     Time since;
     WallTime until{};

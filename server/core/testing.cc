@@ -98,7 +98,7 @@ void Scene::Settle() {
     const Job next = Decide(job, view, timeouts, now);
     ASSERT_EQ(BrokenRule(job, next), "");
     if (next == job) return;
-    // As the coordinator counts.
+    // Counts like the coordinator.
     if (next.state != job.state || next.generation != job.generation ||
         next.cluster.has_value() != job.cluster.has_value() ||
         next.failing.has_value() != job.failing.has_value()) {

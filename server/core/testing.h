@@ -1,4 +1,4 @@
-// For tests: job specs in a line, and one job with the nodes that report it.
+// For tests: short job specs, and one job with its nodes.
 #ifndef LOCKSTEP_SERVER_CORE_TESTING_H_
 #define LOCKSTEP_SERVER_CORE_TESTING_H_
 
@@ -13,7 +13,7 @@ namespace lockstep {
 
 RoleSpec Role(TaskType type, int32_t count, Resources resources = {1, 0, 0, ""},
               int32_t ranks_per_task = 1);
-// A chief and workers, in all `tasks`, of a core each.
+// A chief and workers, `tasks` in all, with one core each.
 JobSpec NativeSpec(const JobName& name, int32_t tasks);
 JobSpec ProgramSpec(const JobName& name, std::vector<RoleSpec> roles);
 
@@ -21,16 +21,16 @@ ExitStatus Code(int32_t code);
 ExitStatus Signal(int32_t signal);
 ExitStatus Victim(ExitStatus exit);
 
-// One job and what is known of its nodes. Reports only set what is known;
-// Settle() lets the rules work, as the coordinator does after each report.
+// One job and the state of its nodes. Reports only set that state; Settle()
+// applies the rules, as the coordinator does after each report.
 struct Scene {
   explicit Scene(JobSpec spec);
 
-  // Decides until nothing changes. Fails the test when that takes too long,
-  // when a decision is not stable, or when one breaks a rule of every state.
+  // Decides until nothing changes. Fails the test if that takes too long, if a
+  // decision is not stable, or if one breaks an invariant.
   void Settle();
   void Advance(Duration by);
-  // Each task, in rank order, on a node.
+  // Places each task, in rank order, on a node.
   void Put(const std::vector<NodeName>& nodes);
 
   // ---- Reports on the current generation ----
@@ -41,10 +41,10 @@ struct Scene {
   void Started();
   void Joined();
   void Exited(int32_t rank, ExitStatus exit);
-  // Nothing is left on the node; ranks that still lived were stopped by us.
+  // The node has nothing left. Ranks that were alive were stopped.
   void Stopped(const NodeName& node);
   void AllStopped();
-  // Up to RUNNING, settled.
+  // Settles up to RUNNING.
   void Run(const std::vector<NodeName>& nodes);
 
   std::vector<NodeName> Nodes() const;
@@ -55,7 +55,7 @@ struct Scene {
   Time now;
 };
 
-// Rules of every state of a job; empty, or what is broken.
+// Returns the broken invariant, or "".
 std::string BrokenRule(const Job& before, const Job& after);
 
 void PrintTo(JobState state, std::ostream* out);

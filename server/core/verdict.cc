@@ -47,7 +47,7 @@ Duration Backoff(int32_t failures) {
   return std::min<Duration>(wait, 60s);
 }
 
-// See PlanRestart. The newest attempt is not among the job's yet.
+// See PlanRestart. The newest attempt is not yet in the job's list.
 Duration PassingBackoff(const Job& job) {
   Duration wait = kPassingRefusalBackoff;
   const int before = PassingRefusals(job);
@@ -56,15 +56,14 @@ Duration PassingBackoff(const Job& job) {
     wait *= 2;
   }
   wait = std::min(wait, kLongestPassingRefusalBackoff);
-  // A rule has no dice.
+  // Core rules are deterministic, so the variation comes from the uid.
   const size_t drawn =
       std::hash<std::string>()(fmt::format("{} {}", job.uid, job.generation));
   return wait - wait / 4 * static_cast<int64_t>(drawn % 1024) / 1024;
 }
 
-// The type of an exception: "ZeroDivisionError" of "ZeroDivisionError: division
-// by zero". Messages hold numbers, addresses and names that differ from attempt
-// to attempt.
+// Returns the type of an exception: "ZeroDivisionError" for "ZeroDivisionError:
+// division by zero". Messages vary between attempts.
 std::string_view ExceptionType(std::string_view message) {
   const size_t end = message.find(": ");
   const std::string_view type = message.substr(0, end);
@@ -75,8 +74,8 @@ std::string_view ExceptionType(std::string_view message) {
   return is_name ? type : std::string_view();
 }
 
-// An exception that only another program mends. Its message quotes names of the
-// program, which are no words of the system: "No module named 'async_timeout'".
+// True for an exception that only a changed program fixes. Its message quotes
+// names of the program, not of the system: "No module named 'async_timeout'".
 bool IsAMistakeInTheProgram(const std::string& message) {
   static constexpr std::string_view kTypes[] = {
       "ModuleNotFoundError", "ImportError", "SyntaxError",   "IndentationError",
@@ -85,8 +84,8 @@ bool IsAMistakeInTheProgram(const std::string& message) {
                    ExceptionType(message)) != std::end(kTypes);
 }
 
-// What a program says that a peer left alone: of gRPC and TensorFlow, Gloo,
-// NCCL and torch, and of the system.
+// True for a program's message about a lost peer: from gRPC, TensorFlow, Gloo,
+// NCCL, torch or the system.
 bool SpeaksOfALostPeer(const std::string& message) {
   if (IsAMistakeInTheProgram(message)) return false;
   static constexpr std::string_view kWords[] = {
@@ -109,7 +108,7 @@ bool SpeaksOfALostPeer(const std::string& message) {
                      });
 }
 
-// Lower comes first; within one the earlier does.
+// Lower tiers come first; within a tier, earlier exits.
 int Tier(const ExitStatus& exit) {
   if (exit.victim) return 3;
   if (exit.reason == Reason::kPortTaken) return 0;
@@ -119,8 +118,8 @@ int Tier(const ExitStatus& exit) {
              : 1;
 }
 
-// Whether the failure may be another's or pass by itself: a peer that is late,
-// a service that is away, a file system that does not answer for a moment.
+// True if the failure may have another origin or be temporary: a late peer, an
+// unavailable service, a file system that does not answer.
 bool MayPass(const ExitStatus& exit) {
   static constexpr std::string_view kWords[] = {
       "imed out",           "timeout",         "imeoutError",
@@ -148,7 +147,7 @@ bool MayPass(const ExitStatus& exit) {
 
 // See Failure::signature.
 std::string SignatureOf(const ExitStatus& exit) {
-  // A kill comes wherever the program was.
+  // A kill may occur anywhere in the program.
   if (exit.reason == Reason::kOutOfMemory && Tier(exit) == 1) {
     return "out of memory";
   }
@@ -159,13 +158,13 @@ std::string SignatureOf(const ExitStatus& exit) {
                      exit.value, ExceptionType(exit.message), exit.location);
 }
 
-// A peer misses a rank that left within this time.
+// How soon a peer notices a rank's exit.
 constexpr Duration kMissedWithin = 60s;
 
-// The rank of the group that exited with 0 last before `first` failed, and not
-// long before; null: none did. A rank closes its connections before it exits,
-// so its exit may be recorded a little later than that of a peer which missed
-// it. Peers of a job with parameter servers do not need each other.
+// Returns the rank of the group that was the last to exit with 0 shortly before
+// `first` failed, or null. A rank closes its connections before it exits, so
+// its exit may be recorded slightly after a peer's failure. Peers of a job with
+// parameter servers do not need each other.
 const RankStatus* LeftBefore(const Job& job, const RankStatus& first) {
   if (HasParameterServers(job.spec)) return nullptr;
   const RankStatus* left = nullptr;
@@ -185,9 +184,9 @@ const RankStatus* LeftBefore(const Job& job, const RankStatus& first) {
   return left;
 }
 
-// Whether `exit` follows from the end of a peer, by its own words.
+// True if the exit itself reports the end of a peer.
 bool LostAPeer(const ExitStatus& exit) {
-  constexpr int32_t kPeerLostCode = 75;  // Of native ranks.
+  constexpr int32_t kPeerLostCode = 75;  // For native ranks.
   if (exit.how != ExitStatus::How::kCode) return false;
   return Tier(exit) == 2 || (exit.victim && exit.value == kPeerLostCode);
 }
@@ -202,7 +201,7 @@ Cause CauseOf(const Job& job, const RankStatus& rank) {
   std::string rest;
   if (!exit.location.empty()) rest = fmt::format(" ({})", exit.location);
   rest += HintFor(job.spec, exit);
-  // Long last words must not push the place and the hint out.
+  // A long exit message must not displace place and hint.
   return {
       ReasonOf(exit),
       Shorten(fmt::format("{}: {}", RankLabel(job, rank.rank), Describe(exit)),
@@ -287,8 +286,7 @@ void MarkVictims(Job* job, const Failure& cause) {
 Failure FailureOf(const Cause& cause) {
   Failure failure;
   failure.cause = cause;
-  // RANK_EXIT without a rank that failed: one ended well before its gang was
-  // formed.
+  // RANK_EXIT without a failed rank: one ended before its gang had formed.
   failure.fatal = cause.reason == Reason::kPrepareRefused ||
                   cause.reason == Reason::kOutputNotShared ||
                   cause.reason == Reason::kExecFailed ||
@@ -340,14 +338,14 @@ RestartPlan PlanRestart(const Job& job, const Failure& failure,
     if (before < kMostUncharged) {
       plan.restart = true;
       plan.uncharged = true;
-      // Where a node is gone there is nothing that a wait would let pass.
+      // With a lost node there is nothing to wait for.
       const bool at_once = IsOfTheHost(failure.cause.reason) && before == 0;
       plan.backoff = at_once ? Duration{} : Backoff(before + 1);
       return plan;
     }
   }
   if (failure.port_taken) {
-    // This attempt is not among them yet.
+    // The list does not include this attempt yet.
     const auto recent = std::count_if(
         job.attempts.begin(), job.attempts.end(), [&](const Attempt& attempt) {
           return attempt.end_cause.reason == Reason::kPortTaken &&
@@ -357,8 +355,8 @@ RestartPlan PlanRestart(const Job& job, const Failure& failure,
       plan.restart = true;
       return plan;
     }
-    plan.cause.message += fmt::format(
-        "; {} other choices of ports did not help", kFreePortRestarts);
+    plan.cause.message +=
+        fmt::format("; {} other sets of ports did not help", kFreePortRestarts);
   }
   if (failure.fatal) {
     ++plan.failures_without_progress;
@@ -372,15 +370,14 @@ RestartPlan PlanRestart(const Job& job, const Failure& failure,
       plan.restart = true;
       return plan;
     }
-    plan.cause.message +=
-        "; asked for a restart three times in 60 s without progress";
+    plan.cause.message += "; requested three restarts in 60 s without progress";
   }
   const int32_t failures = ++plan.failures_without_progress;
   if (!made_progress && !failure.signature.empty() &&
       failure.signature == job.failure_signature) {
     plan.cause = {Reason::kRepeatedFailure,
-                  fmt::format("failed twice in the same way before any "
-                              "progress, so it is not tried again: {}",
+                  fmt::format("failed twice in the same way without "
+                              "progress, so it is not retried: {}",
                               failure.cause.message)};
     return plan;
   }

@@ -122,19 +122,22 @@ struct RestartPlan {
   int32_t exit_code = 1;
 };
 
-// The rules, for native jobs and programs, before and after RUNNING: fatal
-// failures end the job; so does a failure with the same signature as the last
-// attempt's, neither of them after progress; a node that could not prepare for
-// now costs a wait and no try, 2 s doubling to 30 s, of which up to a quarter
-// is left out, by job, so that those who wait for the same do not come
-// together; a job that holds, and one that a person told what to resume from,
-// use up none; nor does, ten times an hour, a failure that nothing lays at the
-// program's door, and after the first of these there is no wait if a node was
-// lost; a free restart costs nothing, unless there were three within 60 s
-// without progress, and other ports cost nothing, five times within 60 s;
-// others cost one try, and progress (a newly committed step; ten minutes of
-// running for programs) gives all tries back. Backoff: 1 s doubling to 60 s.
-// The caller need not wait for the first restart of what ran, where it ran.
+// The rules for retries, for native jobs and programs, before and after
+// RUNNING:
+// - A fatal failure ends the job. So does one with the same signature as the
+//   last attempt's if neither attempt made progress.
+// - A node that temporarily cannot prepare costs a wait and no try: 2 s,
+//   doubling to 30 s, minus up to a quarter that depends on the job, so that
+//   waiting jobs do not return together.
+// - A job that holds, or whose restore target a user set, uses up no try.
+// - A failure without evidence against the program uses up no try, ten times an
+//   hour. After the first there is no wait if a node was lost.
+// - A free restart costs nothing, unless there were three within 60 s without
+//   progress. Neither do other ports, five times within 60 s.
+// - Others cost one try. Progress (a committed step, or ten minutes of running
+//   for programs) restores all tries.
+// - The backoff is 1 s, doubling to 60 s. The caller may skip it for the first
+//   restart after running, on the same nodes.
 RestartPlan PlanRestart(const Job& job, const Failure& failure,
                         bool made_progress, Time now);
 

@@ -8,7 +8,7 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kMaxNamedMoves = 5;
-// The job is one record: a wide one keeps fewer names.
+// The job is one record, so a wide job keeps fewer names.
 constexpr size_t kWide = 50;
 constexpr size_t kEntriesOfWide = 3;
 
@@ -27,8 +27,7 @@ const TaskStatus* Find(const std::vector<TaskStatus>& tasks, TaskType type,
   return nullptr;
 }
 
-// As it was when it last ran, in an attempt that has ended; null: in none that
-// is kept.
+// Returns its state after its last run in a stored, ended attempt, or null.
 const TaskStatus* LastRun(const Job& job, TaskType type, int32_t index) {
   for (auto it = job.attempts.rbegin(); it != job.attempts.rend(); ++it) {
     const TaskStatus* task = Find(it->tasks, type, index);
@@ -96,7 +95,7 @@ StatusOr<WorkSite> WorkSiteOf(const Job& job, int32_t rank) {
   const JobName& name = job.spec.name;
   if (!job.spec.working_directory.empty()) {
     return WithReason(
-        FailedPrecondition("job {} names its working directory itself, {}: "
+        FailedPrecondition("job {} sets its own working directory {}: "
                            "look there",
                            name, job.spec.working_directory),
         "OWN_WORKING_DIRECTORY");

@@ -9,13 +9,13 @@
 namespace lockstep {
 namespace {
 
-// Of one log at a time, and of all together.
+// For one log, and for all together.
 constexpr size_t kMaxReadBytes = 256 << 10;
 constexpr size_t kMinReadBytes = 8 << 10;
 constexpr size_t kMaxBufferBytes = 32 << 20;
 constexpr int32_t kServiceRank = -1;
 
-// Of what happened to a job: whether that is bad.
+// Returns the severity of a job's event.
 Severity SeverityOf(Reason reason) {
   switch (reason) {
     case Reason::kRankExit:
@@ -58,7 +58,7 @@ Severity SeverityOf(Reason reason) {
   }
 }
 
-// The attempt that `generation` was; 0: none that started anything.
+// Returns the attempt of `generation`, or 0 if it started no rank.
 int32_t AttemptOf(const Job& job, Generation generation) {
   if (generation == job.generation) return job.attempt;
   for (const Attempt& attempt : job.attempts) {
@@ -72,7 +72,7 @@ int32_t AttemptOf(const Job& job, Generation generation) {
 JobLogs::JobLogs(LogStore* logs, const v1::StreamLogsRequest* request)
     : logs_(logs),
       request_(*request),
-      // REQUIRES says that it is OK.
+      // The constructor requires that it is OK.
       filter_(*LogFilter::Make(SelectionOf(request_))),
       events_(request_.include_events()) {
   for (const std::string& task : request_.tasks()) {
@@ -95,7 +95,7 @@ void JobLogs::Find(const Job& job) {
 void JobLogs::AddTasks(const Job& job, const std::vector<TaskStatus>& tasks,
                        Generation generation, int32_t attempt) {
   if (request_.attempt() != 0 && request_.attempt() != attempt) return;
-  // Of nothing but events.
+  // Only events are selected.
   if (request_.tasks_size() > 0 && tasks_.empty()) return;
   const bool may_restart = job.spec.restart_worker_alone &&
                            generation == job.generation && !IsFinal(job.state);
@@ -121,7 +121,7 @@ void JobLogs::TakeEvents(const Job& job) {
   RankLog& log = all_.try_emplace(key, RankLog::OfEvents(key)).first->second;
   for (const Event& event : job.events) {
     const int64_t time = ToUnixNanos(event.time);
-    // Only the newest are kept, in order; several may be of one moment.
+    // Only the newest are kept, in order; several may have the same time.
     if (time < newest_event_) continue;
     if (time > newest_event_) events_of_moment_.clear();
     newest_event_ = time;

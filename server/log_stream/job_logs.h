@@ -1,5 +1,5 @@
-// The logs of a job that a request asks for: one of each rank, and one of the
-// job's events. Not safe from several threads.
+// The logs of a job that a request selects: one per rank, and one of the job's
+// events. Not thread-safe.
 #ifndef LOCKSTEP_SERVER_LOG_STREAM_JOB_LOGS_H_
 #define LOCKSTEP_SERVER_LOG_STREAM_JOB_LOGS_H_
 
@@ -20,21 +20,20 @@ namespace lockstep {
 
 class JobLogs {
  public:
-  // Both outlive it. REQUIRES: CheckLogRequest is OK.
+  // Both outlive this object. REQUIRES: CheckLogRequest is OK.
   JobLogs(LogStore* logs, const v1::StreamLogsRequest* request);
 
-  // Finds the logs of `job`, and takes the events that are new since the last
-  // call.
+  // Finds the logs of `job` and takes events newer than those of the last call.
   void Find(const Job& job);
-  // Reads a part of `log`, which is one of all(). Returns false if there is
-  // nothing new. What is in memory at a time is bounded over all logs.
+  // Reads a part of `log`, one of all(). Returns false if there is nothing new.
+  // The memory for all logs together is bounded.
   StatusOr<bool> Read(RankLog* log);
 
   std::map<LogKey, RankLog>& all() { return all_; }
   const LogFilter& filter() const { return filter_; }
-  // Whether no line comes any more.
+  // True if no more lines will come.
   bool AreOver() const;
-  // The number of lines that were read and not sent yet.
+  // Lines that were read and not sent yet.
   int64_t LinesRead() const;
   int64_t KeptBytes() const;
 
@@ -46,10 +45,10 @@ class JobLogs {
   LogStore* const logs_;
   const v1::StreamLogsRequest& request_;
   const LogFilter filter_;
-  // The tasks whose lines are wanted, without "service"; empty: all.
+  // The selected tasks, without "service". Empty for all.
   std::set<std::string> tasks_;
   bool events_ = false;
-  // The time of the last event that was taken, and which events had it.
+  // The time of the newest event taken, and the events with that time.
   int64_t newest_event_ = INT64_MIN;
   std::set<std::string> events_of_moment_;
   std::map<LogKey, RankLog> all_;

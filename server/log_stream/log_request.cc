@@ -9,11 +9,11 @@
 namespace lockstep {
 namespace {
 
-// Lines are kept in memory until the end of the log is reached.
+// A tail's lines are in memory until the end of the log is read.
 constexpr int64_t kMaxTail = 100'000;
 constexpr int kMaxTasks = 1000;
-// What a host's clock may be behind ours, and its lines on their way: who
-// follows until some time waits so much longer.
+// The allowed lag of a host's clock and lines: a reader that follows until some
+// time waits this much longer.
 constexpr Duration kUntilSlack = std::chrono::seconds(2);
 
 int64_t Nanos(const google::protobuf::Timestamp& time) {
@@ -102,7 +102,8 @@ Status CheckLogSelection(const v1::StreamLogsRequest& request, const Job& job) {
     if (name == kServiceTask) continue;
     const std::string task = ReplicaOf(name);
     const auto is_one = [&](const RoleSpec& role) {
-      // A role may have many: the number is read, not each of them made.
+      // A role may have many tasks, so the number is parsed instead of all
+      // names.
       const std::string first = ReplicaName(role.type, 0);
       const std::string prefix = first.substr(0, first.size() - 1);
       if (!task.starts_with(prefix)) return false;
@@ -119,7 +120,7 @@ Status CheckLogSelection(const v1::StreamLogsRequest& request, const Job& job) {
                            TasksText(job.spec), task);
   }
   if (!request.follow() && request.attempt() > job.attempt) {
-    return InvalidArgument("attempt: job {} has had {} so far, not {}",
+    return InvalidArgument("attempt: job {} has {} so far, not {}",
                            job.spec.name, job.attempt, request.attempt());
   }
   return OkStatus();

@@ -1,4 +1,4 @@
-// What a reader of logs asks for: checks, and what it means for a job.
+// Checks a request for logs and applies it to a job.
 #ifndef LOCKSTEP_SERVER_LOG_STREAM_LOG_REQUEST_H_
 #define LOCKSTEP_SERVER_LOG_STREAM_LOG_REQUEST_H_
 
@@ -13,20 +13,20 @@
 
 namespace lockstep {
 
-// What happens to a job are lines of this task.
+// Events of the job are lines of this task.
 inline constexpr std::string_view kServiceTask = "service";
 
 // InvalidArgument names the field.
 Status CheckLogRequest(const v1::StreamLogsRequest& request);
 
-// Those below: REQUIRES CheckLogRequest is OK.
+// The following functions: REQUIRES CheckLogRequest is OK.
 
 LogSelection SelectionOf(const v1::StreamLogsRequest& request);
-// The name of a task as AI Platform has it; its chief goes by two names.
+// Returns a task's AI Platform name. Its chief has two names.
 std::string ReplicaOf(const std::string& name);
-// InvalidArgument: a rank, task or attempt that `job` does not have.
+// InvalidArgument for a rank, task or attempt that `job` lacks.
 Status CheckLogSelection(const v1::StreamLogsRequest& request, const Job& job);
-// Whether nothing that is written from `now` on is wanted.
+// True if the request selects no line written after `now`.
 bool IsPast(const v1::StreamLogsRequest& request, WallTime now);
 
 }  // namespace lockstep

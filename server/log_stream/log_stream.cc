@@ -10,27 +10,27 @@
 namespace lockstep {
 namespace {
 
-// Well below the 4 MiB that a gRPC message may have.
+// Well below gRPC's message limit of 4 MiB.
 constexpr size_t kMaxMessageBytes = 1 << 20;
-// At least so much of each log fits a tail, beside kMaxTailBytes.
+// The minimum tail of each log, whatever kMaxTailBytes allows.
 constexpr size_t kMinTailBytes = 64 << 10;
-// While the end of a job's logs, or of the time that is asked for, is near.
+// Poll interval near the end of a job's logs or of the selected time.
 constexpr Duration kPoll = std::chrono::milliseconds(500);
-// A reader who follows is woken by what happens. It looks so often all the
-// same: what is seldom and cheap makes up for a wake-up that nobody thought of.
+// Interval of a safety check for readers with `follow`, in case a wake-up is
+// missing.
 constexpr Duration kLookAgain = std::chrono::seconds(10);
-// A reader has a thread for so long, then others have their turn.
+// A reader's time on the thread before other calls get a turn.
 constexpr Duration kTurn = std::chrono::milliseconds(50);
-// How long after the end of a job its last lines are waited for: by a reader
-// that follows, and by one that only wants what is there.
+// How long the last lines of an ended job are awaited: by a reader with
+// `follow`, and by one without.
 constexpr Duration kLastLines = std::chrono::seconds(30);
 constexpr Duration kLastLinesUnasked = std::chrono::seconds(5);
 
-// How long a line waits for older ones of other ranks, which are on their way
-// from other hosts; and how old it is when it need not any more.
+// How long a line waits for older ones of other ranks, and the age at which it
+// no longer waits.
 constexpr Duration kHold = std::chrono::milliseconds(300);
 constexpr int64_t kOldNanos = 2'000'000'000;
-// While much is read of some logs, the others are looked at so often.
+// Interval for checking the other logs while much is read from some.
 constexpr Duration kLookAround = std::chrono::milliseconds(100);
 
 }  // namespace
@@ -48,12 +48,12 @@ LogStream::LogStream(const ClusterQueries* queries, WatchHub* hub,
       tailing_(request_.tail() > 0),
       open_(streams, StreamKind::kLogs, [this] { return +lines_waiting_; }) {}
 
-// Gathers lines into a message.
+// Collects lines into a message.
 class LogStream::Sender {
  public:
   explicit Sender(v1::StreamLogsResponse* message) : message_(message) {}
 
-  // What is more waits for the next message.
+  // Further lines wait for the next message.
   bool full() const { return bytes_ > kMaxMessageBytes; }
   int lines() const { return message_->lines_size(); }
   void Send(v1::LogLine line) {
@@ -71,7 +71,7 @@ bool LogStream::IsTurnOver() const {
 }
 
 StatusOr<bool> LogStream::Fill(RankLog* log, Heads* heads) {
-  // Where few lines are wanted, much is read before one is found.
+  // With a selective filter, much is read before a line matches.
   while (log->empty()) {
     LOCKSTEP_ASSIGN_OR_RETURN(const bool read, logs_.Read(log));
     if (!read) return true;
@@ -103,13 +103,13 @@ StatusOr<bool> LogStream::ReadTails() {
     }
     ranks[key.rank].push_back(&log);
   }
-  // Of each rank over its attempts, which are in order: the newest stay.
+  // The attempts of a rank are in order; the newest lines stay.
   for (auto& [rank, attempts] : ranks) {
     size_t left = most;
     for (auto it = attempts.rbegin(); it != attempts.rend(); ++it) {
       while ((*it)->size() > left) (*it)->PopFront();
       left -= (*it)->size();
-      (*it)->TellCut();
+      (*it)->AddCutNote();
     }
   }
   return true;
@@ -118,7 +118,7 @@ StatusOr<bool> LogStream::ReadTails() {
 StatusOr<LogStream::Merged> LogStream::SendMerged(bool more, Sender* sender) {
   const Merged unfinished{.unfinished = true, .held = std::nullopt};
   Heads heads;
-  // Before the logs are read: what came since is looked for once more.
+  // Taken before the logs are read, so that later changes are checked again.
   Time looked = SystemClock().Now();
   LOCKSTEP_ASSIGN_OR_RETURN(bool filled, FillAll(&heads));
   if (!filled) return unfinished;
@@ -144,7 +144,7 @@ StatusOr<LogStream::Merged> LogStream::SendMerged(bool more, Sender* sender) {
     log.PopFront();
     const bool refill = log.empty();
     LOCKSTEP_ASSIGN_OR_RETURN(filled, Fill(&log, &heads));
-    // What costs more than a line is asked once a read.
+    // Expensive checks run once per read, not per line.
     if (!refill) continue;
     if (!filled || IsTurnOver()) return unfinished;
     if (quiet(log)) ++quiet_count;
@@ -161,7 +161,7 @@ StatusOr<LogStream::Merged> LogStream::SendMerged(bool more, Sender* sender) {
 
 void LogStream::SendPartialLines(Sender* sender) {
   for (auto& [key, log] : logs_.all()) {
-    // What does not fit comes with the next message.
+    // Lines that do not fit go into the next message.
     while (!sender->full()) {
       auto line = log.NextPartialLine(logs_.filter());
       if (!line) break;
@@ -178,7 +178,7 @@ void LogStream::ListenToJob() {
   for (;;) {
     const auto news = job_news_->Take();
     if (!news.ok()) {
-      // This was with its reader for long, and what it missed is not asked for.
+      // A wake-up during a long send must not be lost.
       job_news_.reset();
       job_news_.emplace(hub_, request_.name(), queries_->version(), wake);
       (void)job_news_->Take();
@@ -201,8 +201,8 @@ StreamStep LogStream::AfterAll(const JobSnapshot& snapshot, bool follow,
   if (merged.held) return StreamStep::Sleep(merged.held);
   const bool all_done = final && logs_.AreOver();
   if (all_done || (!follow && !final)) return StreamStep::End(OkStatus());
-  // What a job wrote last is on its way when it ends. One that ended long ago
-  // on a node that is gone has logs without end.
+  // The last lines may still arrive when a job ends. A job that ended long ago
+  // on a lost node has logs without end.
   if (final && snapshot.job->end_time &&
       snapshot.time - *snapshot.job->end_time >
           (follow ? kLastLines : kLastLinesUnasked)) {
@@ -217,7 +217,7 @@ StatusOr<StreamStep> LogStream::Pass(Sender* sender) {
   ListenToJob();
   LOCKSTEP_ASSIGN_OR_RETURN(const JobSnapshot snapshot,
                             queries_->GetJob(request_.name()));
-  // Each time: another job may have come to have the name.
+  // Checked each time, because another job may have got the name.
   LOCKSTEP_RETURN_IF_ERROR(
       CheckSees(reader_, request_.name(), snapshot.job->owner, "logs"));
   LOCKSTEP_RETURN_IF_ERROR(CheckLogSelection(request_, *snapshot.job));
@@ -252,7 +252,7 @@ StreamStep LogStream::Next(v1::StreamLogsResponse* message) {
     end_ = step->status;
   }
   lines_waiting_ = logs_.LinesRead() + sender.lines();
-  // What was read before an error is the reader's all the same.
+  // Lines read before an error are sent first.
   if (sender.lines() > 0) return StreamStep::Send();
   return end_ ? StreamStep::End(*end_) : *std::move(step);
 }

@@ -1,5 +1,5 @@
-// One reader of a job's logs: follows the files of all its ranks. It holds no
-// thread while nothing is written: the log store and the watch hub wake it.
+// Streams a job's logs to one reader: follows the files of all its ranks. It
+// holds no thread while idle: the log store and the watch hub wake it.
 #ifndef LOCKSTEP_SERVER_LOG_STREAM_LOG_STREAM_H_
 #define LOCKSTEP_SERVER_LOG_STREAM_LOG_STREAM_H_
 
@@ -24,65 +24,63 @@ namespace lockstep {
 
 class LogStream final : public StreamSource<v1::StreamLogsResponse> {
  public:
-  // All outlive it; `streams` may be null. REQUIRES: CheckLogRequest is OK.
+  // All outlive this object; `streams` may be null. REQUIRES: CheckLogRequest
+  // is OK.
   LogStream(const ClusterQueries* queries, WatchHub* hub, LogStore* logs,
             StreamMetrics* streams, JobReader reader,
             v1::StreamLogsRequest request, StreamPeer* peer);
 
-  // Sends what is there, merged by time over all ranks, each rank's lines in
-  // their own order; and with `follow` what comes, until the job has ended and
-  // every log with it. While more may come, a line of the last seconds is held
-  // back until every rank has a later one or has ended, at most for 0.3 s.
-  // What is in memory at a time is bounded, whatever the logs' size.
-  // Of a job that has just ended it waits for what is on its way: without
-  // `follow` until 5 s after its end.
-  // Events of the job come between the lines as those of a task "service".
-  // With `follow` and `partial_lines` the state of a line that has no end yet
-  // comes as soon as the node has sent it, but of lines above 16 KiB.
-  // NotFound: what was being read has been deleted; the lines before it were
-  // sent. PermissionDenied: the job that has the name by now is not `reader`'s
-  // to see.
+  // Sends existing lines, merged by time over all ranks, with each rank's lines
+  // in order. With `follow` it continues until the job and all its logs have
+  // ended. While more lines may come, a recent line is held back until every
+  // rank has a later one or has ended, for at most 0.3 s. Memory is bounded,
+  // whatever the logs' size. For a job that has just ended it waits for late
+  // lines: without `follow` until 5 s after its end. Events of the job are
+  // lines of a task "service". With `follow` and `partial_lines` an unfinished
+  // line of at most 16 KiB is sent as soon as the node sends it. NotFound: a
+  // log was deleted while it was read; earlier lines were sent.
+  // PermissionDenied: `reader` may not see the job that has the name now.
   StreamStep Next(v1::StreamLogsResponse* message) override;
   int64_t KeptBytes() const override { return logs_.KeptBytes(); }
 
  private:
-  // The logs whose first line is known, the oldest line first.
+  // Logs with a known first line, ordered by its time.
   using Heads = std::set<std::pair<int64_t, LogKey>>;
   class Sender;
 
-  // What came of sending.
+  // The result of sending.
   struct Merged {
-    // There is more to read and send at once: the message is full, or others
-    // are to have their turn.
+    // There is more to read and send now: the message is full, or other calls
+    // get a turn.
     bool unfinished = false;
-    // When to try again where lines are held back.
+    // The time of the next attempt if lines are held back.
     std::optional<MonoTime> held;
   };
 
-  // Looks at the job, and sends what may be sent.
+  // Looks up the job and sends what is possible.
   StatusOr<StreamStep> Pass(Sender* sender);
-  // Before the job is read: what happens to it from now on wakes this.
+  // Wakes this on changes of the job. Called before the job is read.
   void ListenToJob();
-  // And before its logs are.
+  // The same for the job's logs.
   void ListenToLogs(const std::string& job_uid);
-  // What to do once nothing more is to be sent now.
+  // Returns the next step when nothing more can be sent now.
   StreamStep AfterAll(const JobSnapshot& snapshot, bool follow,
                       const Merged& merged) const;
-  // It has had the thread for long enough, or nobody waits for it.
+  // It has used its time on the thread, or the client is gone.
   bool IsTurnOver() const;
-  // Reads until `log` has a line or there is nothing more, and enters it into
-  // `heads`. Returns false if the turn is over before that.
+  // Reads until `log` has a line or ends, and enters it into `heads`. Returns
+  // false if the turn ends before.
   StatusOr<bool> Fill(RankLog* log, Heads* heads);
-  // Does this for all logs.
+  // The same for all logs.
   StatusOr<bool> FillAll(Heads* heads);
-  // Reads all there is, and keeps the last lines of each rank; fewer where they
-  // take too much memory, which a line in their place says. False: the turn is
-  // over before the end.
+  // Reads everything and keeps the last lines of each rank, fewer if they take
+  // too much memory; then a line says so. Returns false if the turn ends
+  // before.
   StatusOr<bool> ReadTails();
-  // Sends lines that have no end yet, where they changed since the last call
-  // and no line of their rank waits.
+  // Sends unfinished lines that changed since the last call, unless finished
+  // lines of their rank wait.
   void SendPartialLines(Sender* sender);
-  // Sends what may be sent. `more`: lines may still come.
+  // Sends what is possible. `more`: further lines may come.
   StatusOr<Merged> SendMerged(bool more, Sender* sender);
 
   const ClusterQueries* const queries_;
@@ -92,12 +90,12 @@ class LogStream final : public StreamSource<v1::StreamLogsResponse> {
   const JobReader reader_;
   const v1::StreamLogsRequest request_;
   JobLogs logs_;
-  // The last lines are still to be found.
+  // The tail is not complete yet.
   bool tailing_;
   MonoTime turn_end_{};
-  // How it ends once the last message is sent.
+  // The final status after the last message.
   std::optional<Status> end_;
-  // Lines that were read and that the reader has not taken.
+  // Lines read but not taken by the reader.
   std::atomic<int64_t> lines_waiting_ = 0;
   std::optional<WatchHub::Watch> job_news_;
   std::string listened_uid_;

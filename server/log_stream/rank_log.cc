@@ -11,11 +11,11 @@
 namespace lockstep {
 namespace {
 
-// A line without end is cut: it must fit a message.
+// A longer unfinished line is cut, because it must fit a message.
 constexpr size_t kMaxOpenText = 512 << 10;
-// A line in the store has at most this; what is longer is none of ours.
+// Stored lines are never longer. Others are foreign.
 constexpr size_t kMaxRawLine = 4 * cri::kMaxLogLine;
-// A message beside its text.
+// The size of a message without its text.
 constexpr size_t kLineBytes = sizeof(v1::LogLine) + 64;
 
 size_t BytesOf(const v1::LogLine& line) {
@@ -34,7 +34,7 @@ RankLog RankLog::OfEvents(LogKey key) {
 void RankLog::Update(const RankStatus& rank, bool may_restart) {
   const bool started = rank.state >= RankState::kStarted;
   never_started_ = !started && rank.restarts == 0;
-  // The last start may never have come to be.
+  // The last restart may not have started a process.
   life_ = !started && rank.restarts > 0 ? rank.restarts - 1 : rank.restarts;
   may_go_on_ = rank.restarts > 0 || may_restart;
 }
@@ -76,7 +76,7 @@ void RankLog::TakeLine(std::string_view bytes, const LogFilter& filter,
   cri::LogLine parsed;
   std::string error;
   if (!cri::ParseLogLine(bytes, &parsed, &error)) {
-    // Not ours to lose: shown as it is.
+    // A malformed line is shown unchanged.
     parsed = {};
     parsed.text = bytes;
   }
@@ -90,7 +90,7 @@ void RankLog::TakeLine(std::string_view bytes, const LogFilter& filter,
   if (!parsed.full && open.text.size() < kMaxOpenText) return;
   const std::string text(cri::ShownLine(open.text));
   open = {};
-  // Every line is looked at: one of a traceback is told by those before it.
+  // Severity needs every line, because tracebacks span several.
   if (!filter.WantsText(parsed.unix_nanos, text)) {
     return stream.severity.Skip(text);
   }
@@ -140,7 +140,7 @@ void RankLog::KeepLast(size_t most, size_t most_bytes) {
   }
 }
 
-void RankLog::TellCut() {
+void RankLog::AddCutNote() {
   if (cut_bytes_ == 0 || lines_.empty()) return;
   Line cut = lines_.front();
   cut.line.set_severity(v1::SEVERITY_INFO);
@@ -160,10 +160,10 @@ std::optional<v1::LogLine> RankLog::NextPartialLine(const LogFilter& filter) {
     Open& open = stream.open;
     if (!std::exchange(open.changed, false)) continue;
     const std::string text(cri::ShownLine(open.text));
-    // It is neither a bar nor a prompt, and would be sent again and again.
+    // Too long for a progress bar or prompt, and costly to resend.
     if (text.size() > cri::kMaxLogText) continue;
     if (!filter.WantsText(open.unix_nanos, text)) continue;
-    // The line may go on and be worse: the stream's own state stays.
+    // A copy, because the line may continue and become worse.
     SeverityReader reader = stream.severity;
     const Severity severity = reader.Next(text);
     if (!filter.WantsSeverity(severity)) continue;

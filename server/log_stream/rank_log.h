@@ -1,5 +1,5 @@
-// One rank's log as one reader takes it: its bytes become lines, and the lines
-// wait until they are sent. Not safe from several threads.
+// One rank's log for one reader: converts bytes to lines, which wait until they
+// are sent. Not thread-safe.
 #ifndef LOCKSTEP_SERVER_LOG_STREAM_RANK_LOG_H_
 #define LOCKSTEP_SERVER_LOG_STREAM_RANK_LOG_H_
 
@@ -21,8 +21,8 @@
 
 namespace lockstep {
 
-// The most bytes that the lines of a tail take in memory, of all logs together:
-// they are kept until the end of the log is reached.
+// Memory limit of a tail's lines over all logs. They are kept until the end of
+// the log is read.
 inline constexpr size_t kMaxTailBytes = 64 << 20;
 
 class RankLog {
@@ -36,57 +36,57 @@ class RankLog {
     std::string task;
   };
   struct Line {
-    // The line's time, but never before that of the line ahead of it: a host's
-    // clock may step back, and the lines of a rank keep their order.
+    // The line's time, but never before that of the previous line: a host's
+    // clock may step back, and a rank's lines keep their order.
     int64_t order = 0;
     MonoTime arrived;
-    // About what it takes in memory. Push sets it.
+    // Approximate memory. Push sets it.
     size_t bytes = 0;
     v1::LogLine line;
   };
 
   explicit RankLog(Origin origin) : origin_(std::move(origin)) {}
-  // A log without a rank: its lines come by Push, and no reader waits for more.
+  // Makes a log without a rank. Its lines come by Push.
   static RankLog OfEvents(LogKey key);
 
-  // Takes what the job knows of the rank. `may_restart`: the rank may be
-  // started again alone.
+  // Updates from the job's record of the rank. `may_restart`: the rank may
+  // restart alone.
   void Update(const RankStatus& rank, bool may_restart);
   // Reads at most `limit` bytes and takes the complete lines that `filter`
-  // wants. Returns false if there is nothing new.
+  // selects. Returns false if there is nothing new.
   StatusOr<bool> Read(LogStore* logs, const LogFilter& filter, size_t limit);
   void Push(Line line);
 
-  // Lines that were read and not sent yet.
+  // No line is read and waiting.
   bool empty() const { return lines_.empty(); }
   size_t size() const { return lines_.size(); }
   Line& front() { return lines_.front(); }
   void PopFront();
-  // Removes the oldest lines until at most `most` of at most `most_bytes` are
-  // left; the last line always stays.
+  // Removes the oldest lines until at most `most` of at most `most_bytes`
+  // remain. The last line always stays.
   void KeepLast(size_t most, size_t most_bytes);
-  // Puts a line in front that tells of the bytes for which the tail had no
-  // room, if there are any.
-  void TellCut();
-  // Returns a line that has no end yet and changed since the last call, without
-  // taking it out. nullopt if there is none.
+  // Inserts a first line that gives the number of bytes removed from the tail,
+  // if any.
+  void AddCutNote();
+  // Returns an unfinished line that changed since the last call, without
+  // removing it. Nullopt if there is none.
   std::optional<v1::LogLine> NextPartialLine(const LogFilter& filter);
 
   const LogKey& key() const { return origin_.key; }
-  // No line comes any more.
+  // True if no more lines will come.
   bool is_over() const { return done_ || never_started_; }
   size_t KeptBytes() const;
 
  private:
-  // A line that has no end yet.
+  // An unfinished line.
   struct Open {
     std::string text;
-    // Of its last part.
+    // Time of its last part.
     int64_t unix_nanos = 0;
-    // The reader has not seen it so.
+    // The reader has not received this state.
     bool changed = false;
   };
-  // The rank's two streams are not in step.
+  // A rank's streams progress independently.
   struct Stream {
     Open open;
     SeverityReader severity;
@@ -94,29 +94,29 @@ class RankLog {
 
   void TakeLine(std::string_view bytes, const LogFilter& filter,
                 MonoTime arrived);
-  // Without text and severity.
+  // Returns a line without text and severity.
   v1::LogLine LineOf(const std::string& stream, int64_t unix_nanos) const;
 
   const Origin origin_;
   uint64_t offset_ = 0;
-  // Bytes of a line that is not complete yet.
+  // Bytes of an incomplete line.
   std::string rest_;
   // By name: "stdout", "stderr".
   std::map<std::string, Stream> streams_;
-  // Its process never was: there is no log to wait for once the job is over.
+  // Its process never started, so no log will come after the job's end.
   bool never_started_ = false;
-  // How often it was started again alone: an end of a start before that is
-  // none.
+  // The rank's number of lone restarts. An end with a smaller number is
+  // ignored.
   int32_t life_ = 0;
-  // Its end may not be the last one: a rank that is started again alone goes
-  // on with its log.
+  // More may follow its end, because a rank that restarts alone continues its
+  // log.
   bool may_go_on_ = false;
   bool done_ = false;
   int64_t newest_ = INT64_MIN;
   std::deque<Line> lines_;
-  // Of all of them.
+  // The bytes of all lines.
   size_t bytes_ = 0;
-  // Of lines that a tail had no room for.
+  // Bytes removed from the tail.
   uint64_t cut_bytes_ = 0;
 };
 

@@ -32,9 +32,8 @@ StatusOr<LogFilter> LogFilter::Make(const LogSelection& selection) {
   options.set_max_mem(kMaxPatternMemory);
   auto grep = std::make_unique<re2::RE2>(selection.grep, options);
   if (!grep->ok()) {
-    return InvalidArgument(
-        "\"{}\" is no regular expression as RE2 takes it: {}", selection.grep,
-        grep->error());
+    return InvalidArgument("\"{}\" is not a valid RE2 expression: {}",
+                           selection.grep, grep->error());
   }
   filter.grep_ = std::move(grep);
   return filter;

@@ -1,4 +1,4 @@
-// Which lines of a log a reader wants. Pure.
+// Selects the lines of a log. Pure.
 #ifndef LOCKSTEP_SERVER_LOGS_LOG_FILTER_H_
 #define LOCKSTEP_SERVER_LOGS_LOG_FILTER_H_
 
@@ -21,27 +21,27 @@ struct LogSelection {
   // Unix nanoseconds, both inclusive.
   int64_t since = INT64_MIN;
   int64_t until = INT64_MAX;
-  // These and worse; unset: all.
+  // The least severity. Unset for all.
   std::optional<Severity> min_severity;
-  // RE2, somewhere in the first kMaxMatchedBytes of the line; empty: all.
+  // RE2, matched in the first kMaxMatchedBytes of the line. Empty for all.
   std::string grep;
 };
 
-// A pattern may cost as much as its length for each byte: so many bytes are
-// done before anybody can ask whether the reader is still there.
+// A pattern may cost its length for each byte, so this bounds the work between
+// two checks for cancellation.
 inline constexpr size_t kMaxMatchedBytes = 64 << 10;
 
-// Immutable, so safe from any thread. Matching takes time linear in what is
-// matched of the line, and memory that does not depend on it.
+// Immutable, so safe from any thread. Matching takes linear time and constant
+// memory.
 class LogFilter {
  public:
-  // InvalidArgument: `grep` is no pattern, or one that takes too much memory.
+  // InvalidArgument if `grep` is not a pattern or takes too much memory.
   static StatusOr<LogFilter> Make(const LogSelection& selection);
   LogFilter(LogFilter&&) noexcept;
   LogFilter& operator=(LogFilter&&) noexcept;
   ~LogFilter();
 
-  // By time and pattern alone; `text` may be any bytes.
+  // Checks time and pattern only. `text` may hold any bytes.
   bool WantsText(int64_t unix_nanos, std::string_view text) const;
   bool WantsSeverity(Severity severity) const {
     return !selection_.min_severity || severity >= *selection_.min_severity;

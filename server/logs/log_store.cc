@@ -13,7 +13,7 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kMaxQueuedBytes = 64 << 20;
-// Open files; the rest are opened again when they are written to.
+// Limit of open files; others are reopened on demand.
 constexpr size_t kMaxOpen = 256;
 
 }  // namespace
@@ -46,7 +46,7 @@ LogStore::Listener::~Listener() {
   store_->listeners_.erase(at_);
 }
 
-void LogStore::Tell(const std::set<std::string>& uids) {
+void LogStore::NotifyListeners(const std::set<std::string>& uids) {
   MutexLock lock(&mu_);
   ++change_;
   changed_.NotifyAll();
@@ -92,7 +92,7 @@ void LogStore::Run() {
     for (const Piece& piece : pieces) changed.insert(piece.key.job_uid);
     WriteAll(std::move(pieces));
     for (const std::string& uid : removals) RemoveNow(uid);
-    Tell(changed);
+    NotifyListeners(changed);
   }
 }
 
@@ -106,10 +106,10 @@ StatusOr<LogStore::Target*> LogStore::Open(const LogKey& key) {
   LOCKSTEP_ASSIGN_OR_RETURN(target.file, files_->OpenAppend(path, 0600));
   LOCKSTEP_ASSIGN_OR_RETURN(const FileInfo info, files_->Stat(path));
   target.size = info.size;
-  // Of a run before this one, or of a write that failed.
+  // Left by an earlier run or a failed write.
   target.unsynced = target.size > 0;
   if (target.size == 0) {
-    // Its name, and that of the job's folder: bytes without a name are lost.
+    // Syncs its name and that of the job's folder.
     LOCKSTEP_RETURN_IF_ERROR(files_->SyncDir(JoinPath(dir_, key.job_uid)));
     LOCKSTEP_RETURN_IF_ERROR(files_->SyncDir(dir_));
   }
@@ -126,7 +126,7 @@ Status LogStore::WriteOne(const Piece& piece, Target* target) {
     target->size += fresh.size();
     target->unsynced = true;
     if (target->ended) {
-      // A rank that is started again alone goes on with its log.
+      // A rank that restarted alone continues its log.
       LOCKSTEP_RETURN_IF_ERROR(files_->Remove(PathOf(piece.key, "end")));
       target->ended.reset();
     }
@@ -142,7 +142,7 @@ Status LogStore::WriteOne(const Piece& piece, Target* target) {
 Status LogStore::Settle(const LogKey& key, Target* target) {
   if (target->unsynced) LOCKSTEP_RETURN_IF_ERROR(target->file->Sync());
   target->unsynced = false;
-  // One that is started again may end without a word.
+  // A restarted rank may end without output.
   if (target->ending &&
       (!target->ended || *target->ended < target->ending_life)) {
     const int32_t life = target->ending_life;
@@ -154,21 +154,21 @@ Status LogStore::Settle(const LogKey& key, Target* target) {
 }
 
 void LogStore::WriteAll(std::deque<Piece> pieces) {
-  // One log after the other: each is synced once for all that came, before
-  // its file may be closed to make room for another's.
+  // One log at a time: each is synced once for all its pieces before its file
+  // may be closed to make room.
   std::map<LogKey, std::vector<Piece*>> logs;
   for (Piece& piece : pieces) logs[piece.key].push_back(&piece);
   for (const auto& [key, of_log] : logs) {
     const auto written = WriteLog(key, of_log);
     if (!written.ok()) {
-      // What was written may be lost, and how much arrived is the file's to
-      // say: nothing is acknowledged, and the file is looked at anew.
+      // Written bytes may be lost, and only the file shows how many arrived. So
+      // nothing is acknowledged, and the file is read again.
       LOG_ERROR("logs: {}", Message(written.status()));
       open_.erase(key);
       continue;
     }
     if (written->end) open_.erase(key);
-    // The last one asked answers for all.
+    // The newest piece acknowledges all.
     of_log.back()->on_ack(*written);
   }
 }
@@ -214,7 +214,7 @@ StatusOr<std::string> LogStore::Read(const LogKey& key, uint64_t offset,
 void LogStore::Remove(const std::string& job_uid) {
   if (job_uid.empty() || job_uid.find('/') != std::string::npos) return;
   MutexLock lock(&mu_);
-  if (closed_) return;  // The next start finds that nobody knows it.
+  if (closed_) return;  // The next start removes it.
   removals_.insert(job_uid);
   wake_.NotifyOne();
 }
@@ -239,7 +239,7 @@ StatusOr<std::vector<LogStore::JobLogs>> LogStore::List() {
   for (const std::string& uid : uids) {
     JobLogs logs{uid, 0, {}};
     const std::string path = JoinPath(dir_, uid);
-    // It may go meanwhile.
+    // It may disappear meanwhile.
     const auto names = files_->List(path);
     if (!names.ok()) continue;
     for (const std::string& name : *names) {

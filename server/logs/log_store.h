@@ -1,13 +1,13 @@
-// What ranks wrote, kept by the coordinator: plain files, one per rank and
+// Output of ranks, stored by the coordinator as plain files, one per rank and
 // generation, with the same bytes as on the node.
 //
-//   <dir>/<job uid>/g<generation>-r<rank>.log     CRI lines
-//   <dir>/<job uid>/g<generation>-r<rank>.end     nothing more comes: of which
-//                                                 start of the rank (a number;
-//                                                 empty is 0)
+//   <dir>/<job uid>/g<generation>-r<rank>.log   CRI lines
+//   <dir>/<job uid>/g<generation>-r<rank>.end   the log is complete; holds the
+//                                               rank's restart count (empty
+//                                               means 0)
 //
-// Thread-safe. Writing and syncing are done by a thread of its own, many
-// pieces at a time; a piece is acknowledged when it is on disk.
+// Thread-safe. A separate thread writes and syncs many pieces at a time. A
+// piece is acknowledged when it is on disk.
 #ifndef LOCKSTEP_SERVER_LOGS_LOG_STORE_H_
 #define LOCKSTEP_SERVER_LOGS_LOG_STORE_H_
 
@@ -40,36 +40,36 @@ struct LogKey {
 class LogStore {
  public:
   struct Ack {
-    // Everything below is on disk.
+    // All bytes below this are on disk.
     uint64_t offset = 0;
     bool end = false;
   };
   using OnAck = std::function<void(const Ack&)>;
 
-  // `files` outlives the store. `dir` is made when it is missing; that its name
-  // is on the disk is the caller's business.
+  // `files` outlives the store. `dir` is created if missing; the caller must
+  // sync its parent.
   LogStore(FileSystem* files, std::string dir);
   ~LogStore();
   LogStore(const LogStore&) = delete;
   LogStore& operator=(const LogStore&) = delete;
 
-  // Queues `data`, whose first byte is number `offset`. A piece that begins
-  // beyond what is there is dropped, and the acknowledgement says from where
-  // to send again; bytes that are there already are skipped. `on_ack` runs on
-  // the store's thread. On a write error there is no acknowledgement: the
-  // sender tries again. `life`: how often the rank had been started again alone
-  // by then, for an `end`. ResourceExhausted: too much waits to be written.
+  // Queues `data`, whose first byte has the number `offset`. A piece beyond the
+  // end is dropped, and the acknowledgement says where to send from; existing
+  // bytes are skipped. `on_ack` runs on the store's thread. After a write error
+  // there is no acknowledgement, so the sender retries. `life`, for an `end`,
+  // is the rank's number of lone restarts. ResourceExhausted if too much waits
+  // to be written.
   Status Append(const LogKey& key, uint64_t offset, std::string data, bool end,
                 OnAck on_ack, int32_t life = 0);
 
-  // At most `limit` bytes from `offset`; empty at the end of what is there, or
-  // while nothing is. NotFound: what was before `offset` has been removed.
+  // Reads at most `limit` bytes at `offset`; empty at the end, or before the
+  // first write. NotFound if the bytes before `offset` were removed.
   StatusOr<std::string> Read(const LogKey& key, uint64_t offset, size_t limit);
   bool Ended(const LogKey& key) { return EndedLife(key).has_value(); }
-  // The `life` with which it ended; nullopt: it has not.
+  // The `life` with which it ended. Nullopt if it has not ended.
   std::optional<int32_t> EndedLife(const LogKey& key);
 
-  // What is there, by job.
+  // Stored logs by job.
   struct JobLogs {
     std::string uid;
     uint64_t bytes = 0;
@@ -77,19 +77,19 @@ class LogStore {
     WallTime last_write{};
   };
   StatusOr<std::vector<JobLogs>> List();
-  // Whether anything of the job is there.
+  // True if there are logs of the job.
   bool Has(const std::string& job_uid);
-  // Drops all logs of a job, soon; what is written to them later begins anew.
+  // Soon removes all logs of a job. Later writes start again.
   void Remove(const std::string& job_uid);
 
-  // One who is told whenever logs of a job were written or removed, from its
-  // construction to its destruction, and when the store closes. `on_change` is
-  // called with a lock of the store held, so it must only hand on.
+  // Notified after logs of a job were written or removed and when the store
+  // closes, from construction to destruction. `on_change` is called with the
+  // store's lock held, so it may only pass the event on.
   class Listener {
    public:
     Listener(LogStore* store, std::string job_uid,
              std::function<void()> on_change);
-    // `on_change` is not called any more.
+    // `on_change` is no longer called.
     ~Listener();
     Listener(const Listener&) = delete;
     Listener& operator=(const Listener&) = delete;
@@ -101,11 +101,11 @@ class LogStore {
     std::multimap<std::string, Listener*>::iterator at_;
   };
 
-  // Rises whenever anything was written.
+  // Increases with every write.
   uint64_t change();
-  // Waits until change() is above `seen`, the store closes or `deadline`.
+  // Waits until change() exceeds `seen`, the store closes or `deadline`.
   void WaitForChange(uint64_t seen, MonoTime deadline);
-  // Wakes those who wait, for good.
+  // Permanently wakes all waiters.
   void Close();
 
  private:
@@ -124,27 +124,28 @@ class LogStore {
     // The last piece has been written.
     bool ending = false;
     int32_t ending_life = 0;
-    // ... and that is on disk: with which life.
+    // The last piece is on disk, with this life.
     std::optional<int32_t> ended = std::nullopt;
   };
 
   std::string PathOf(const LogKey& key, const char* suffix) const;
   void Run();
-  // That logs of these jobs changed.
-  void Tell(const std::set<std::string>& uids) ABSL_LOCKS_EXCLUDED(mu_);
+  // Notifies the listeners of these jobs.
+  void NotifyListeners(const std::set<std::string>& uids)
+      ABSL_LOCKS_EXCLUDED(mu_);
   void WriteAll(std::deque<Piece> pieces);
-  // Writes and syncs what came of one log.
+  // Writes and syncs the pieces of one log.
   StatusOr<Ack> WriteLog(const LogKey& key, const std::vector<Piece*>& pieces);
   void RemoveNow(const std::string& job_uid);
   StatusOr<Target*> Open(const LogKey& key);
-  // Writes what is new of `piece`; nothing of one that begins beyond the end.
+  // Writes the new part of `piece`; none of a piece beyond the end.
   Status WriteOne(const Piece& piece, Target* target);
-  // Makes what was written durable.
+  // Makes written bytes durable.
   Status Settle(const LogKey& key, Target* target);
 
   FileSystem* const files_;
   const std::string dir_;
-  // Only the thread's.
+  // Used by the thread only.
   std::map<LogKey, Target> open_;
 
   Mutex mu_;

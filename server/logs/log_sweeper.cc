@@ -7,14 +7,14 @@
 namespace lockstep {
 namespace {
 
-// A store from an old backup does not know the newest jobs: whoever started it
-// has a day to notice, and to put the right one back.
-constexpr Duration kOfNobody = std::chrono::hours(24);
+// A store from an old backup lacks the newest jobs. The operator has a day to
+// notice and restore the right one.
+constexpr Duration kOrphanGrace = std::chrono::hours(24);
 
 }  // namespace
 
 bool KeepsWork(const LogOwner& owner, bool has_logs, WallTime now) {
-  // Of a job that the store does not know, as long as its logs: see kOfNobody.
+  // The directory of an unknown job is kept as long as its logs.
   if (!owner.known) return has_logs;
   return has_logs || !owner.end_time ||
          now - *owner.end_time <= kLogsStillComing;
@@ -30,7 +30,7 @@ std::vector<std::string> LogsToRemove(std::vector<FoundLogs> found,
     const bool over =
         entry.owner.known
             ? entry.owner.end_time && now - *entry.owner.end_time > max_age
-            : now - entry.logs.last_write > kOfNobody;
+            : now - entry.logs.last_write > kOrphanGrace;
     if (over) {
       gone.push_back(entry.logs.uid);
       continue;
@@ -66,7 +66,7 @@ void LogSweeper::Sweep() {
     LOG_WARN("logs are not swept: {}", Message(listed.status()));
     return;
   }
-  // Asked after the listing: whoever writes was known before it wrote.
+  // Read after the listing, because a job is stored before it writes logs.
   std::vector<FoundLogs> found;
   for (LogStore::JobLogs& logs : *listed) {
     LogOwner owner = options_.find_owner(logs.uid);

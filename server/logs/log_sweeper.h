@@ -1,5 +1,5 @@
-// How long logs are kept: until their job is deleted, or has ended long ago,
-// or all of them are too much.
+// Deletes logs after their job was deleted or ended long ago, or if all logs
+// together are too large.
 #ifndef LOCKSTEP_SERVER_LOGS_LOG_SWEEPER_H_
 #define LOCKSTEP_SERVER_LOGS_LOG_SWEEPER_H_
 
@@ -18,17 +18,17 @@ struct LogSweeperOptions {
   Duration max_age = std::chrono::hours(24 * 30);
   uint64_t max_bytes = uint64_t{64} << 30;
   Duration interval = std::chrono::minutes(1);
-  // From any thread.
+  // Called from any thread.
   std::function<LogOwner(const std::string& uid)> find_owner;
-  // The logs of this job go. From the sweeper's thread; may be empty.
+  // Called on the sweeper's thread after this job's logs were removed. May be
+  // empty.
   std::function<void(const std::string& uid)> removed = {};
 };
 
-// So long after the end of a job, what its ranks wrote last may still be on its
-// way.
+// How long after a job's end its ranks' last output may still arrive.
 inline constexpr Duration kLogsStillComing = std::chrono::minutes(10);
 
-// Whether a node may keep the working directories of a job: as long as the
+// True if a node may keep the working directories of a job: as long as the
 // coordinator keeps the job's logs.
 bool KeepsWork(const LogOwner& owner, bool has_logs, WallTime now);
 
@@ -37,18 +37,18 @@ struct FoundLogs {
   LogOwner owner;
 };
 
-// Which of them go; pure. Those of nobody go a day after they were written
-// last: the store may be an old copy. Those of jobs that go on never do, nor,
-// for their size, those of jobs that ended in the last ten minutes: what ranks
-// wrote last is still on its way.
+// Returns the logs to delete. Pure. Logs without a job are deleted a day after
+// the last write, because the store may be an old copy. Logs of unfinished jobs
+// are kept. Logs of jobs that ended in the last ten minutes are not deleted for
+// size, because output may still arrive.
 std::vector<std::string> LogsToRemove(std::vector<FoundLogs> found,
                                       Duration max_age, uint64_t max_bytes,
                                       WallTime now);
 
-// Looks at once, and then each interval, on a thread of its own.
+// Sweeps at once and then at each interval, on its own thread.
 class LogSweeper {
  public:
-  // `logs` and `clock` outlive it.
+  // `logs` and `clock` outlive this object.
   LogSweeper(LogSweeperOptions options, LogStore* logs, const Clock* clock);
 
  private:
@@ -57,7 +57,7 @@ class LogSweeper {
   const LogSweeperOptions options_;
   LogStore* const logs_;
   const Clock* const clock_;
-  // The last member: it ends before what it works on.
+  // The last member, so that it stops before the others are destroyed.
   RepeatingThread thread_;
 };
 

@@ -6,16 +6,16 @@
 namespace lockstep {
 namespace {
 
-// A level stands near a line's begin.
+// A level is near the beginning of a line.
 constexpr size_t kHead = 320;
-// Words after a time among which Python's logging has its level.
+// Words after a time among which Python's logging puts its level.
 constexpr int kMostWords = 6;
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsLetter(char c) {
   return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
 }
-// Of a name with dots: "torch.cuda.OutOfMemoryError".
+// True for characters of a dotted name: "torch.cuda.OutOfMemoryError".
 bool IsNameChar(char c) {
   return IsLetter(c) || IsDigit(c) || c == '_' || c == '.';
 }
@@ -23,7 +23,7 @@ char Lower(char c) {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
-// Whether `text` begins as `pattern`: 9 is a digit, all else is itself.
+// True if `text` begins with `pattern`, in which 9 stands for any digit.
 bool Looks(std::string_view text, std::string_view pattern) {
   if (text.size() < pattern.size()) return false;
   for (size_t i = 0; i < pattern.size(); ++i) {
@@ -34,7 +34,7 @@ bool Looks(std::string_view text, std::string_view pattern) {
   return true;
 }
 
-// The level of a word in any case.
+// Returns the level that a word names in any case.
 std::optional<Severity> LevelOf(std::string_view word) {
   struct Level {
     std::string_view name;
@@ -70,7 +70,7 @@ std::optional<Severity> LetterLevel(char c) {
   return std::nullopt;
 }
 
-// Takes colours and "[rank0]: " off.
+// Removes colours and "[rank0]: ".
 std::string_view WithoutPrefix(std::string_view text) {
   while (text.size() > 2 && text[0] == '\x1b' && text[1] == '[') {
     const size_t end = text.find_first_not_of("0123456789;", 2);
@@ -88,7 +88,7 @@ std::string_view WithoutPrefix(std::string_view text) {
   return text;
 }
 
-// How much of the begin of `text` is a date and a time; 0: none.
+// Returns the length of the date and time at the start of `text`, or 0.
 size_t TimeSize(std::string_view text) {
   size_t at = text.starts_with("[") ? 1 : 0;
   const std::string_view date = text.substr(at);
@@ -117,8 +117,8 @@ std::optional<Severity> Glog(std::string_view text) {
   return std::nullopt;
 }
 
-// The first of the words behind a time that is a level in capitals:
-// ": E external/", " - trainer - ERROR - ", "] [WARNING] ".
+// Returns the first level in capitals after a time: ": E external/", " -
+// trainer - ERROR - ", "] [WARNING] ".
 std::optional<Severity> AfterTime(std::string_view text) {
   if (text.starts_with(": ") && text.size() > 3 && text[3] == ' ') {
     return LetterLevel(text[2]);
@@ -154,7 +154,7 @@ std::optional<Severity> FirstWord(std::string_view text) {
   return IsUpper(word) && ends ? level : std::nullopt;
 }
 
-// The value of a key such as `"level"` or `level` behind `mark`.
+// Returns the level of a key such as `"level"` or `level` after `mark`.
 std::optional<Severity> ValueAfter(std::string_view text, std::string_view key,
                                    char mark) {
   const size_t found = text.find(key);
@@ -197,8 +197,8 @@ std::optional<Severity> Exception(std::string_view text) {
   size_t end = 0;
   while (end < text.size() && IsNameChar(text[end])) ++end;
   const bool whole = end == text.size() || text[end] == ':';
-  // "MeanAbsoluteError: 0.12" is a metric; a KeyError of a number comes behind
-  // its traceback.
+  // "MeanAbsoluteError: 0.12" is a metric. A KeyError of a number follows its
+  // traceback.
   const bool metric =
       end < text.size() && text.find_first_not_of(": 0123456789.eE+-", end) ==
                                std::string_view::npos;
@@ -224,12 +224,12 @@ std::optional<Severity> LastWords(std::string_view text) {
         "panic:", "*** SIG", "*** Aborted at"}) {
     if (text.starts_with(begin)) return Severity::kCritical;
   }
-  // As a shell says it.
+  // The texts of a shell.
   if (text == "Killed" || text == "Aborted") return Severity::kCritical;
   return std::nullopt;
 }
 
-// As compilers and shells write: "x.c:3: error: y".
+// The form of compilers and shells: "x.c:3: error: y".
 std::optional<Severity> InTheMiddle(std::string_view text) {
   if (text.find(": error: ") != std::string_view::npos ||
       text.find(": fatal error: ") != std::string_view::npos) {
@@ -242,11 +242,11 @@ std::optional<Severity> InTheMiddle(std::string_view text) {
 }
 
 bool BeginsTraceback(std::string_view text) {
-  // Of exception groups: "  + Exception Group Traceback (most recent ...".
+  // Exception groups: "  + Exception Group Traceback (most recent ...".
   return text.substr(0, kHead).find("Traceback (most recent call last)") !=
          std::string_view::npos;
 }
-// What stands between two tracebacks that belong together.
+// True for text between two chained tracebacks.
 bool JoinsTracebacks(std::string_view text) {
   return text.starts_with("During handling of the above exception") ||
          text.starts_with("The above exception was the direct cause");
@@ -284,12 +284,12 @@ Severity SeverityReader::Next(std::string_view line) {
   }
   const auto stated = StatedSeverity(line);
   if (in_traceback_) {
-    // Its frames are indented; the exception itself ends it.
+    // Frames are indented; the exception itself ends the traceback.
     if (text.empty() || text[0] == ' ' || text[0] == '\t') {
       return Severity::kError;
     }
     in_traceback_ = false;
-    // One of our own may be called anything: "Stop: x".
+    // User exceptions may have any name: "Stop: x".
     return std::max(stated.value_or(Severity::kError), Severity::kError);
   }
   return stated.value_or(Severity::kInfo);

@@ -1,7 +1,7 @@
-// How bad a line of a log is, guessed from its text. Pure.
+// Infers the severity of a log line from its text. Pure.
 //
-// Programs write to stdout and stderr as they like, so the stream tells
-// nothing: TensorFlow writes all its chatter to stderr. What is recognised, in
+// stdout or stderr says nothing about severity: TensorFlow writes all its
+// output to stderr. Recognised, in this order:
 // this order:
 //   glog, absl, PyTorch's C++  "E1121 21:52:24.1 7 x.cc:3] ...", "[W1121 ..."
 //   TensorFlow's C++           "2026-11-21 21:52:24.1: E external/x.cc:3] ..."
@@ -10,8 +10,8 @@
 //   JSON and logfmt            {"severity": "ERROR", ...}, level=error
 //   Python's exceptions        a traceback down to "ValueError: ..." and
 //                              warnings: "x.py:3: UserWarning: ..."
-//   the runtime's last words   "Fatal Python error", "terminate called", ...
-// In front of each "[rank0]: " and colours may stand. What says nothing of
+//   fatal runtime errors       "Fatal Python error", "terminate called", ...
+// A "[rank0]: " and colours may precede each. An unrecognised line is INFO.
 // itself is INFO.
 #ifndef LOCKSTEP_SERVER_LOGS_SEVERITY_H_
 #define LOCKSTEP_SERVER_LOGS_SEVERITY_H_
@@ -30,16 +30,16 @@ enum class Severity {
   kCritical = 5
 };
 
-// What a line alone says of itself; nothing: nothing. Looks at its first few
-// hundred bytes only, which may be no text at all.
+// Returns the severity that a line alone states, or nullopt. Reads only its
+// first few hundred bytes, which may be binary.
 std::optional<Severity> StatedSeverity(std::string_view line);
 
-// The lines of one stream of one rank, in their order: a traceback is an error
+// Reads the lines of one stream of one rank in order. A traceback is an error
 // from its first line to its last.
 class SeverityReader {
  public:
   Severity Next(std::string_view line);
-  // The same of a line that nobody asks about: much cheaper.
+  // Skips a line without computing its severity, which is much cheaper.
   void Skip(std::string_view line);
 
  private:

@@ -12,21 +12,21 @@ std::vector<prometheus::MetricFamily> BackupFamilies(const BackupStats& stats,
   };
   if (stats.newest) {
     out.Gauge("lockstep_store_backup_timestamp_seconds",
-              "When the newest backup of the store was made, since unix epoch.",
+              "Time of the newest backup of the store, since unix epoch.",
               seconds(*stats.newest));
   }
   if (stats.behind_since) {
     out.Gauge("lockstep_store_backup_behind_timestamp_seconds",
-              "Since when the store has a change that no backup has, since "
+              "Time of the first change that no backup has, since "
               "unix epoch; absent: none.",
               seconds(*stats.behind_since));
   }
   out.Gauge("lockstep_store_backup_interval_seconds",
-            "Time between two regular backups of the store.",
+            "Time between two scheduled backups of the store.",
             ToSeconds(interval));
   const auto tries = [&](const char* result, uint64_t count) {
     out.Counter("lockstep_store_backups_total",
-                "Regular backups of the store, by what became of them.",
+                "Scheduled backups of the store, by result.",
                 static_cast<double>(count), {{"result", result}});
   };
   tries("made", stats.made);

@@ -1,4 +1,4 @@
-// What BackupSchedule did, for /metrics.
+// Metrics of BackupSchedule.
 #ifndef LOCKSTEP_SERVER_METRICS_BACKUP_METRICS_H_
 #define LOCKSTEP_SERVER_METRICS_BACKUP_METRICS_H_
 
@@ -16,7 +16,8 @@ std::vector<prometheus::MetricFamily> BackupFamilies(const BackupStats& stats,
 // Thread-safe.
 class BackupMetrics final : public prometheus::Collectable {
  public:
-  // `backups` outlives it; null: none are made, and there is nothing to tell.
+  // `backups` outlives this object. Null if backups are disabled; then there
+  // are no metrics.
   explicit BackupMetrics(const BackupSchedule* backups) : backups_(backups) {}
 
   std::vector<prometheus::MetricFamily> Collect() const override;

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-// Older workers do not say that they speak TLS; beyond loopback all do.
+// Older workers do not report TLS; off loopback it is always on.
 const char* SchemeOf(const std::string& host, bool tls) {
   return tls || !IsLoopback(host) ? "https" : "http";
 }
@@ -63,7 +63,7 @@ std::string TargetsJson(const std::vector<NodeSnapshot>& nodes,
     add("worker", "/metrics");
     if (!info.gpus.empty()) add("dcgm", "/metrics/dcgm");
   }
-  // What a worker calls itself was checked; this is for what was not.
+  // Daemons' names are checked; this covers unchecked text.
   return list.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 

@@ -1,9 +1,9 @@
-// What Prometheus is to scrape, in the form of its HTTP service discovery
+// Scrape targets for Prometheus's HTTP service discovery
 // (https://prometheus.io/docs/prometheus/latest/http_sd/). Pure.
 //
-// Each target names its own `job` ("lockstep-worker", ...), so that one
-// http_sd_configs is a whole scrape configuration. Series of the coordinator
-// have `node` labels of their own: its target has none.
+// Each target carries its own `job` ("lockstep-worker", ...), so one
+// http_sd_configs suffices. The coordinator's target has no `node` label,
+// because its series have their own.
 #ifndef LOCKSTEP_SERVER_METRICS_DISCOVERY_H_
 #define LOCKSTEP_SERVER_METRICS_DISCOVERY_H_
 
@@ -14,24 +14,24 @@
 
 namespace lockstep {
 
-// A node that is lost stays for so long: whoever watches sees that it does not
-// answer before it is gone.
+// A lost node stays for this time, so that monitoring sees that it does not
+// answer.
 inline constexpr Duration kLostTargetStays = std::chrono::hours(1);
 
 struct DiscoveryOptions {
   std::string cluster;
-  // HOST:PORT of the coordinator's own HTTP port; empty: left out.
+  // HOST:PORT of the coordinator's HTTP port. Omitted if empty.
   std::string coordinator;
-  // That port speaks TLS.
+  // That port uses TLS.
   bool tls = false;
 };
 
-// Why Prometheus cannot find the node's daemon, in a sentence; empty: it can.
+// Returns why Prometheus cannot reach the node's daemon, or "" if it can.
 std::string UnreachableHttp(const NodeInfo& info);
 
-// A JSON list, "[]" when it is empty. Ports that only their own host reaches
-// are left out, unless that host is reached by loopback, too. The scheme is
-// what each daemon says; ports that others reach are served by TLS in any case.
+// Returns a JSON list, which may be "[]". Loopback ports are omitted, unless
+// the host itself is addressed by loopback. Each daemon reports its scheme;
+// ports that other hosts reach always use TLS.
 std::string TargetsJson(const std::vector<NodeSnapshot>& nodes,
                         const DiscoveryOptions& options, Time now);
 

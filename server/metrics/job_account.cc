@@ -63,7 +63,7 @@ std::array<int64_t, kRestartReasons> RestartsOf(const Job& job) {
     ++restarts[static_cast<size_t>(RestartReasonOf(attempt.end_cause.reason))];
     ++known;
   }
-  // Of attempts that are no longer kept.
+  // Attempts that are no longer stored.
   restarts[static_cast<size_t>(RestartReason::kOther)] +=
       std::max<int64_t>(0, job.restarts - known);
   return restarts;
@@ -73,7 +73,7 @@ JobAccount::JobAccount(const Job& job, Time now)
     : advanced_(now.mono),
       generation_(job.generation),
       checkpoint_(job.last_checkpoint),
-      // Whether a job that was found running steps is not known yet.
+      // A job that was found running may or may not make steps.
       stepping_(job.state == JobState::kRunning),
       training_(job) {
   Take(job);
@@ -151,7 +151,7 @@ void JobAccount::Progress(const CoordinatorView::JobEntry& entry, Time now,
     stepping_ = true;
     phases_.OnFirstStep(*snapshot.job, *entry.last_step, now, timings);
   }
-  quiet_ = snapshot.standing.has_value() ||
+  quiet_ = snapshot.stall.has_value() ||
            (entry.last_step && now.mono - *entry.last_step > kQuietTime);
   training_.Take(snapshot);
 }

@@ -1,10 +1,10 @@
-// What the coordinator counts of one job beyond what it stores: where its time
-// went, how far it got, who held it up. Pure: callers pass `now`.
+// Accumulates one job's metrics beyond its stored state: its time by activity,
+// progress and stragglers. Pure: callers pass `now`.
 //
-// Fed by every stored change of the job, which times the phases exactly, and
-// by a look at it each second or so. What a look finds (a step, a stall, steps
-// done again) is known to the second. Counts begin at 0 when the coordinator
-// starts, as counters of a restarted program do.
+// Every stored change of the job is passed in, so phases are timed exactly. A
+// look about once per second finds steps, stalls and repeated steps, so their
+// times are exact to a second. Counts begin at 0 when the coordinator starts,
+// like any restarted program's.
 #ifndef LOCKSTEP_SERVER_METRICS_JOB_ACCOUNT_H_
 #define LOCKSTEP_SERVER_METRICS_JOB_ACCOUNT_H_
 
@@ -22,27 +22,27 @@
 
 namespace lockstep {
 
-// Where a job's time goes; exclusive.
+// Activities of a job; disjoint.
 enum class TimeState {
   kQueued,
   // Until its first step (a program job: until it runs).
   kLaunching,
   kProductive,
-  // Steps that had been done before the last failure.
+  // Steps that were done before the last failure.
   kRecomputed,
-  // No step for 30 s; or a rank that holds the others up stands still, from
-  // the look that sees it (stall.h: after half of what a step may take). What
-  // it stood before that has been counted already, and counters do not fall.
+  // No step for 30 s, or a rank that delays the others has stalled, from the
+  // look that sees it (stall.h: after half of a step's limit). Time before that
+  // is counted elsewhere already, because counters never decrease.
   kStalled,
   // From a failure to the first step after it.
   kRecovering,
-  // Done, and being ended everywhere.
+  // Done, and being stopped everywhere.
   kFinishing,
 };
 inline constexpr size_t kTimeStates = 7;
 std::string_view Name(TimeState state);
 
-// Why an attempt was followed by another.
+// The cause of a restart.
 enum class RestartReason {
   kRankExit,
   kOom,
@@ -55,7 +55,7 @@ enum class RestartReason {
 };
 inline constexpr size_t kRestartReasons = 8;
 std::string_view Name(RestartReason reason);
-// Of the job's ended attempts; the sum is its number of restarts.
+// Counts the job's ended attempts by cause. The sum is the number of restarts.
 std::array<int64_t, kRestartReasons> RestartsOf(const Job& job);
 
 class JobAccount {
@@ -64,10 +64,10 @@ class JobAccount {
 
   JobAccount(const Job& job, Time now);
 
-  // The job changed. `after` follows what was seen last.
+  // The job changed. `after` follows the last state passed in.
   void OnJob(const Job& before, const Job& after, const Pools& pools, Time now,
              JobTimings* timings);
-  // A look at it; an entry that is older than the last change says nothing.
+  // Takes the current state. Ignores an entry older than the last change.
   void Look(const CoordinatorView::JobEntry& entry, const Pools& pools,
             Time now, JobTimings* timings);
 
@@ -79,7 +79,7 @@ class JobAccount {
   const StragglerWatch& stragglers() const { return stragglers_; }
   double checkpoint_bytes() const { return checkpoint_bytes_; }
   int64_t checkpoints() const { return checkpoints_; }
-  // By pool: what was held, busy or not.
+  // Resources held in one pool, busy or idle.
   struct Held {
     double core_seconds = 0;
     double gpu_seconds = 0;
@@ -106,7 +106,7 @@ class JobAccount {
   int64_t checkpoints_ = 0;
   std::optional<Checkpoint> checkpoint_;
 
-  // The generation has made a step, as far as is known.
+  // The generation is known to have made a step.
   bool stepping_ = false;
   bool quiet_ = false;
   TrainingCounts training_;

@@ -14,7 +14,7 @@ bool Trains(TaskType type) {
   return type == TaskType::kChief || type == TaskType::kWorker;
 }
 
-// By name, as the chief reports them.
+// Adds the named values that the chief reports.
 void AddValues(const RankProgress& chief, const MetricLabels& id,
                MetricFamilies* out) {
   size_t shown = 0;
@@ -37,12 +37,12 @@ void AddMfu(const JobSnapshot& snapshot, const CoordinatorView& view,
   const auto peak = PeakFlopsOf(*snapshot.job, view, machines);
   if (!peak) return;
   out->Gauge("lockstep_job_mfu_ratio",
-             "FLOP of its samples over the last 10 s, of those that its GPUs "
-             "could do at most.",
+             "FLOP of its samples over the last 10 s, as a share of its GPUs' "
+             "peak.",
              snapshot.progress->samples_per_second * each->second / *peak, id);
 }
 
-// Of what a native job's chief says now.
+// Adds the current values of a native job's chief.
 void AddProgress(const JobSnapshot& snapshot, const CoordinatorView& view,
                  const MachineTable& machines, const MetricLabels& id,
                  MetricFamilies* out) {
@@ -50,24 +50,26 @@ void AddProgress(const JobSnapshot& snapshot, const CoordinatorView& view,
   const RankProgress& chief = snapshot.progress->chief;
   AddValues(chief, id, out);
   if (chief.committed_step < 0) return;
-  out->Gauge("lockstep_job_step", "Newest step that the chief committed.",
+  out->Gauge("lockstep_job_step", "Last step that the chief committed.",
              static_cast<double>(chief.committed_step), id);
   out->Gauge("lockstep_job_epoch", "Whole epochs that the chief completed.",
              chief.epoch, id);
-  out->Gauge("lockstep_job_loss", "Loss that the chief reported last.",
+  out->Gauge("lockstep_job_loss", "Last loss that the chief reported.",
              chief.loss, id);
   out->Gauge("lockstep_job_samples_per_second",
-             "Samples of all ranks, over the last 10 s.",
+             "Samples of all ranks over the last 10 s.",
              snapshot.progress->samples_per_second, id);
   if (chief.total_steps > 0) {
-    out->Gauge("lockstep_job_progress_ratio", "Part of all steps that is done.",
+    out->Gauge("lockstep_job_progress_ratio",
+               "Share of all steps that is done.",
                std::clamp(static_cast<double>(chief.committed_step) /
                               static_cast<double>(chief.total_steps),
                           0.0, 1.0),
                id);
   }
   if (snapshot.progress->eta) {
-    out->Gauge("lockstep_job_eta_seconds", "Time left at the present rate.",
+    out->Gauge("lockstep_job_eta_seconds",
+               "Remaining time at the present rate.",
                ToSeconds(*snapshot.progress->eta), id);
   }
   AddMfu(snapshot, view, machines, id, out);
@@ -130,8 +132,7 @@ void AddJobMetrics(const JobSnapshot& snapshot, const CoordinatorView& view,
     labels.push_back({label, std::string(value)});
     return labels;
   };
-  out->Gauge("lockstep_job_info", "Always 1; the labels say what the job is.",
-             1,
+  out->Gauge("lockstep_job_info", "Always 1; the labels describe the job.", 1,
              {{"job_id", job.spec.name},
               {"name", job.spec.name},
               {"user", job.owner},
@@ -145,23 +146,25 @@ void AddJobMetrics(const JobSnapshot& snapshot, const CoordinatorView& view,
   }
   const auto restarts = RestartsOf(job);
   for (size_t i = 0; i < kRestartReasons; ++i) {
-    out->Counter("lockstep_job_restarts_total",
-                 "Attempts after the first, by why the one before ended.",
-                 static_cast<double>(restarts[i]),
-                 with("reason", Name(static_cast<RestartReason>(i))));
+    out->Counter(
+        "lockstep_job_restarts_total",
+        "Attempts after the first, by the cause that ended the one before.",
+        static_cast<double>(restarts[i]),
+        with("reason", Name(static_cast<RestartReason>(i))));
   }
   out->Counter("lockstep_job_cost_total",
-               "Use so far at the site's prices, idle or not.",
+               "Cost so far at the site's prices, idle time included.",
                snapshot.bill.cost, with("currency", snapshot.bill.currency));
   if (job.last_checkpoint) {
     out->Gauge("lockstep_checkpoint_last_step",
                "Step of the newest complete checkpoint.",
                static_cast<double>(job.last_checkpoint->step), id);
     out->Gauge("lockstep_checkpoint_last_success_timestamp_seconds",
-               "When the newest complete checkpoint was published.",
+               "Time of the newest complete checkpoint.",
                UnixSeconds(job.last_checkpoint->time), id);
   }
-  const char ranks_help[] = "Chief and workers: asked for, and at work now.";
+  const char ranks_help[] =
+      "Chief and worker ranks: requested, and running now.";
   out->Gauge("lockstep_job_world_size", ranks_help, TargetWorldSize(job),
              with("kind", "target"));
   out->Gauge("lockstep_job_world_size", ranks_help, ActualWorldSize(snapshot),
@@ -179,9 +182,10 @@ void AddAccountMetrics(const Job& job, const JobAccount& account,
   };
   for (size_t i = 0; i < kTimeStates; ++i) {
     const auto state = static_cast<TimeState>(i);
-    out->Counter("lockstep_job_time_seconds_total",
-                 "Where a job's time went; goodput is productive over all.",
-                 account.seconds(state), with("state", Name(state)));
+    out->Counter(
+        "lockstep_job_time_seconds_total",
+        "A job's time by activity; goodput is the share of productive time.",
+        account.seconds(state), with("state", Name(state)));
   }
   for (const auto& [pool, held] : account.held()) {
     for (const auto& [resource, seconds] :
@@ -190,7 +194,7 @@ void AddAccountMetrics(const Job& job, const JobAccount& account,
       MetricLabels labels = with("pool", pool);
       labels.push_back({"resource", resource});
       out->Counter("lockstep_job_resource_seconds_total",
-                   "Resources held, busy or not, times seconds.", seconds,
+                   "Allocated resources, busy or idle, times seconds.", seconds,
                    std::move(labels));
     }
   }
@@ -201,34 +205,35 @@ void AddAccountMetrics(const Job& job, const JobAccount& account,
                id);
   if (job.spec.kind != JobKind::kNative) return;
   out->Counter("lockstep_job_steps_total",
-               "Steps that the chief committed, those done again included.",
+               "Steps that the chief committed, repeated ones included.",
                account.training().steps(), id);
   out->Counter("lockstep_job_samples_total",
-               "Samples of all ranks, those done again included.",
+               "Samples of all ranks, repeated ones included.",
                account.training().samples(), id);
   if (account.training().flops()) {
-    out->Counter("lockstep_job_flops_total",
-                 "Floating-point operations of these samples, as the chief "
-                 "reckons them.",
-                 *account.training().flops(), id);
+    out->Counter(
+        "lockstep_job_flops_total",
+        "Floating-point operations of these samples, as reported by the "
+        "chief.",
+        *account.training().flops(), id);
   }
   out->Counter("lockstep_checkpoint_stall_seconds_total",
-               "Time in which the chief's training stood still to save.",
+               "Time in which the chief's training paused for checkpoints.",
                account.training().checkpoint_stall_seconds(), id);
   for (const auto& [node, events] : account.stragglers().events()) {
     out->Counter("lockstep_straggler_events_total",
                  "Windows of 20 s and 20 steps in which a rank on this node "
-                 "came clearly last.",
+                 "was clearly the last.",
                  static_cast<double>(events), with("node", node));
   }
   for (const auto& [node, rank] : account.stragglers().late_ranks()) {
     out->Gauge("lockstep_straggler_rank",
-               "Rank on this node that came last in the newest such window.",
-               rank, {{"job_id", job.spec.name}, {"node", node}});
+               "The last rank on this node in the newest such window.", rank,
+               {{"job_id", job.spec.name}, {"node", node}});
   }
   if (account.stragglers().wait_ratio()) {
     out->Gauge("lockstep_job_straggler_wait_ratio",
-               "Part of the ranks' time spent waiting for the last of them.",
+               "Share of the ranks' time spent waiting for the last rank.",
                *account.stragglers().wait_ratio(), id);
   }
 }

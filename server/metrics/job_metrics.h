@@ -1,4 +1,4 @@
-// The gauges and stored counters of one job: docs/metrics-coordinator.md.
+// Gauges and stored counters of one job: docs/metrics-coordinator.md.
 #ifndef LOCKSTEP_SERVER_METRICS_JOB_METRICS_H_
 #define LOCKSTEP_SERVER_METRICS_JOB_METRICS_H_
 
@@ -11,23 +11,23 @@
 
 namespace lockstep {
 
-// Names of values that are shown of a job: the first of more.
+// The maximum number of user metric names per job; the first ones are kept.
 inline constexpr size_t kMaxUserMetrics = 32;
 
-// Chief and workers: asked for, and at work now.
+// Chief and worker ranks: requested, and currently running.
 int32_t TargetWorldSize(const Job& job);
 int32_t ActualWorldSize(const JobSnapshot& snapshot);
 
-// What the GPUs of the job's current tasks can do at most together, FLOP per
-// second. Nothing where it has none, or `machines` does not know one of them.
+// Returns the peak FLOP per second of all GPUs of the job's current tasks.
+// Nullopt without GPUs or if `machines` lacks one of them.
 std::optional<double> PeakFlopsOf(const Job& job, const CoordinatorView& view,
                                   const MachineTable& machines);
 
-// What is known of the job in `view` without counting along.
+// Adds the job's metrics that need only `view`.
 void AddJobMetrics(const JobSnapshot& snapshot, const CoordinatorView& view,
                    const MachineTable& machines, MetricFamilies* out);
 
-// What was counted of it.
+// Adds the job's accumulated metrics.
 void AddAccountMetrics(const Job& job, const JobAccount& account,
                        MetricFamilies* out);
 

@@ -1,5 +1,5 @@
-// Builds what a Collectable returns: one family for each name, in the order in
-// which names first appear.
+// Builds the result of a Collectable: one family per name, in the order of
+// first appearance.
 #ifndef LOCKSTEP_SERVER_METRICS_METRIC_FAMILIES_H_
 #define LOCKSTEP_SERVER_METRICS_METRIC_FAMILIES_H_
 
@@ -16,7 +16,7 @@ namespace lockstep {
 
 using MetricLabels = std::vector<prometheus::ClientMetric::Label>;
 
-// As Prometheus counts time.
+// Seconds since 1970, Prometheus's time format.
 inline double UnixSeconds(WallTime time) {
   return static_cast<double>(ToUnixNanos(time)) / 1e9;
 }

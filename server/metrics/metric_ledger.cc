@@ -29,8 +29,8 @@ PlacementResult ResultOf(Reason reason) {
   }
 }
 
-// Those of `after` that are not in `before`: they are appended, and old ones
-// go.
+// Counts the events of `after` that `before` lacks. New ones are appended and
+// old ones removed.
 size_t NewEvents(const Job& before, const Job& after) {
   size_t count = 0;
   for (auto it = after.events.rbegin(); it != after.events.rend(); ++it) {
@@ -40,7 +40,7 @@ size_t NewEvents(const Job& before, const Job& after) {
   return count;
 }
 
-// Every one of the API but "none".
+// All reasons of the API except "none".
 std::vector<Reason> AllReasons() {
   const google::protobuf::EnumDescriptor& all = *v1::Reason_descriptor();
   std::vector<Reason> reasons;
@@ -68,7 +68,7 @@ MetricLedger::MetricLedger()
 
 void MetricLedger::OnJob(const Job* before, const Job& after, Time now) {
   MutexLock lock(&mu_);
-  if (before == nullptr) return;  // The next look finds it.
+  if (before == nullptr) return;  // The next Look() finds it.
   for (size_t i = after.events.size() - NewEvents(*before, after);
        i < after.events.size(); ++i) {
     ++events_[after.events[i].reason];
@@ -109,7 +109,7 @@ void MetricLedger::OnSchedule(Duration took, const ScheduleResult& result) {
 void MetricLedger::LookAtNodes(const CoordinatorView& view) {
   const double passed =
       looked_ ? ToSeconds(std::max(Duration{}, view.time.mono - *looked_)) : 0;
-  // What jobs that do not step hold, by node.
+  // Resources of jobs that make no steps, by node.
   std::map<NodeName, Resources> stalled;
   for (const auto& entry : view.jobs) {
     const Job& job = *entry.snapshot.job;
@@ -212,29 +212,31 @@ void MetricLedger::Collect(const CoordinatorView& view,
                "Transactions that the store could not write.",
                static_cast<double>(failed_commits_));
   for (const auto& [pool, histogram] : round_trips_) {
-    out->AddHistogram("lockstep_node_heartbeat_rtt_seconds",
-                      "From a heartbeat to its answer, by the node's clock.",
-                      histogram, {{"pool", pool}});
+    out->AddHistogram(
+        "lockstep_node_heartbeat_rtt_seconds",
+        "Time from a heartbeat to its answer, by the node's clock.", histogram,
+        {{"pool", pool}});
   }
   out->AddHistogram("lockstep_scheduler_pass_seconds",
-                    "Looks at the whole queue.", passes_);
+                    "Duration of scheduling passes over the whole queue.",
+                    passes_);
   for (size_t i = 0; i < kPlacementResults; ++i) {
     out->Counter(
         "lockstep_scheduler_placements_total",
-        "Jobs looked at, by what came of it; a job that waits counts "
-        "at each look.",
+        "Placement attempts of jobs, by result; a waiting job counts "
+        "in each pass.",
         static_cast<double>(placements_[i]),
         {{"queue", kQueue},
          {"result", std::string(Name(static_cast<PlacementResult>(i)))}});
   }
   for (const auto& [phase, histogram] : timings_.launch) {
     out->AddHistogram("lockstep_job_launch_seconds",
-                      "From submission to the first step, and its parts.",
+                      "Time from submission to the first step, and its parts.",
                       histogram, {{"phase", phase}});
   }
   for (const auto& [phase, histogram] : timings_.recovery) {
     out->AddHistogram("lockstep_job_recovery_seconds",
-                      "From a failure to the first step after it, and its "
+                      "Time from a failure to the first step after it, and its "
                       "parts.",
                       histogram, {{"phase", phase}});
   }
@@ -248,14 +250,14 @@ void MetricLedger::Collect(const CoordinatorView& view,
   for (const auto& [key, count] : node_failures_) {
     out->Counter(
         "lockstep_node_failures_total",
-        "Times that a node was seen to enter this state.",
+        "Number of times that nodes entered this state.",
         static_cast<double>(count),
         {{"pool", key.first}, {"reason", LowerName(Name(key.second))}});
   }
   for (const auto& [key, seconds] : idle_) {
     const auto& [pool, resource, reason] = key;
     out->Counter("lockstep_idle_resource_seconds_total",
-                 "Resources that worked for nobody, times seconds.", seconds,
+                 "Resource-seconds without productive use.", seconds,
                  {{"pool", pool}, {"resource", resource}, {"reason", reason}});
   }
   for (const auto& entry : view.jobs) {

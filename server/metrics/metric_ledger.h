@@ -1,8 +1,8 @@
-// Keeps what the coordinator's metrics count from one moment to the next: an
-// account for each job, the time of idle resources, histograms.
+// Accumulates the coordinator's metrics over time: an account for each job,
+// idle resource time, histograms.
 //
-// Thread-safe. The coordinator tells it what happens while it happens; Look()
-// takes in the rest, each second and before each scrape.
+// Thread-safe. The coordinator reports events as they happen. Look() takes the
+// rest, once per second and before each scrape.
 #ifndef LOCKSTEP_SERVER_METRICS_METRIC_LEDGER_H_
 #define LOCKSTEP_SERVER_METRICS_METRIC_LEDGER_H_
 
@@ -22,10 +22,10 @@
 
 namespace lockstep {
 
-// How long the series of a job that has ended stay.
+// How long the series of an ended job remain.
 inline constexpr Duration kSeriesLinger = std::chrono::minutes(15);
 
-// Why a job that was looked at was or was not placed.
+// The outcome of a placement attempt.
 enum class PlacementResult {
   kPlaced,
   kNoNodes,
@@ -39,7 +39,7 @@ std::string_view Name(PlacementResult result);
 
 class MetricLedger final : public CoordinatorObserver {
  public:
-  // What is there from the start.
+  // Creates the series that exist from the start.
   MetricLedger();
 
   void OnJob(const Job* before, const Job& after, Time now) override;
@@ -47,14 +47,14 @@ class MetricLedger final : public CoordinatorObserver {
   void OnRoundTrip(const std::string& pool, Duration took) override;
   void OnSchedule(Duration took, const ScheduleResult& result) override;
 
-  // `view` is no older than any view before.
+  // Views must be passed in time order.
   void Look(const CoordinatorView& view) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Everything kept here, with the view that was looked at last. Nothing
-  // before the first look.
+  // Adds all accumulated metrics, with the last view. Adds none before the
+  // first Look().
   void Collect(const CoordinatorView& view, MetricFamilies* out) const
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Who was late in the job's last window; nullopt: nobody.
+  // Returns the late rank of the job's last window, or nullopt.
   std::optional<int32_t> LateRank(const JobName& job) const
       ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -73,7 +73,7 @@ class MetricLedger final : public CoordinatorObserver {
   JobTimings timings_ ABSL_GUARDED_BY(mu_);
   Histogram commits_ ABSL_GUARDED_BY(mu_);
   Histogram passes_ ABSL_GUARDED_BY(mu_);
-  // Of heartbeats, by pool.
+  // Heartbeat round trips by pool.
   std::map<std::string, Histogram> round_trips_ ABSL_GUARDED_BY(mu_);
   int64_t failed_commits_ ABSL_GUARDED_BY(mu_) = 0;
   std::array<int64_t, kPlacementResults> placements_ ABSL_GUARDED_BY(mu_){};

@@ -1,4 +1,4 @@
-// How values of ours are written as labels.
+// Label values of the metrics.
 #ifndef LOCKSTEP_SERVER_METRICS_METRIC_NAMES_H_
 #define LOCKSTEP_SERVER_METRICS_METRIC_NAMES_H_
 
@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// There is one queue.
+// The name of the only queue.
 inline constexpr char kQueue[] = "default";
 
 // "RANK_EXIT" -> "rank_exit".

@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-// GPUs that belong together: a host of the usual size, or all of a smaller one.
+// The GPUs of a typical host, or all of a smaller one.
 constexpr int32_t kGang = 8;
 
 double NodePrice(const NodeInfo& info, const Prices& prices) {
@@ -46,7 +46,7 @@ void AddPools(const CoordinatorView& view, MetricFamilies* out) {
     std::map<NodeState, int64_t> nodes;
     Resources capacity;
     Resources allocated;
-    // Of nodes that take work.
+    // On nodes that take work.
     int32_t free_gpus = 0;
     int32_t lone_gpus = 0;
   };
@@ -74,18 +74,19 @@ void AddPools(const CoordinatorView& view, MetricFamilies* out) {
                  static_cast<double>(pool.nodes[state]),
                  {{"pool", name}, {"state", LowerName(Name(state))}});
     }
-    AddResources("lockstep_resources_capacity", "What all nodes have.", name,
+    AddResources("lockstep_resources_capacity", "Resources of all nodes.", name,
                  pool.capacity, out);
-    AddResources("lockstep_resources_allocated", "What jobs hold of it.", name,
-                 pool.allocated, out);
+    AddResources("lockstep_resources_allocated", "Resources allocated to jobs.",
+                 name, pool.allocated, out);
     if (pool.capacity.gpus == 0) continue;
-    out->Gauge("lockstep_scheduler_fragmentation_ratio",
-               "Part of the free GPUs that lie apart, so that no gang of 8 "
-               "finds them on one host.",
-               pool.free_gpus == 0 ? 0
-                                   : static_cast<double>(pool.lone_gpus) /
-                                         static_cast<double>(pool.free_gpus),
-               {{"pool", name}});
+    out->Gauge(
+        "lockstep_scheduler_fragmentation_ratio",
+        "Share of the free GPUs that are scattered, so that no gang of 8 "
+        "fits on one host.",
+        pool.free_gpus == 0 ? 0
+                            : static_cast<double>(pool.lone_gpus) /
+                                  static_cast<double>(pool.free_gpus),
+        {{"pool", name}});
   }
 }
 
@@ -93,7 +94,7 @@ void AddNode(const NodeSnapshot& node, const Prices& prices,
              MetricFamilies* out) {
   const Member& member = node.member;
   const MetricLabels id = {{"node", member.info.name}};
-  out->Gauge("lockstep_node_info", "Always 1; the labels say what it is.", 1,
+  out->Gauge("lockstep_node_info", "Always 1; the labels describe the node.", 1,
              {{"node", member.info.name},
               {"pool", member.info.pool},
               {"version", member.info.version}});
@@ -104,7 +105,7 @@ void AddNode(const NodeSnapshot& node, const Prices& prices,
   }
   if (member.last_beat_wall != WallTime{}) {
     out->Gauge("lockstep_node_last_heartbeat_timestamp_seconds",
-               "When the node was last heard of.",
+               "Time of the node's last heartbeat.",
                UnixSeconds(member.last_beat_wall), id);
   }
   out->Gauge("lockstep_node_clock_offset_seconds",
@@ -115,29 +116,30 @@ void AddNode(const NodeSnapshot& node, const Prices& prices,
   out->Gauge("lockstep_node_cooled_down",
              "1 while the node gets no new work because it failed jobs.",
              node.cool_down_end ? 1 : 0, id);
-  out->Gauge("lockstep_node_apart_nodes",
-             "Nodes with which it shares no gang, as they did not reach each "
-             "other.",
-             static_cast<double>(node.apart_from.size()), id);
+  out->Gauge(
+      "lockstep_node_apart_nodes",
+      "Nodes with which it shares no gang, because they did not reach each "
+      "other.",
+      static_cast<double>(node.apart_from.size()), id);
   out->Gauge("lockstep_node_gpus_missing",
-             "GPUs that the node had and does not offer any more, or that do "
+             "GPUs that the node no longer offers, or that do "
              "not answer.",
              static_cast<double>(member.LostGpus()), id);
   if (member.info.certificate_end_time) {
     out->Gauge("lockstep_node_certificate_expiry_timestamp_seconds",
-               "When the certificate of the node's daemon ends.",
+               "Expiry of the certificate of the node's daemon.",
                UnixSeconds(*member.info.certificate_end_time), id);
   }
   out->Gauge("lockstep_node_price_per_hour",
-             "What all of the node costs, at the site's prices.",
+             "Cost of the whole node at the site's prices.",
              NodePrice(member.info, prices),
              {{"node", member.info.name},
               {"pool", member.info.pool},
               {"currency", prices.currency}});
 }
 
-// The largest part of what all jobs hold of a resource that those of this
-// queue, which is the only one, hold.
+// The largest share of a resource that jobs of this queue, the only one, hold
+// among all held resources.
 void AddShares(const CoordinatorView& view, MetricFamilies* out) {
   Resources queue, all;
   for (const auto& entry : view.jobs) {
@@ -157,15 +159,16 @@ void AddShares(const CoordinatorView& view, MetricFamilies* out) {
         share, static_cast<double>(queue.gpus) / static_cast<double>(all.gpus));
   }
   out->Gauge("lockstep_queue_share_target_ratio",
-             "Part of what jobs hold that the queue's should.", 1,
-             {{"queue", kQueue}});
+             "Share of allocated resources that the queue's jobs should have.",
+             1, {{"queue", kQueue}});
   out->Gauge("lockstep_queue_share_actual_ratio",
-             "Part of what jobs hold that the queue's do; 0: nobody holds "
+             "Share of allocated resources that the queue's jobs have; 0 if no "
+             "job has "
              "anything.",
              std::min(share, 1.0), {{"queue", kQueue}});
 }
 
-// Of nodes that take work, wherever it is.
+// The sum over nodes that take work.
 Resources FreeInAll(const CoordinatorView& view) {
   Resources free;
   for (const NodeSnapshot& node : view.nodes) {
@@ -186,7 +189,7 @@ bool Fits(const JobSpec& spec, const Resources& free) {
          asked.memory_bytes <= free.memory_bytes && asked.gpus <= free.gpus;
 }
 
-// What the job holds for; kNone: it does not hold.
+// Returns the reason for which the job is held, or kNone.
 Reason HeldBy(const Job& job) {
   if (IsFinal(job.state)) return Reason::kNone;
   if (job.output_hold) return job.output_hold->reason;
@@ -206,7 +209,7 @@ void AddHeld(const CoordinatorView& view, MetricFamilies* out) {
   for (const auto& [reason, count] : held) {
     out->Gauge("lockstep_jobs_held",
                "Jobs that wait for their output directory, or for nodes that "
-               "reach each other, by why.",
+               "reach each other, by cause.",
                static_cast<double>(count),
                {{"reason", LowerName(Name(reason))}});
   }
@@ -234,30 +237,31 @@ void AddQueue(const CoordinatorView& view, MetricFamilies* out) {
     oldest = std::max(oldest, waited);
     if (Fits(job.spec, free)) fitting = std::max(fitting, waited);
   }
-  const char help[] = "Jobs that wait for a place, and that have one.";
+  const char help[] = "Queued jobs and placed jobs.";
   out->Gauge("lockstep_queue_jobs", help, static_cast<double>(pending),
              {{"queue", kQueue}, {"state", "pending"}});
   out->Gauge("lockstep_queue_jobs", help, static_cast<double>(running),
              {{"queue", kQueue}, {"state", "running"}});
   out->Gauge("lockstep_queue_oldest_pending_seconds",
-             "How long the job that waits longest has waited.", oldest,
+             "Waiting time of the longest waiting job.", oldest,
              {{"queue", kQueue}});
   out->Gauge("lockstep_queue_oldest_fitting_seconds",
-             "The same of those for which enough is free in all.", fitting,
+             "The same for jobs whose request is free in total.", fitting,
              {{"queue", kQueue}});
 }
 
 void AddDaemon(const DaemonFacts& facts, MetricFamilies* out) {
   if (facts.certificate_end) {
     out->Gauge("lockstep_certificate_expiry_timestamp_seconds",
-               "When this daemon's certificate ends, since unix epoch.",
+               "Expiry of this daemon's certificate, since unix epoch.",
                UnixSeconds(*facts.certificate_end));
   }
   if (facts.ballast != nullptr) {
-    out->Gauge("lockstep_state_disk_ballast_bytes",
-               "Held on that file system for when it is full; 0: it was given "
-               "up, and new jobs are refused.",
-               static_cast<double>(facts.ballast->held_bytes()));
+    out->Gauge(
+        "lockstep_state_disk_ballast_bytes",
+        "Ballast on that file system for when it is full; 0 if it was given "
+        "up and new jobs are rejected.",
+        static_cast<double>(facts.ballast->held_bytes()));
   }
   struct statvfs use {};
   if (facts.dir.empty() || ::statvfs(facts.dir.c_str(), &use) != 0) return;
@@ -268,7 +272,7 @@ void AddDaemon(const DaemonFacts& facts, MetricFamilies* out) {
              "Size of the file system that holds the coordinator's directory.",
              bytes(use.f_blocks));
   out->Gauge("lockstep_state_disk_available_bytes",
-             "Space left for others than root on that file system.",
+             "Free space for users other than root on that file system.",
              bytes(use.f_bavail));
 }
 
@@ -278,9 +282,9 @@ std::vector<prometheus::MetricFamily> CoordinatorMetrics::Collect() const {
   const CoordinatorView view = queries_->View(kSeriesLinger);
   ledger_->Look(view);
   MetricFamilies out;
-  out.Gauge("lockstep_leader", "1 on the coordinator that decides.", 1);
+  out.Gauge("lockstep_leader", "1 on the active coordinator.", 1);
   out.Gauge("lockstep_store_writable",
-            "0 while commits fail: commands are refused.",
+            "0 while commits fail and commands are rejected.",
             view.store_healthy ? 1 : 0);
   AddDaemon(facts_, &out);
   AddPools(view, &out);
@@ -292,14 +296,14 @@ std::vector<prometheus::MetricFamily> CoordinatorMetrics::Collect() const {
                   return !UnreachableHttp(node.member.info).empty();
                 })));
   out.Gauge("lockstep_nodes_awaiting_approval",
-            "Nodes that offer more than was approved; they are used as far "
-            "as it was.",
+            "Nodes that offer more than was approved; only the approved "
+            "part is used.",
             static_cast<double>(std::count_if(
                 view.nodes.begin(), view.nodes.end(), [](const auto& node) {
                   return node.member.offered.has_value();
                 })));
   out.Gauge("lockstep_nodes_of_later_epoch",
-            "Nodes that have obeyed a later coordinator than this one, and "
+            "Nodes that have obeyed a later coordinator than this one and "
             "refuse it.",
             static_cast<double>(view.refused_by.size()));
   AddQueue(view, &out);

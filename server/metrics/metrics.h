@@ -1,4 +1,4 @@
-// The coordinator's own metrics, read when they are scraped:
+// The coordinator's metrics, computed at each scrape:
 // docs/metrics-coordinator.md lists them.
 #ifndef LOCKSTEP_SERVER_METRICS_METRICS_H_
 #define LOCKSTEP_SERVER_METRICS_METRICS_H_
@@ -17,32 +17,33 @@
 
 namespace lockstep {
 
-// Upper bounds of the number of series, so that a site can reckon: histogram
-// buckets count.
+// Upper bounds of the number of series, histogram buckets included, for
+// capacity planning.
 inline constexpr size_t kSeriesAtRest = 600;
 inline constexpr size_t kSeriesPerNode = 13;
 inline constexpr size_t kSeriesPerPool = 35;
 inline constexpr size_t kSeriesPerLiveJob = 50;
-// The most values that a job's ranks can report by name; one for each.
+// The maximum number of values that a job's ranks can report by name; one
+// series each.
 inline constexpr size_t kSeriesOfValues = 16;
-// One for each node that a job runs or ran on.
+// One for each node of a job, present or past.
 inline constexpr size_t kSeriesPerNodeOfJob = 2;
 
-// What is known of the daemon itself.
+// Facts about the daemon itself.
 struct DaemonFacts {
-  // Of its certificate; nullopt: it has none.
+  // Expiry of its certificate. Nullopt without one.
   std::optional<WallTime> certificate_end;
-  // Where its state is; empty: the disk is not looked at.
+  // Its state directory. Empty if the disk is not monitored.
   std::string dir;
-  // Null: nothing is held there. Outlives who uses it.
+  // Null if no ballast is held. Outlives this struct's users.
   const Ballast* ballast = nullptr;
 };
 
 // Thread-safe: Collect runs on the HTTP server's threads.
 class CoordinatorMetrics final : public prometheus::Collectable {
  public:
-  // All outlive it; `ledger` observes the coordinator. `site` tells what GPUs
-  // can do; null: it is not known.
+  // All outlive this object; `ledger` observes the coordinator. `site` provides
+  // peak GPU speeds; null if unknown.
   CoordinatorMetrics(const ClusterQueries* queries, MetricLedger* ledger,
                      DaemonFacts facts = {}, const SiteTables* site = nullptr)
       : queries_(queries),

@@ -414,7 +414,7 @@ TEST_F(MetricsTest, AJobOfWhichARankStandsStillIsNotProductive) {
     Live(1s);
   }
   const JobSnapshot job = *coordinator_->queries()->GetJob("train");
-  ASSERT_TRUE(job.standing);
+  ASSERT_TRUE(job.stall);
   EXPECT_EQ(job.job->state, JobState::kRunning);
   ASSERT_TRUE(job.waiting);
   EXPECT_EQ(job.waiting->reason, Reason::kNoProgress);

@@ -7,21 +7,21 @@ namespace lockstep {
 std::vector<prometheus::MetricFamily> PackageMetrics::Collect() const {
   const PackageStats stats = store_->Stats();
   MetricFamilies out;
-  out.Gauge("lockstep_packages", "Packages of code that are stored.",
+  out.Gauge("lockstep_packages", "Stored code packages.",
             static_cast<double>(stats.packages));
-  out.Gauge("lockstep_package_bytes", "Bytes of all of them.",
+  out.Gauge("lockstep_package_bytes", "Bytes of stored code packages.",
             static_cast<double>(stats.bytes));
   const auto uploads = [&](const char* result, uint64_t count) {
     out.Counter("lockstep_package_uploads_total",
-                "Packages that clients brought, by what became of them.",
-                static_cast<double>(count), {{"result", result}});
+                "Uploaded packages, by result.", static_cast<double>(count),
+                {{"result", result}});
   };
   uploads("stored", stats.stored);
   uploads("existed", stats.existed);
   uploads("failed", stats.failed);
   uploads("refused", stats.refused);
   out.Counter("lockstep_packages_removed_total",
-              "Packages that no job needed any more.",
+              "Packages removed because no job needed them.",
               static_cast<double>(stats.removed));
   return out.Take();
 }

@@ -1,4 +1,4 @@
-// What the PackageStore has and did, for /metrics.
+// Metrics of the PackageStore.
 #ifndef LOCKSTEP_SERVER_METRICS_PACKAGE_METRICS_H_
 #define LOCKSTEP_SERVER_METRICS_PACKAGE_METRICS_H_
 
@@ -13,7 +13,7 @@ namespace lockstep {
 // Thread-safe.
 class PackageMetrics final : public prometheus::Collectable {
  public:
-  // `store` outlives it.
+  // `store` outlives this object.
   explicit PackageMetrics(const PackageStore* store) : store_(store) {}
 
   std::vector<prometheus::MetricFamily> Collect() const override;

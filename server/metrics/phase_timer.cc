@@ -10,7 +10,7 @@ Duration PhaseOf(const Job& job, JobState state) {
 
 Histogram LongHistogram() { return Histogram(kLongBuckets); }
 
-// What the time of a recovery is spent on in this state of the job.
+// Returns the recovery phase of the job's state.
 const char* RecoveryPhase(const Job& job) {
   if (job.failing) return "teardown";
   switch (job.state) {
@@ -67,7 +67,7 @@ void PhaseTimer::OnJob(const Job& before, const Job& after, Time now,
   }
   if (!recovery_ || SamePhase(before, after)) return;
   if (after.failing && !before.failing) {
-    // It failed again before it was well.
+    // It failed again during the recovery.
     recovery_->running_since.reset();
   }
   if (before.failing || before.state != JobState::kRunning) {

@@ -1,5 +1,4 @@
-// How long the phases of a job's launch and of its recoveries take. Pure:
-// callers pass `now`.
+// Times the phases of a job's launch and recoveries. Pure: callers pass `now`.
 #ifndef LOCKSTEP_SERVER_METRICS_PHASE_TIMER_H_
 #define LOCKSTEP_SERVER_METRICS_PHASE_TIMER_H_
 
@@ -12,7 +11,7 @@
 
 namespace lockstep {
 
-// Of all jobs, by the name of the phase.
+// Histograms over all jobs, by phase.
 struct JobTimings {
   JobTimings();
   // queue, stage, rendezvous, first_step, total.
@@ -29,7 +28,7 @@ class PhaseTimer {
   // The first step of the job's generation ended at `step`.
   void OnFirstStep(const Job& job, MonoTime step, Time now,
                    JobTimings* timings);
-  // Whether the job was started and its first step is still to come.
+  // The job has started, and its first step is still to come.
   bool launching() const { return launching_; }
 
  private:
@@ -37,7 +36,7 @@ class PhaseTimer {
     MonoTime began;
     MonoTime phase_since;
     std::map<std::string, double> phases;
-    // When it was RUNNING again. The first step is to come.
+    // When it became RUNNING again. The first step is still to come.
     std::optional<MonoTime> running_since;
   };
 

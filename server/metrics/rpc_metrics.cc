@@ -17,7 +17,7 @@ std::string TypeOf(const google::protobuf::MethodDescriptor& method) {
   return method.server_streaming() ? "server_stream" : "unary";
 }
 
-// As grpc-go's codes.Code prints it.
+// The names of grpc-go's codes.Code.
 std::string GrpcCodeName(StatusCode code) {
   static constexpr const char* kNames[] = {"OK",
                                            "Canceled",
@@ -65,7 +65,7 @@ RpcMetrics::RpcMetrics() {
 
 RpcMetrics::Method* RpcMetrics::Find(std::string_view method) {
   const auto found = methods_.find(method);
-  // Also health and reflection, which are gRPC's own.
+  // gRPC's own health and reflection are included.
   return found == methods_.end() ? &methods_.find(kUnknown)->second
                                  : &found->second;
 }
@@ -91,19 +91,19 @@ std::vector<prometheus::MetricFamily> RpcMetrics::Collect() const {
                                  {"grpc_service", method.service},
                                  {"grpc_method", method.name}};
     MutexLock lock(&method.mu);
-    out.Counter("grpc_server_started_total", "Calls that began.",
+    out.Counter("grpc_server_started_total", "Started calls.",
                 static_cast<double>(method.started), labels);
     for (const auto& [code, count] : method.handled) {
       MetricLabels with_code = labels;
       with_code.push_back({"grpc_code", GrpcCodeName(code)});
       out.Counter("grpc_server_handled_total",
-                  "Calls that ended, refused ones included, by code.",
+                  "Ended calls by code, rejected ones included.",
                   static_cast<double>(count), std::move(with_code));
     }
     if (method.type == "unary") {
       out.AddHistogram("grpc_server_handling_seconds",
-                       "Time of calls in their handlers.", method.seconds,
-                       labels);
+                       "Time that calls spent in their handlers.",
+                       method.seconds, labels);
     }
   }
   return out.Take();

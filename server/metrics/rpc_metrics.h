@@ -1,4 +1,4 @@
-// grpc_server_* of one gRPC server, named as go-grpc-prometheus names them.
+// grpc_server_* of one gRPC server, with the names of go-grpc-prometheus.
 #ifndef LOCKSTEP_SERVER_METRICS_RPC_METRICS_H_
 #define LOCKSTEP_SERVER_METRICS_RPC_METRICS_H_
 
@@ -16,9 +16,9 @@
 
 namespace lockstep {
 
-// Thread-safe. Every method of lockstep.v1 is there from the start, with the
-// code OK; another code from when it is first answered. Streams, which last as
-// long as their clients wish, have no time.
+// Thread-safe. Every method of lockstep.v1 has a series with code OK from the
+// start; other codes appear with their first answer. Streams have no latency,
+// because clients choose their duration.
 class RpcMetrics final : public CallObserver, public prometheus::Collectable {
  public:
   RpcMetrics();
@@ -40,10 +40,10 @@ class RpcMetrics final : public CallObserver, public prometheus::Collectable {
     Histogram seconds ABSL_GUARDED_BY(mu){kShortBuckets};
   };
 
-  // The one of "unknown" where there is no such method.
+  // Returns the entry "unknown" if there is no such method.
   Method* Find(std::string_view method);
 
-  // By gRPC's path; never changed after the constructor.
+  // By gRPC's path; constant after construction.
   std::map<std::string, Method, std::less<>> methods_;
 };
 

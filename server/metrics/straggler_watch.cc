@@ -7,11 +7,11 @@
 namespace lockstep {
 namespace {
 
-// Ranks are compared over at least so much.
+// The minimum window for comparing ranks.
 constexpr Duration kWindow = std::chrono::seconds(20);
 constexpr int64_t kWindowSteps = 20;
-// A rank is late when the others waited for it for this part of the time and
-// it did not wait for them.
+// A rank is late if the others waited for it for this share of the time and it
+// did not wait for them.
 constexpr double kLatePart = 0.05;
 
 double Median(std::vector<double> values) {

@@ -39,12 +39,12 @@ std::vector<prometheus::MetricFamily> StreamMetrics::Collect() const {
   }
   MetricFamilies out;
   for (size_t i = 0; i < kStreamKinds; ++i) {
-    out.Gauge("lockstep_watch_streams", "Streams that are open.",
+    out.Gauge("lockstep_watch_streams", "Open streams.",
               static_cast<double>(streams[i]), {{"kind", kKindNames[i]}});
   }
   for (size_t i = 0; i < kStreamKinds; ++i) {
     out.Gauge("lockstep_watch_lag_events",
-              "What waits for the reader who is most behind.",
+              "Events that wait for the slowest reader.",
               static_cast<double>(lags[i]), {{"kind", kKindNames[i]}});
   }
   return out.Take();

@@ -1,5 +1,5 @@
-// Open streams of the coordinator's services, and how far their readers are
-// behind: lockstep_watch_*.
+// Open streams of the coordinator's services and the lag of their readers:
+// lockstep_watch_*.
 #ifndef LOCKSTEP_SERVER_METRICS_STREAM_METRICS_H_
 #define LOCKSTEP_SERVER_METRICS_STREAM_METRICS_H_
 
@@ -27,13 +27,13 @@ inline constexpr size_t kStreamKinds = 3;
 // Thread-safe.
 class StreamMetrics final : public prometheus::Collectable {
  public:
-  // A stream, from its construction to its destruction.
+  // Counts one stream from construction to destruction.
   class Open {
    public:
-    // `lag` tells how many events wait for the reader. It is called on other
-    // threads with a lock of `metrics` held: it may lock what is never held
-    // while an Open is made or destroyed. `metrics` outlives this; null: it is
-    // not counted.
+    // `lag` returns the number of events that wait for the reader. It is called
+    // on other threads with a lock of `metrics` held, so it must not lock a
+    // mutex that is held while an Open is made or destroyed. `metrics` outlives
+    // this object; null if not counted.
     Open(StreamMetrics* metrics, StreamKind kind, std::function<int64_t()> lag);
     ~Open();
     Open(const Open&) = delete;

@@ -11,7 +11,7 @@ TrainingCounts::TrainingCounts(const Job& job)
 void TrainingCounts::NewGeneration() {
   fresh_ = true;
   redo_until_ = std::max(redo_until_, committed_);
-  // Its processes begin at 0, but for the step.
+  // The counts of its processes begin at 0, except the step.
   steps_.last.reset();
   samples_.last = 0;
   stall_.last = 0;
@@ -38,11 +38,11 @@ void TrainingCounts::Take(const JobSnapshot& snapshot) {
       job.lineage.empty() || job.lineage.back().generation != job.generation
           ? 0
           : std::max<int64_t>(0, job.lineage.back().start_step);
-  // Before it said where it starts, it has done nothing.
+  // It has not reported its first step yet, so it has done nothing.
   if (said.committed_step < start) return;
   committed_ = said.committed_step;
   if (!steps_.last) {
-    // Where the start is not known, from here on.
+    // If the start is unknown, counting begins here.
     const bool known = fresh_ && (start > 0 || redo_until_ == 0);
     steps_.last = static_cast<double>(known ? start : committed_);
   }

@@ -1,4 +1,4 @@
-// What the ranks of a native job have done since the coordinator started. Pure.
+// Counts the work of a native job's ranks since the coordinator's start. Pure.
 #ifndef LOCKSTEP_SERVER_METRICS_TRAINING_COUNTS_H_
 #define LOCKSTEP_SERVER_METRICS_TRAINING_COUNTS_H_
 
@@ -14,24 +14,24 @@ class TrainingCounts {
   explicit TrainingCounts(const Job& job);
 
   void NewGeneration();
-  // Takes what the ranks of the job's current generation report.
+  // Takes the reports of the current generation's ranks.
   void Take(const JobSnapshot& snapshot);
 
-  // Steps that the chief committed and samples of all ranks. Those done again
-  // are included.
+  // Steps that the chief committed, and samples of all ranks, repeated ones
+  // included.
   double steps() const { return steps_.total; }
   double samples() const { return samples_.total; }
-  // Floating-point operations of these samples. nullopt until the chief reports
-  // the cost of one sample.
+  // Floating-point operations of these samples. Nullopt until the chief reports
+  // the cost of a sample.
   std::optional<double> flops() const { return flops_; }
-  // Time in which the chief's training stood still to save.
+  // Time in which the chief's training paused for checkpoints.
   double checkpoint_stall_seconds() const { return stall_.total; }
   int64_t committed() const { return committed_; }
-  // Whether it does steps that an earlier generation had done.
+  // True while it repeats steps of an earlier generation.
   bool redoes() const { return committed_ < redo_until_; }
 
  private:
-  // The sum of a count that starts again with each generation.
+  // The sum of a count that restarts with each generation.
   struct Grown {
     double total = 0;
     std::optional<double> last;
@@ -46,9 +46,9 @@ class TrainingCounts {
   std::optional<double> flops_;
   Grown stall_;
   int64_t committed_ = 0;
-  // An earlier generation did the steps below it.
+  // An earlier generation did the steps below this one.
   int64_t redo_until_ = 0;
-  // The generation was seen from its beginning.
+  // The generation was seen from its start.
   bool fresh_ = false;
 };
 

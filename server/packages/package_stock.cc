@@ -1,4 +1,4 @@
-// What is there when the store is opened.
+// Scans the existing packages when the store is opened.
 #include <algorithm>
 #include <sstream>
 #include <utility>
@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// As FileSystem::WriteAtomic names them.
+// The suffix of FileSystem::WriteAtomic.
 constexpr std::string_view kTemporarySuffix = ".tmp";
 constexpr size_t kDigits = 64;
 constexpr uint64_t kMaxOwners = 16 << 20;
@@ -21,7 +21,7 @@ bool IsHex(std::string_view text, size_t digits) {
          });
 }
 
-// The list of owners of a package, or what was to become it.
+// A package's owner file or its unfinished version.
 bool IsOwners(std::string_view name) {
   return IsHex(name.substr(0, kDigits), kDigits) &&
          (name.substr(kDigits) == kOwnerSuffix ||
@@ -37,14 +37,14 @@ Status PackageStore::TakeStock() {
   LOCKSTEP_RETURN_IF_ERROR(files_->RemoveAll(incoming));
   LOCKSTEP_RETURN_IF_ERROR(files_->MakeDirs(incoming, 0700));
   LOCKSTEP_RETURN_IF_ERROR(files_->MakeDirs(root, 0700));
-  // What is below counts as stored once its own folder is synced.
+  // Entries are durable only after their folder is synced.
   LOCKSTEP_RETURN_IF_ERROR(files_->SyncDir(options_.dir));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto dirs, files_->List(root));
   for (const std::string& dir : dirs) {
     const std::string path = JoinPath(root, dir);
     LOCKSTEP_ASSIGN_OR_RETURN(const FileInfo info, files_->Stat(path));
     if (!IsHex(dir, 2) || !info.is_directory) {
-      LOG_WARN("{} is no folder of packages: it is left alone", path);
+      LOG_WARN("{} is not a package folder: ignored", path);
       continue;
     }
     LOCKSTEP_RETURN_IF_ERROR(TakeStockOf(path));
@@ -69,7 +69,7 @@ Status PackageStore::TakeStockOf(const std::string& dir) {
     if (is_left_over) {
       (void)files_->Remove(path);
     } else if (!IsOwners(name)) {
-      LOG_WARN("{} is no package: it is left alone", path);
+      LOG_WARN("{} is not a package: ignored", path);
     }
   }
   return OkStatus();
@@ -79,12 +79,12 @@ Status PackageStore::TakeStockOf(const std::string& path,
                                  const std::string& hex) {
   LOCKSTEP_ASSIGN_OR_RETURN(const FileInfo info, files_->Stat(path));
   if (info.is_directory) {
-    LOG_WARN("{} is no package: it is left alone", path);
+    LOG_WARN("{} is not a package: ignored", path);
     return OkStatus();
   }
   Entry entry;
   entry.bytes = info.size;
-  // Whoever asked for it just before the end may submit their job now.
+  // A client that checked for it before the restart may submit its job now.
   entry.last_use = Now();
   std::istringstream lines(
       files_->Read(path + std::string(kOwnerSuffix), kMaxOwners).value_or(""));

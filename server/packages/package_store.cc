@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// How much of an upload is written between two looks at the disk.
+// Bytes of an upload between two disk checks.
 constexpr uint64_t kLookEvery = uint64_t{64} << 20;
 
 std::string Size(uint64_t bytes) {
@@ -61,7 +61,7 @@ std::string PackageStore::PathOf(const std::string& digest) const {
 Status PackageStore::CheckSize(const Package& package) {
   if (BytesOf(package) <= options_.max_bytes) return OkStatus();
   return WithReason(
-      ResourceExhausted("package {}: has {}; at most {} are taken: put data "
+      ResourceExhausted("package {}: has {}; at most {} are allowed: put data "
                         "where the nodes can read it, not into the package",
                         package.file_name, Size(BytesOf(package)),
                         Size(options_.max_bytes)),
@@ -78,12 +78,13 @@ Status PackageStore::CheckQuota(const std::string& owner,
     return OkStatus();
   }
   return WithReason(
-      ResourceExhausted("package {}: {} has {} of packages already, and may "
-                        "have {}: this one counts {}; those that no job waits "
-                        "for or runs with go when a job has ended: `lockstep "
-                        "jobs cancel`, or try again in some minutes",
-                        package.file_name, owner, Size(has),
-                        Size(options_.max_owner_bytes), Size(charge)),
+      ResourceExhausted(
+          "package {}: {} has {} of packages already and may "
+          "have {}: this one counts {}; those that no job waits "
+          "for or runs with are removed when a job ends: `lockstep "
+          "jobs cancel`, or retry in some minutes",
+          package.file_name, owner, Size(has), Size(options_.max_owner_bytes),
+          Size(charge)),
       "PACKAGE_QUOTA");
 }
 
@@ -92,8 +93,8 @@ Status PackageStore::CheckDisk(const Package& package, uint64_t more) {
   const uint64_t wanted = outstanding_ + more + options_.reserve_bytes;
   if (free >= wanted) return OkStatus();
   return WithReason(
-      ResourceExhausted("package {}: the coordinator's disk has {} left, and "
-                        "{} are being uploaded and {} kept free: try again "
+      ResourceExhausted("package {}: the coordinator's disk has {} left; "
+                        "{} are being uploaded and {} kept free: retry "
                         "later, or make room in {}",
                         package.file_name, Size(free),
                         Size(outstanding_ + more), Size(options_.reserve_bytes),
@@ -114,9 +115,9 @@ StatusOr<std::unique_ptr<PackageStore::Upload>> PackageStore::Begin(
   const auto known = entries_.find(package.digest);
   if (known != entries_.end() && known->second.IsFor(user)) {
     if (known->second.bytes != bytes) {
-      return InvalidArgument(
-          "package {}: {} has {} bytes, not the announced {}",
-          package.file_name, package.digest, known->second.bytes, bytes);
+      return InvalidArgument("package {}: {} has {} bytes, not the declared {}",
+                             package.file_name, package.digest,
+                             known->second.bytes, bytes);
     }
     known->second.last_use = Now();
     ++stats_.existed;
@@ -162,7 +163,7 @@ Status PackageStore::Publish(const Upload& upload) {
   MutexLock lock(&mu_);
   const auto known = entries_.find(digest);
   if (known != entries_.end()) {
-    // Others have brought it before, or the same user at the same time.
+    // Another user or upload stored it meanwhile.
     Entry& entry = known->second;
     entry.last_use = Now();
     if (!entry.owners.contains(upload.owner_)) {
@@ -255,7 +256,7 @@ void PackageStore::MakeRoom(const std::string& owner) {
   const WallTime limit = Now() - kPackageGrace;
   const std::vector<std::string> unused = UnusedSince(limit);
   if (unused.empty()) return;
-  // After the listing, as the sweeper does it.
+  // After the listing, as in the sweeper.
   const std::set<std::string> needed = options_.needed();
   for (const std::string& digest : unused) {
     if (!needed.contains(digest)) Disown(digest, owner, limit);

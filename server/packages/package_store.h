@@ -1,17 +1,17 @@
-// The code that jobs bring, as files: one for each content, named by its
-// SHA-256, written once and never changed.
+// Code packages of jobs as files, one per content, named by SHA-256 and
+// immutable.
 //
 //   DIR/sha256/ab/abcd...        the bytes
-//   DIR/sha256/ab/abcd....owner  who brought them, one on a line: they count
-//                                for each of them
-//   DIR/incoming/N               being uploaded; removed at every start
+//   DIR/sha256/ab/abcd....owner  its owners, one per line: it counts towards
+//                                each owner's quota
+//   DIR/incoming/N               an upload; removed at every start
 //
-// A name is no password: who knows a digest, as everybody who sees a job does,
-// but has not brought the bytes, is as one for whom the package is not there.
-// Who brings them becomes one of its owners.
+// A digest is not a password: everybody who sees a job knows its digests. A
+// user who has not uploaded the bytes cannot use the package. Uploading them
+// makes the user an owner.
 //
-// A package that was begun and not finished leaves nothing. What is needed by
-// no job goes after a while: see package_sweeper.h. Thread-safe.
+// An unfinished upload leaves nothing. Unused packages are removed after a
+// while: see package_sweeper.h. Thread-safe.
 #ifndef LOCKSTEP_SERVER_PACKAGES_PACKAGE_STORE_H_
 #define LOCKSTEP_SERVER_PACKAGES_PACKAGE_STORE_H_
 
@@ -34,69 +34,70 @@
 
 namespace lockstep {
 
-// How a digest begins, and how the file of a package's owners ends.
+// The prefix of a digest, and the suffix of an owner file.
 inline constexpr std::string_view kDigestPrefix = "sha256:";
 inline constexpr std::string_view kOwnerSuffix = ".owner";
 
 struct PackageStoreOptions {
-  // Made when it is missing; that its name is on the disk is the caller's
-  // business.
+  // Created if missing; the caller must sync its parent.
   std::string dir;
   uint64_t max_bytes = uint64_t{2} << 30;         // Of one package.
-  uint64_t max_owner_bytes = uint64_t{20} << 30;  // Of what one user brought.
-  // What uploads leave free on the disk: records of jobs are on it too.
+  uint64_t max_owner_bytes = uint64_t{20} << 30;  // Of one user's packages.
+  // Uploads leave this much disk free, because records of jobs share it.
   uint64_t reserve_bytes = uint64_t{1} << 30;
-  // Bytes left for this process where `dir` is; empty: as statvfs says.
+  // Returns the bytes available in `dir`. Empty to use statvfs.
   std::function<StatusOr<uint64_t>()> free_bytes;
-  // Digests that live jobs need. Where a user's quota is short, what is not
-  // among them goes at once; empty: nothing does. Called without a lock.
+
+  // Digests that unfinished jobs need. If a user's quota is short, other
+  // packages are removed at once; none are if this is empty. Called without a
+  // lock.
   std::function<std::set<std::string>()> needed;
 };
 
-// A package counts for at least so many bytes: each has its files and its
-// place in memory.
+// The minimum charge of a package, because each has files and memory.
 inline constexpr uint64_t kMinPackageCharge = 64 << 10;
-// What was asked for so recently stays even where a quota is short: packages
-// of one job come one after the other, and then the job.
+// A package used within this time is kept even if a quota is short: the
+// packages of one job arrive one by one before the job.
 inline constexpr Duration kPackageGrace = std::chrono::minutes(5);
 
-// Who asks.
+// The calling user.
 struct PackageUser {
   std::string name;
-  // May use what others brought.
+  // May use packages of other users.
   bool admin = false;
 };
 
 struct PackageStats {
   uint64_t packages = 0;
   uint64_t bytes = 0;
-  // Since the start: stored; there already; broken off or wrong; over a limit.
+  // Uploads since the start: stored, already present, failed, over a limit.
   uint64_t stored = 0;
   uint64_t existed = 0;
   uint64_t failed = 0;
   uint64_t refused = 0;
-  // By the sweeper.
+  // Removed by the sweeper.
   uint64_t removed = 0;
 };
 
 class PackageStore {
  public:
-  // Takes stock of what is there, and removes what was never finished. `files`
-  // and `clock` outlive it.
+  // Scans the directory and removes unfinished uploads. `files` and `clock`
+  // outlive the store.
   static StatusOr<std::unique_ptr<PackageStore>> Open(
       FileSystem* files, PackageStoreOptions options, const Clock* clock);
 
-  // A package being written. Not finished, it leaves nothing. Not
-  // synchronised; ends before the store does.
+  // A package being written. If it is not finished, it leaves nothing. Not
+  // synchronised; must end before the store.
   class Upload {
    public:
     ~Upload();
     Upload(const Upload&) = delete;
     Upload& operator=(const Upload&) = delete;
-    // InvalidArgument: more than was said. ResourceExhausted: the disk is
-    // nearly full.
+    // InvalidArgument if there are more bytes than declared. ResourceExhausted
+    // if the disk is nearly full.
     Status Append(std::string_view data);
-    // Durable under its name. InvalidArgument: not the bytes that were said.
+    // Makes it durable under its name. InvalidArgument if the bytes do not
+    // match.
     Status Finish();
 
    private:
@@ -110,29 +111,29 @@ class PackageStore {
     std::unique_ptr<WritableFile> file_;
     Sha256Stream sha_;
     uint64_t written_ = 0;
-    uint64_t looked_ = 0;  // Of `written_`, when the disk was last looked at.
+    uint64_t looked_ = 0;  // `written_` at the last disk check.
     bool done_ = false;
   };
 
-  // Null: it is there already for `user`, and is kept for a while.
-  // ResourceExhausted: too large, or more than `user` may have or the disk has,
-  // what is being uploaded included.
-  // REQUIRES: the digest is one ("sha256:" and 64 hex digits).
+  // Returns null if the package exists for `user`; it is then kept for a while.
+  // ResourceExhausted if it is too large, or exceeds the user's quota or the
+  // disk space, running uploads included. REQUIRES: the digest is valid
+  // ("sha256:" and 64 hex digits).
   StatusOr<std::unique_ptr<Upload>> Begin(const PackageUser& user,
                                           const Package& package);
-  // Whether it is there for `user` with so many bytes; then it is kept for a
+  // True if the package exists for `user` with this size. It is then kept for a
   // while.
   bool Keep(const PackageUser& user, const Package& package);
   struct Content {
     std::unique_ptr<ReadableFile> file;
     uint64_t bytes = 0;
   };
-  // NotFound. What was opened stays readable after it was removed.
+  // NotFound. Opened content stays readable after removal.
   StatusOr<Content> Read(const std::string& digest);
 
-  // Those that nobody asked for since `time`.
+  // Returns the packages not used since `time`.
   std::vector<std::string> UnusedSince(WallTime time) const;
-  // Unless somebody has asked for it since `time`.
+  // Removes it unless it was used since `time`.
   void Remove(const std::string& digest, WallTime time);
   PackageStats Stats() const;
 
@@ -152,19 +153,20 @@ class PackageStore {
                const Clock* clock);
   Status TakeStock();
   Status TakeStockOf(const std::string& dir);
-  // One that is there, with its owners.
+  // Scans one existing package and its owners.
   Status TakeStockOf(const std::string& path, const std::string& hex)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::string PathOf(const std::string& digest) const;
-  // ResourceExhausted: each for its reason.
+  // ResourceExhausted, each for its own reason.
   Status CheckSize(const Package& package);
   Status CheckQuota(const std::string& owner, const Package& package)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // With `more` bytes beside those that are announced and
-  // not written, less than the reserve would be left.
+  // Checks that the reserve stays free after `more` bytes and the declared
+  // bytes not written yet.
   Status CheckDisk(const Package& package, uint64_t more)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // What `owner` brought and no live job needs goes, or is theirs no more.
+  // Removes the packages of `owner` that no unfinished job needs, or the
+  // ownership.
   void MakeRoom(const std::string& owner);
   void Disown(const std::string& digest, const std::string& owner,
               WallTime time);
@@ -173,9 +175,9 @@ class PackageStore {
   void Erase(std::map<std::string, Entry>::iterator entry)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Status Publish(const Upload& upload);
-  // So many bytes of `upload` are on the disk.
+  // Records that `bytes` of `upload` are on the disk.
   Status Wrote(Upload* upload, uint64_t bytes);
-  // `upload` is over, stored or not.
+  // Ends `upload`, stored or not.
   void Release(const Upload& upload, bool stored);
   WallTime Now() const { return clock_->Now().wall; }
 
@@ -184,9 +186,9 @@ class PackageStore {
   const Clock* const clock_;
   mutable Mutex mu_;
   std::map<std::string, Entry> entries_ ABSL_GUARDED_BY(mu_);
-  // By owner: of entries, and of what is being uploaded.
+  // By owner: stored packages and running uploads.
   std::map<std::string, uint64_t> owner_bytes_ ABSL_GUARDED_BY(mu_);
-  // Of all uploads: announced and not written yet.
+  // Declared bytes of all uploads that are not written yet.
   uint64_t outstanding_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t next_upload_ ABSL_GUARDED_BY(mu_) = 1;
   PackageStats stats_ ABSL_GUARDED_BY(mu_);

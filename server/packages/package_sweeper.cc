@@ -12,8 +12,8 @@ size_t SweepPackages(const PackageSweeperOptions& options, PackageStore* store,
   const WallTime limit = now - options.max_idle;
   const std::vector<std::string> unused = store->UnusedSince(limit);
   if (unused.empty()) return 0;
-  // Asked after the listing: a job that comes now asks for its packages before
-  // it is stored, and then they are not unused any more.
+  // Read after the listing: a new job uses its packages before it is stored, so
+  // they are no longer unused.
   const std::set<std::string> needed = options.needed();
   const uint64_t before = store->Stats().removed;
   for (const std::string& digest : unused) {

@@ -1,5 +1,4 @@
-// How long packages are kept: while a job needs them, and a while after
-// somebody last asked for them.
+// Keeps packages while a job needs them, and for a while after their last use.
 #ifndef LOCKSTEP_SERVER_PACKAGES_PACKAGE_SWEEPER_H_
 #define LOCKSTEP_SERVER_PACKAGES_PACKAGE_SWEEPER_H_
 
@@ -14,22 +13,22 @@
 namespace lockstep {
 
 struct PackageSweeperOptions {
-  // What is needed by no job goes when nobody asked for it for so long: a
-  // client uploads first and submits then.
+  // A package that no job needs is removed after this time without use. Clients
+  // upload before they submit.
   Duration max_idle = std::chrono::hours(1);
   Duration interval = std::chrono::minutes(5);
-  // Digests of all jobs that have not ended. From any thread.
+  // Digests of all unfinished jobs. Called from any thread.
   std::function<std::set<std::string>()> needed;
 };
 
-// One sweep; returns how many went.
+// Sweeps once and returns the number of removed packages.
 size_t SweepPackages(const PackageSweeperOptions& options, PackageStore* store,
                      WallTime now);
 
-// Looks at once, and then each interval, on a thread of its own.
+// Sweeps at once and then at each interval, on its own thread.
 class PackageSweeper {
  public:
-  // `store` and `clock` outlive it.
+  // `store` and `clock` outlive this object.
   PackageSweeper(PackageSweeperOptions options, PackageStore* store,
                  const Clock* clock);
 
@@ -39,7 +38,7 @@ class PackageSweeper {
   const PackageSweeperOptions options_;
   PackageStore* const store_;
   const Clock* const clock_;
-  // The last member: it ends before what it works on.
+  // The last member, so that it stops before the others are destroyed.
   RepeatingThread thread_;
 };
 

@@ -30,9 +30,8 @@ PackageStore::Upload::~Upload() {
 Status PackageStore::Upload::Append(std::string_view data) {
   const auto bytes = static_cast<uint64_t>(package_.bytes);
   if (data.size() > bytes - written_) {
-    return InvalidArgument(
-        "package {}: has more than the {} bytes that were announced",
-        package_.file_name, bytes);
+    return InvalidArgument("package {}: has more than the declared {} bytes",
+                           package_.file_name, bytes);
   }
   LOCKSTEP_RETURN_IF_ERROR(FaultPoint("package_append"));
   LOCKSTEP_RETURN_IF_ERROR(file_->Append(data));
@@ -44,14 +43,14 @@ Status PackageStore::Upload::Finish() {
   const auto bytes = static_cast<uint64_t>(package_.bytes);
   if (written_ != bytes) {
     return InvalidArgument(
-        "package {}: ended after {} of the {} bytes that were announced",
+        "package {}: ended after {} of the declared {} bytes",
         package_.file_name, written_, bytes);
   }
   const std::string digest = Digest(sha_.Digest());
   if (digest != package_.digest) {
     return InvalidArgument(
-        "package {}: has the digest {}, not the announced {}: it was changed "
-        "on the way, or while it was read",
+        "package {}: has the digest {}, not the declared {}: it changed "
+        "in transit or while it was read",
         package_.file_name, digest, package_.digest);
   }
   LOCKSTEP_RETURN_IF_ERROR(file_->Sync());

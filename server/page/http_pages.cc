@@ -9,11 +9,11 @@
 namespace lockstep {
 namespace {
 
-// How long an ended job is on the front page.
+// How long an ended job stays on the front page.
 constexpr Duration kShown = std::chrono::hours(24);
 
-// Where the asker reaches this server: the address that it listens on, or the
-// name by which it was asked.
+// Returns this server's address for the client: the listening address, or the
+// name in the request.
 std::string OwnTarget(const HttpServer& server, const HttpRequest& request) {
   const auto own = ParseHostPort(server.address());
   if (!own.ok()) return "";

@@ -1,4 +1,4 @@
-// The coordinator's own HTTP pages: /, /jobs/NAME, /nodes/NAME and /sd.
+// The coordinator's HTTP pages: /, /jobs/NAME, /nodes/NAME and /sd.
 #ifndef LOCKSTEP_SERVER_PAGE_HTTP_PAGES_H_
 #define LOCKSTEP_SERVER_PAGE_HTTP_PAGES_H_
 
@@ -13,7 +13,7 @@
 namespace lockstep {
 
 // Pointers outlive `server`, which is not started. `cluster` is its name.
-// `reader` says who looks at a page that is asked for now.
+// `reader` returns the identity of a page's reader.
 void AddCoordinatorPages(const std::string& cluster,
                          const ClusterQueries* queries,
                          const MetricLedger* ledger,

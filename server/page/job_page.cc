@@ -15,7 +15,7 @@ constexpr size_t kRanksShown = 256;
 
 RankStatus Newest(const JobSnapshot& snapshot, const RankStatus& stored) {
   const auto live = snapshot.live.find(stored.rank);
-  // What is stored of an ended rank is final.
+  // The stored state of an ended rank is final.
   return live == snapshot.live.end() || stored.exit ? stored : live->second;
 }
 
@@ -77,7 +77,7 @@ void Facts(const JobSnapshot& snapshot, Html* html) {
     html->Fact("not shown",
                "messages, arguments, environment, labels and paths: they are "
                "for the owner and admins (lockstep jobs describe), unless the "
-               "site says visibility: cluster");
+               "site sets visibility: cluster");
   }
   html->Raw("</table>\n");
 }
@@ -111,7 +111,7 @@ void StepPhases(const JobSnapshot& snapshot, Html* html) {
   if (snapshot.job->spec.kind != JobKind::kNative || snapshot.live.empty()) {
     return;
   }
-  html->Element("h2", "Where each rank's time goes")
+  html->Element("h2", "Time of each rank")
       .Raw("<div class=\"wide\"><table>\n")
       .HeadRow({"rank", "input", "compute", "all-reduce", "waiting for others",
                 "optimizer", "checkpoint", "evaluation", "other"});
@@ -163,7 +163,7 @@ void Tasks(const JobSnapshot& snapshot, Html* html) {
       html->Cell(StateText(rank));
       html->Cell(rank.pid > 0 ? std::to_string(rank.pid) : "", "n");
       html->Cell(FormatDuration(Seconds(rank.usage.cpu_seconds)), "n");
-      // Of one that has ended nothing is held any more.
+      // An ended rank holds no memory.
       html->Cell(rank.exit ? FormatBytes(rank.usage.memory_peak_bytes) + " peak"
                            : FormatBytes(rank.usage.memory_bytes),
                  "n");
@@ -172,15 +172,15 @@ void Tasks(const JobSnapshot& snapshot, Html* html) {
   }
   html->Raw("</table></div>\n");
   if (shown > kRanksShown) {
-    html->Element("p", "the first ranks; all: lockstep jobs describe", "dim");
+    html->Element("p", "first ranks only; all: lockstep jobs describe", "dim");
   }
 }
 
 void Attempts(const Job& job, Html* html) {
   if (job.attempts.empty()) return;
-  html->Element("h2", "Attempts that ended")
+  html->Element("h2", "Ended attempts")
       .Raw("<div class=\"wide\"><table>\n")
-      .HeadRow({"attempt", "began", "lasted", "resumed at", "why it ended"});
+      .HeadRow({"attempt", "began", "lasted", "resumed at", "cause"});
   for (auto it = job.attempts.rbegin(); it != job.attempts.rend(); ++it) {
     html->Row({std::to_string(it->ordinal), FormatWallTime(it->start_time),
                FormatDuration(it->end_time - it->start_time),
@@ -196,7 +196,7 @@ void Attempts(const Job& job, Html* html) {
 
 void EventTable(const std::vector<Event>& events, Html* html) {
   if (events.empty()) return;
-  html->Element("h2", "What happened")
+  html->Element("h2", "Events")
       .Raw("<div class=\"wide\"><table>\n")
       .HeadRow({"time", "reason", "what"});
   size_t shown = 0;

@@ -68,13 +68,13 @@ void JobTable(const JobReader& reader, std::vector<const JobSnapshot*> jobs,
   }
 }
 
-// Nodes that refuse this coordinator, and what to do; empty: none.
+// Returns the nodes that refuse this coordinator and the remedy, or "".
 std::string OutdatedText(const CoordinatorView& view) {
   if (view.refused_by.empty()) return "";
   const auto& [node, obeyed] = *view.refused_by.begin();
   const size_t count = view.refused_by.size();
   return fmt::format(
-      "{} refuse{} this coordinator: it is of epoch {}, and {} has obeyed one "
+      "{} refuse{} this coordinator: it has epoch {}, but {} has obeyed one "
       "of {}. Either another coordinator runs, or this one's store is an "
       "old copy: see LockstepCoordinatorOutdated in the runbook.",
       count == 1 ? "A node" : fmt::format("{} nodes", count),
@@ -84,11 +84,11 @@ std::string OutdatedText(const CoordinatorView& view) {
 std::string CertificateText(const NodeInfo& info, WallTime now) {
   if (!info.certificate_end_time) return "";
   const Duration left = *info.certificate_end_time - now;
-  return left > Duration{} ? fmt::format("ends in {}", FormatDuration(left))
-                           : "has ended";
+  return left > Duration{} ? fmt::format("expires in {}", FormatDuration(left))
+                           : "has expired";
 }
 
-// What is the matter with the node.
+// Returns the node's problem.
 std::string NoteOf(const Member& member, WallTime now) {
   std::string note = member.message;
   const auto add = [&](const std::string& text) {
@@ -106,7 +106,7 @@ std::string NoteOf(const Member& member, WallTime now) {
   return note;
 }
 
-bool SpeaksNow(const Member& member) {
+bool ReportsNow(const Member& member) {
   return member.state != NodeState::kUnknown &&
          member.state != NodeState::kLost;
 }
@@ -123,7 +123,7 @@ std::string GpuText(const NodeSnapshot& node) {
     sum += *gpu.utilization;
     ++known;
   }
-  if (known > 0 && SpeaksNow(node.member)) {
+  if (known > 0 && ReportsNow(node.member)) {
     text += fmt::format(", busy {:.0f} %", sum / known * 100);
   }
   return text;
@@ -132,7 +132,7 @@ std::string GpuText(const NodeSnapshot& node) {
 void NodeTable(const std::vector<NodeSnapshot>& nodes, WallTime now,
                Html* html) {
   if (nodes.empty()) {
-    html->Element("p", "none has registered yet", "dim");
+    html->Element("p", "no node has registered yet", "dim");
     return;
   }
   html->Raw("<div class=\"wide\"><table>\n")
@@ -143,7 +143,7 @@ void NodeTable(const std::vector<NodeSnapshot>& nodes, WallTime now,
     html->BeginRow().BeginCell().Link("/nodes", member.info.name).Raw("</td>");
     html->Cell(Name(member.state), StateClass(Name(member.state)));
     html->Cell(member.info.pool).BeginCell("n");
-    if (SpeaksNow(member)) html->Bar(member.readings.cpu_utilization);
+    if (ReportsNow(member)) html->Bar(member.readings.cpu_utilization);
     html->Raw("</td>").Cell(fmt::format("{:g} of {:g}", node.allocated.cpus,
                                         member.info.capacity.cpus),
                             "n");
@@ -163,8 +163,8 @@ void GpuTable(const Member& member, Html* html) {
                 "temperature"});
   for (const Gpu& gpu : member.info.gpus) {
     GpuUsage usage;
-    for (const GpuUsage& said : member.readings.gpus) {
-      if (said.index == gpu.index && SpeaksNow(member)) usage = said;
+    for (const GpuUsage& latest : member.readings.gpus) {
+      if (latest.index == gpu.index && ReportsNow(member)) usage = latest;
     }
     html->BeginRow().Cell(std::to_string(gpu.index), "n");
     html->Cell(gpu.model).BeginCell("n");
@@ -230,7 +230,7 @@ HttpResponse OverviewPage(const std::string& cluster, const JobReader& reader,
   html.Raw(PageHead(cluster, cluster));
   if (!view.store_healthy) {
     html.Element("p",
-                 "The store cannot write: commands are refused, running jobs "
+                 "The store cannot write: commands are rejected, running jobs "
                  "go on.",
                  "bad");
   }
@@ -259,14 +259,14 @@ HttpResponse NodePage(const std::string& cluster, const JobReader& reader,
   html.Fact("why", NoteOf(member, now));
   html.Fact("apart from", fmt::format("{}", fmt::join(node.apart_from, ", ")));
   html.Fact("heard of", member.last_beat_wall == WallTime{}
-                            ? "not since the coordinator started"
+                            ? "not since the coordinator's start"
                             : Ago(member.last_beat_wall, now) + " ago");
   html.Fact("host", info.hostname)
       .Fact("address", info.address)
       .Fact("pool", info.pool)
       .Fact("has", Describe(info.capacity))
       .Fact("held by jobs", Describe(node.allocated));
-  if (SpeaksNow(member)) {
+  if (ReportsNow(member)) {
     html.Raw("<tr><th>CPU</th><td>")
         .Bar(member.readings.cpu_utilization)
         .Raw("</td></tr>\n");

@@ -1,5 +1,5 @@
-// The coordinator's pages for people: read-only, no script. Pure. `reader`: who
-// looks; jobs are shown to them as query/visibility.h has it.
+// The coordinator's status pages: read-only, without script. Pure. `reader`
+// sees jobs as query/visibility.h allows.
 #ifndef LOCKSTEP_SERVER_PAGE_STATUS_PAGE_H_
 #define LOCKSTEP_SERVER_PAGE_STATUS_PAGE_H_
 
@@ -14,33 +14,33 @@
 
 namespace lockstep {
 
-// More jobs than these are counted, not listed; those that live come first.
+// Further jobs are counted, not listed. Unfinished ones come first.
 inline constexpr size_t kMaxJobsShown = 200;
 
-// Jobs and nodes.
+// Shows jobs and nodes.
 HttpResponse OverviewPage(const std::string& cluster, const JobReader& reader,
                           const CoordinatorView& view);
-// `late_rank`: for whom the others waited lately.
+// `late_rank`: the rank that the others waited for lately.
 HttpResponse JobPage(const std::string& cluster, const JobReader& reader,
                      const JobSnapshot& job, std::optional<int32_t> late_rank);
-// `jobs`: those that hold resources of the node.
+// `jobs`: those with resources on the node.
 HttpResponse NodePage(const std::string& cluster, const JobReader& reader,
                       const NodeSnapshot& node,
                       const std::vector<JobSnapshot>& jobs, WallTime now);
-// What is wrong with the request, in a sentence.
+// Shows the fault of the request.
 HttpResponse ErrorPage(const std::string& cluster, const Status& status);
 
 // ---- Shared by the pages ----
-// The newest first; nothing where there are none.
+// Newest first. Adds nothing if there are none.
 void EventTable(const std::vector<Event>& events, Html* html);
-// The committed steps, with a bar where their total is known.
+// Shows the committed steps, with a bar if their total is known.
 void AddSteps(const RankProgress& progress, Html* html);
-// What each page begins with.
+// The head of every page.
 std::string PageHead(const std::string& cluster, const std::string& title);
-// The cause's sentence, else its reason; empty where that says no more than the
-// state does.
+// Returns the cause's sentence, or its reason. Empty if that only repeats the
+// state.
 std::string WhyOf(const JobState& state, const Cause& cause);
-// "since": how long ago, for people; empty for a time that is not set.
+// Returns the time since `then`, or "" if it is not set.
 std::string Ago(WallTime then, WallTime now);
 
 }  // namespace lockstep

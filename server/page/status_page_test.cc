@@ -107,7 +107,7 @@ TEST(StatusPageTest, AnEmptyClusterAndABrokenStoreAreSaid) {
   CoordinatorView view;
   view.store_healthy = false;
   EXPECT_THAT(OverviewPage("lab", kAll, view).body,
-              AllOf(HasSubstr("none has registered yet"),
+              AllOf(HasSubstr("no node has registered yet"),
                     HasSubstr("The store cannot write")));
 }
 

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// nullopt: the job has none.
+// Returns nullopt if the job has none.
 std::optional<int64_t> NumberOf(int field, const Job& job) {
   const auto nanos = [](const std::optional<WallTime>& time) {
     return time ? std::optional(ToUnixNanos(*time)) : std::nullopt;
@@ -29,7 +29,7 @@ std::optional<int64_t> NumberOf(int field, const Job& job) {
   }
 }
 
-// Any of them counts; none: the job has no such text.
+// Returns all texts of the field; any of them may match.
 std::vector<std::string_view> TextsOf(const FilterTerm& term, const Job& job) {
   const auto unless_empty = [](std::string_view text) {
     return text.empty() ? std::vector<std::string_view>()

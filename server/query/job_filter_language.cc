@@ -46,10 +46,10 @@ constexpr FilterSyntax kSyntax = {
     .not_nests = true,
     .not_of_all_values = true,
     .point_back = true,
-    .too_long = "has {0} bytes; at most {1} are taken",
-    .open_quote = "a text that begins with {0} has no end",
+    .too_long = "has {0} bytes; at most {1} are allowed",
+    .open_quote = "the quote {0} is not closed",
     .open_bracket = "this bracket is not closed",
-    .rest = "\"{0}\" closes nothing",
+    .rest = "\"{0}\" has no opening bracket",
     .no_value = "{0}{1} has no value"};
 
 class Language final : public FilterLanguage {
@@ -98,7 +98,7 @@ class Language final : public FilterLanguage {
   StatusOr<FilterTerm> ReadBare(const std::string& word,
                                 bool /*begins*/) const override {
     return InvalidArgument(
-        "\"{}\" is no term such as jobId:rnn*, state=FAILED or "
+        "\"{}\" is not a term such as jobId:rnn*, state=FAILED or "
         "labels.team=vision",
         word.substr(0, kSyntax.max_shown));
   }

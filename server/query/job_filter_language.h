@@ -1,4 +1,4 @@
-// The fields and the sentences of job_filter.h. Pure.
+// The fields and error sentences of job_filter.h. Pure.
 #ifndef LOCKSTEP_SERVER_QUERY_JOB_FILTER_LANGUAGE_H_
 #define LOCKSTEP_SERVER_QUERY_JOB_FILTER_LANGUAGE_H_
 
@@ -29,7 +29,7 @@ inline bool IsNumber(int field) { return field >= kPriority; }
 const FilterLanguage& JobFilterLanguage();
 
 // Completes `term` from its text. REQUIRES: its field takes its operator.
-// InvalidArgument: "\"x\" is no time such as ...".
+// InvalidArgument: "\"x\" is not a time such as ...".
 Status ReadJobFilterValue(const std::string& name, FilterTerm* term);
 
 }  // namespace lockstep

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kMaxShown = 40;
 constexpr int64_t kMaxPatternMemory = 1 << 20;
-// Longer ago than anybody has jobs of.
+// Older than any job.
 constexpr int64_t kMaxAgoSeconds = int64_t{100} * 366 * 86400;
 
 std::string Upper(std::string text) {
@@ -58,7 +58,7 @@ bool ReadNumber(std::string_view* text, int64_t* out) {
   return true;
 }
 
-// "-P1W2DT3H4M5S" of ISO 8601, as gcloud takes it: so long ago.
+// Parses ISO 8601 like gcloud: "-P1W2DT3H4M5S" is a time before now.
 bool ReadAgo(std::string_view text, int64_t* nanos) {
   if (!text.starts_with("-P") && !text.starts_with("-p")) return false;
   text.remove_prefix(2);
@@ -99,13 +99,14 @@ Status ReadTime(FilterTerm* term) {
   }
   std::string text = Upper(term->text);
   if (text.size() == 10) text += "T00:00:00Z";
-  // Without a zone it is UTC, as everywhere here.
+  // Without a zone the time is UTC.
   const bool zone = text.find_first_of("Z+") != text.npos ||
                     (text.size() > 10 && text.find('-', 10) != text.npos);
   if (!zone) text += "Z";
   if (cri::ParseRfc3339Nano(text, &term->number)) return OkStatus();
   return InvalidArgument(
-      "\"{}\" is no time such as 2026-01-31, 2026-01-31T12:00:00Z or -P1D (a "
+      "\"{}\" is not a time such as 2026-01-31, 2026-01-31T12:00:00Z or -P1D "
+      "(a "
       "day ago)",
       Shown(*term));
 }
@@ -129,7 +130,8 @@ Status ReadText(const std::string& name, FilterTerm* term) {
   if (term->op == FilterOp::kHas && star != value.npos) {
     if (star + 1 != value.size()) {
       return InvalidArgument(
-          "{}: a \"*\" stands at the end: rnn* is everything that begins with "
+          "{}: a \"*\" must be at the end: rnn* matches everything that begins "
+          "with "
           "rnn",
           Shown(*term));
     }

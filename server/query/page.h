@@ -1,4 +1,4 @@
-// Pages of a list, by the name of the last entry shown.
+// Pages of a list, keyed by the name of the last entry shown.
 #ifndef LOCKSTEP_SERVER_QUERY_PAGE_H_
 #define LOCKSTEP_SERVER_QUERY_PAGE_H_
 
@@ -16,29 +16,29 @@ namespace lockstep {
 inline constexpr int32_t kDefaultPageSize = 50;
 inline constexpr int32_t kMaxPageSize = 1000;
 
-// Where a page ends at the latest: a message of gRPC has 4 MiB at most. One
-// entry there always is.
+// The maximum size of a page, below gRPC's message limit of 4 MiB. A page has
+// at least one entry.
 inline constexpr size_t kMaxPageBytes = 3 << 20;
 
 struct Page {
   size_t begin = 0;
   size_t end = 0;
-  // Empty: nothing after this page.
+  // Empty on the last page.
   std::string next_token;
 };
 
 inline constexpr char kPageTokenPrefix[] = "after:";
 
-// The entry that `token` names as the last one shown; empty: none.
+// Returns the last shown entry from `token`, or "".
 inline std::string LastShown(const std::string& token) {
   return token.starts_with(kPageTokenPrefix)
              ? token.substr(sizeof(kPageTokenPrefix) - 1)
              : std::string();
 }
 
-// Cuts the page that follows the entry named in `token` (opaque: "after:NAME")
-// out of entries whose names are `names`, in the order shown.
-// InvalidArgument: the token is not one of ours, or its entry is gone.
+// Returns the page after the entry named in `token` (opaque: "after:NAME") from
+// entries with `names` in display order. InvalidArgument if the token is
+// invalid or its entry is gone.
 inline StatusOr<Page> CutPage(const std::vector<std::string>& names,
                               int32_t page_size, const std::string& token) {
   if (page_size < 0) {
@@ -62,8 +62,8 @@ inline StatusOr<Page> CutPage(const std::vector<std::string>& names,
   return page;
 }
 
-// Puts the entries of `page` into `out`, as `make(i)` says the i-th of `names`,
-// and ends the page where they get too many bytes.
+// Appends the entries of `page` to `out` by `make(i)`, the i-th of `names`, and
+// ends the page when they are too large.
 template <typename Make, typename Entries>
 void FillPage(const std::vector<std::string>& names, const Make& make,
               Page* page, Entries* out) {

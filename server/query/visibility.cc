@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-// For the template below.
+// Declared for the template below.
 TaskStatus Shown(const TaskStatus& task);
 Attempt Shown(const Attempt& attempt);
 RoleSpec Shown(const RoleSpec& role);
@@ -27,7 +27,7 @@ ExitStatus Shown(const ExitStatus& exit) {
   return out;
 }
 
-// Without what the program measured of itself: loss, values by name.
+// Without the program's own measurements: loss and named values.
 RankProgress Shown(const RankProgress& progress) {
   RankProgress out;
   out.step = progress.step;
@@ -76,7 +76,7 @@ std::vector<T> Shown(const std::vector<T>& values) {
   return out;
 }
 
-// Without its address, which is for its peers, and what it left.
+// Without its address, which is for its peers, and its files.
 TaskStatus Shown(const TaskStatus& task) {
   TaskStatus out;
   out.type = task.type;
@@ -117,7 +117,7 @@ RoleSpec Shown(const RoleSpec& role) {
   return out;
 }
 
-// How many of what, for how long, in which order; not what runs.
+// Keeps counts, limits and priority, not the program.
 JobSpec Shown(const JobSpec& spec) {
   JobSpec out;
   out.name = spec.name;
@@ -144,7 +144,7 @@ ReplicaInput Shown(const ReplicaInput& replica) {
   return out;
 }
 
-// The machines.
+// Keeps the machines.
 TrainingJob Shown(const TrainingJob& training) {
   const TrainingInput& input = training.training_input;
   TrainingJob out;
@@ -183,7 +183,7 @@ Job Shown(const Job& job) {
   out.exit_code = job.exit_code;
   if (job.training.get()) out.training.Edit() = Shown(*job.training.get());
   out.restore = job.restore;
-  // Of what is not shown itself, what the above is shown with.
+  // Copies hidden fields that the visible ones depend on.
   if (job.failing) out.failing = Shown(*job.failing);
   out.outcome = job.outcome;
   out.lineage = job.lineage;
@@ -202,7 +202,7 @@ Status CheckSees(const JobReader& reader, const JobName& job,
   if (reader.Sees(owner)) return OkStatus();
   return WithReason(
       PermissionDenied(
-          "job {} is of {}: only they and admins may read its {}; "
+          "job {} belongs to {}: only the owner and admins may read its {}; "
           "`visibility: cluster` in the site's machines_file opens them to "
           "everybody",
           job, owner, what),

@@ -1,11 +1,11 @@
-// Who sees how much of a job. Pure.
+// Decides how much of a job a caller may see. Pure.
 //
-// A job's owner and admins see all of it, and everybody does where the site
-// says `visibility: cluster`. Others see what it is called and whose it is, its
-// state with reason codes and times, what it asks for and holds, and how far it
-// is; no text that its owner, its program or a host wrote: no arguments,
-// environment, labels, paths, messages or files. What the functions here do not
-// name is hidden, so that a new field is until somebody has thought about it
+// A job's owner and admins see all of it, and so do all callers if the site
+// sets `visibility: cluster`. Others see its name and owner, its state with
+// reason codes and times, its requested and allocated resources, and its
+// progress. They do not see text from its owner, its program or a host:
+// arguments, environment, labels, paths, messages, files. Fields not named in
+// the functions here are hidden, so new fields are hidden by default
 // (visibility_test.cc has the list).
 #ifndef LOCKSTEP_SERVER_QUERY_VISIBILITY_H_
 #define LOCKSTEP_SERVER_QUERY_VISIBILITY_H_
@@ -20,9 +20,9 @@
 namespace lockstep {
 
 struct JobReader {
-  // As Job::owner has it; empty: who never is an owner.
+  // In the form of Job::owner. Empty for a caller who never owns a job.
   std::string name;
-  // Of all jobs.
+  // The details of all jobs.
   bool sees_all = false;
 
   bool Sees(std::string_view owner) const {
@@ -30,15 +30,15 @@ struct JobReader {
   }
 };
 
-// `admin`: it may change every job, so that nothing is hidden from it.
+// `admin`: the caller may change every job, so all details are visible.
 JobReader ReaderOf(std::string name, bool admin, Visibility visibility);
 
-// PermissionDenied: who is not the reader owns `job`, and `what` ("logs") is
-// for them and admins; says what would open it.
+// PermissionDenied if the reader does not own `job`, whose `what` ("logs") is
+// for its owner and admins. The error names the remedy.
 Status CheckSees(const JobReader& reader, const JobName& job,
                  std::string_view owner, std::string_view what);
 
-// What `reader` is shown. Of a job that they see nothing is copied.
+// Returns what `reader` may see. Fully visible jobs are not copied.
 JobSnapshot ShownTo(const JobReader& reader, JobSnapshot snapshot);
 JobProgressInfo ShownTo(const JobReader& reader, std::string_view owner,
                         const JobProgressInfo& progress);

@@ -12,7 +12,7 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kMaxReason = 1024;
-// Longer is no grace: say when it is to begin.
+// A longer grace is an error: drain later instead.
 constexpr Duration kMaxGrace = std::chrono::hours(24 * 7);
 
 Status CheckName(const std::string& name) {

@@ -1,4 +1,5 @@
-// ClusterService of proto/lockstep/v1/cluster.proto: convert, call, convert.
+// ClusterService of proto/lockstep/v1/cluster.proto. Converts messages and
+// calls the coordinator.
 #ifndef LOCKSTEP_SERVER_SERVICE_CLUSTER_SERVICE_H_
 #define LOCKSTEP_SERVER_SERVICE_CLUSTER_SERVICE_H_
 
@@ -11,11 +12,11 @@ namespace lockstep {
 
 class ClusterService final : public v1::ClusterService::CallbackService {
  public:
-  // Both outlive it.
+  // Both outlive this object.
   ClusterService(NodeCommands* commands, const ClusterQueries* queries)
       : commands_(commands), queries_(queries) {}
 
-  // gRPC calls these, on a thread of the caller's pool.
+  // gRPC calls these on a thread of the caller's pool.
   grpc::ServerUnaryReactor* ListNodes(
       grpc::CallbackServerContext* context, const v1::ListNodesRequest* request,
       v1::ListNodesResponse* response) override {

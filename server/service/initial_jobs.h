@@ -1,10 +1,10 @@
-// The jobs that exist when a watch begins, which are sent before the changes.
+// The jobs that exist when a watch begins, which are sent before changes.
 //
-// Each is sent as it is when its turn comes, so only its name waits. A job may
-// be newer by then than the version at which the names were noted. The changes
-// up to the version that was sent are not sent again.
+// Each job is sent in its current state when its turn comes, so only its name
+// waits. It may then be newer than the version at which the names were
+// recorded. Changes up to the sent version are not sent again.
 //
-// Not safe from several threads.
+// Not thread-safe.
 #ifndef LOCKSTEP_SERVER_SERVICE_INITIAL_JOBS_H_
 #define LOCKSTEP_SERVER_SERVICE_INITIAL_JOBS_H_
 
@@ -20,23 +20,23 @@ namespace lockstep {
 
 class InitialJobs {
  public:
-  // Notes the jobs that exist at `version`.
+  // Records the jobs that exist at `version`.
   void Begin(std::vector<JobName> names, int64_t version);
-  // Whether jobs, or the message that these were all, are still to be sent.
+  // Jobs, or the message after the last one, are still to be sent.
   bool pending() const { return version_.has_value(); }
-  // Removes and returns the next job; nullopt if all were sent.
+  // Removes and returns the next job. Nullopt if all were sent.
   std::optional<JobName> Next();
-  // Records that `job` is sent as it is at `version`.
+  // Records that `job` is sent in its state at `version`.
   void OnSent(const JobName& job, int64_t version);
-  // Returns the version at which the jobs were noted. No job is pending from
-  // here on.
+  // Returns the version at which the jobs were recorded. No job is pending
+  // afterwards.
   int64_t End();
 
-  // Whether the change of `job` at `version` is part of what was sent. Changes
-  // are asked for in the order of their versions.
+  // True if the change of `job` at `version` is part of what was sent. Call it
+  // in version order.
   bool Covers(const JobName& job, int64_t version);
 
-  // The number of messages that wait, and about what they take in memory.
+  // The number of waiting messages and their approximate memory.
   int64_t waiting() const {
     return pending() ? static_cast<int64_t>(names_.size()) + 1 : 0;
   }
@@ -46,8 +46,7 @@ class InitialJobs {
   std::list<JobName> names_;
   int64_t bytes_ = 0;
   std::optional<int64_t> version_;
-  // The jobs that were sent as they were after that version, until the changes
-  // are newer.
+  // Jobs that were sent in a later version, until the changes are newer.
   std::map<JobName, int64_t> sent_ahead_;
   int64_t newest_ahead_ = 0;
 };

@@ -1,5 +1,5 @@
-// Lists and reads files of tasks' working directories, for who sees the job's
-// details (visibility.h).
+// Lists and reads files of tasks' working directories, for callers who see the
+// job's details (visibility.h).
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -22,7 +22,7 @@ JobCheck ReaderCheck(JobReader reader) {
   };
 }
 
-// One question to the node after the other, once the call has its turn.
+// Sends the node one query after the other, once the call is admitted.
 class FileAsker {
  public:
   FileAsker(WorkFiles* files, const Identity& caller, FileTarget target,
@@ -30,18 +30,18 @@ class FileAsker {
       : files_(files),
         target_(std::move(target)),
         peer_(peer),
-        turn_(files->turns(), caller, peer) {}
+        ticket_(files->limiter(), caller, peer) {}
 
   const FileTarget& target() const { return target_; }
   const WorkFilesOptions& options() const { return files_->options(); }
-  // The reader has taken something.
-  void Progress() { turn_.Progress(); }
-  // The answer to `query`, where it is there; otherwise `*wait` says what to
-  // do.
+  // The reader has taken a message.
+  void Progress() { ticket_.Progress(); }
+  // Returns the answer to `query`. If it has not arrived, sets `*wait` to the
+  // next step.
   std::optional<FileAnswer> Ask(const FileQuery& query, StreamStep* wait) {
-    if (const auto turn = turn_.Take(); !turn || !turn->ok()) {
-      *wait =
-          turn ? StreamStep::End(*turn) : StreamStep::Sleep(turn_.deadline());
+    if (const auto admitted = ticket_.Poll(); !admitted || !admitted->ok()) {
+      *wait = admitted ? StreamStep::End(*admitted)
+                       : StreamStep::Sleep(ticket_.deadline());
       return std::nullopt;
     }
     if (!question_) question_.emplace(files_, target_.node, query, peer_);
@@ -62,7 +62,7 @@ class FileAsker {
   WorkFiles* const files_;
   const FileTarget target_;
   StreamPeer* const peer_;
-  Turns::Turn turn_;
+  AdmissionLimiter::Ticket ticket_;
   std::optional<WorkFiles::Question> question_;
 };
 
@@ -124,8 +124,9 @@ class FileReading final : public StreamSource<v1::ReadFileResponse> {
     const auto got = static_cast<int64_t>(answer->data.size());
     if (got == 0 && size_ > 0) {
       return Aborted(
-          "{} became shorter while it was read: {} of {} bytes were sent; it "
-          "is being written, so read it again later",
+          "{} became shorter while it was read: {} of {} bytes were sent; the "
+          "program "
+          "is writing it, so read it again later",
           path, offset_, size_);
     }
     message->set_data(std::move(answer->data));
@@ -137,7 +138,7 @@ class FileReading final : public StreamSource<v1::ReadFileResponse> {
     if (size_ <= most) return OkStatus();
     return WithReason(
         ResourceExhausted(
-            "{} has {}, and at most {} of a file are read here "
+            "{} has {}; at most {} of a file can be read here "
             "(--max_file_bytes of the coordinator): copy it on node {}, or let "
             "the program write it to its output directory",
             asker_.target().query.path, FormatBytes(size_), FormatBytes(most),
@@ -146,7 +147,7 @@ class FileReading final : public StreamSource<v1::ReadFileResponse> {
   }
 
   FileAsker asker_;
-  // The first answer has come: with the size.
+  // The first answer, with the size, has arrived.
   bool begun_ = false;
   bool sent_ = false;
   int64_t size_ = 0;
@@ -158,10 +159,11 @@ class FileReading final : public StreamSource<v1::ReadFileResponse> {
 StatusOr<FileTarget> JobService::FindFile(
     const grpc::ServerContextBase& context, const std::string& name,
     int32_t rank, const std::string& path) {
-  if (files_ == nullptr) return Unimplemented("this server reads no files");
+  if (files_ == nullptr)
+    return Unimplemented("this server does not serve files");
   LOCKSTEP_RETURN_IF_ERROR(CheckJobName(name));
   if (path.size() > kMaxPath) {
-    return InvalidArgument("path: has {} bytes; at most {} are taken",
+    return InvalidArgument("path: has {} bytes; at most {} are allowed",
                            path.size(), kMaxPath);
   }
   LOCKSTEP_ASSIGN_OR_RETURN(

@@ -26,13 +26,13 @@ JobCheck OwnerCheck(const grpc::ServerContextBase& context) {
   return [caller](const Job& job) {
     if (caller.IsAdmin() || OwnerName(caller) == job.owner) return OkStatus();
     return PermissionDenied(
-        "job {} is of {}: only they and admins may change it", job.spec.name,
-        job.owner);
+        "job {} belongs to {}: only the owner and admins may change it",
+        job.spec.name, job.owner);
   };
 }
 
-// Whether packages of the job are stored, or will be: those of a training job
-// are not named before they have been uploaded.
+// True if packages of the job are or will be stored. A training job names its
+// packages only after their upload.
 bool BringsPackages(const v1::SubmitJobRequest& request, const JobSpec& spec) {
   return !spec.packages.empty() ||
          (request.has_training() && !spec.roles.front().container);
@@ -75,7 +75,7 @@ Status JobService::CheckPriority(const Identity& caller,
   }
   return WithReason(
       PermissionDenied(
-          "priority: {} is more than the {} that {} may ask for; ask an admin "
+          "priority: {} is more than the limit {} of {}; ask an admin "
           "to raise it (lockstep jobs update JOB --priority {}), or the site "
           "to raise max_submitter_priority",
           priority, options_.max_submitter_priority, Describe(caller),
@@ -102,7 +102,7 @@ grpc::Status JobService::DoSubmitJob(grpc::ServerContextBase* context,
                                      v1::SubmitJobResponse* response) {
   const auto key = KeyOf(*context, *request, "SubmitJob");
   if (key.ok() && !request->validate_only()) {
-    // The site's tables may have changed since, and packages have gone.
+    // The site's tables may have changed since, or packages may be gone.
     const auto known = commands_->AnswerTo(*key);
     if (!known.ok()) return ToGrpc(known.status());
     if (*known) return Reply<v1::SubmitJobResponse>(**known, response);
@@ -125,7 +125,7 @@ grpc::Status JobService::DoSubmitJob(grpc::ServerContextBase* context,
   const Identity caller = CallerOf(*context);
   const std::string owner = OwnerName(caller);
   if (request->validate_only()) {
-    // Its answer decides whether they are uploaded.
+    // The answer decides whether packages get uploaded.
     if (options_.space && BringsPackages(*request, spec)) {
       if (Status s = options_.space(); !s.ok()) return ToGrpc(s);
     }
@@ -163,8 +163,8 @@ grpc::Status JobService::DoUpdateJob(grpc::ServerContextBase* context,
   if (request->has_priority()) {
     const int32_t priority = request->priority();
     if (priority < 0 || priority > kMaxPriority) {
-      return ToGrpc(InvalidArgument("priority: {} is not from 0 to {}",
-                                    priority, kMaxPriority));
+      return ToGrpc(InvalidArgument("priority: {} is not in 0..{}", priority,
+                                    kMaxPriority));
     }
     if (Status s = CheckPriority(CallerOf(*context), priority); !s.ok()) {
       return ToGrpc(s);
@@ -203,8 +203,8 @@ grpc::Status JobService::DoListJobs(grpc::ServerContextBase* context,
   if (!filter.ok()) return ToGrpc(filter.status());
   const JobReader reader = ReaderFor(*context);
   std::vector<JobSnapshot> jobs = queries_->ListJobs();
-  // The last job of the page before stays, to be found: it may be in another
-  // state by now.
+  // Keeps the last job of the previous page as an anchor, although its state
+  // may have changed.
   const std::string last = LastShown(request->page_token());
   if (!states.empty() || !filter->empty()) {
     std::erase_if(jobs, [&](const JobSnapshot& job) {

@@ -1,4 +1,5 @@
-// JobService of proto/lockstep/v1/job.proto: convert, call, convert.
+// JobService of proto/lockstep/v1/job.proto. Converts messages and calls the
+// coordinator.
 #ifndef LOCKSTEP_SERVER_SERVICE_JOB_SERVICE_H_
 #define LOCKSTEP_SERVER_SERVICE_JOB_SERVICE_H_
 
@@ -22,16 +23,16 @@
 namespace lockstep {
 
 struct JobServiceOptions {
-  // The highest priority that a submitter may ask for; admins may ask for any.
+  // The highest priority for submitters. Admins may use any.
   int32_t max_submitter_priority = 0;
-  // ResourceExhausted: new jobs are refused with it; empty: never.
+  // Returns ResourceExhausted to reject new jobs. Empty for no check.
   std::function<Status()> space = nullptr;
-  // Of WatchJobs and StreamLogs. It outlives the service's calls; null: readers
-  // have no limits.
+  // For WatchJobs and StreamLogs. Outlives the service's calls. Null for no
+  // limits on readers.
   StreamReaders* readers = nullptr;
 };
 
-// A part of a task's working directory, and who has it.
+// A part of a task's working directory, and its node.
 struct FileTarget {
   NodeName node;
   FileQuery query;
@@ -39,8 +40,8 @@ struct FileTarget {
 
 class JobService final : public v1::JobService::CallbackService {
  public:
-  // All outlive it, and all but `pools` outlive `pools`; `streams` and `files`
-  // may be null.
+  // All outlive this object, and all but `pools` outlive `pools`; `streams` and
+  // `files` may be null.
   JobService(CallPools* pools, JobCommands* commands,
              const ClusterQueries* queries, WatchHub* hub, LogStore* logs,
              const SiteTables* site, PackageStore* packages,
@@ -57,7 +58,7 @@ class JobService final : public v1::JobService::CallbackService {
         streams_(streams),
         files_(files) {}
 
-  // gRPC calls these, on a thread of the caller's pool.
+  // gRPC calls these on a thread of the caller's pool.
   grpc::ServerUnaryReactor* SubmitJob(
       grpc::CallbackServerContext* context, const v1::SubmitJobRequest* request,
       v1::SubmitJobResponse* response) override {
@@ -105,7 +106,7 @@ class JobService final : public v1::JobService::CallbackService {
   grpc::ServerWriteReactor<v1::StreamLogsResponse>* StreamLogs(
       grpc::CallbackServerContext* context,
       const v1::StreamLogsRequest* request) override;
-  // job_files.cc
+  // Defined in job_files.cc.
   grpc::ServerUnaryReactor* ListFiles(grpc::CallbackServerContext* context,
                                       const v1::ListFilesRequest* request,
                                       v1::ListFilesResponse* response) override;
@@ -138,20 +139,20 @@ class JobService final : public v1::JobService::CallbackService {
                             const v1::RestoreJobRequest* request,
                             v1::Job* response);
 
-  // With validate_only.
+  // Handles validate_only.
   Status Plan(const JobSpec& spec, const std::string& owner,
               v1::SubmitJobResponse* response);
-  // FailedPrecondition: one is not stored for `user`. They are kept for a
-  // while.
+  // FailedPrecondition if a package is not stored for `user`. The packages are
+  // then kept for a while.
   Status CheckPackages(const JobSpec& spec, const PackageUser& user);
-  // Who calls, as what they may read is settled by.
+  // Returns the caller as a reader for visibility checks.
   JobReader ReaderFor(const grpc::ServerContextBase& context) const;
-  // job_files.cc
+  // Defined in job_files.cc.
   StatusOr<FileTarget> FindFile(const grpc::ServerContextBase& context,
                                 const std::string& name, int32_t rank,
                                 const std::string& path);
 
-  // PermissionDenied: `priority` is above what the caller may ask for.
+  // PermissionDenied if `priority` exceeds the caller's limit.
   Status CheckPriority(const Identity& caller, int32_t priority) const;
 
   const JobServiceOptions options_;

@@ -9,12 +9,12 @@
 namespace lockstep {
 namespace {
 
-// As Kubernetes does, about. Thousands of idle watches cost little only if they
-// are sent little.
+// About like Kubernetes. Thousands of idle watches are cheap only with few
+// messages.
 constexpr Duration kBookmarkInterval = std::chrono::seconds(60);
 
-// The most bytes of changes that are taken from the hub at a time. The rest
-// waits for a slow reader in the hub, which drops it if it gets too much.
+// Maximum bytes of changes taken from the hub at a time. The hub keeps the rest
+// for a slow reader, and drops it if it grows too large.
 constexpr size_t kNewsBytes = 1 << 20;
 
 }  // namespace
@@ -43,8 +43,8 @@ Status JobWatch::CheckRequest() {
   const int64_t known = queries_->version();
   if (first_version_ <= known) return OkStatus();
   return WithReason(
-      OutOfRange("resource_version: {} is later than anything that happened "
-                 "here (now at {}); start again without one",
+      OutOfRange("resource_version: {} is later than the newest version "
+                 "({}); start again without one",
                  first_version_, known),
       "VERSION_UNKNOWN");
 }
@@ -53,12 +53,12 @@ Status JobWatch::Start() {
   LOCKSTEP_RETURN_IF_ERROR(CheckRequest());
   int64_t version = first_version_;
   if (version == 0) {
-    // Read before the jobs are: what changes meanwhile is sent twice, never
+    // Read before the jobs, so changes meanwhile are sent twice rather than
     // missed.
     version = queries_->version();
     NoteJobs(version);
   } else {
-    // Who comes back may have seen the end already.
+    // A reader that reconnects may have seen the end already.
     ended_ = IsOver(version);
   }
   watch_.emplace(hub_, name_, version, [peer = peer_] { peer->Wake(); });
@@ -111,7 +111,7 @@ bool JobWatch::Fill(v1::WatchJobsResponse* message) {
     return true;
   }
   while (!items_.empty()) {
-    // Nothing is sent after the end of the one job that is watched.
+    // After the watched job's end nothing is sent.
     const bool wanted = !ended_ && FillItem(items_.front(), message);
     kept_ -= items_.front().bytes;
     items_.pop_front();
@@ -127,7 +127,7 @@ void JobWatch::FillInitial(v1::WatchJobsResponse* message) {
   waiting_ = initial_.waiting();
   while (const std::optional<JobName> name = initial_.Next()) {
     const auto job = queries_->GetJob(*name);
-    // That it was deleted meanwhile is a change that comes.
+    // Its deletion follows as a change.
     if (!job.ok()) continue;
     initial_.OnSent(*name, job->job->resource_version);
     ended_ = !name_.empty() && IsFinal(job->job->state);

@@ -1,5 +1,4 @@
-// What one caller of WatchJobs is sent: the jobs as they are, then what
-// happens to them.
+// One WatchJobs call: sends the current jobs, then their changes.
 #ifndef LOCKSTEP_SERVER_SERVICE_JOB_WATCH_H_
 #define LOCKSTEP_SERVER_SERVICE_JOB_WATCH_H_
 
@@ -24,45 +23,46 @@ namespace lockstep {
 
 class JobWatch final : public StreamSource<v1::WatchJobsResponse> {
  public:
-  // All outlive it; `streams` may be null. `reader` sees what it may.
+  // All outlive this object; `streams` may be null. `reader` limits what is
+  // visible.
   JobWatch(const ClusterQueries* queries, WatchHub* hub, StreamMetrics* streams,
            JobReader reader, v1::WatchJobsRequest request, StreamPeer* peer);
 
-  // It ends when the one job that is watched has ended and its reader has seen
-  // it. InvalidArgument, NotFound: of the request. OutOfRange: the version is
-  // not known, or the reader fell behind what the hub keeps. Unavailable: the
+  // Ends when the one watched job has ended and the reader got it.
+  // InvalidArgument, NotFound for the request. OutOfRange if the version is
+  // unknown or the reader fell behind what the hub keeps. Unavailable if the
   // coordinator stops.
   StreamStep Next(v1::WatchJobsResponse* message) override;
   int64_t KeptBytes() const override { return kept_ + initial_.bytes(); }
 
  private:
-  // One of: a change, a job's progress.
+  // A change or a job's progress.
   struct Item {
-    // Of a change; null: the job was deleted.
+    // For a change. Null if the job was deleted.
     std::shared_ptr<const Job> job;
     int64_t version = 0;
     JobName name;
     std::optional<JobProgressInfo> progress;
-    // About what it takes.
+    // Approximate memory.
     int64_t bytes = 0;
   };
 
   Status CheckRequest();
   Status Start();
-  // Notes the jobs that exist.
+  // Records the jobs that exist.
   void NoteJobs(int64_t version);
   void PushNews(WatchHub::News news);
   void Push(Item item);
-  // The first that waits; false: nothing does.
+  // Fills in the first waiting item. Returns false if there is none.
   bool Fill(v1::WatchJobsResponse* message);
-  // Fills in the next initial job, or that these were all.
+  // Fills in the next initial job, or SYNCED after the last.
   void FillInitial(v1::WatchJobsResponse* message);
-  // False: nothing is to be sent of it.
+  // Returns false if there is nothing to send.
   bool FillItem(const Item& item, v1::WatchJobsResponse* message);
-  // Adds what is not in the store, where `job` is still the newest: a reader
-  // that is behind need not see what is over, but no state is left out.
+  // Adds soft state if `job` is still the newest. A slow reader may miss it for
+  // older versions but misses no version.
   void Complete(JobSnapshot* job);
-  // Whether nothing can happen to the job after `version`.
+  // True if nothing can change the job after `version`.
   bool IsOver(int64_t version);
 
   const ClusterQueries* const queries_;
@@ -73,11 +73,11 @@ class JobWatch final : public StreamSource<v1::WatchJobsResponse> {
   const JobName name_;
   const int64_t first_version_;
   InitialJobs initial_;
-  // A list: an idle watch has none, and then keeps no memory for them.
+  // A list, because an empty one keeps no memory for idle watches.
   std::list<Item> items_;
-  // What `items_` takes in memory, in bytes.
+  // Bytes of `items_`.
   int64_t kept_ = 0;
-  // The number of messages that wait. Other threads ask for it.
+  // Waiting messages. Other threads read it.
   std::atomic<int64_t> waiting_ = 0;
   bool ended_ = false;
   MonoTime next_bookmark_{};

@@ -27,7 +27,7 @@ v1::Job ToMessage(const JobSnapshot& snapshot) {
   for (v1::TaskStatus& task : *out.mutable_tasks()) {
     for (v1::RankStatus& rank : *task.mutable_ranks()) {
       const auto live = snapshot.live.find(rank.rank());
-      // What is stored of an ended rank is final.
+      // The stored state of an ended rank is final.
       if (live == snapshot.live.end() || rank.has_exit()) continue;
       rank = ToProto(live->second);
     }
@@ -49,7 +49,7 @@ Status CheckJobSize(const Submission& job) {
   if (bytes <= kMaxJobBytes) return OkStatus();
   return InvalidArgument(
       "job {}: has {} bytes with the arguments and variables of all roles; at "
-      "most {} are taken: put them into a file",
+      "most {} are allowed: put them into a file",
       job.spec.name, bytes, kMaxJobBytes);
 }
 

@@ -1,4 +1,4 @@
-// Snapshots of the coordinator as API messages.
+// Converts snapshots of the coordinator to API messages.
 #ifndef LOCKSTEP_SERVER_SERVICE_MESSAGES_H_
 #define LOCKSTEP_SERVER_SERVICE_MESSAGES_H_
 
@@ -12,15 +12,15 @@
 namespace lockstep {
 
 v1::Job ToMessage(const JobSnapshot& snapshot);
-// The most bytes of what a job asks for in its own words, and of the same in AI
-// Platform's. Only asked when a job comes in: stored ones may be larger.
+// The maximum size of a spec, and of the same in AI Platform's terms. Checked
+// only at submission; stored ones may be larger.
 inline constexpr size_t kMaxJobBytes = 256 << 10;
 
-// InvalidArgument: it asks for more.
+// InvalidArgument if it is larger.
 Status CheckJobSize(const Submission& job);
 
-// Without tasks, attempts and events, and what a program is called with and
-// left behind: for lists.
+// Returns the list form: without tasks, attempts, events, arguments and
+// outputs.
 v1::Job ToListedMessage(const JobSnapshot& snapshot);
 v1::JobProgress ToMessage(const JobName& job, const JobProgressInfo& progress);
 v1::Node ToMessage(const NodeSnapshot& snapshot);

@@ -15,32 +15,33 @@
 namespace lockstep {
 namespace {
 
-// Of one message, both ways.
+// Maximum size of one message in either direction.
 constexpr size_t kMaxPiece = 1 << 20;
 
 class Uploading final : public StreamSource<v1::UploadPackageRequest> {
  public:
-  Uploading(PackageStore* store, Turns* turns, const Identity& caller,
-            v1::UploadPackageResponse* response, StreamPeer* peer)
+  Uploading(PackageStore* store, AdmissionLimiter* limiter,
+            const Identity& caller, v1::UploadPackageResponse* response,
+            StreamPeer* peer)
       : store_(store),
         user_{OwnerName(caller), caller.IsAdmin()},
         response_(response),
         peer_(peer),
-        turn_(turns, caller, peer) {}
+        ticket_(limiter, caller, peer) {}
 
   StreamStep Next(v1::UploadPackageRequest* /*message*/) override {
-    const auto turn = turn_.Take();
-    if (!turn) return StreamStep::Sleep(turn_.deadline());
-    return turn->ok() ? StreamStep::Read() : StreamStep::End(*turn);
+    const auto admitted = ticket_.Poll();
+    if (!admitted) return StreamStep::Sleep(ticket_.deadline());
+    return admitted->ok() ? StreamStep::Read() : StreamStep::End(*admitted);
   }
   StreamStep OnRead(v1::UploadPackageRequest* message, bool ended) override {
-    // A client that went away has not sent what it announced.
+    // The client left before it sent all declared bytes.
     if (peer_->IsCancelled()) {
-      return StreamStep::End(Cancelled("the upload was broken off"));
+      return StreamStep::End(Cancelled("the upload was interrupted"));
     }
     if (upload_ == nullptr) return Begin(*message, ended);
     if (ended) return StreamStep::End(upload_->Finish());
-    turn_.Progress();
+    ticket_.Progress();
     if (Status s = Append(*message); !s.ok()) {
       return StreamStep::End(std::move(s));
     }
@@ -50,9 +51,9 @@ class Uploading final : public StreamSource<v1::UploadPackageRequest> {
  private:
   StreamStep Begin(const v1::UploadPackageRequest& first, bool ended) {
     if (ended || !first.has_package()) {
-      return StreamStep::End(
-          InvalidArgument("package: is missing: the first message says what "
-                          "the bytes that follow are"));
+      return StreamStep::End(InvalidArgument(
+          "package: is missing: the first message must describe "
+          "the package"));
     }
     const auto package = FromProto(first.package(), "package");
     if (!package.ok()) return StreamStep::End(package.status());
@@ -68,11 +69,12 @@ class Uploading final : public StreamSource<v1::UploadPackageRequest> {
   Status Append(const v1::UploadPackageRequest& message) {
     if (!message.has_data()) {
       return InvalidArgument(
-          "data: is missing: after the package come its bytes");
+          "data: is missing: the package's bytes must follow it");
     }
     if (message.data().size() > kMaxPiece) {
-      return InvalidArgument("data: has {} bytes; at most {} go into a message",
-                             message.data().size(), kMaxPiece);
+      return InvalidArgument(
+          "data: has {} bytes; at most {} are allowed in a message",
+          message.data().size(), kMaxPiece);
     }
     return upload_->Append(message.data());
   }
@@ -81,25 +83,26 @@ class Uploading final : public StreamSource<v1::UploadPackageRequest> {
   const PackageUser user_;
   v1::UploadPackageResponse* const response_;
   StreamPeer* const peer_;
-  Turns::Turn turn_;
+  AdmissionLimiter::Ticket ticket_;
   // Null before the first message.
   std::unique_ptr<PackageStore::Upload> upload_;
 };
 
 class Fetching final : public StreamSource<v1::FetchPackageResponse> {
  public:
-  Fetching(PackageStore* store, Turns* turns, const Identity& caller,
-           const v1::FetchPackageRequest& request, StreamPeer* peer)
-      : store_(store), request_(request), turn_(turns, caller, peer) {}
+  Fetching(PackageStore* store, AdmissionLimiter* limiter,
+           const Identity& caller, const v1::FetchPackageRequest& request,
+           StreamPeer* peer)
+      : store_(store), request_(request), ticket_(limiter, caller, peer) {}
 
   StreamStep Next(v1::FetchPackageResponse* message) override {
-    const auto turn = turn_.Take();
-    if (!turn) return StreamStep::Sleep(turn_.deadline());
-    if (!turn->ok()) return StreamStep::End(*turn);
+    const auto admitted = ticket_.Poll();
+    if (!admitted) return StreamStep::Sleep(ticket_.deadline());
+    if (!admitted->ok()) return StreamStep::End(*admitted);
     if (!content_) {
       if (Status s = Open(); !s.ok()) return StreamStep::End(std::move(s));
     } else {
-      turn_.Progress();
+      ticket_.Progress();
     }
     if (offset_ >= content_->bytes) return StreamStep::End(OkStatus());
     if (Status s = Read(message->mutable_data()); !s.ok()) {
@@ -134,8 +137,8 @@ class Fetching final : public StreamSource<v1::FetchPackageResponse> {
 
   PackageStore* const store_;
   const v1::FetchPackageRequest request_;
-  Turns::Turn turn_;
-  // Once it has its turn.
+  AdmissionLimiter::Ticket ticket_;
+  // Set once it is admitted.
   std::optional<PackageStore::Content> content_;
   uint64_t offset_ = 0;
 };

@@ -1,6 +1,6 @@
-// PackageService of proto/lockstep/v1/package.proto: streams of bytes into and
-// out of the PackageStore. A call has a piece in memory and is at the disk, so
-// there are only so many at once.
+// PackageService of proto/lockstep/v1/package.proto: streams of bytes to and
+// from the PackageStore. Concurrency is limited, because a call holds a piece
+// in memory and uses the disk.
 #ifndef LOCKSTEP_SERVER_SERVICE_PACKAGE_SERVICE_H_
 #define LOCKSTEP_SERVER_SERVICE_PACKAGE_SERVICE_H_
 
@@ -8,20 +8,20 @@
 #include "common/rpc/call_pools.h"
 #include "lockstep/v1/package.grpc.pb.h"
 #include "server/packages/package_store.h"
-#include "server/stream/turns.h"
+#include "server/stream/admission_limiter.h"
 
 namespace lockstep {
 
 struct PackageServiceOptions {
-  TurnLimits uploads{16, 4};
-  TurnLimits fetches{64, 16};
-  // A call whose peer neither sends nor takes anything for so long is ended.
+  AdmissionLimits uploads{16, 4};
+  AdmissionLimits fetches{64, 16};
+  // A call is ended if its peer neither sends nor reads for this time.
   Duration idle = std::chrono::seconds(60);
 };
 
 class PackageService final : public v1::PackageService::CallbackService {
  public:
-  // Both outlive it, and `store` outlives `pools`.
+  // Both outlive this object, and `store` outlives `pools`.
   PackageService(const PackageServiceOptions& options, CallPools* pools,
                  PackageStore* store)
       : options_(options),
@@ -37,15 +37,15 @@ class PackageService final : public v1::PackageService::CallbackService {
       grpc::CallbackServerContext* context,
       const v1::FetchPackageRequest* request) override;
 
-  // Ends the calls that stand still; call it now and then.
+  // Ends idle calls. Call it periodically.
   void CancelIdle(MonoTime now);
 
  private:
   const PackageServiceOptions options_;
   CallPools* const pools_;
   PackageStore* const store_;
-  Turns uploads_;
-  Turns fetches_;
+  AdmissionLimiter uploads_;
+  AdmissionLimiter fetches_;
 };
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// What every command has: who sends it, its id, and an answer that is kept.
+// The common parts of commands: caller, request id and stored answer.
 #ifndef LOCKSTEP_SERVER_SERVICE_REQUEST_H_
 #define LOCKSTEP_SERVER_SERVICE_REQUEST_H_
 
@@ -17,10 +17,10 @@ namespace lockstep {
 // Equal content gives equal bytes, maps included.
 std::string DeterministicBytes(const google::protobuf::Message& message);
 
-// "user/ann": who, whatever role a certificate gives them today.
+// "user/ann": the user without the role, which may change.
 std::string OwnerName(const Identity& caller);
 
-// InvalidArgument: the request has no id, or one that is too long.
+// InvalidArgument if the id is missing or too long.
 template <typename Request>
 StatusOr<RequestKey> KeyOf(const grpc::ServerContextBase& context,
                            const Request& request, const char* method) {
@@ -35,10 +35,10 @@ StatusOr<RequestKey> KeyOf(const grpc::ServerContextBase& context,
                     Sha256(DeterministicBytes(content))};
 }
 
-// InvalidArgument: it is no job's name.
+// InvalidArgument if it is not a valid job name.
 Status CheckJobName(const std::string& name);
 
-// The answer that is stored is the message that is sent.
+// The stored answer is the sent message.
 template <typename Message>
 grpc::Status Reply(const StatusOr<std::string>& bytes, Message* response) {
   if (!bytes.ok()) return ToGrpc(bytes.status());

@@ -14,11 +14,11 @@
 namespace lockstep {
 namespace {
 
-// TF_CONFIG holds it as a string, so every quote of it twice, beside the
+// TF_CONFIG contains it as a string, so every quote is doubled, next to the
 // addresses of all tasks.
 constexpr size_t kMaxTfConfigJob = kMaxArgument / 2;
 
-// Where a spec's fields come from in a training job.
+// Maps spec fields to fields of a training job.
 constexpr std::pair<std::string_view, std::string_view> kTheirWords[] = {
     {"spec.name", "jobId"},
     {"spec.labels", "labels"},
@@ -48,7 +48,7 @@ std::string_view ConfigOf(TaskType type) {
   return "trainingInput";
 }
 
-// An error in a spec, for somebody who has not written one.
+// Rewrites an error of a spec for a user who wrote no spec.
 Status InTheirWords(const Status& status, const JobSpec& spec) {
   std::string text = Message(status);
   for (const auto& [ours, theirs] : kTheirWords) {
@@ -81,26 +81,26 @@ StatusOr<Submitted> ReadTraining(const v1::SubmitJobRequest& request,
   const bool container = plan.spec.roles[0].container.has_value();
   if (container && request.packages_size() > 0) {
     return InvalidArgument(
-        "packages: go with a Python package, and masterConfig.imageUri names a "
+        "packages: are for a Python package, but masterConfig.imageUri names a "
         "container; leave one of them out");
   }
   if (!container && request.packages_size() == 0 && !request.validate_only()) {
     return InvalidArgument(
-        "packages: are missing: upload what trainingInput.packageUris names, "
-        "and say here what was uploaded");
+        "packages: are missing: upload the files of trainingInput.packageUris "
+        "and list them here");
   }
   plan.spec.environment_options.tf_config_job =
       TfConfigJob(request.training().training_input());
   if (plan.spec.environment_options.tf_config_job.size() > kMaxTfConfigJob) {
     plan.notes.push_back(fmt::format(
-        "trainingInput: with its {} bytes is no part of TF_CONFIG, which says "
-        "the tasks alone",
+        "trainingInput: is too large ({} bytes) for TF_CONFIG, which has "
+        "only the tasks",
         plan.spec.environment_options.tf_config_job.size()));
     plan.spec.environment_options.tf_config_job.clear();
   }
   v1::JobSpec proto = ToProto(plan.spec);
   *proto.mutable_packages() = request.packages();
-  // As on AI Platform, where the first replica's end is the job's.
+  // On AI Platform the first replica's end is the job's end.
   proto.set_end_with(v1::END_WITH_CHIEF);
   auto spec = FromProto(proto);
   if (!spec.ok()) return InTheirWords(spec.status(), plan.spec);
@@ -110,7 +110,7 @@ StatusOr<Submitted> ReadTraining(const v1::SubmitJobRequest& request,
   return out;
 }
 
-// Whether what it installs may come from an index is the site's word alone.
+// Only the site decides whether packages may come from an index.
 bool AllowsIndex(const Site& site, const std::string& python) {
   return std::any_of(
       site.runtimes.begin(), site.runtimes.end(), [&](const auto& runtime) {
@@ -118,7 +118,7 @@ bool AllowsIndex(const Site& site, const std::string& python) {
       });
 }
 
-// A spec may name its interpreter, or leave it to the site.
+// A spec may name its interpreter or use the site's.
 Status CompleteRuntime(const Site& site, JobSpec* spec) {
   Runtime& runtime = spec->runtime;
   const bool needed = !spec->packages.empty() || !runtime.name.empty();
@@ -139,11 +139,10 @@ Status CheckBackend(const JobSpec& spec) {
   if (!AsksForGloo(spec)) return OkStatus();
   return InvalidArgument(
       "spec.argv: backend gloo is no longer available; use tcp, or auto, which "
-      "chooses by where the ranks are");
+      "chooses by the ranks' placement");
 }
 
-// What can be seen of a pinned plan before the job is placed; the ranks see the
-// rest.
+// Checks what a pinned plan allows before placement; the ranks check the rest.
 Status CheckReductionPlan(const JobSpec& spec) {
   if (spec.reduction_plan.empty()) return OkStatus();
   const auto plan = ParseReductionPlan(spec.reduction_plan);
@@ -156,7 +155,7 @@ Status CheckReductionPlan(const JobSpec& spec) {
   }
   if (plan->ranks == ranks && plan->hosts <= tasks) return OkStatus();
   return InvalidArgument(
-      "spec.reduction_plan: is of {} ranks on {} hosts, and the job has {} "
+      "spec.reduction_plan: has {} ranks on {} hosts, but the job has {} "
       "ranks in {} tasks",
       plan->ranks, plan->hosts, ranks, tasks);
 }
@@ -167,7 +166,7 @@ std::string TfConfigJob(const v1::TrainingInput& input) {
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
   std::string text;
-  // Of a message that was parsed this cannot fail.
+  // Cannot fail for a message that was parsed.
   (void)google::protobuf::util::MessageToJsonString(input, &text, options);
   return text;
 }
@@ -175,14 +174,15 @@ std::string TfConfigJob(const v1::TrainingInput& input) {
 StatusOr<Submitted> ReadSubmission(const v1::SubmitJobRequest& request,
                                    const Site& site) {
   if (request.has_training() && request.has_spec()) {
-    return InvalidArgument("training: goes without spec: give one of them");
+    return InvalidArgument(
+        "training: cannot be combined with spec: give one of them");
   }
   Submitted out;
   if (request.has_training()) {
     LOCKSTEP_ASSIGN_OR_RETURN(out, ReadTraining(request, site));
   } else {
     if (request.packages_size() > 0) {
-      return InvalidArgument("packages: go with training; a spec has its own");
+      return InvalidArgument("packages: are for training; a spec has its own");
     }
     LOCKSTEP_ASSIGN_OR_RETURN(out.job.spec, FromProto(request.spec()));
     LOCKSTEP_RETURN_IF_ERROR(CompleteRuntime(site, &out.job.spec));

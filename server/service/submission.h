@@ -1,5 +1,5 @@
-// A job that comes in, as the coordinator takes it: the spec itself, or what
-// AI Platform's words mean at this site.
+// Converts a submitted job to a spec, translating AI Platform's terms by the
+// site's tables.
 #ifndef LOCKSTEP_SERVER_SERVICE_SUBMISSION_H_
 #define LOCKSTEP_SERVER_SERVICE_SUBMISSION_H_
 
@@ -15,18 +15,17 @@ namespace lockstep {
 
 struct Submitted {
   Submission job;
-  // What was taken but has no effect here.
+  // Notes about fields without effect.
   std::vector<std::string> notes;
 };
 
-// InvalidArgument names the field, in the words that the caller used. That the
-// packages are there is not looked at; that there are any is, unless the
-// request only asks (validate_only).
+// InvalidArgument names the field in the caller's terms. Does not check that
+// the packages exist, only that there are any, except with validate_only.
 StatusOr<Submitted> ReadSubmission(const v1::SubmitJobRequest& request,
                                    const Site& site);
 
-// The TrainingInput as TF_CONFIG repeats it: JSON, its names in snake_case,
-// what was not given left out.
+// Returns the TrainingInput for TF_CONFIG: JSON with names in snake_case,
+// without unset fields.
 std::string TfConfigJob(const v1::TrainingInput& input);
 
 }  // namespace lockstep

@@ -110,7 +110,7 @@ TEST(SubmissionTest, BackendGlooIsRefusedWithWhatToUse) {
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
     EXPECT_EQ(Message(status),
               "spec.argv: backend gloo is no longer available; use tcp, or "
-              "auto, which chooses by where the ranks are");
+              "auto, which chooses by the ranks' placement");
   }
   EXPECT_EQ(SubmittedWith({"lockstep-train", "--backend", "tcp"}), OkStatus());
   // The flag of another program.

@@ -1,6 +1,6 @@
-// Unary calls of gRPC's callback API, whose handlers return their answer: they
-// run on a thread of their caller's pool (common/rpc/call_pools.h), and no
-// thread is held while the answer is sent.
+// Unary calls of gRPC's callback API with handlers that return their answer.
+// They run on a thread of the caller's pool (common/rpc/call_pools.h), which is
+// free while the answer is sent.
 #ifndef LOCKSTEP_SERVER_SERVICE_UNARY_H_
 #define LOCKSTEP_SERVER_SERVICE_UNARY_H_
 
@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// Sends `status`, and the response where it is OK.
+// Sends `status`, and the response if it is OK.
 inline grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context,
                                         const grpc::Status& status) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();

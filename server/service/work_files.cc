@@ -5,7 +5,7 @@
 namespace lockstep {
 
 WorkFiles::WorkFiles(WorkFilesOptions options)
-    : options_(options), turns_("reads of files", options.turns) {}
+    : options_(options), limiter_("reads of files", options.reads) {}
 
 WorkFiles::Connection WorkFiles::Connect(
     const NodeName& node, std::function<void(const FileQuery&)> send) {
@@ -36,7 +36,7 @@ void WorkFiles::Disconnect(Connection connection) {
 void WorkFiles::OnAnswer(Connection connection, FileAnswer answer) {
   MutexLock lock(&mu_);
   const auto it = questions_.find(answer.id);
-  // A node answers what it was asked, and nothing else.
+  // Unexpected answers are dropped.
   if (it == questions_.end()) return;
   Question* const question = it->second;
   question->files_->mu_.AssertHeld();
@@ -53,15 +53,15 @@ StatusOr<std::function<void(const FileQuery&)>> WorkFiles::Begin(
   const auto found = nodes_.find(node);
   if (found == nodes_.end()) {
     return WithReason(
-        Unavailable("node {}, which has the files, is silent: try again when "
-                    "it is back",
+        Unavailable("node {}, which has the files, is silent: retry when "
+                    "it returns",
                     node),
         "NODE_SILENT");
   }
   Peer& peer = peers_.at(found->second);
   if (peer.waiting >= options_.of_node) {
     return WithReason(
-        Unavailable("node {} is asked for {} files already: try again in a "
+        Unavailable("node {} has {} pending file queries already: retry in a "
                     "moment",
                     node, peer.waiting),
         "BUSY");
@@ -105,7 +105,7 @@ StatusOr<std::optional<FileAnswer>> WorkFiles::Question::Take() {
   }
   if (lost_) {
     return WithReason(
-        Unavailable("the connection with node {} broke: try again", node_),
+        Unavailable("the connection to node {} broke: retry", node_),
         "NODE_SILENT");
   }
   if (MonotonicNow() < deadline_) {

@@ -1,7 +1,7 @@
-// Asks nodes for parts of tasks' working directories, over the streams that
-// their daemons hold open.
+// Asks nodes for parts of tasks' working directories over their daemons'
+// streams.
 //
-// Thread-safe. Who asks is woken by the answer, and holds no thread until then.
+// Thread-safe. The answer wakes the caller, which holds no thread until then.
 #ifndef LOCKSTEP_SERVER_SERVICE_WORK_FILES_H_
 #define LOCKSTEP_SERVER_SERVICE_WORK_FILES_H_
 
@@ -14,21 +14,21 @@
 #include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "common/wire/worker_wire.h"
+#include "server/stream/admission_limiter.h"
 #include "server/stream/stream_reactor.h"
-#include "server/stream/turns.h"
 
 namespace lockstep {
 
 struct WorkFilesOptions {
   // For one answer of a node.
   Duration patience = std::chrono::seconds(10);
-  // Questions that one node may have at a time.
+  // Concurrent queries per node.
   size_t of_node = 8;
-  // Of a file that may be read.
+  // Of a readable file.
   int64_t max_file_bytes = int64_t{1} << 30;
-  // Lists and reads at a time; a call whose reader takes nothing for `idle` is
+  // Concurrent lists and reads. A call whose reader takes nothing for `idle` is
   // ended.
-  TurnLimits turns{32, 4};
+  AdmissionLimits reads{32, 4};
   Duration idle = std::chrono::seconds(60);
 };
 
@@ -36,30 +36,30 @@ class WorkFiles {
  public:
   explicit WorkFiles(WorkFilesOptions options = {});
 
-  // A daemon's stream. `send` queues, and may still be called for a moment
-  // after Disconnect. A later one of the same node takes its place.
+  // A daemon's stream. `send` queues, and may be called for a moment after
+  // Disconnect. A later stream of the node replaces it.
   using Connection = uint64_t;
   Connection Connect(const NodeName& node,
                      std::function<void(const FileQuery&)> send);
-  // What was asked over it gets no answer.
+  // Pending queries on it fail.
   void Disconnect(Connection connection);
-  // An answer that came over it. Others than those awaited there are dropped.
+  // Takes an answer from the stream. Unexpected answers are dropped.
   void OnAnswer(Connection connection, FileAnswer answer);
 
-  // One question. Ends before its call and before `WorkFiles`. Its calls are
-  // one at a time.
+  // One query. Must end before its call and before `WorkFiles`. Its calls are
+  // serial.
   class Question {
    public:
-    // Asks; `query.id` is set here. `peer`, which outlives it, is woken when
-    // there is something to take.
+    // Sends the query and sets `query.id`. `peer`, which outlives it, is woken
+    // when Take has a result.
     Question(WorkFiles* files, const NodeName& node, FileQuery query,
              StreamPeer* peer);
     ~Question();
     Question(const Question&) = delete;
     Question& operator=(const Question&) = delete;
-    // The answer; nullopt: it has not come yet, and does until deadline(). Not
-    // OK: the answer's own status, or Unavailable: the node is silent, or has
-    // too much to answer, or DeadlineExceeded.
+    // Returns the answer, or nullopt if it has not arrived; it does by
+    // deadline(). Errors: the answer's own status, Unavailable if the node is
+    // silent or has too many queries, or DeadlineExceeded.
     StatusOr<std::optional<FileAnswer>> Take();
     MonoTime deadline() const { return deadline_; }
 
@@ -69,9 +69,9 @@ class WorkFiles {
     const NodeName node_;
     StreamPeer* const peer_;
     const MonoTime deadline_;
-    // Of the start.
+    // The status of sending.
     Status status_;
-    // 0: it was not asked.
+    // 0 if it was not sent.
     uint64_t id_ = 0;
     Connection connection_ ABSL_GUARDED_BY(files_->mu_) = 0;
     std::optional<FileAnswer> answer_ ABSL_GUARDED_BY(files_->mu_);
@@ -79,9 +79,9 @@ class WorkFiles {
   };
 
   const WorkFilesOptions& options() const { return options_; }
-  Turns* turns() { return &turns_; }
-  // Ends calls whose reader stands still; call it now and then.
-  void CancelIdle(MonoTime now) { turns_.CancelIdle(now - options_.idle); }
+  AdmissionLimiter* limiter() { return &limiter_; }
+  // Ends calls with idle readers. Call it periodically.
+  void CancelIdle(MonoTime now) { limiter_.CancelIdle(now - options_.idle); }
 
  private:
   struct Peer {
@@ -89,12 +89,12 @@ class WorkFiles {
     std::function<void(const FileQuery&)> send;
     size_t waiting = 0;
   };
-  // Returns what asks the node.
+  // Returns the function that sends to the node.
   StatusOr<std::function<void(const FileQuery&)>> Begin(Question* question)
       ABSL_LOCKS_EXCLUDED(mu_);
 
   const WorkFilesOptions options_;
-  Turns turns_;
+  AdmissionLimiter limiter_;
   Mutex mu_;
   uint64_t next_ ABSL_GUARDED_BY(mu_) = 1;
   std::map<Connection, Peer> peers_ ABSL_GUARDED_BY(mu_);

@@ -11,8 +11,8 @@
 namespace lockstep {
 namespace {
 
-// A rendezvous without room costs the job that asked its forming deadline;
-// the node's stream is its other jobs', too.
+// A full rendezvous store costs the asking job its forming deadline. The stream
+// stays, because the node's other jobs use it.
 Status NoRoom(const Status& status) {
   if (status.code() != StatusCode::kResourceExhausted) return status;
   LOG_WARN("{}", Message(status));
@@ -111,14 +111,14 @@ Status WorkerInbox::Register(const v1::Register& message) {
       own.epoch, options_.heartbeat_interval, options_.lease, options_.cluster,
       own.history, services_.sessions->replaced_histories(), own.epoch_id});
   outbox_->SetWelcome(std::move(welcome));
-  // A daemon from before histories says its epoch alone.
+  // A daemon from before histories sends only its epoch.
   const StorePoint obeyed =
       registration.obeyed.value_or(StorePoint{"", obeyed_epoch_, 0});
   if (const Status refused =
           services_.sessions->CheckObeyed(registration.node.name, obeyed);
       !refused.ok()) {
-    // By its epoch and history it knows by itself why it leaves. Where it
-    // cannot know, it hears no Welcome: it would obey that.
+    // From epoch and history the daemon itself finds why it must leave.
+    // Otherwise it gets no Welcome, which it would obey.
     if (IsOutdated(own, services_.sessions->replaced_histories(), obeyed)) {
       outbox_->SendWelcome();
     }
@@ -147,8 +147,8 @@ void WorkerInbox::SettleIn() {
 }
 
 void WorkerInbox::DropOldWork(const std::vector<std::string>& uids) {
-  // A store that gave a part of itself up does not know what was deleted. Then
-  // directories go when their disk is nearly full.
+  // A store that lost data does not know what was deleted. Then directories are
+  // removed when their disk is nearly full.
   if (!services_.sessions->replaced_histories().empty()) return;
   const WallTime now = services_.queries->clock().Now().wall;
   std::vector<std::string> gone;
@@ -182,27 +182,26 @@ Status WorkerInbox::TakeLog(const v1::LogChunk& message) {
         ToProto(LogAckInfo{job, generation, rank, ack.offset, ack.end});
     outbox->Send({std::move(reply)});
   };
-  // A node says that a rank runs again before it sends what that wrote, so
-  // that an end is of the start that it has told of last.
+  // A node reports a rank's restart before it sends that process's output, so
+  // an end belongs to the last reported start.
   int32_t life = 0;
   const Status known = services_.sessions->CheckLog(
       session_, piece.job, piece.job_uid, piece.generation, piece.rank, &life);
-  // The store does not know this gang. The node keeps the bytes and sends
-  // them again.
+  // The store does not know this gang. The node keeps the bytes and resends
+  // them.
   if (known.code() == StatusCode::kFailedPrecondition) return OkStatus();
   if (known.code() == StatusCode::kNotFound) {
-    // Of a job that was deleted: taken as stored, so that the node can
-    // forget it.
+    // The job was deleted. Acknowledged, so that the node can delete the log.
     answer({piece.offset + piece.data.size(), piece.end});
     return OkStatus();
   }
   LOCKSTEP_RETURN_IF_ERROR(known);
-  // Without an acknowledgement it is sent again.
+  // Without an acknowledgement it is resent.
   if (options_.space && !options_.space().ok()) return OkStatus();
   const Status queued = services_.logs->Append(
       {piece.job_uid, piece.generation, piece.rank}, piece.offset,
       std::move(piece.data), piece.end, answer, life);
-  // Too much at a time: without an acknowledgement it is sent again.
+  // The queue is full. Without an acknowledgement it is resent.
   return queued.code() == StatusCode::kResourceExhausted ? OkStatus() : queued;
 }
 

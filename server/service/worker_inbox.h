@@ -1,6 +1,6 @@
-// Takes the messages of one worker daemon's stream.
+// Processes the messages of one worker daemon's stream.
 //
-// Not safe from several threads: the stream hands over one message at a time.
+// Not thread-safe: the stream passes one message at a time.
 #ifndef LOCKSTEP_SERVER_SERVICE_WORKER_INBOX_H_
 #define LOCKSTEP_SERVER_SERVICE_WORKER_INBOX_H_
 
@@ -21,7 +21,7 @@
 
 namespace lockstep {
 
-// Where the messages go. All outlive the inbox.
+// The receivers of the messages. All outlive the inbox.
 struct WorkerInboxServices {
   NodeSessions* sessions;
   const ClusterQueries* queries;
@@ -32,37 +32,37 @@ struct WorkerInboxServices {
 
 class WorkerInbox {
  public:
-  // `caller` is the daemon's certificate. `obeyed_epoch` is the coordinator's
-  // epoch that the daemon has obeyed last; 0 if it does not say.
+  // `caller` is from the daemon's certificate. `obeyed_epoch` is the epoch that
+  // the daemon obeyed last; 0 if not reported.
   WorkerInbox(WorkerServiceOptions options, WorkerInboxServices services,
               Identity caller, uint64_t obeyed_epoch,
               std::shared_ptr<WorkerOutbox> outbox);
 
   // An error ends the stream.
   Status Take(const v1::WorkerMessage& message);
-  // The stream has ended. REQUIRES: no Take is under way or comes after this.
+  // The stream has ended. REQUIRES: no Take is running or follows.
   void OnStreamEnd();
 
   const Identity& caller() const { return caller_; }
 
  private:
   Status Register(const v1::Register& message);
-  // Does what is to be done once the node is this stream's. That may be a while
-  // after it registered: a daemon that is welcome beats.
+  // Runs once the stream owns the node, which may be a while after
+  // registration: a welcomed daemon sends heartbeats.
   void SettleIn();
-  // Tells the node which of its jobs were deleted while it was away.
+  // Sends the node the jobs that were deleted while it was away.
   void DropOldWork(const std::vector<std::string>& uids);
   Status TakeHeartbeat(const v1::Heartbeat& message);
   Status TakeLog(const v1::LogChunk& message);
 
-  // A copy: the last message may be taken after the service is gone.
+  // A copy, because the last message may be processed after the service's end.
   const WorkerServiceOptions options_;
   const WorkerInboxServices services_;
   const Identity caller_;
   const uint64_t obeyed_epoch_;
   const std::shared_ptr<WorkerOutbox> outbox_;
   SessionId session_ = 0;
-  // Of the registration.
+  // From the registration.
   NodeName node_;
   std::vector<std::string> work_jobs_;
   bool settled_in_ = false;

@@ -11,8 +11,8 @@
 namespace lockstep {
 namespace {
 
-// A daemon that reads nothing for so many messages is cut off; it comes back
-// and is told everything again.
+// A daemon that does not read this many messages is disconnected. It reconnects
+// and gets everything again.
 constexpr size_t kMaxQueued = 65536;
 
 }  // namespace
@@ -131,12 +131,12 @@ void WorkerOutbox::Detach() {
   queue_.clear();
 }
 
-// In a thread of gRPC's: the caller has the coordinator's lock, and N specs
-// of N tasks take long to copy, encrypt and hand over.
+// On a gRPC thread, because the caller holds the coordinator's lock, and N
+// specs of N tasks take long to copy and encrypt.
 void WorkerOutbox::WriteSoon() {
   writing_ = true;
   auto alarm = std::make_shared<grpc::Alarm>();
-  // It lives until its function has run, which waits for mu_, so for Set.
+  // Kept alive until its function has run, which waits for mu_.
   alarm->Set(gpr_now(GPR_CLOCK_MONOTONIC),
              [self = shared_from_this(), alarm](bool) mutable {
                MutexLock lock(&self->mu_);

@@ -1,8 +1,7 @@
-// What waits to be written to a worker daemon's stream.
+// Outgoing messages of a worker daemon's stream.
 //
-// The coordinator and the log store may hold it longer than the stream lives,
-// so it is shared, and Detach tells it that the stream is gone. Safe from any
-// thread.
+// It is shared, because the coordinator and the log store may hold it longer
+// than the stream lives. Detach marks the stream's end. Safe from any thread.
 #ifndef LOCKSTEP_SERVER_SERVICE_WORKER_OUTBOX_H_
 #define LOCKSTEP_SERVER_SERVICE_WORKER_OUTBOX_H_
 
@@ -30,14 +29,14 @@ class WorkerOutbox final : public WorkerLink,
       grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>;
   struct Outgoing {
     v1::CoordinatorMessage message;
-    // Of an assignment that has one: put into the message when its turn comes,
-    // so that what waits for N nodes is not N encodings of N tasks.
+    // An assignment's cluster spec. It is encoded into the message at sending
+    // time, so that messages to N nodes do not hold N encodings.
     std::shared_ptr<const SharedClusterSpec> cluster = nullptr;
   };
 
   explicit WorkerOutbox(Reactor* reactor) : reactor_(reactor) {}
 
-  // What SendWelcome sends. Before the coordinator knows of this.
+  // Sets the message for SendWelcome. Call it before the coordinator gets this.
   void SetWelcome(v1::CoordinatorMessage welcome);
   void SendWelcome() override;
   bool welcomed() const;
@@ -57,13 +56,13 @@ class WorkerOutbox final : public WorkerLink,
 
   void Send(Outgoing outgoing);
 
-  // Does nothing if the stream has ended.
+  // No effect after the stream's end.
   void StartRead(v1::WorkerMessage* message);
-  // The write that was under way has ended.
+  // The pending write has ended.
   void OnWriteDone();
-  // The number of messages that the daemon has not taken.
+  // Messages that the daemon has not taken.
   int64_t Waiting() const;
-  // No call of the reactor after this.
+  // No reactor call follows.
   void Detach();
 
  private:
@@ -72,13 +71,13 @@ class WorkerOutbox final : public WorkerLink,
   void Finish(const Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   mutable Mutex mu_;
-  // Null once the stream is over.
+  // Null after the stream's end.
   Reactor* reactor_ ABSL_GUARDED_BY(mu_);
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool welcomed_ ABSL_GUARDED_BY(mu_) = false;
   v1::CoordinatorMessage welcome_ ABSL_GUARDED_BY(mu_);
-  // The first one is being written while writing_.
+  // While writing_, the first one is being written.
   std::deque<Outgoing> queue_ ABSL_GUARDED_BY(mu_);
 };
 

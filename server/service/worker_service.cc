@@ -16,14 +16,14 @@
 namespace lockstep {
 namespace {
 
-// 0: the daemon does not say; it is an older one, or has obeyed nobody.
+// Returns 0 if the daemon is older or has obeyed no coordinator.
 uint64_t ObeyedEpoch(const grpc::CallbackServerContext& context) {
   const auto& metadata = context.client_metadata();
-  const auto said = metadata.find(kObeyedEpochKey);
-  if (said == metadata.end()) return 0;
+  const auto found = metadata.find(kObeyedEpochKey);
+  if (found == metadata.end()) return 0;
   uint64_t epoch = 0;
-  const char* const end = said->second.data() + said->second.size();
-  const auto parsed = std::from_chars(said->second.data(), end, epoch);
+  const char* const end = found->second.data() + found->second.size();
+  const auto parsed = std::from_chars(found->second.data(), end, epoch);
   return parsed.ec == std::errc() && parsed.ptr == end ? epoch : 0;
 }
 
@@ -60,14 +60,14 @@ class Stream final : public WorkerOutbox::Reactor {
     {
       MutexLock lock(&mu_);
       done_ = true;
-      // What is still being taken is the daemon's all the same.
+      // A message being processed still belongs to the daemon.
       if (taking_) return;
     }
     Leave();
   }
 
  private:
-  // On the pool.
+  // Runs on the pool.
   void TakeIncoming() {
     const Status status = inbox_.Take(incoming_);
     if (!status.ok()) {
@@ -78,7 +78,7 @@ class Stream final : public WorkerOutbox::Reactor {
       MutexLock lock(&mu_);
       taking_ = false;
       if (!done_) {
-        // Under the lock: OnDone, which may delete this, waits for it.
+        // Under the lock, because OnDone, which may delete this, waits for it.
         if (status.ok()) outbox_->StartRead(&incoming_);
         return;
       }
@@ -94,14 +94,15 @@ class Stream final : public WorkerOutbox::Reactor {
   WorkPool* const pool_;
   const std::string caller_name_;
   const std::shared_ptr<WorkerOutbox> outbox_;
-  // Only who takes a message, one at a time, and Leave after the last.
+  // Used only by the thread that processes a message, and by Leave after the
+  // last.
   WorkerInbox inbox_;
   v1::WorkerMessage incoming_;
   const StreamMetrics::Open open_;
   Mutex mu_;
-  // A message is being taken, or waits to be.
+  // A message is being processed or waits to be.
   bool taking_ ABSL_GUARDED_BY(mu_) = false;
-  // gRPC is through with the stream.
+  // gRPC has finished the stream.
   bool done_ ABSL_GUARDED_BY(mu_) = false;
 };
 
@@ -109,7 +110,7 @@ class Stream final : public WorkerOutbox::Reactor {
 
 grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>*
 WorkerService::Connect(grpc::CallbackServerContext* context) {
-  // A daemon of a server that tells nobody apart is one all the same.
+  // A server with --insecure_loopback authenticates no daemon.
   return new Stream(options_, pools_->streams(CallRole::kWorkers),
                     {sessions_, queries_, logs_, files_}, streams_,
                     CallerOf(*context), ObeyedEpoch(*context));

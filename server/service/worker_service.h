@@ -1,6 +1,6 @@
 // WorkerService of proto/lockstep/v1/worker.proto: one stream per worker
-// daemon, without a thread of its own. What a daemon says is taken on the pool
-// of the workers' role: a commit to disk holds up no thread of gRPC's.
+// daemon, without its own thread. Reports are processed on the pool of the
+// workers' role, so a commit to disk does not block gRPC's threads.
 #ifndef LOCKSTEP_SERVER_SERVICE_WORKER_SERVICE_H_
 #define LOCKSTEP_SERVER_SERVICE_WORKER_SERVICE_H_
 
@@ -21,15 +21,15 @@ struct WorkerServiceOptions {
   std::string cluster;
   Duration heartbeat_interval = std::chrono::milliseconds(500);
   Duration lease = std::chrono::seconds(3);
-  // Not OK: logs are not taken, so that nodes keep them and send them again;
-  // empty: they always are. What it asks outlives the call pools.
+  // An error rejects logs, so that nodes keep and resend them. Empty to accept
+  // always. Its dependencies outlive the call pools.
   std::function<Status()> space = nullptr;
 };
 
 class WorkerService final : public v1::WorkerService::CallbackService {
  public:
-  // All outlive it, and all but `pools` outlive `pools`; `streams` and `files`
-  // may be null.
+  // All outlive this object, and all but `pools` outlive `pools`; `streams` and
+  // `files` may be null.
   WorkerService(WorkerServiceOptions options, CallPools* pools,
                 NodeSessions* sessions, const ClusterQueries* queries,
                 LogStore* logs, StreamMetrics* streams = nullptr,

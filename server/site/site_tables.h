@@ -1,6 +1,6 @@
-// The site's tables as files that may change while the coordinator runs:
-// machines, runtimes, images, regions; and prices. What a job was given stays
-// with the job.
+// The site's tables: machines, runtimes, images, regions, and prices. Their
+// files may change while the coordinator runs. Jobs keep the values from their
+// submission.
 #ifndef LOCKSTEP_SERVER_SITE_SITE_TABLES_H_
 #define LOCKSTEP_SERVER_SITE_SITE_TABLES_H_
 
@@ -20,17 +20,16 @@ class SiteTables {
  public:
   // The shipped tables.
   SiteTables();
-  // Those of the file `path`. `files` outlives it. NotFound, InvalidArgument:
-  // the file cannot be read, or is wrong: says where.
+  // Reads the file `path`. `files` outlives this object. NotFound,
+  // InvalidArgument with the position if the file is unreadable or wrong.
   static StatusOr<std::unique_ptr<SiteTables>> Open(FileSystem* files,
                                                     const std::string& path);
   explicit SiteTables(Site site);
 
-  // As they are now; what was handed out does not change.
+  // Returns the current tables. Returned values never change.
   std::shared_ptr<const Site> Get() const;
   void Set(Site site);
-  // Reads the file again. After an error everything is as it was. Without a
-  // file: nothing happens.
+  // Reads the file again. An error changes nothing. No effect without a file.
   Status Reload();
 
  private:

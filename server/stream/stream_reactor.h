@@ -1,11 +1,10 @@
-// Calls that hold no thread while they wait.
+// Streams that hold no thread while they wait.
 //
-// What a call sends or takes is handled piece by piece by a StreamSource, on a
-// pool of its caller's role (common/rpc/call_pools.h). It is asked for the next
-// piece when the reader has taken the one before, so a slow reader has one
-// message in memory and the source decides how far it may fall behind. Between
-// pieces the source sleeps until StreamPeer::Wake, or until a time that it
-// says.
+// A StreamSource handles a call's messages one by one on a pool of the caller's
+// role (common/rpc/call_pools.h). It is asked for the next message after the
+// reader took the one before. So a slow reader has one message in memory, and
+// the source decides how far it may fall behind. Between messages the source
+// sleeps until StreamPeer::Wake or a set time.
 #ifndef LOCKSTEP_SERVER_STREAM_STREAM_REACTOR_H_
 #define LOCKSTEP_SERVER_STREAM_STREAM_REACTOR_H_
 
@@ -31,14 +30,14 @@
 
 namespace lockstep {
 
-// What a source wants to happen next.
+// A source's next step.
 struct StreamStep {
   enum class Kind {
-    kSend,   // The message that was filled.
-    kRead,   // The client's next message, in the same place.
-    kAgain,  // Nothing yet: ask again after others had their turn.
-    kSleep,  // Nothing until it is woken, or until `wake`.
-    kEnd,    // The call is over, with `status`; a unary one's answer is filled.
+    kSend,   // Send the filled message.
+    kRead,   // Read the client's next message into it.
+    kAgain,  // Nothing yet; ask again after other calls.
+    kSleep,  // Wait for Wake or until `wake`.
+    kEnd,    // End with `status`; a unary response is filled.
   };
   Kind kind = Kind::kSleep;
   Status status;
@@ -55,16 +54,16 @@ struct StreamStep {
   }
 };
 
-// The stream as its source knows it. Thread-safe.
+// The stream as its source sees it. Thread-safe.
 class StreamPeer {
  public:
   virtual ~StreamPeer() = default;
-  // There is news: Next is called, soon, once for any number of these. Never
-  // blocks and may be called with any lock that Next takes.
+  // Next will be called soon, once for any number of wakes. Never blocks, and
+  // may be called with any lock that Next takes.
   virtual void Wake() = 0;
-  // The client is gone.
+  // True if the client is gone.
   virtual bool IsCancelled() const = 0;
-  // Ends the call, as one whose client is gone. Any lock as for Wake.
+  // Ends the call as if the client were gone. Locks as for Wake.
   virtual void Cancel() = 0;
 };
 
@@ -72,19 +71,19 @@ template <typename Message>
 class StreamSource {
  public:
   virtual ~StreamSource() = default;
-  // One call of either at a time, on a thread of the pool; they may read files
+  // Calls of the two are serial, on a thread of the pool. They may read files
   // and take locks. `message` is empty.
   virtual StreamStep Next(Message* message) = 0;
-  // What Read asked for; `ended`: there is none, and no more comes.
+  // Gets the message that kRead asked for. `ended`: there are no more.
   virtual StreamStep OnRead(Message* message, bool ended) {
     return ended ? StreamStep::End(OkStatus()) : Next(message);
   }
-  // About what it keeps in memory for its reader, beside `message`. Between
-  // calls of the others.
+  // Approximate memory kept for its reader, besides `message`. Called between
+  // the other calls.
   virtual int64_t KeptBytes() const { return 0; }
 };
 
-// Drives a source. Base is gRPC's reactor; those below say what a transfer is.
+// Drives a source. Base is gRPC's reactor; subclasses define a transfer.
 template <typename Base, typename Message>
 class CallDriver
     : public Base,
@@ -108,17 +107,17 @@ class CallDriver
     Wake();
   }
   void OnDone() override {
-    // Where Run is still returning, it has the last word.
+    // A Run that is still returning may hold the last reference.
     const std::shared_ptr<CallDriver> self = std::move(self_);
   }
 
-  // Once. `make_source` is called with this, which the source calls nothing of
+  // Called once. `make_source` gets this object, which the source must not use
   // after its destruction.
   template <typename MakeSource>
   void Start(const MakeSource& make_source) {
     self_ = this->shared_from_this();
     {
-      // A source may be woken before it is made: Run waits until it is here.
+      // A source may be woken before it exists, so Run waits for it here.
       MutexLock lock(&mu_);
       busy_ = true;
     }
@@ -136,13 +135,13 @@ class CallDriver
 
   // Begins to send or read.
   virtual void Transfer(Message*) {}
-  // Before the end of a call that is OK.
+  // Called before the end of an OK call.
   virtual void Deliver(Message*) {}
-  // After each step but the last one. Not OK: the call ends with it.
+  // Called after each step but the last. An error ends the call.
   virtual Status Keep(const Source& /*source*/, const Message* /*sent*/) {
     return OkStatus();
   }
-  // Before the call ends.
+  // Called before the call ends.
   virtual void Leave() {}
   // A transfer has ended.
   void OnTransferred(bool ok) {
@@ -151,7 +150,7 @@ class CallDriver
   }
 
  private:
-  // Run follows. Only who has set busy_, or took it over, posts.
+  // Posts Run. Only the setter or taker of busy_ posts.
   void Post() {
     pool_->Post(caller_, [self = this->shared_from_this()] { self->Run(); });
   }
@@ -207,7 +206,7 @@ class CallDriver
 
   void End(const Status& status) {
     {
-      // It stays busy: nothing runs any more.
+      // It stays busy, so nothing runs any more.
       MutexLock lock(&mu_);
       SetTimer(std::nullopt);
     }
@@ -228,29 +227,29 @@ class CallDriver
     });
   }
 
-  // Of gRPC: until OnDone.
+  // Owned by gRPC until OnDone.
   grpc::CallbackServerContext* const context_;
   const std::string caller_;
   WorkPool* const pool_;
   Timers* const timers_;
   std::atomic<bool> cancelled_ = false;
-  // Until OnDone.
+  // Set until OnDone.
   std::shared_ptr<CallDriver> self_;
-  // Run's; there is one at a time, and a transfer is between two.
+  // Used by Run only. Runs are serial, and a transfer is between two of them.
   std::unique_ptr<Source> source_;
   std::unique_ptr<Message> message_;
   bool reads_ = false;
-  // The last transfer was well.
+  // The last transfer succeeded.
   bool transferred_ = true;
   Mutex mu_;
-  // Run is posted or runs, or a transfer is under way, or the call has ended.
+  // Run is posted or running, a transfer is in progress, or the call has ended.
   bool busy_ ABSL_GUARDED_BY(mu_) = false;
   bool woken_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<Timers::Id> timer_ ABSL_GUARDED_BY(mu_);
 };
 
-// Of a stream that the server sends. `readers`, which outlives the call, holds
-// its reader to its limits; null: it has none.
+// For a stream that the server sends. `readers`, which outlives the call,
+// applies its limits; null for none.
 template <typename Message>
 class StreamReactor final
     : public CallDriver<grpc::ServerWriteReactor<Message>, Message> {
@@ -278,7 +277,7 @@ class StreamReactor final
   Status Keep(const typename Driver::Source& source,
               const Message* sent) override {
     if (!reader_) return OkStatus();
-    // As it is, and encoded.
+    // The message itself and its encoded form.
     const size_t message = sent == nullptr ? 0 : 2 * sent->ByteSizeLong();
     return reader_->Keep(source.KeptBytes() + static_cast<int64_t>(message));
   }
@@ -287,7 +286,7 @@ class StreamReactor final
   std::optional<StreamReaders::Reader> reader_;
 };
 
-// Of a stream that the client sends. The source fills the response.
+// For a stream that the client sends. The source fills in the response.
 template <typename Message>
 class UploadReactor final
     : public CallDriver<grpc::ServerReadReactor<Message>, Message> {
@@ -301,7 +300,7 @@ class UploadReactor final
   void Transfer(Message* message) override { this->StartRead(message); }
 };
 
-// Of a unary call that waits for something before it is answered.
+// For a unary call that waits before it answers.
 template <typename Message>
 class WaitingReactor final
     : public CallDriver<grpc::ServerUnaryReactor, Message> {
@@ -318,8 +317,8 @@ class WaitingReactor final
   Message* const response_;
 };
 
-// For the return of a callback handler. `pools` outlives the call, and what the
-// source needs outlives `pools`.
+// For the return statement of a callback handler. `pools` outlives the call,
+// and the source's dependencies outlive `pools`.
 template <typename Reactor, typename MakeSource, typename... Arguments>
 Reactor* StartCall(grpc::CallbackServerContext* context, CallPools* pools,
                    const MakeSource& make_source, Arguments... arguments) {
@@ -328,7 +327,7 @@ Reactor* StartCall(grpc::CallbackServerContext* context, CallPools* pools,
   return call.get();
 }
 
-// The end of a call that cannot be served.
+// Ends a call that cannot be served.
 template <typename Message>
 class RefusedStream final : public grpc::ServerWriteReactor<Message> {
  public:

@@ -41,12 +41,12 @@ Status StreamReaders::Reader::Keep(int64_t bytes) {
   Status status;
   if (own > limits.caller_bytes) {
     status = ResourceExhausted(
-        "{} bytes wait for {} to read them, and one caller may have {}: read "
-        "faster, or fewer streams at once",
+        "{} bytes wait for {}, and the limit of one caller is {}: read "
+        "faster, or use fewer streams",
         own, caller_, limits.caller_bytes);
   } else if (of_role > limits.role_bytes && own > limits.caller_share) {
     status = ResourceExhausted(
-        "{} bytes wait for slow readers, {} of them for {}: try again in a "
+        "{} bytes wait for slow readers, {} of them for {}: retry in a "
         "while",
         of_role, own, caller_);
   }
@@ -66,7 +66,7 @@ int StreamReaders::EndStalled(MonoTime now) {
     ++stalled_;
     ++ended;
     reader->end_(ResourceExhausted(
-        "the reader has taken nothing for {}: read again from where it stopped",
+        "the reader was idle for {}: resume from the last position",
         FormatDuration(limits_.stall)));
   }
   return ended;
@@ -77,13 +77,12 @@ std::vector<prometheus::MetricFamily> StreamReaders::Collect() const {
   MutexLock lock(&mu_);
   int64_t kept = 0;
   for (const int64_t of_role : of_role_) kept += of_role;
-  out.Gauge("lockstep_watch_kept_bytes",
-            "What is kept in memory for readers of streams.",
+  out.Gauge("lockstep_watch_kept_bytes", "Memory kept for readers of streams.",
             static_cast<double>(kept));
   for (const auto& [why, count] :
        {std::pair("stalled", stalled_), std::pair("memory", refused_)}) {
     out.Counter("lockstep_watch_ended_total",
-                "Streams that were ended as their readers were too slow.",
+                "Streams ended because their readers were too slow.",
                 static_cast<double>(count), {{"why", why}});
   }
   return out.Take();

@@ -1,10 +1,8 @@
-// What those who read streams slowly may cost: how long a message may wait for
-// its reader, and how much may be kept in memory for all that one caller reads,
-// and all of a role together.
+// Limits of slow stream readers: how long a message may wait for its reader,
+// and how much memory the streams of one caller, and of one role, may keep.
 //
-// A stream of the coordinator's services is served by pieces (stream_reactor.h)
-// and waits without a thread, so that only memory grows with readers that take
-// nothing.
+// Streams are served piece by piece (stream_reactor.h) and wait without a
+// thread, so idle readers cost only memory.
 #ifndef LOCKSTEP_SERVER_STREAM_STREAM_READERS_H_
 #define LOCKSTEP_SERVER_STREAM_STREAM_READERS_H_
 
@@ -30,12 +28,12 @@
 namespace lockstep {
 
 struct ReaderLimits {
-  // A message that has waited for so long ends its stream.
+  // A stream ends if its message has waited this long.
   Duration stall = std::chrono::seconds(60);
-  // What is kept for the streams of one caller, and for those of a role.
+  // Memory for the streams of one caller, and of one role.
   int64_t caller_bytes = int64_t{256} << 20;
   int64_t role_bytes = int64_t{1} << 30;
-  // A caller has so much whatever others of its role have.
+  // A caller may always keep this much.
   int64_t caller_share = int64_t{4} << 20;
 };
 
@@ -44,21 +42,21 @@ class StreamReaders final : public prometheus::Collectable {
  public:
   explicit StreamReaders(const ReaderLimits& limits = {}) : limits_(limits) {}
 
-  // One stream. `readers` outlives it. Its calls are one at a time.
+  // One stream. `readers` outlives it. Its calls are serial.
   class Reader {
    public:
-    // `end` ends the call, from another thread, with a lock of `readers` held
-    // that only SetWaiting does not take.
+    // `end` ends the call from another thread, with a lock of `readers` held
+    // that SetWaiting does not take.
     Reader(StreamReaders* readers, const Identity& caller,
            std::function<void(const Status&)> end);
     ~Reader();
     Reader(const Reader&) = delete;
     Reader& operator=(const Reader&) = delete;
 
-    // A message waits for the reader from now on, or has been taken.
+    // A message starts to wait for the reader, or has been taken.
     void SetWaiting(bool waiting);
-    // So much is kept for it. ResourceExhausted (reason READERS_TOO_SLOW): it
-    // is too much, and the stream is to end.
+    // Sets the memory kept for it. ResourceExhausted (reason READERS_TOO_SLOW)
+    // if it is too much, and the stream must end.
     Status Keep(int64_t bytes);
 
    private:
@@ -68,15 +66,15 @@ class StreamReaders final : public prometheus::Collectable {
     const CallRole role_;
     const std::function<void(const Status&)> end_;
     int64_t kept_ = 0;
-    // MonoTime::max(): nothing waits. No lock: gRPC may say in the midst of
-    // `end`, on the same thread, that nothing waits any more.
+    // MonoTime::max() if none waits. Not locked: within `end`, gRPC may report
+    // on the same thread that no message waits any more.
     std::atomic<MonoTime> waiting_since_ = MonoTime::max();
     bool ended_ ABSL_GUARDED_BY(readers_->mu_) = false;
     std::list<Reader*>::iterator at_ ABSL_GUARDED_BY(readers_->mu_);
   };
 
-  // Ends the streams whose message waits for longer than the limit at `now`;
-  // how many. Call every second or so.
+  // Ends the streams whose message has waited longer than the limit at `now`.
+  // Returns their number. Call it about once per second.
   int EndStalled(MonoTime now);
 
   std::vector<prometheus::MetricFamily> Collect() const override;
@@ -85,7 +83,7 @@ class StreamReaders final : public prometheus::Collectable {
   const ReaderLimits limits_;
   mutable Mutex mu_;
   std::list<Reader*> readers_ ABSL_GUARDED_BY(mu_);
-  // By caller; those that have none are not there.
+  // By caller, without zero entries.
   std::map<std::string, int64_t> of_caller_ ABSL_GUARDED_BY(mu_);
   std::array<int64_t, kCallRoles> of_role_ ABSL_GUARDED_BY(mu_) = {};
   int64_t stalled_ ABSL_GUARDED_BY(mu_) = 0;

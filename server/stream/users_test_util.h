@@ -1,4 +1,4 @@
-// Users of tests, one of each role and a second viewer.
+// Test users, one of each role and a second viewer.
 #ifndef LOCKSTEP_SERVER_STREAM_USERS_TEST_UTIL_H_
 #define LOCKSTEP_SERVER_STREAM_USERS_TEST_UTIL_H_
 

@@ -135,7 +135,7 @@ TEST_F(HoldTest, AllCheckpointsDamagedHoldUntilAPersonSaysStart) {
   const CommandResult restored =
       Lockstep({"jobs", "restore-to", "damaged", "start"});
   EXPECT_EQ(restored.code, 0) << restored.err;
-  EXPECT_THAT(restored.out, HasSubstr("job damaged begins from the start"));
+  EXPECT_THAT(restored.out, HasSubstr("job damaged starts from the beginning"));
   job = WaitEnd("damaged", v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(Events(job, v1::REASON_RESTORE_ORDERED), 1) << job.DebugString();
   EXPECT_THAT(Names("damaged"), Contains("step-000000150.g1"));

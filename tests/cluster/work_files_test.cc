@@ -47,7 +47,7 @@ TEST_F(WorkFilesTest, ASnapshotOutlivesARestartAndIsFetchedAfterTheEnd) {
   EXPECT_EQ(copied.code, 0) << copied.err;
   EXPECT_EQ(ReadFile(here), "120\n");
   EXPECT_EQ(Lockstep({"jobs", "cp", "snap:0/logs/events", here}).code, 1)
-      << "it is there already";
+      << "it exists already";
   EXPECT_EQ(Lockstep({"jobs", "cp", "snap:0/../chief-0/x", Path("no")}).code,
             2);
   EXPECT_EQ(Lockstep({"jobs", "cp", "snap:0//etc/passwd", Path("no")}).code, 2);

@@ -87,7 +87,7 @@ TEST_F(WorkerAloneTest, TheEndWaitsForNeitherWorkersNorServers) {
   EXPECT_EQ(end.failures_without_progress(), 0);
   std::string story;
   for (const v1::Event& event : end.events()) story += event.message() + "\n";
-  EXPECT_THAT(story, HasSubstr("still running, and stopped now: rank 1 (worker "
+  EXPECT_THAT(story, HasSubstr("still running; stopped now: rank 1 (worker "
                                "0 on "));
   EXPECT_THAT(story, HasSubstr("stopped: rank 1 (worker 0 on "));
 }

@@ -269,8 +269,8 @@ int Main(int argc, char** argv) {
   command.children = {std::move(pack), CheckCommand(&flags)};
   const ParsedCommand parsed = Parse(command, argc, argv);
   if (!parsed.command) {
-    return parsed.Tell("lockstep-data: ", " (see lockstep-data --help)",
-                       std::cout, std::cerr);
+    return parsed.Print("lockstep-data: ", " (see lockstep-data --help)",
+                        std::cout, std::cerr);
   }
   return *parsed.command->run();
 }

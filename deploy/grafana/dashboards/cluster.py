@@ -92,7 +92,7 @@ USE = [
 ]
 
 QUEUE = [
-    graph("Queue", "none", "Jobs that wait for a place, and that have one.",
+    graph("Queue", "none", "Queued jobs and placed jobs.",
           Query(f"sum by (state) (lockstep_queue_jobs{{{ALL}}})",
                 "{{state}}"), stacked=True),
     graph("Oldest wait", "s", "How long the job that waits longest has.",

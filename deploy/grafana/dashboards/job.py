@@ -117,7 +117,7 @@ TIME = [
                 "{{job_id}} {{node}}"), width=12, steps=[(1, YELLOW)],
           links=[TO_NODE]),
     graph("Lost to stragglers", "percentunit",
-          "Part of the ranks' time spent waiting for the last of them.",
+          "Share of the ranks' time spent waiting for the last rank.",
           Query(metric("lockstep_job_straggler_wait_ratio"), "{{job_id}}"),
           maximum=1),
     graph("All-reduce", "Bps", "Bytes of gradients reduced, by rank.",
