@@ -160,7 +160,7 @@ Status App::LoadIdentity() {
   if (config.ca.empty() || config.cert.empty() || config.key.empty()) {
     return InvalidArgument(
         "give --ca, --cert and --key (`lockstep init` makes them), or "
-        "--insecure_loopback to try it on this machine alone");
+        "--insecure-loopback to try it on this machine alone");
   }
   LOCKSTEP_ASSIGN_OR_RETURN(
       credentials,

@@ -82,7 +82,7 @@ bool RunStoreCommand(int argc, char** argv, std::ostream& out,
       "restore",
       "Puts a backup in place of the store in DIR, on which no coordinator "
       "runs. What was there is kept beside it");
-  restore.Add("FILE", &file, "What --backup_to or --backup_dir made", Required);
+  restore.Add("FILE", &file, "What --backup-to or --backup-dir made", Required);
   restore.Add("DIR", &dir, "State directory", Required);
   Command accept(
       "accept-loss",

@@ -11,7 +11,7 @@ namespace lockstep {
 // How many tasks of the largest machine fit a worker daemon.
 inline constexpr int kTasksPerWorker = 4;
 
-// A --machines_file for the coordinator: every shipped machine with a request
+// A --machines-file for the coordinator: every shipped machine with a request
 // that is at most a part of a worker daemon with `cpus` and `memory_bytes`, so
 // that kTasksPerWorker of them run on it at once. GPUs are not scaled.
 std::string LocalMachinesFile(double cpus, int64_t memory_bytes);

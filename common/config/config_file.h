@@ -4,8 +4,9 @@
 //   coordinator: c.example:7443
 //   gpus: 4
 //
-// A key is a flag's name without its dashes, a value is what the flag would be
-// given (true or false for one without value). What is on the command line
+// A key is a flag's name without its leading dashes, with "_" or "-" between
+// words. A value is what the flag would be given (true or false for one without
+// value). What is on the command line
 // wins. Refused, with file and line: a key that is no flag (the nearest is
 // named), one that is there twice, one without value, a map, broken YAML.
 // A value that the flag itself refuses is refused in the flag's words.

@@ -25,7 +25,7 @@ struct Identity {
     kCoordinator,
     kWorker,
     kUser,
-    // A caller of a server that runs with --insecure_loopback: nobody has
+    // A caller of a server that runs with --insecure-loopback: nobody has
     // checked who it is, so it may call everything and speak for any node.
     kInsecure,
   };

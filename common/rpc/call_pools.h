@@ -28,7 +28,7 @@ enum class CallRole {
 };
 inline constexpr size_t kCallRoles = 3;
 
-// Of who is not told apart (--insecure_loopback): kUsers.
+// Of who is not told apart (--insecure-loopback): kUsers.
 CallRole CallRoleOf(const Identity& caller);
 
 struct CallPoolOptions {

@@ -13,7 +13,7 @@ class ServerContextBase;
 namespace lockstep {
 
 // The caller that the server has already admitted. Identity::kInsecure on a
-// server with --insecure_loopback and on an in-process channel.
+// server with --insecure-loopback and on an in-process channel.
 Identity CallerOf(const grpc::ServerContextBase& context);
 
 // The name in the peer's certificate. Unauthenticated where it has none of

@@ -2,7 +2,7 @@
 //
 // A token bucket for calls, and counts of unary calls and of streams that have
 // not ended, by the name in the certificate: opening more connections gains
-// nothing. Callers without a certificate (--insecure_loopback) are not told
+// nothing. Callers without a certificate (--insecure-loopback) are not told
 // apart and not limited. The messages of a stream are not counted.
 //
 // Thread-safe; a look-up under a lock.

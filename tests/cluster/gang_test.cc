@@ -190,7 +190,7 @@ TEST_F(OneNodeTest, AnOutputDirectoryThatOneNodeCannotMakeUndoesAll) {
   EXPECT_EQ(job.cause().reason(), v1::REASON_PREPARE_REFUSED);
   EXPECT_THAT(job.cause().message(),
               HasSubstr("node worker-1: the output directory " + Path("share") +
-                        "/out cannot be made: "));
+                        "cannot create the output directory "));
   ASSERT_EQ(job.attempts_size(), 1);
   ExpectNothingStarted(job.attempts(0));
   for (const char* node : {"worker-0", "worker-1"}) {

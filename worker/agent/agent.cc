@@ -41,8 +41,8 @@ StatusOr<std::unique_ptr<Agent>> Agent::Create(AgentConfig config,
   // The longest name of a socket in there: 16 digits and ".sock".
   if (const size_t size = runtime_dir.size() + 1 + 21; size > kMaxSocketPath) {
     return InvalidArgument(
-        "--runtime_dir {} is too long: a socket in it would have a path of {} "
-        "bytes, and Linux takes {}",
+        "--runtime-dir {} is too long: a socket path in it has {} bytes, and "
+        "Linux allows {}",
         runtime_dir, size, kMaxSocketPath);
   }
   LOCKSTEP_RETURN_IF_ERROR(files->MakeDirs(runtime_dir, 0711));
@@ -308,7 +308,7 @@ void Agent::StopAll() {
     stop.epoch = core_.core().epoch();
     stop.goal = Goal::kStop;
     stop.stop_message = "another daemon speaks for this node";
-    LOG_WARN("{}: ended, as {}", Describe(key), stop.stop_message);
+    LOG_WARN("{}: ended, because {}", Describe(key), stop.stop_message);
     stops.push_back(std::move(stop));
   }
   for (const Assignment& stop : stops) {

@@ -214,7 +214,8 @@ Status BenchCollectives(Communicator* communicator, const BenchOptions& options,
     for (const DataType type : options.types) {
       for (const ReduceOp op : options.ops) {
         if (op == ReduceOp::kMean && Reduces(kind) && !IsFloat(type)) {
-          skip(fmt::format("{}: no avg of {}", Name(kind), NcclName(type)));
+          skip(fmt::format("{}: avg does not support {}", Name(kind),
+                           NcclName(type)));
           continue;
         }
         // What an operation does not reduce needs no op.

@@ -78,7 +78,7 @@ std::string Take(const std::vector<std::pair<std::string, Value>>& table,
   } else if (Find(table, name, &value)) {
     values->push_back(value);
   } else {
-    return fmt::format("{} is none of: {}", name, Names(table, count));
+    return fmt::format("{} is not one of: {}", name, Names(table, count));
   }
   return "";
 }

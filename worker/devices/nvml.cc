@@ -180,7 +180,7 @@ Status Nvml::FindGpus() {
   }
   for (unsigned int i = 0; i < std::min(count, kMostGpus); ++i) {
     if (const Status added = AddGpu(i); !added.ok()) {
-      LOG_WARN("GPU {} is left out: {}", i, Message(added));
+      LOG_WARN("skipping GPU {}: {}", i, Message(added));
     }
   }
   return OkStatus();
@@ -194,11 +194,11 @@ Status Nvml::AddGpu(unsigned int index) {
   LOCKSTEP_RETURN_IF_ERROR(functions_->Check(
       functions_->handle_by_index(index, &device), "finding it"));
   LOCKSTEP_RETURN_IF_ERROR(functions_->Check(
-      functions_->name(device, name, sizeof(name)), "asking for its name"));
+      functions_->name(device, name, sizeof(name)), "reading its name"));
   LOCKSTEP_RETURN_IF_ERROR(functions_->Check(
-      functions_->uuid(device, uuid, sizeof(uuid)), "asking for its UUID"));
+      functions_->uuid(device, uuid, sizeof(uuid)), "reading its UUID"));
   LOCKSTEP_RETURN_IF_ERROR(functions_->Check(
-      functions_->memory(device, &memory), "asking for its memory"));
+      functions_->memory(device, &memory), "reading its memory size"));
   GpuPlace place;
   nvml::PciInfo pci{};
   if (functions_->pci != nullptr && functions_->pci(device, &pci) == kSuccess) {
@@ -336,7 +336,7 @@ Status Nvml::OpenEvents() {
   const Functions& f = *functions_;
   if (!f.events_create || !f.events_register || !f.events_wait ||
       !f.events_free) {
-    return Unavailable("this NVIDIA driver has no events");
+    return Unavailable("this NVIDIA driver does not support events");
   }
   LOCKSTEP_RETURN_IF_ERROR(f.Check(f.events_create(&events_), "events"));
   size_t registered = 0;

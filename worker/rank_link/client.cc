@@ -94,7 +94,7 @@ StatusOr<std::string> RankLink::Impl::Get(const std::string& key,
     }
     asked_.erase(key);
     if (over) return over_;
-    return DeadlineExceeded("no rank has put '{}' in time", key);
+    return DeadlineExceeded("no rank put '{}' before the deadline", key);
   }
 }
 
@@ -116,7 +116,7 @@ Status RankLink::Impl::WaitForGo(MonoTime deadline) {
     if (go_) return OkStatus();
     if (!changed_.WaitUntil(&mu_, deadline) && MonotonicNow() >= deadline) {
       return DeadlineExceeded(
-          "not all ranks of job {} g{} have joined in time: no Go",
+          "not all ranks of job {} g{} joined before the deadline",
           identity_.key.job, identity_.key.generation);
     }
   }

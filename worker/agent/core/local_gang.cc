@@ -134,7 +134,9 @@ Status CheckPorts(const LocalGang& gang, const NodeName& node) {
   }
   if (ports != gang.status.ports) {
     return FailedPrecondition(
-        "the cluster spec names other ports than node {} has leased", node);
+        "the ports in the cluster spec differ from those that node {} has "
+        "leased",
+        node);
   }
   return OkStatus();
 }

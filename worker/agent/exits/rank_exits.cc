@@ -159,8 +159,8 @@ void RankExits::Explain(const RankRef& ref, const task::ExitRecord& record,
   if (!taken) return;
   exit->reason = Reason::kPortTaken;
   exit->message = fmt::format(
-      "port {}, which was leased for this task, was taken by {}, which is none "
-      "of the task",
+      "port {}, leased to this task, is taken by {}, which does not belong to "
+      "the task",
       taken->port, taken->holder);
 }
 
@@ -202,9 +202,9 @@ void RankExits::NotePlainBind(const RankRef& ref, ExitStatus* exit) {
   if (!parts_.ports->AddPlainBinder(gang->assignment.job_uid)) return;
   exit->reason = Reason::kPortTaken;
   exit->message +=
-      "; a program that binds a port that is leased for it must set "
-      "SO_REUSEADDR, as servers do, because a socket holds the port until "
-      "then; from now on the job's ports are not held";
+      "; the worker holds leased ports open, so a program must set "
+      "SO_REUSEADDR to bind its port; the worker no longer holds the ports of "
+      "this job";
 }
 
 }  // namespace lockstep

@@ -64,11 +64,11 @@ Status BecomeSubreaper() {
   siginfo_t info{};
   if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0) {
     return FailedPrecondition(
-        "the process has children that it did not start: what they leave "
-        "behind could not be told from what ranks leave");
+        "the process has children that it did not start, so it cannot tell "
+        "their orphans from those of ranks");
   }
   if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
-    return ErrnoStatus(errno, "becoming the parent of what ranks leave behind");
+    return ErrnoStatus(errno, "becoming the subreaper of ranks");
   }
   return OkStatus();
 }

@@ -35,7 +35,7 @@ void RendezvousRelay::Put(const RankRef& ref, const std::string& name,
   Entries& gang = gangs_[ref.gang];
   if (!IsKey(name) || value.size() > kMaxWireValue ||
       gang.put_bytes + name.size() + value.size() > kMaxPutBytes) {
-    LOG_WARN("{}: a rendezvous entry is refused: {} bytes under a key of {}",
+    LOG_WARN("{}: refused a rendezvous entry: value of {} bytes, key of {}",
              Describe(ref), value.size(), name.size());
     return;
   }

@@ -180,7 +180,7 @@ std::map<uint64_t, std::string> HoldersOf(const std::set<uint64_t>& inodes,
     }
   }
   for (const uint64_t inode : inodes) {
-    holders.try_emplace(inode, "a process that this daemon may not look at");
+    holders.try_emplace(inode, "a process that this daemon may not inspect");
   }
   return holders;
 }

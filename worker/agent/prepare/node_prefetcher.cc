@@ -120,7 +120,7 @@ void NodePrefetcher::OnDone(Fetch* slot, const std::string& key,
     result.status =
         Status(result.status.code(),
                PrintableText(Message(result.status), kMaxReportedText));
-    LOG_WARN("not fetched ahead: {}", Message(result.status));
+    LOG_WARN("prefetch failed: {}", Message(result.status));
   }
   core_.OnDone(key, std::move(result), loop_->Now().mono);
   if (!core_.Wants(key)) leases_.erase(key);

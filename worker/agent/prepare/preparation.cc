@@ -108,8 +108,8 @@ StatusOr<std::string> LookAtOutput(FileSystem* files,
   return OutputIdentity(
       files, look,
       [&] {
-        timer->Detail(fmt::format("waiting to see {} in {}",
-                                  kOutputIdentityFile, look.directory));
+        timer->Detail(fmt::format("waiting for {} in {}", kOutputIdentityFile,
+                                  look.directory));
       },
       cancel);
 }
@@ -235,7 +235,7 @@ class Preparer {
     if (images.empty()) return OkStatus();
     if (input_.containers == nullptr) {
       return FailedPrecondition(
-          "this node runs no containers: neither podman nor docker is there");
+          "this node cannot run containers: it has neither podman nor docker");
     }
     const MonoTime deadline = MonotonicNow() + input_.image_time;
     for (const std::string& image : images) {
@@ -303,7 +303,7 @@ class Preparer {
       std::vector<std::string> question = {argv[0], module};
       question.insert(question.end(), path.begin(), path.end());
       if (!asked.insert(std::move(question)).second) continue;
-      timer_.Detail("looking for module " + module);
+      timer_.Detail("searching for module " + module);
       LOCKSTEP_RETURN_IF_ERROR(LookForModule(task, argv[0], module, path));
     }
     return OkStatus();

@@ -167,8 +167,8 @@ Status CheckInherit(const std::vector<std::string>& inherit) {
         pattern.substr(0, pattern.size() - (pattern.ends_with('*') ? 1 : 0));
     if (pattern == "*" || IsEnvironmentName(name)) continue;
     return InvalidArgument(
-        "--inherit {}: is no variable's name; such as HTTPS_PROXY, or NCCL_* "
-        "for all that begin so, or *",
+        "--inherit {}: not the name of a variable; use a name such as "
+        "HTTPS_PROXY, a prefix such as NCCL_*, or * for all",
         pattern);
   }
   return OkStatus();

@@ -33,7 +33,7 @@ std::vector<int32_t> RanksBeside(const LocalGang& gang, int32_t rank) {
 }
 
 void KillShim(const RankRef& ref, const std::string& task_record) {
-  LOG_WARN("{}: the shim of its last process does not leave and is killed",
+  LOG_WARN("{}: killing the shim of its previous process, which does not exit",
            Describe(ref));
   const auto record = ReadTaskRecord(task_record);
   if (!record.ok()) return;
@@ -50,7 +50,7 @@ bool RankRestarts::IsRestart(const RankRef& ref) const {
 
 void RankRestarts::Restart(const RankRef& ref) {
   Rank& rank = parts_.table->Get(ref);
-  LOG_INFO("{}: is started again alone, for the {}. time", Describe(ref),
+  LOG_INFO("{}: restarting it alone, attempt {}", Describe(ref),
            StatusOf(parts_.core->Find(ref.gang), ref.rank)->restarts);
   for (const std::string& path :
        {rank.paths.exit_record, rank.paths.page, rank.paths.error_file}) {
@@ -75,7 +75,7 @@ void RankRestarts::StartWhenFree(const RankRef& ref, MonoTime kill_at,
   const RankPaths& paths = parts_.table->Get(ref).paths;
   if (gang->assignment.goal >= Goal::kStop) {
     return parts_.exits->OnNotStarted(ref, ECANCELED,
-                                      "stopped before it was started again");
+                                      "stopped before its restart");
   }
   const MonoTime now = parts_.loop->Now().mono;
   const bool held = parts_.supervisor->IsHeld(ref, paths);
@@ -83,12 +83,11 @@ void RankRestarts::StartWhenFree(const RankRef& ref, MonoTime kill_at,
     if (now >= give_up) {
       if (held) {
         return parts_.exits->OnNotStarted(ref, ETIMEDOUT,
-                                          "its last shim does not leave");
+                                          "its previous shim does not exit");
       }
       return parts_.exits->OnNotStarted(
           ref, EADDRINUSE,
-          "a port that was leased for it is held by another worker of this "
-          "host");
+          "another worker of this host holds a port that was leased to it");
     }
     if (held && now >= kill_at) {
       KillShim(ref, paths.task_record);

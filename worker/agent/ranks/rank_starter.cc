@@ -141,8 +141,9 @@ Status RankStarter::EnterContainer(const RankRef& ref, const LocalGang& gang,
                                    task::ShimSpec* spec) {
   const auto engine = parts_.containers->engine();
   if (engine == nullptr) {
-    return FailedPrecondition("no container engine works on node {} any more",
-                              parts_.setup->node.name);
+    return FailedPrecondition(
+        "node {} no longer has a working container engine",
+        parts_.setup->node.name);
   }
   const GangSpec& job = *gang.assignment.spec;
   ContainerRankInput input;

@@ -102,8 +102,8 @@ void Ranks::WatchPorts() {
       RankNews news;
       news.event_reason = Reason::kPortTaken;
       news.event = fmt::format(
-          "port {}, which is leased for this task, is taken: {}, which is none "
-          "of the task, listens on it",
+          "port {}, leased to this task, is taken: {}, which does not belong "
+          "to the task, listens on it",
           taken.port, taken.holder);
       LOG_WARN("{}: {}", Describe(taken.rank), news.event);
       core->OnRankNews(taken.rank.gang, taken.rank.rank, news,

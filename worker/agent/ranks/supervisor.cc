@@ -34,7 +34,7 @@ StatusOr<Fd> TakeLock(const std::string& path) {
   Fd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!fd) return ErrnoStatus(errno, "opening " + path);
   if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-    return Unavailable("a shim of this rank is there already: it holds {}",
+    return Unavailable("a shim of this rank is already running: it holds {}",
                        path);
   }
   return fd;
@@ -157,14 +157,14 @@ void Supervisor::AwaitRecord(const RankRef& ref) {
     return;
   }
   if (!shim_is_there) {
-    EndWithoutRecord(ref,
-                     rank->kill_when_connected
-                         ? "stopped before it was started"
-                         : "the worker daemon ended before it was started");
+    EndWithoutRecord(
+        ref, rank->kill_when_connected
+                 ? "stopped before its start"
+                 : "the worker daemon ended before it started this rank");
     return;
   }
   if (Now().mono >= rank->connect_by) {
-    LOG_ERROR("{}: its shim has written no record and is killed",
+    LOG_ERROR("{}: killing its shim, which has written no record",
               Describe(ref));
     KillHolders(rank->paths.lock);
     rank->connect_by = Now().mono + kConnectTime;
@@ -185,8 +185,7 @@ void Supervisor::AdoptShim(const RankRef& ref, const task::TaskRecord& record,
       OpenVerified(ToId(record.shim)).ok()) {
     // A live shim holds the lock of its own directory: this one is a copy, and
     // nothing of the first one's is touched.
-    EndWithoutRecord(ref, "the process that holds it is of " +
-                              record.exit_record_path +
+    EndWithoutRecord(ref, "its shim belongs to " + record.exit_record_path +
                               ", of which this directory is a copy");
     return;
   }
@@ -204,7 +203,7 @@ void Supervisor::AdoptShim(const RankRef& ref, const task::TaskRecord& record,
     return;
   }
   KillLeftoversOf(rank.paths, record);
-  EndLost(ref, record, "the process that held it is gone");
+  EndLost(ref, record, "its shim is gone");
 }
 
 void Supervisor::Hold(const RankRef& ref, Process shim) {
@@ -238,7 +237,7 @@ void Supervisor::Connect(const RankRef& ref) {
     return;
   }
   if (Now().mono >= rank->connect_by) {
-    LOG_ERROR("{}: its shim does not answer and is killed: {}", Describe(ref),
+    LOG_ERROR("{}: killing its shim, which does not answer: {}", Describe(ref),
               Message(client.status()));
     if (rank->shim) (void)SendSignal(*rank->shim, SIGKILL);
     return;  // OnShimEnded goes on.
@@ -303,7 +302,7 @@ void Supervisor::OnShimEnded(const RankRef& ref) {
     return;
   }
   const auto record = ReadTaskRecord(rank->paths.task_record);
-  std::string why = "the process that held it (lockstep-shim) ended";
+  std::string why = "its shim (lockstep-shim) ended";
   if (record.ok()) {
     KillLeftoversOf(rank->paths, *record);
     return EndLost(ref, *record, why);
@@ -327,8 +326,8 @@ void Supervisor::KillTree(const RankRef& ref, Duration grace) {
       if (*alive) OnClientReadable(ref);
     });
     if (!answer.ok()) {
-      LOG_WARN("{}: its shim did not take the order to end: {}", Describe(ref),
-               Message(answer.status()));
+      LOG_WARN("{}: its shim did not accept the stop request: {}",
+               Describe(ref), Message(answer.status()));
     } else if (!at_once) {
       return;
     }
@@ -336,7 +335,8 @@ void Supervisor::KillTree(const RankRef& ref, Duration grace) {
     rank->kill_when_connected = grace;
   }
   if (!at_once || ++rank->forced < 2 || !rank->shim) return;
-  LOG_WARN("{}: did not end and is killed with its shim", Describe(ref));
+  LOG_WARN("{}: killing it with its shim, because it did not end",
+           Describe(ref));
   if (const auto record = ReadTaskRecord(rank->paths.task_record);
       record.ok()) {
     KillLeftoversOf(rank->paths, *record);

@@ -37,7 +37,7 @@ void NodeSampler::CheckDisk() {
   const Status enough = CheckDiskSpace(setup_->dir, *space, disk_floor_);
   if (!enough.ok() && !disk_is_full_) LOG_ERROR("{}", Message(enough));
   if (enough.ok() && disk_is_full_) {
-    LOG_INFO("the disk of {} has space again", setup_->dir);
+    LOG_INFO("the disk of {} has enough space again", setup_->dir);
   }
   disk_is_full_ = !enough.ok();
 }

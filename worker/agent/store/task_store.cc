@@ -104,7 +104,7 @@ StatusOr<StoredGang> DecodeStoredGang(std::string_view bytes) {
     gang.link_nonces[rank] = reader.Str(64);
   }
   if (!parsed || !reader.AtEnd()) {
-    return DataLoss("the gang record is cut short or has a field too many");
+    return DataLoss("the gang record is truncated or has an extra field");
   }
   auto a = FromProto(assignment);
   auto s = FromProto(status);
@@ -207,7 +207,8 @@ StatusOr<uint64_t> NextIncarnation(FileSystem* files, const std::string& dir) {
   LOCKSTEP_ASSIGN_OR_RETURN(
       const uint64_t counter,
       LoadNumber(files, JoinPath(dir, "incarnation"),
-                 "restore it, or remove it and have the node forgotten"));
+                 "restore it, or remove it and run `lockstep nodes forget` for "
+                 "this node"));
   LOCKSTEP_RETURN_IF_ERROR(
       SaveNumber(files, JoinPath(dir, "incarnation"), counter + 1));
   return counter + 1;
@@ -215,8 +216,7 @@ StatusOr<uint64_t> NextIncarnation(FileSystem* files, const std::string& dir) {
 
 StatusOr<StorePoint> LoadObeyed(FileSystem* files, const std::string& dir) {
   constexpr std::string_view kRemedy =
-      "restore it, or remove it when the coordinator that runs is the right "
-      "one";
+      "restore it, or remove it if the running coordinator is the right one";
   const std::string path = JoinPath(dir, "obeyed");
   const auto text = files->Read(path, 256);
   if (text.status().code() == StatusCode::kNotFound) {

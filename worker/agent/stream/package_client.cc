@@ -67,7 +67,7 @@ class Call final : public grpc::ClientReadReactor<v1::FetchPackageResponse> {
         MutexLock lock(&mu_);
         while (!read_) {
           if (!changed_.WaitUntil(&mu_, deadline) && !read_) {
-            return DeadlineExceeded("no byte came for {}",
+            return DeadlineExceeded("received no bytes for {}",
                                     FormatDuration(idle));
           }
         }

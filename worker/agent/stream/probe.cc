@@ -66,7 +66,7 @@ void Conclude(int error, ProbeResult* result) {
 Fd Begin(const ProbeTarget& target, ProbeResult* result) {
   const auto address = AddressOf(target.address, target.port);
   if (!address) {
-    result->error = target.address + " is no IP address";
+    result->error = target.address + " is not an IP address";
     return Fd();
   }
   Fd fd(socket(address->bytes.ss_family,
@@ -153,7 +153,7 @@ std::vector<ProbeResult> Probe(const std::vector<ProbeTarget>& targets,
 StatusOr<std::unique_ptr<ProbeListener>> ProbeListener::Listen(
     const std::string& address) {
   auto bound = AddressOf(address, 0);
-  if (!bound) return InvalidArgument("{} is no IP address", address);
+  if (!bound) return InvalidArgument("{} is not an IP address", address);
   Fd fd(socket(bound->bytes.ss_family,
                SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return ErrnoStatus(errno, "a socket on " + address);
