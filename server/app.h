@@ -34,14 +34,57 @@
 
 namespace lockstep {
 
-// Members are destroyed in reverse order.
+// In each of these structs, members are destroyed in reverse order.
+
+// Who the coordinator is, and who may call it.
+struct Access {
+  std::optional<Credentials> credentials;
+  WebConfig web;
+  // Null: HTTP asks for no token.
+  std::shared_ptr<AccessToken> http_token;
+};
+
+// What counts and records the coordinator's work.
+struct Observers {
+  MetricLedger ledger;
+  const std::shared_ptr<RpcMetrics> rpc = std::make_shared<RpcMetrics>();
+  const std::shared_ptr<StreamMetrics> streams =
+      std::make_shared<StreamMetrics>();
+  const std::shared_ptr<StreamReaders> readers =
+      std::make_shared<StreamReaders>();
+  std::unique_ptr<AuditLog> audit;
+};
+
+// What is on disk before the coordinator loads.
+struct Stores {
+  std::unique_ptr<Ballast> ballast;
+  std::unique_ptr<Store> store;
+  std::unique_ptr<LogStore> logs;
+};
+
+// What is on disk beside the coordinator's state, and what keeps it in order.
+struct Upkeep {
+  // Null: none is wanted.
+  std::unique_ptr<BackupSchedule> backups;
+  std::unique_ptr<PackageStore> packages;
+  std::unique_ptr<LogSweeper> log_sweeper;
+  std::unique_ptr<PackageSweeper> package_sweeper;
+};
+
+struct Services {
+  std::unique_ptr<WorkFiles> work_files;
+  // After all that streams use, before the services.
+  std::unique_ptr<CallPools> pools;
+  std::unique_ptr<JobService> jobs;
+  std::unique_ptr<PackageService> packages;
+  std::unique_ptr<ClusterService> cluster;
+  std::unique_ptr<WorkerService> workers;
+};
+
 struct App {
   explicit App(const Config& c) : config(c) {}
 
   Status Start();
-  Status LoadIdentity();
-  Status OpenPackages();
-  Status Serve();
   // Where the disk was full, the file that says where it serves, and audit
   // lines of calls that were declined, are written later. Call every second or
   // so.
@@ -51,40 +94,27 @@ struct App {
 
   const Config config;
   SystemClock clock;
-  std::optional<Credentials> credentials;
-  WebConfig web;
-  // Null: none is asked for.
-  std::shared_ptr<AccessToken> http_token;
-  std::unique_ptr<Ballast> ballast;
-  std::unique_ptr<Store> store;
+  Access access;
   WatchHub hub;
-  MetricLedger ledger;
-  const std::shared_ptr<RpcMetrics> rpc_metrics =
-      std::make_shared<RpcMetrics>();
-  const std::shared_ptr<StreamMetrics> stream_metrics =
-      std::make_shared<StreamMetrics>();
-  const std::shared_ptr<StreamReaders> readers =
-      std::make_shared<StreamReaders>();
-  std::unique_ptr<AuditLog> audit;
+  Observers observers;
   std::unique_ptr<SiteTables> site;
-  std::unique_ptr<LogStore> logs;
+  Stores stores;
   std::unique_ptr<Coordinator> coordinator;
-  // Null: none is wanted.
-  std::unique_ptr<BackupSchedule> backups;
-  std::unique_ptr<PackageStore> packages;
-  std::unique_ptr<LogSweeper> log_sweeper;
-  std::unique_ptr<PackageSweeper> package_sweeper;
-  std::unique_ptr<WorkFiles> work_files;
-  // After all that streams use, before the services.
-  std::unique_ptr<CallPools> pools;
-  std::unique_ptr<JobService> job_service;
-  std::unique_ptr<PackageService> package_service;
-  std::unique_ptr<ClusterService> cluster_service;
-  std::unique_ptr<WorkerService> worker_service;
+  Upkeep upkeep;
+  Services services;
   std::unique_ptr<HttpServer> http;
   std::unique_ptr<RpcServer> rpc;
 
  private:
+  Status OpenAccess();
+  Status OpenStores();
+  Status LoadCoordinator();
+  void ScheduleBackups();
+  void SweepLogs();
+  Status OpenPackages();
+  void MakeServices();
+  Status ServeRpc();
+  Status ServeHttp();
   Status WriteEndpoint();
   bool endpoint_written_ = false;
 };

@@ -103,10 +103,10 @@ Status RunUntilSignal(App* app, const Fd& signals, Notifier* notifier) {
     notifier->Turn(now);
     if (now >= next_look) {
       next_look = now + kLookInterval;
-      app->ledger.Look(coordinator->queries()->View(kSeriesLinger));
-      app->package_service->CancelIdle(now);
-      app->work_files->CancelIdle(now);
-      app->readers->EndStalled(now);
+      app->observers.ledger.Look(coordinator->queries()->View(kSeriesLinger));
+      app->services.packages->CancelIdle(now);
+      app->services.work_files->CancelIdle(now);
+      app->observers.readers->EndStalled(now);
       app->LookAtDisk();
     }
     if (notifier->enabled() && now >= next_status) {
@@ -143,7 +143,7 @@ Status Run(Config config) {
   const Status end = RunUntilSignal(&app, signals, &notifier);
   notifier.Stopping();
   app.hub.Close();
-  app.logs->Close();
+  app.stores.logs->Close();
   app.rpc->SetServing(false);
   app.coordinator->sessions()->CloseStreams();
   // Streams are ended and calls take milliseconds; a client that only keeps

@@ -249,11 +249,23 @@ const Strings kNotSaidInPure = {
 
 // Built once more into the static shim, which is of nothing but libc: no
 // Abseil, no fmt, nothing else of ours.
-const Strings kStdOnly = {"common/base/log_line", "worker/task/",
-                          "worker/shim/holder.",  "worker/shim/io",
-                          "worker/shim/launch",   "worker/shim/log_writer",
-                          "worker/shim/main",     "worker/shim/process_tree",
-                          "worker/shim/server",   "worker/shim/shim.",
+const Strings kStdOnly = {"common/base/log_line",
+                          "worker/task/",
+                          "worker/shim/container.",
+                          "worker/shim/container_report",
+                          "worker/shim/container_signal",
+                          "worker/shim/exit_recorder",
+                          "worker/shim/helper",
+                          "worker/shim/holder.",
+                          "worker/shim/init",
+                          "worker/shim/io",
+                          "worker/shim/launch",
+                          "worker/shim/log_writer",
+                          "worker/shim/main",
+                          "worker/shim/process_tree",
+                          "worker/shim/rank_output",
+                          "worker/shim/server",
+                          "worker/shim/shim.",
                           "worker/shim/shim_end"};
 const Strings kStdOnlyMayInclude = {"worker/task/", "worker/shim/",
                                     "common/base/fd.h",

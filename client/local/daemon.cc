@@ -109,6 +109,14 @@ std::vector<uint16_t> DaemonPorts(const ClusterRecord& record,
   return {worker->http_port};
 }
 
+std::vector<std::string> DaemonNames(const ClusterRecord& record) {
+  std::vector<std::string> names = {kCoordinator};
+  for (const WorkerRecord& worker : record.workers) {
+    names.push_back(worker.name);
+  }
+  return names;
+}
+
 std::string DaemonProgram(std::string_view daemon) {
   return daemon == kCoordinator ? "lockstep-coordinator" : "lockstep-worker";
 }

@@ -13,6 +13,8 @@
 
 namespace lockstep {
 
+// "coordinator", "worker-0", ... Pure.
+std::vector<std::string> DaemonNames(const ClusterRecord& record);
 // The command line, without the program. Pure. InvalidArgument when `daemon`
 // is none of the cluster's.
 StatusOr<std::vector<std::string>> DaemonArguments(const LocalLayout& layout,

@@ -1,6 +1,5 @@
 #include "client/local/local_cluster.h"
 
-#include <errno.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -11,14 +10,19 @@
 
 #include "client/local/certificates.h"
 #include "client/local/daemon.h"
+#include "client/local/leftovers.h"
 #include "client/local/lock.h"
 #include "client/local/machines_table.h"
 #include "client/local/ports.h"
+#include "client/local/readiness.h"
+#include "client/local/settings.h"
+#include "client/local/shutdown.h"
 #include "common/base/file.h"
 
 namespace lockstep {
 namespace {
 
+constexpr Duration kLeftoverTimeout = std::chrono::seconds(10);
 constexpr Duration kStopGrace = std::chrono::seconds(10);
 constexpr uint64_t kMaxMachinesFile = 1 << 20;
 
@@ -45,7 +49,9 @@ Status WriteMachines(const std::string& path, double cpus,
 }  // namespace
 
 LocalCluster::LocalCluster(LocalClusterOptions options, LocalLayout layout)
-    : options_(std::move(options)), layout_(std::move(layout)) {}
+    : options_(std::move(options)),
+      layout_(std::move(layout)),
+      processes_(layout_) {}
 
 LocalCluster::~LocalCluster() = default;
 
@@ -81,10 +87,7 @@ StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
 }
 
 Status LocalCluster::ReadRecords() {
-  const auto read = [](const std::string& path) {
-    return RealFileSystem()->Read(path);
-  };
-  auto text = read(layout_.ClusterFile());
+  const auto text = RealFileSystem()->Read(layout_.ClusterFile());
   if (text.status().code() == StatusCode::kNotFound) {
     return NotFound(
         "there is no local cluster in {0}; `lockstep local up --dir {0}` "
@@ -95,19 +98,7 @@ Status LocalCluster::ReadRecords() {
   auto record = DecodeCluster(*text);
   if (!record.ok()) return Annotate(record.status(), layout_.ClusterFile());
   record_ = *std::move(record);
-  state_.clear();
-  text = read(layout_.StateFile());
-  if (text.status().code() == StatusCode::kNotFound) return OkStatus();
-  if (!text.ok()) return text.status();
-  auto state = DecodeState(*text);
-  if (!state.ok()) return Annotate(state.status(), layout_.StateFile());
-  state_ = *std::move(state);
-  return OkStatus();
-}
-
-Status LocalCluster::WriteState() {
-  return RealFileSystem()->WriteAtomic(layout_.StateFile(),
-                                       EncodeState(state_));
+  return processes_.Read();
 }
 
 StatusOr<std::vector<std::string>> LocalCluster::Up() {
@@ -118,16 +109,61 @@ StatusOr<std::vector<std::string>> LocalCluster::Up() {
                               LockFile(layout_.LockFile(), kLockTimeout));
     const Status read = ReadRecords();
     if (!read.ok() && read.code() != StatusCode::kNotFound) return read;
-    LOCKSTEP_ASSIGN_OR_RETURN(const ClusterRecord wanted, Wanted());
-    LOCKSTEP_RETURN_IF_ERROR(Write(wanted));
-    for (const std::string& daemon : DaemonNames()) {
-      if (OpenDaemon(daemon).ok()) continue;
+    LOCKSTEP_ASSIGN_OR_RETURN(const ClusterRecord wanted,
+                              WantedCluster(record_, options_, layout_));
+    LOCKSTEP_RETURN_IF_ERROR(SetRecord(wanted));
+    for (const std::string& daemon : DaemonNames(record_)) {
+      if (processes_.Open(daemon).ok()) continue;
       LOCKSTEP_RETURN_IF_ERROR(StartLocked(daemon));
       started.push_back(daemon);
     }
   }
   LOCKSTEP_RETURN_IF_ERROR(WaitReady());
   return started;
+}
+
+Status LocalCluster::WaitReady() {
+  return WaitUntilReady(*this, options_.ready_timeout, options_.stopped);
+}
+
+StatusOr<DownResult> LocalCluster::Down(const DownOptions& options) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const Fd lock,
+                            LockFile(layout_.LockFile(), kLockTimeout));
+  LOCKSTEP_RETURN_IF_ERROR(ReadRecords());
+  DownResult result;
+  if (processes_.Open(kCoordinator).ok()) {
+    // Where it does not answer, the tasks are killed below.
+    const auto cancelled =
+        CancelAllJobs(client_options(), options.job_patience);
+    if (cancelled.ok()) result.cancelled_jobs = *cancelled;
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      result.daemons, processes_.Stop(DaemonNames(record_), options.grace));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      result.killed_tasks,
+      KillLeftovers({layout_.dir, record_.runtime_dir}, kLeftoverTimeout));
+  LOCKSTEP_RETURN_IF_ERROR(processes_.Clear());
+  LOCKSTEP_RETURN_IF_ERROR(RealFileSystem()->RemoveAll(record_.runtime_dir));
+  if (options.clean) {
+    LOCKSTEP_RETURN_IF_ERROR(RemoveClusterFiles(layout_, record_));
+  }
+  return result;
+}
+
+Status LocalCluster::SetRecord(const ClusterRecord& record) {
+  if (record == record_) return OkStatus();
+  for (const DaemonStatus& daemon : Daemons()) {
+    if (daemon.running) {
+      return FailedPrecondition(
+          "the cluster in {0} runs with other settings; `lockstep local down "
+          "--dir {0}` first, then `up` with these",
+          layout_.dir);
+    }
+  }
+  LOCKSTEP_RETURN_IF_ERROR(RealFileSystem()->WriteAtomic(
+      layout_.ClusterFile(), EncodeCluster(record)));
+  record_ = record;
+  return OkStatus();
 }
 
 Status LocalCluster::StartLocked(const std::string& daemon) {
@@ -165,13 +201,10 @@ Status LocalCluster::StartLocked(const std::string& daemon) {
     if (it == options_.extra_arguments.end()) continue;
     extra.insert(extra.end(), it->second.begin(), it->second.end());
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::string boot_id, BootId());
   LOCKSTEP_ASSIGN_OR_RETURN(
       Process process,
       SpawnDaemon(layout_, record_, options_.bin_dir, extra, daemon));
-  state_[daemon] = {process.id, boot_id};
-  children_[daemon] = std::move(process);
-  return WriteState();
+  return processes_.Add(daemon, std::move(process));
 }
 
 Status LocalCluster::StartDaemon(const std::string& daemon) {
@@ -179,13 +212,13 @@ Status LocalCluster::StartDaemon(const std::string& daemon) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Fd lock,
                             LockFile(layout_.LockFile(), kLockTimeout));
   LOCKSTEP_RETURN_IF_ERROR(ReadRecords());
-  if (OpenDaemon(daemon).ok()) return OkStatus();
+  if (processes_.Open(daemon).ok()) return OkStatus();
   return StartLocked(daemon);
 }
 
 Status LocalCluster::Restart(const std::string& daemon) {
   LOCKSTEP_RETURN_IF_ERROR(CheckName(daemon));
-  if (auto process = OpenDaemon(daemon); process.ok()) {
+  if (auto process = processes_.Open(daemon); process.ok()) {
     LOCKSTEP_RETURN_IF_ERROR(StopProcess(*process, kStopGrace).status());
   }
   LOCKSTEP_RETURN_IF_ERROR(StartDaemon(daemon));
@@ -194,7 +227,7 @@ Status LocalCluster::Restart(const std::string& daemon) {
 
 Status LocalCluster::Kill(const std::string& daemon, int signal) {
   LOCKSTEP_RETURN_IF_ERROR(CheckName(daemon));
-  const auto process = OpenDaemon(daemon);
+  const auto process = processes_.Open(daemon);
   if (!process.ok()) return FailedPrecondition("{} does not run", daemon);
   LOCKSTEP_RETURN_IF_ERROR(SendSignal(*process, signal));
   if (signal != SIGKILL) return OkStatus();
@@ -204,40 +237,11 @@ Status LocalCluster::Kill(const std::string& daemon, int signal) {
 StatusOr<ProcessExit> LocalCluster::WaitEnded(const std::string& daemon,
                                               Duration timeout) {
   LOCKSTEP_RETURN_IF_ERROR(CheckName(daemon));
-  const MonoTime deadline = MonotonicNow() + timeout;
-  // A child is waited for by its own handle: that also reaps it.
-  const auto child = children_.find(daemon);
-  if (child != children_.end()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const ProcessExit exit,
-                              WaitExit(child->second, deadline));
-    children_.erase(child);
-    return exit;
-  }
-  const auto process = OpenDaemon(daemon);
-  if (!process.ok()) return ProcessExit{};
-  return WaitExit(*process, deadline);
-}
-
-StatusOr<Process> LocalCluster::OpenDaemon(const std::string& daemon) const {
-  const auto it = state_.find(daemon);
-  if (it == state_.end()) return NotFound("{} was not started", daemon);
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::string boot_id, BootId());
-  if (it->second.boot_id != boot_id) {
-    return NotFound("{} was started before the machine was", daemon);
-  }
-  return OpenVerified(it->second.process);
-}
-
-std::vector<std::string> LocalCluster::DaemonNames() const {
-  std::vector<std::string> names = {kCoordinator};
-  for (const WorkerRecord& worker : record_.workers) {
-    names.push_back(worker.name);
-  }
-  return names;
+  return processes_.WaitEnded(daemon, timeout);
 }
 
 Status LocalCluster::CheckName(const std::string& daemon) const {
-  const auto names = DaemonNames();
+  const auto names = DaemonNames(record_);
   if (std::find(names.begin(), names.end(), daemon) != names.end()) {
     return OkStatus();
   }
@@ -247,7 +251,7 @@ Status LocalCluster::CheckName(const std::string& daemon) const {
 
 std::vector<DaemonStatus> LocalCluster::Daemons() const {
   std::vector<DaemonStatus> all;
-  for (const std::string& name : DaemonNames()) {
+  for (const std::string& name : DaemonNames(record_)) {
     DaemonStatus status;
     status.name = name;
     status.pid = Pid(name);
@@ -262,8 +266,7 @@ std::vector<DaemonStatus> LocalCluster::Daemons() const {
 }
 
 pid_t LocalCluster::Pid(const std::string& daemon) const {
-  const auto process = OpenDaemon(daemon);
-  return process.ok() ? process->id.pid : 0;
+  return processes_.Pid(daemon);
 }
 
 std::string LocalCluster::grpc_address() const {

@@ -22,10 +22,10 @@
 #include <vector>
 
 #include "client/lib/client.h"
+#include "client/local/daemon_processes.h"
 #include "client/local/layout.h"
 #include "client/local/records.h"
 #include "common/base/clock.h"
-#include "common/base/fd.h"
 #include "common/base/status.h"
 #include "common/os/process.h"
 
@@ -154,29 +154,16 @@ class LocalCluster {
  private:
   LocalCluster(LocalClusterOptions options, LocalLayout layout);
 
-  std::vector<std::string> DaemonNames() const;
   Status CheckName(const std::string& daemon) const;
   Status ReadRecords();
-  Status WriteState();
-  // What is asked for, over what is there.
-  StatusOr<ClusterRecord> Wanted() const;
-  Status Write(const ClusterRecord& record);
+  // Writes `record` down. FailedPrecondition if daemons run with another one.
+  Status SetRecord(const ClusterRecord& record);
   Status StartLocked(const std::string& daemon);
-  Status CheckAlive(const std::string& daemon) const;
-  // The first sentence about what is not ready; OK when all is.
-  Status CheckReady(Client* client) const;
-  // NotFound where it does not run.
-  StatusOr<Process> OpenDaemon(const std::string& daemon) const;
-  StatusOr<int> CancelJobs(Duration patience);
-  StatusOr<int> StopDaemons(Duration grace);
-  Status RemoveOwnFiles();
 
   LocalClusterOptions options_;
   const LocalLayout layout_;
   ClusterRecord record_;
-  StateRecord state_;
-  // Children of this process, which must be reaped, by name.
-  mutable std::map<std::string, Process> children_;
+  DaemonProcesses processes_;
 };
 
 }  // namespace lockstep

@@ -1,12 +1,11 @@
-// LocalCluster: waiting until all serve.
+#include "client/local/readiness.h"
+
 #include <fmt/format.h>
 
 #include <map>
 #include <thread>
 
 #include "client/local/daemon.h"
-#include "client/local/local_cluster.h"
-#include "common/base/file.h"
 
 namespace lockstep {
 namespace {
@@ -39,58 +38,61 @@ Status ApproveAll(Client* client) {
   return OkStatus();
 }
 
-}  // namespace
-
-Status LocalCluster::CheckAlive(const std::string& daemon) const {
-  if (OpenDaemon(daemon).ok()) return OkStatus();
-  return Unavailable("{} has ended; {}", daemon, LogSentence(layout_, daemon));
+Status CheckAlive(const LocalCluster& cluster, const std::string& daemon) {
+  if (cluster.Pid(daemon) != 0) return OkStatus();
+  return Unavailable("{} has ended; {}", daemon,
+                     LogSentence(cluster.layout(), daemon));
 }
 
-Status LocalCluster::CheckReady(Client* client) const {
-  for (const std::string& daemon : DaemonNames()) {
+// Returns the first sentence about what is not ready.
+Status CheckReady(const LocalCluster& cluster, Client* client) {
+  const LocalLayout& layout = cluster.layout();
+  for (const std::string& daemon : DaemonNames(cluster.record())) {
     // What an earlier process of it wrote says nothing about this one.
-    if (EndpointPid(layout_, daemon) != Pid(daemon)) {
+    if (EndpointPid(layout, daemon) != cluster.Pid(daemon)) {
       return Unavailable("{} does not serve yet; {}", daemon,
-                         LogSentence(layout_, daemon));
+                         LogSentence(layout, daemon));
     }
   }
   const auto nodes = client->ListNodes();
   if (!nodes.ok()) {
     return Unavailable("{} does not answer: {}; {}", kCoordinator,
                        Message(nodes.status()),
-                       LogSentence(layout_, kCoordinator));
+                       LogSentence(layout, kCoordinator));
   }
   std::map<std::string, const v1::Node*> by_name;
   for (const v1::Node& node : *nodes) by_name[node.name()] = &node;
-  for (const WorkerRecord& worker : record_.workers) {
+  for (const WorkerRecord& worker : cluster.record().workers) {
     const auto node = by_name.find(worker.name);
     if (node == by_name.end() || !Serves(*node->second)) {
       return Unavailable("{} is not registered; {}", worker.name,
-                         LogSentence(layout_, worker.name));
+                         LogSentence(layout, worker.name));
     }
   }
   return OkStatus();
 }
 
-Status LocalCluster::WaitReady() {
+}  // namespace
+
+Status WaitUntilReady(const LocalCluster& cluster, Duration timeout,
+                      const std::function<bool()>& stopped) {
   const SystemClock clock;
-  const MonoTime deadline = clock.Now().mono + options_.ready_timeout;
-  ClientOptions client_options = this->client_options();
+  const MonoTime deadline = clock.Now().mono + timeout;
+  ClientOptions client_options = cluster.client_options();
   client_options.timeout = kReadyCallTimeout;
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, Client::Connect(client_options));
   while (true) {
-    for (const std::string& daemon : DaemonNames()) {
-      LOCKSTEP_RETURN_IF_ERROR(CheckAlive(daemon));
+    for (const std::string& daemon : DaemonNames(cluster.record())) {
+      LOCKSTEP_RETURN_IF_ERROR(CheckAlive(cluster, daemon));
     }
-    const Status ready = CheckReady(client.get());
+    const Status ready = CheckReady(cluster, client.get());
     if (ready.ok()) return ApproveAll(client.get());
-    if (options_.stopped && options_.stopped()) {
+    if (stopped && stopped()) {
       return Cancelled("stopped while the cluster was started");
     }
     if (clock.Now().mono >= deadline) {
-      return Annotate(ready,
-                      fmt::format("the cluster is not ready after {}",
-                                  FormatDuration(options_.ready_timeout)));
+      return Annotate(ready, fmt::format("the cluster is not ready after {}",
+                                         FormatDuration(timeout)));
     }
     std::this_thread::sleep_for(kReadyPoll);
   }

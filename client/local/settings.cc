@@ -1,12 +1,11 @@
-// LocalCluster: what it is to be, from what was asked for and what is there.
+#include "client/local/settings.h"
+
 #include <unistd.h>
 
 #include <algorithm>
 
-#include "client/local/local_cluster.h"
 #include "client/local/machine.h"
 #include "client/local/ports.h"
-#include "common/base/file.h"
 
 namespace lockstep {
 namespace {
@@ -15,36 +14,37 @@ constexpr int kMaxWorkers = 1000;
 
 }  // namespace
 
-StatusOr<ClusterRecord> LocalCluster::Wanted() const {
-  ClusterRecord record = record_;
+StatusOr<ClusterRecord> WantedCluster(ClusterRecord record,
+                                      const LocalClusterOptions& options,
+                                      const LocalLayout& layout) {
   if (record.workers.empty()) record.http_token = true;
-  if (options_.http_token) record.http_token = *options_.http_token;
-  if (options_.prices) {
-    record.prices = *options_.prices;
+  if (options.http_token) record.http_token = *options.http_token;
+  if (options.prices) {
+    record.prices = *options.prices;
     if (!record.prices.empty()) {
       LOCKSTEP_ASSIGN_OR_RETURN(record.prices, AbsolutePath(record.prices));
     }
   }
-  if (options_.log_level) record.log_level = *options_.log_level;
-  if (options_.insecure_loopback) {
-    record.insecure_loopback = *options_.insecure_loopback;
+  if (options.log_level) record.log_level = *options.log_level;
+  if (options.insecure_loopback) {
+    record.insecure_loopback = *options.insecure_loopback;
   }
   if (record.runtime_dir.empty()) {
-    record.runtime_dir = RuntimeDir(layout_.dir, geteuid());
+    record.runtime_dir = RuntimeDir(layout.dir, geteuid());
   }
   const int before = static_cast<int>(record.workers.size());
-  const int workers = options_.workers.value_or(before > 0 ? before : 2);
+  const int workers = options.workers.value_or(before > 0 ? before : 2);
   if (workers < 1 || workers > kMaxWorkers) {
     return InvalidArgument("{} workers: a local cluster has 1 to {}", workers,
                            kMaxWorkers);
   }
-  const bool divide = before != workers || options_.cpus ||
-                      options_.memory_bytes || options_.gpus;
+  const bool divide =
+      before != workers || options.cpus || options.memory_bytes || options.gpus;
   if (!divide) return record;
   LOCKSTEP_ASSIGN_OR_RETURN(LocalMachine machine, ReadMachine());
-  if (options_.cpus) machine.cpus = *options_.cpus;
-  if (options_.memory_bytes) machine.memory_bytes = *options_.memory_bytes;
-  if (options_.gpus) machine.gpus = *options_.gpus;
+  if (options.cpus) machine.cpus = *options.cpus;
+  if (options.memory_bytes) machine.memory_bytes = *options.memory_bytes;
+  if (options.gpus) machine.gpus = *options.gpus;
   // Ports of those that were there are kept.
   const int missing =
       (record.grpc_port == 0 ? 2 : 0) + std::max(0, workers - before);
@@ -64,22 +64,6 @@ StatusOr<ClusterRecord> LocalCluster::Wanted() const {
     if (worker.http_port == 0) worker.http_port = ports[next++];
   }
   return record;
-}
-
-Status LocalCluster::Write(const ClusterRecord& record) {
-  if (record == record_) return OkStatus();
-  for (const DaemonStatus& daemon : Daemons()) {
-    if (daemon.running) {
-      return FailedPrecondition(
-          "the cluster in {0} runs with other settings; `lockstep local down "
-          "--dir {0}` first, then `up` with these",
-          layout_.dir);
-    }
-  }
-  LOCKSTEP_RETURN_IF_ERROR(RealFileSystem()->WriteAtomic(
-      layout_.ClusterFile(), EncodeCluster(record)));
-  record_ = record;
-  return OkStatus();
 }
 
 }  // namespace lockstep

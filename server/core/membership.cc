@@ -24,10 +24,8 @@ constexpr size_t kMaxGpuErrorsKnown = 256;
 void AddEvent(Member* member, Reason reason, std::string message,
               WallTime now) {
   ++member->news;
-  NodeRecord record;
-  record.events = std::move(member->events);
-  AddEvent(&record, reason, std::move(message), now);
-  member->events = std::move(record.events);
+  NodeRecord* const record = member;
+  AddEvent(record, reason, std::move(message), now);
 }
 
 std::string LabelOf(const Member& member, int32_t index) {
@@ -93,6 +91,56 @@ void TakeGpuNews(Member* member, const NodeReadings& readings,
   }
 }
 
+void Enter(Member* member, NodeState state, Reason reason, std::string message,
+           WallTime now) {
+  AddEvent(member, reason, message, now);
+  member->state = state;
+  member->state_time = now;
+  member->message =
+      state == NodeState::kReady ? std::string() : std::move(message);
+}
+
+// Returns true if the quarantine of `member` is over.
+bool ExpireQuarantine(const MembershipOptions& options, Member* member,
+                      Time now) {
+  if (member->quarantine.empty() ||
+      now.mono - member->contests.back() <= options.contest_window) {
+    return false;
+  }
+  member->EndQuarantine();
+  member->state_time = now.wall;
+  AddEvent(member, Reason::kNodeBack,
+           fmt::format("only {} has been seen for {}: takes work again",
+                       Claimant(member->info),
+                       FormatDuration(options.contest_window)),
+           now.wall);
+  return true;
+}
+
+// Returns true if `member` enters another state: its lease or `patience` is
+// over.
+bool ExpireLease(const MembershipOptions& options, Member* member, Time now,
+                 const std::optional<Duration>& patience) {
+  const Duration silent = now.mono - member->last_beat;
+  if (member->state == NodeState::kReady && silent > options.lease) {
+    Enter(member, NodeState::kUnknown, Reason::kNodeSilent,
+          fmt::format("silent for longer than its lease of {}",
+                      FormatDuration(options.lease)),
+          now.wall);
+    return true;
+  }
+  const Duration since_evidence = member->SinceEvidence(now.mono);
+  if (member->state == NodeState::kUnknown && patience &&
+      since_evidence > *patience) {
+    Enter(member, NodeState::kLost, Reason::kNodeLost,
+          fmt::format("silent for {} and none of its jobs stepped",
+                      FormatDuration(since_evidence)),
+          now.wall);
+    return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 NodeState Member::Shown(bool busy) const {
@@ -124,15 +172,6 @@ std::string Member::GpuTrouble(const Gpu& gpu) const {
                                               : "";
 }
 
-void Membership::Enter(Member* member, NodeState state, Reason reason,
-                       std::string message, WallTime now) {
-  AddEvent(member, reason, message, now);
-  member->state = state;
-  member->state_time = now;
-  member->message =
-      state == NodeState::kReady ? std::string() : std::move(message);
-}
-
 void Membership::Restore(const NodeRecord& record, Time now) {
   Member& member = members_[record.info.name];
   Apply(record);
@@ -144,17 +183,6 @@ void Membership::Restore(const NodeRecord& record, Time now) {
 
 void Membership::Apply(const NodeRecord& record) {
   members_[record.info.name].Take(record);
-}
-
-void Member::Take(const NodeRecord& record) {
-  info = record.info;
-  drain = record.drain;
-  events = record.events;
-  missing_gpus = record.missing_gpus;
-  state_time = record.state_time;
-  approved = record.approved;
-  offered = record.offered;
-  withheld_gpus = record.withheld_gpus;
 }
 
 Status Membership::CheckRegister(const NodeInfo& info) const {
@@ -264,10 +292,8 @@ NodeRecord Membership::Registered(const NodeInfo& info, WallTime now) const {
   }
   CompareGpus(old.gpus, &record, now);
   KeepFaults(known, &record.info.gpus);
-  const std::optional<NodeRecord> before =
-      it == members_.end() ? std::nullopt : std::optional(it->second.Record());
-  LimitToApproved(before ? &*before : nullptr, options_.node_limit, &record,
-                  now);
+  LimitToApproved(it == members_.end() ? nullptr : &it->second,
+                  options_.node_limit, &record, now);
   return record;
 }
 
@@ -323,21 +349,6 @@ void Member::EndQuarantine() {
   if (message == quarantine) message.clear();
   quarantine.clear();
   contests.clear();
-}
-
-bool Membership::ExpireQuarantine(Member* member, Time now) const {
-  if (member->quarantine.empty() ||
-      now.mono - member->contests.back() <= options_.contest_window) {
-    return false;
-  }
-  member->EndQuarantine();
-  member->state_time = now.wall;
-  AddEvent(member, Reason::kNodeBack,
-           fmt::format("only {} has been seen for {}: takes work again",
-                       Claimant(member->info),
-                       FormatDuration(options_.contest_window)),
-           now.wall);
-  return true;
 }
 
 Status Membership::Beat(const NodeName& node, const Incarnation& incarnation,
@@ -414,26 +425,21 @@ const Member* Membership::Find(const NodeName& node) const {
   return it == members_.end() ? nullptr : &it->second;
 }
 
-bool Membership::ExpireOne(Member* member, Time now,
-                           const std::optional<Duration>& patience) const {
-  const Duration silent = now.mono - member->last_beat;
-  if (member->state == NodeState::kReady && silent > options_.lease) {
-    Enter(member, NodeState::kUnknown, Reason::kNodeSilent,
-          fmt::format("silent for longer than its lease of {}",
-                      FormatDuration(options_.lease)),
-          now.wall);
-    return true;
+std::vector<NodeName> Membership::Expire(
+    Time now,
+    const std::function<std::optional<Duration>(const NodeName&)>& patience) {
+  std::vector<NodeName> changed;
+  for (auto& [name, member] : members_) {
+    const bool calm = ExpireQuarantine(options_, &member, now);
+    // Only silent nodes, which are few, need it.
+    const bool silent = member.state == NodeState::kUnknown;
+    if (ExpireLease(options_, &member, now,
+                    silent ? patience(name) : std::nullopt) ||
+        calm) {
+      changed.push_back(name);
+    }
   }
-  const Duration since_evidence = member->SinceEvidence(now.mono);
-  if (member->state == NodeState::kUnknown && patience &&
-      since_evidence > *patience) {
-    Enter(member, NodeState::kLost, Reason::kNodeLost,
-          fmt::format("silent for {} and none of its jobs stepped",
-                      FormatDuration(since_evidence)),
-          now.wall);
-    return true;
-  }
-  return false;
+  return changed;
 }
 
 }  // namespace lockstep

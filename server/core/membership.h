@@ -26,6 +26,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -61,8 +62,8 @@ struct MembershipOptions {
   Resources node_limit = kDefaultNodeLimit;
 };
 
-struct Member {
-  NodeInfo info;
+// What is stored of a node, and what only memory holds.
+struct Member : NodeRecord {
   NodeState state = NodeState::kUnknown;
   // Time of the last message, or of the coordinator's start.
   MonoTime last_beat;
@@ -73,14 +74,6 @@ struct Member {
   std::string message;
   NodeReadings readings;
   ClockOffset clock;
-  std::optional<Drain> drain;
-  std::vector<Event> events;
-  WallTime state_time{};
-  std::vector<Gpu> missing_gpus;
-  // As in NodeRecord.
-  std::optional<Resources> approved;
-  std::optional<Resources> offered;
-  std::vector<Gpu> withheld_gpus;
   // By GPU index and Xid: when this error was last an event.
   std::map<std::pair<int32_t, int32_t>, MonoTime> gpu_errors;
   // Counts the events from beats, which have to be stored.
@@ -111,12 +104,11 @@ struct Member {
   // node without work may be switched off, so it stays DRAINED when it falls
   // silent. `busy` says whether something runs or is held there.
   NodeState Shown(bool busy) const;
-  NodeRecord Record() const {
-    return {info,         drain,    events,  state_time,
-            missing_gpus, approved, offered, withheld_gpus};
-  }
+  const NodeRecord& Record() const { return *this; }
   // Sets the stored fields from `record`.
-  void Take(const NodeRecord& record);
+  void Take(const NodeRecord& record) {
+    static_cast<NodeRecord&>(*this) = record;
+  }
   void EndQuarantine();
 };
 
@@ -212,32 +204,15 @@ class Membership {
   // Applies expired leases and quarantines. Returns the nodes that changed.
   // `patience(node)` returns how much silence without a step makes the node
   // LOST; nullopt if silence alone never does (it has program jobs).
-  template <typename Patience>
-  std::vector<NodeName> Expire(Time now, const Patience& patience) {
-    std::vector<NodeName> changed;
-    for (auto& [name, member] : members_) {
-      const bool calm = ExpireQuarantine(&member, now);
-      // Only silent nodes, which are few, need it.
-      const bool silent = member.state == NodeState::kUnknown;
-      if (ExpireOne(&member, now, silent ? patience(name) : std::nullopt) ||
-          calm) {
-        changed.push_back(name);
-      }
-    }
-    return changed;
-  }
+  std::vector<NodeName> Expire(
+      Time now,
+      const std::function<std::optional<Duration>(const NodeName&)>& patience);
 
   const Member* Find(const NodeName& node) const;
   // By name.
   const std::map<NodeName, Member>& members() const { return members_; }
 
  private:
-  static void Enter(Member* member, NodeState state, Reason reason,
-                    std::string message, WallTime now);
-  bool ExpireOne(Member* member, Time now,
-                 const std::optional<Duration>& patience) const;
-  bool ExpireQuarantine(Member* member, Time now) const;
-
   const MembershipOptions options_;
   std::map<NodeName, Member> members_;
 };

@@ -1,21 +1,18 @@
 #include "server/log_stream/log_stream.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <map>
 #include <utility>
+#include <vector>
 
-#include "common/base/log_line.h"
-#include "common/wire/value_wire.h"
+#include "server/log_stream/log_request.h"
 
 namespace lockstep {
 namespace {
 
 // Well below the 4 MiB that a gRPC message may have.
 constexpr size_t kMaxMessageBytes = 1 << 20;
-// Lines of a tail are kept in memory until the end of the log is reached: of
-// all logs together, and at least of each.
-constexpr size_t kMaxTailBytes = 64 << 20;
+// At least so much of each log fits a tail, beside kMaxTailBytes.
 constexpr size_t kMinTailBytes = 64 << 10;
 // While the end of a job's logs, or of the time that is asked for, is near.
 constexpr Duration kPoll = std::chrono::milliseconds(500);
@@ -43,23 +40,13 @@ LogStream::LogStream(const ClusterQueries* queries, WatchHub* hub,
                      v1::StreamLogsRequest request, StreamPeer* peer)
     : queries_(queries),
       hub_(hub),
-      logs_(logs),
+      store_(logs),
       peer_(peer),
       reader_(std::move(reader)),
       request_(std::move(request)),
-      // REQUIRES says that it is OK.
-      filter_(*LogFilter::Make(SelectionOf(request_))),
-      events_(request_.include_events()),
+      logs_(logs, &request_),
       tailing_(request_.tail() > 0),
-      open_(streams, StreamKind::kLogs, [this] { return +lines_waiting_; }) {
-  for (const std::string& task : request_.tasks()) {
-    if (task == kServiceTask) {
-      events_ = true;
-    } else {
-      tasks_.insert(ReplicaOf(task));
-    }
-  }
-}
+      open_(streams, StreamKind::kLogs, [this] { return +lines_waiting_; }) {}
 
 // Gathers lines into a message.
 class LogStream::Sender {
@@ -83,20 +70,20 @@ bool LogStream::IsTurnOver() const {
   return peer_->IsCancelled() || MonotonicNow() >= turn_end_;
 }
 
-StatusOr<bool> LogStream::Fill(Source* source, Heads* heads) {
+StatusOr<bool> LogStream::Fill(RankLog* log, Heads* heads) {
   // Where few lines are wanted, much is read before one is found.
-  while (source->lines.empty()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const bool read, ReadSource(source));
+  while (log->empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const bool read, logs_.Read(log));
     if (!read) return true;
-    if (source->lines.empty() && IsTurnOver()) return false;
+    if (log->empty() && IsTurnOver()) return false;
   }
-  heads->emplace(source->lines.front().order, source->key);
+  heads->emplace(log->front().order, log->key());
   return true;
 }
 
 StatusOr<bool> LogStream::FillAll(Heads* heads) {
-  for (auto& [key, source] : sources_) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const bool filled, Fill(&source, heads));
+  for (auto& [key, log] : logs_.all()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const bool filled, Fill(&log, heads));
     if (!filled) return false;
   }
   return true;
@@ -105,50 +92,27 @@ StatusOr<bool> LogStream::FillAll(Heads* heads) {
 StatusOr<bool> LogStream::ReadTails() {
   const auto most = static_cast<size_t>(request_.tail());
   const size_t most_bytes = std::max(
-      kMinTailBytes, kMaxTailBytes / std::max<size_t>(1, sources_.size()));
-  std::map<int32_t, std::vector<Source*>> ranks;
-  for (auto& [key, source] : sources_) {
+      kMinTailBytes, kMaxTailBytes / std::max<size_t>(1, logs_.all().size()));
+  std::map<int32_t, std::vector<RankLog*>> ranks;
+  for (auto& [key, log] : logs_.all()) {
     bool read = true;
     while (read) {
-      LOCKSTEP_ASSIGN_OR_RETURN(read, ReadSource(&source));
-      while (source.lines.size() > most) {
-        source.PopFront();
-        source.cut_bytes = 0;
-      }
-      for (; source.bytes > most_bytes && source.lines.size() > 1;
-           source.PopFront()) {
-        source.cut_bytes += source.lines.front().line.text().size() + 1;
-      }
+      LOCKSTEP_ASSIGN_OR_RETURN(read, logs_.Read(&log));
+      log.KeepLast(most, most_bytes);
       if (read && IsTurnOver()) return false;
     }
-    ranks[key.rank].push_back(&source);
+    ranks[key.rank].push_back(&log);
   }
   // Of each rank over its attempts, which are in order: the newest stay.
   for (auto& [rank, attempts] : ranks) {
     size_t left = most;
     for (auto it = attempts.rbegin(); it != attempts.rend(); ++it) {
-      while ((*it)->lines.size() > left) (*it)->PopFront();
-      left -= (*it)->lines.size();
-      TellCut(*it);
+      while ((*it)->size() > left) (*it)->PopFront();
+      left -= (*it)->size();
+      (*it)->TellCut();
     }
   }
   return true;
-}
-
-void LogStream::TellCut(Source* source) {
-  if (source->cut_bytes == 0 || source->lines.empty()) return;
-  const Source::Line& first = source->lines.front();
-  Source::Line cut;
-  cut.order = first.order;
-  cut.arrived = first.arrived;
-  cut.line = first.line;
-  cut.line.set_severity(v1::SEVERITY_INFO);
-  cut.line.set_text(
-      fmt::format("[lockstep: {} bytes before this are left out: a tail may "
-                  "have {} MiB of all ranks together; ask for fewer lines or "
-                  "ranks]",
-                  source->cut_bytes, kMaxTailBytes >> 20));
-  source->PushFront(std::move(cut));
 }
 
 StatusOr<LogStream::Merged> LogStream::SendMerged(bool more, Sender* sender) {
@@ -158,18 +122,18 @@ StatusOr<LogStream::Merged> LogStream::SendMerged(bool more, Sender* sender) {
   Time looked = SystemClock().Now();
   LOCKSTEP_ASSIGN_OR_RETURN(bool filled, FillAll(&heads));
   if (!filled) return unfinished;
-  const auto quiet = [](const Source& source) {
-    return source.lines.empty() && !source.done && !source.never_started;
+  const auto quiet = [](const RankLog& log) {
+    return log.empty() && !log.is_over();
   };
   const auto count_quiet = [&] {
-    return std::count_if(sources_.begin(), sources_.end(),
-                         [&](const auto& s) { return quiet(s.second); });
+    return std::count_if(logs_.all().begin(), logs_.all().end(),
+                         [&](const auto& log) { return quiet(log.second); });
   };
   auto quiet_count = count_quiet();
   while (!heads.empty()) {
     if (sender->full()) return unfinished;
-    Source& source = sources_.at(heads.begin()->second);
-    Source::Line& next = source.lines.front();
+    RankLog& log = logs_.all().at(heads.begin()->second);
+    RankLog::Line& next = log.front();
     if (more && quiet_count > 0 &&
         next.order > ToUnixNanos(looked.wall) - kOldNanos &&
         looked.mono < next.arrived + kHold) {
@@ -177,13 +141,13 @@ StatusOr<LogStream::Merged> LogStream::SendMerged(bool more, Sender* sender) {
     }
     sender->Send(std::move(next.line));
     heads.erase(heads.begin());
-    source.PopFront();
-    const bool refill = source.lines.empty();
-    LOCKSTEP_ASSIGN_OR_RETURN(filled, Fill(&source, &heads));
+    log.PopFront();
+    const bool refill = log.empty();
+    LOCKSTEP_ASSIGN_OR_RETURN(filled, Fill(&log, &heads));
     // What costs more than a line is asked once a read.
     if (!refill) continue;
     if (!filled || IsTurnOver()) return unfinished;
-    if (quiet(source)) ++quiet_count;
+    if (quiet(log)) ++quiet_count;
     const Time now = SystemClock().Now();
     if (now.mono - looked.mono < kLookAround) continue;
     looked = now;
@@ -196,25 +160,12 @@ StatusOr<LogStream::Merged> LogStream::SendMerged(bool more, Sender* sender) {
 }
 
 void LogStream::SendPartialLines(Sender* sender) {
-  for (auto& [key, source] : sources_) {
-    if (!source.lines.empty()) continue;
-    for (auto& [stream, open] : source.open) {
-      // The rest comes with the next message.
-      if (sender->full()) return;
-      if (!std::exchange(open.changed, false)) continue;
-      const std::string text(cri::ShownLine(open.text));
-      // It is neither a bar nor a prompt, and would be sent again and again.
-      if (text.size() > cri::kMaxLogText) continue;
-      if (!filter_.WantsText(open.unix_nanos, text)) continue;
-      // The line may go on and be worse: the reader's own state stays.
-      SeverityReader reader = source.severity[stream];
-      const Severity severity = reader.Next(text);
-      if (!filter_.WantsSeverity(severity)) continue;
-      v1::LogLine line = LineOf(source, stream, open.unix_nanos);
-      line.set_text(text);
-      line.set_severity(static_cast<v1::Severity>(severity));
-      line.set_partial(true);
-      sender->Send(std::move(line));
+  for (auto& [key, log] : logs_.all()) {
+    // What does not fit comes with the next message.
+    while (!sender->full()) {
+      auto line = log.NextPartialLine(logs_.filter());
+      if (!line) break;
+      sender->Send(*std::move(line));
     }
   }
 }
@@ -241,35 +192,14 @@ void LogStream::ListenToLogs(const std::string& job_uid) {
   if (log_news_ && listened_uid_ == job_uid) return;
   log_news_.reset();
   listened_uid_ = job_uid;
-  log_news_.emplace(logs_, job_uid, [peer = peer_] { peer->Wake(); });
-}
-
-int64_t LogStream::LinesRead() const {
-  int64_t read = 0;
-  for (const auto& [key, source] : sources_) {
-    read += static_cast<int64_t>(source.lines.size());
-  }
-  return read;
-}
-
-int64_t LogStream::KeptBytes() const {
-  size_t kept = 0;
-  for (const auto& [key, source] : sources_) {
-    kept += source.bytes + source.rest.capacity();
-    for (const auto& [stream, open] : source.open) kept += open.text.capacity();
-  }
-  return static_cast<int64_t>(kept);
+  log_news_.emplace(store_, job_uid, [peer = peer_] { peer->Wake(); });
 }
 
 StreamStep LogStream::AfterAll(const JobSnapshot& snapshot, bool follow,
                                const Merged& merged) const {
   const bool final = IsFinal(snapshot.job->state);
   if (merged.held) return StreamStep::Sleep(merged.held);
-  const bool all_done =
-      final &&
-      std::all_of(sources_.begin(), sources_.end(), [](const auto& entry) {
-        return entry.second.done || entry.second.never_started;
-      });
+  const bool all_done = final && logs_.AreOver();
   if (all_done || (!follow && !final)) return StreamStep::End(OkStatus());
   // What a job wrote last is on its way when it ends. One that ended long ago
   // on a node that is gone has logs without end.
@@ -292,7 +222,7 @@ StatusOr<StreamStep> LogStream::Pass(Sender* sender) {
       CheckSees(reader_, request_.name(), snapshot.job->owner, "logs"));
   LOCKSTEP_RETURN_IF_ERROR(CheckLogSelection(request_, *snapshot.job));
   ListenToLogs(snapshot.job->uid);
-  FindSources(*snapshot.job);
+  logs_.Find(*snapshot.job);
   if (tailing_) {
     LOCKSTEP_ASSIGN_OR_RETURN(const bool found, ReadTails());
     if (!found) return StreamStep::Again();
@@ -321,7 +251,7 @@ StreamStep LogStream::Next(v1::StreamLogsResponse* message) {
   } else if (step->kind == StreamStep::Kind::kEnd) {
     end_ = step->status;
   }
-  lines_waiting_ = LinesRead() + sender.lines();
+  lines_waiting_ = logs_.LinesRead() + sender.lines();
   // What was read before an error is the reader's all the same.
   if (sender.lines() > 0) return StreamStep::Send();
   return end_ ? StreamStep::End(*end_) : *std::move(step);

@@ -13,10 +13,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
+#include <vector>
 
-#include "common/base/histogram.h"
 #include "server/coordinator/snapshot.h"
+#include "server/metrics/phase_timer.h"
+#include "server/metrics/straggler_watch.h"
+#include "server/metrics/training_counts.h"
 
 namespace lockstep {
 
@@ -56,15 +58,6 @@ std::string_view Name(RestartReason reason);
 // Of the job's ended attempts; the sum is its number of restarts.
 std::array<int64_t, kRestartReasons> RestartsOf(const Job& job);
 
-// Of all jobs, by the name of the phase.
-struct JobTimings {
-  JobTimings();
-  // queue, stage, rendezvous, first_step, total.
-  std::map<std::string, Histogram> launch;
-  // teardown, reschedule, stage, rendezvous, restore, total.
-  std::map<std::string, Histogram> recovery;
-};
-
 class JobAccount {
  public:
   using Pools = std::map<NodeName, std::string>;
@@ -82,12 +75,8 @@ class JobAccount {
     return seconds_[static_cast<size_t>(state)];
   }
   TimeState state() const { return state_; }
-  double steps() const { return steps_.total; }
-  double samples() const { return samples_.total; }
-  // Of these samples; nothing before the chief said what one takes.
-  std::optional<double> flops() const { return flops_; }
-  // The chief's.
-  double checkpoint_stall_seconds() const { return stall_.total; }
+  const TrainingCounts& training() const { return training_; }
+  const StragglerWatch& stragglers() const { return stragglers_; }
   double checkpoint_bytes() const { return checkpoint_bytes_; }
   int64_t checkpoints() const { return checkpoints_; }
   // By pool: what was held, busy or not.
@@ -96,51 +85,13 @@ class JobAccount {
     double gpu_seconds = 0;
   };
   const std::map<std::string, Held>& held() const { return held_; }
-  // Over the last window: part of the ranks' time in which they waited for the
-  // last one to arrive; and who that was, where it was clearly one.
-  std::optional<double> straggler_wait_ratio() const { return wait_ratio_; }
-  std::optional<int32_t> late_rank() const { return late_rank_; }
-  // Windows with a late rank, by its node; the job's nodes are all there.
-  const std::map<NodeName, int64_t>& straggler_events() const {
-    return straggler_events_;
-  }
-  // Who was late in the newest of them, in this generation, by its node.
-  const std::map<NodeName, int32_t>& late_ranks() const { return late_ranks_; }
 
  private:
-  // A count that starts again with each generation.
-  struct Grown {
-    double total = 0;
-    std::optional<double> last;
-    void Take(double now) {
-      if (last && now > *last) total += now - *last;
-      last = now;
-    }
-  };
-  struct Recovery {
-    MonoTime began;
-    MonoTime phase_since;
-    std::map<std::string, double> phases;
-    // RUNNING again, the first step is to come.
-    std::optional<MonoTime> running_since;
-  };
-  struct Window {
-    MonoTime since;
-    int64_t step = 0;
-    // By rank: seconds waited for others, and all.
-    std::map<int32_t, std::pair<double, double>> ranks;
-  };
-
   void Advance(MonoTime now, const Pools& pools);
-  void Transition(const Job& before, const Job& after, Time now,
-                  JobTimings* timings);
   void NewGeneration(const Job& job);
   void Take(const Job& job);
   void Progress(const CoordinatorView::JobEntry& entry, Time now,
                 JobTimings* timings);
-  void FirstStep(const Job& job, MonoTime step, Time now, JobTimings* timings);
-  void WatchRanks(const CoordinatorView::JobEntry& entry, MonoTime now);
-  void CloseWindow(const Job& job, const Window& end);
   TimeState StateOf(const Job& job) const;
 
   MonoTime advanced_;
@@ -151,30 +102,16 @@ class JobAccount {
   std::array<double, kTimeStates> seconds_{};
   std::map<std::string, Held> held_;
 
-  Grown steps_;
-  Grown samples_;
-  std::optional<double> flops_;
-  Grown stall_;
   double checkpoint_bytes_ = 0;
   int64_t checkpoints_ = 0;
   std::optional<Checkpoint> checkpoint_;
 
-  // The generation was seen from its beginning.
-  bool fresh_ = false;
-  // It has made a step, as far as is known.
+  // The generation has made a step, as far as is known.
   bool stepping_ = false;
   bool quiet_ = false;
-  int64_t committed_ = 0;
-  // Steps below were done by an earlier generation.
-  int64_t redo_until_ = 0;
-  bool launching_ = false;
-  std::optional<Recovery> recovery_;
-
-  std::optional<Window> window_;
-  std::optional<double> wait_ratio_;
-  std::optional<int32_t> late_rank_;
-  std::map<NodeName, int64_t> straggler_events_;
-  std::map<NodeName, int32_t> late_ranks_;
+  TrainingCounts training_;
+  PhaseTimer phases_;
+  StragglerWatch stragglers_;
 };
 
 }  // namespace lockstep

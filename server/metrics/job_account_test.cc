@@ -125,9 +125,9 @@ TEST_F(JobAccountTest, StepsDoneAgainAreTold) {
   Look(0, std::nullopt);
   Pass(10s);
   Look(100);
-  EXPECT_DOUBLE_EQ(account_.steps(), 100);
-  EXPECT_DOUBLE_EQ(account_.samples(), 6400);
-  EXPECT_DOUBLE_EQ(account_.checkpoint_stall_seconds(), 1);
+  EXPECT_DOUBLE_EQ(account_.training().steps(), 100);
+  EXPECT_DOUBLE_EQ(account_.training().samples(), 6400);
+  EXPECT_DOUBLE_EQ(account_.training().checkpoint_stall_seconds(), 1);
   // Rank 1 dies; the generation is stopped within 2 s, forms within 3.
   scene_.Exited(1, Code(3));
   scene_.Settle();
@@ -169,7 +169,7 @@ TEST_F(JobAccountTest, StepsDoneAgainAreTold) {
   Look(110);
   EXPECT_EQ(account_.state(), TimeState::kProductive);
   EXPECT_DOUBLE_EQ(Seconds(TimeState::kRecomputed), 2);
-  EXPECT_DOUBLE_EQ(account_.steps(), 130);
+  EXPECT_DOUBLE_EQ(account_.training().steps(), 130);
   const auto restarts = RestartsOf(scene_.job);
   EXPECT_EQ(restarts[static_cast<size_t>(RestartReason::kRankExit)], 1);
 }
@@ -180,12 +180,12 @@ TEST_F(JobAccountTest, ACoordinatorThatCameLaterCountsFromThere) {
   JobAccount late(scene_.job, scene_.now);
   account_ = late;
   Look(1000);
-  EXPECT_DOUBLE_EQ(account_.steps(), 0);
-  EXPECT_DOUBLE_EQ(account_.samples(), 0);
+  EXPECT_DOUBLE_EQ(account_.training().steps(), 0);
+  EXPECT_DOUBLE_EQ(account_.training().samples(), 0);
   EXPECT_EQ(account_.state(), TimeState::kProductive);
   Pass(1s);
   Look(1010);
-  EXPECT_DOUBLE_EQ(account_.steps(), 10);
+  EXPECT_DOUBLE_EQ(account_.training().steps(), 10);
 }
 
 TEST_F(JobAccountTest, HoldsAreCountedByPool) {
@@ -201,19 +201,19 @@ TEST_F(JobAccountTest, HoldsAreCountedByPool) {
 TEST_F(JobAccountTest, TheLateRankIsTheOneThatNeverWaits) {
   Launch();
   Look(0, std::nullopt);
-  ASSERT_EQ(account_.straggler_events().size(), 2u);
+  ASSERT_EQ(account_.stragglers().events().size(), 2u);
   Pass(25s);
   Look(100, 0s, 6, 0.1);
-  EXPECT_EQ(account_.late_rank(), 1);
-  EXPECT_EQ(account_.straggler_events().at("b"), 1);
-  EXPECT_EQ(account_.straggler_events().at("a"), 0);
-  ASSERT_TRUE(account_.straggler_wait_ratio());
-  EXPECT_GT(*account_.straggler_wait_ratio(), 0.05);
+  EXPECT_EQ(account_.stragglers().late_rank(), 1);
+  EXPECT_EQ(account_.stragglers().events().at("b"), 1);
+  EXPECT_EQ(account_.stragglers().events().at("a"), 0);
+  ASSERT_TRUE(account_.stragglers().wait_ratio());
+  EXPECT_GT(*account_.stragglers().wait_ratio(), 0.05);
   // Both wait the same from here on: nobody is late.
   Pass(25s);
   Look(200, 0s, 7, 1.1);
-  EXPECT_EQ(account_.late_rank(), std::nullopt);
-  EXPECT_EQ(account_.straggler_events().at("b"), 1);
+  EXPECT_EQ(account_.stragglers().late_rank(), std::nullopt);
+  EXPECT_EQ(account_.stragglers().events().at("b"), 1);
 }
 
 TEST_F(JobAccountTest, CheckpointsAreCounted) {

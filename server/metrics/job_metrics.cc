@@ -202,34 +202,34 @@ void AddAccountMetrics(const Job& job, const JobAccount& account,
   if (job.spec.kind != JobKind::kNative) return;
   out->Counter("lockstep_job_steps_total",
                "Steps that the chief committed, those done again included.",
-               account.steps(), id);
+               account.training().steps(), id);
   out->Counter("lockstep_job_samples_total",
                "Samples of all ranks, those done again included.",
-               account.samples(), id);
-  if (account.flops()) {
+               account.training().samples(), id);
+  if (account.training().flops()) {
     out->Counter("lockstep_job_flops_total",
                  "Floating-point operations of these samples, as the chief "
                  "reckons them.",
-                 *account.flops(), id);
+                 *account.training().flops(), id);
   }
   out->Counter("lockstep_checkpoint_stall_seconds_total",
                "Time in which the chief's training stood still to save.",
-               account.checkpoint_stall_seconds(), id);
-  for (const auto& [node, events] : account.straggler_events()) {
+               account.training().checkpoint_stall_seconds(), id);
+  for (const auto& [node, events] : account.stragglers().events()) {
     out->Counter("lockstep_straggler_events_total",
                  "Windows of 20 s and 20 steps in which a rank on this node "
                  "came clearly last.",
                  static_cast<double>(events), with("node", node));
   }
-  for (const auto& [node, rank] : account.late_ranks()) {
+  for (const auto& [node, rank] : account.stragglers().late_ranks()) {
     out->Gauge("lockstep_straggler_rank",
                "Rank on this node that came last in the newest such window.",
                rank, {{"job_id", job.spec.name}, {"node", node}});
   }
-  if (account.straggler_wait_ratio()) {
+  if (account.stragglers().wait_ratio()) {
     out->Gauge("lockstep_job_straggler_wait_ratio",
                "Part of the ranks' time spent waiting for the last of them.",
-               *account.straggler_wait_ratio(), id);
+               *account.stragglers().wait_ratio(), id);
   }
 }
 

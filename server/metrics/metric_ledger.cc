@@ -200,7 +200,7 @@ std::optional<int32_t> MetricLedger::LateRank(const JobName& job) const {
   MutexLock lock(&mu_);
   const auto account = accounts_.find(job);
   if (account == accounts_.end()) return std::nullopt;
-  return account->second.second.late_rank();
+  return account->second.second.stragglers().late_rank();
 }
 
 void MetricLedger::Collect(const CoordinatorView& view,

@@ -6,6 +6,7 @@
 #include "common/rpc/status_conversion.h"
 #include "common/wire/job_wire.h"
 #include "server/core/bill.h"
+#include "server/log_stream/log_request.h"
 #include "server/log_stream/log_stream.h"
 #include "server/query/job_filter.h"
 #include "server/query/page.h"

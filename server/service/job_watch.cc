@@ -1,7 +1,7 @@
 #include "server/service/job_watch.h"
 
-#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "server/service/messages.h"
 #include "server/service/request.h"
@@ -16,11 +16,6 @@ constexpr Duration kBookmarkInterval = std::chrono::seconds(60);
 // The most bytes of changes that are taken from the hub at a time. The rest
 // waits for a slow reader in the hub, which drops it if it gets too much.
 constexpr size_t kNewsBytes = 1 << 20;
-
-int64_t NameBytes(const JobName& name) {
-  return static_cast<int64_t>(sizeof(JobName) + 2 * sizeof(void*) +
-                              name.size());
-}
 
 }  // namespace
 
@@ -74,16 +69,16 @@ Status JobWatch::Start() {
 }
 
 void JobWatch::NoteJobs(int64_t version) {
+  std::vector<JobName> names;
   if (!name_.empty()) {
-    first_jobs_.push_back(name_);
+    names.push_back(name_);
   } else {
     for (const JobSnapshot& job : queries_->ListJobs()) {
-      first_jobs_.push_back(job.job->spec.name);
+      names.push_back(job.job->spec.name);
     }
   }
-  for (const JobName& name : first_jobs_) kept_ += NameBytes(name);
-  waiting_ = static_cast<int64_t>(first_jobs_.size()) + 1;
-  synced_ = version;
+  initial_.Begin(std::move(names), version);
+  waiting_ = initial_.waiting();
 }
 
 void JobWatch::PushNews(WatchHub::News news) {
@@ -111,8 +106,8 @@ void JobWatch::Push(Item item) {
 }
 
 bool JobWatch::Fill(v1::WatchJobsResponse* message) {
-  if (synced_) {
-    FillFirst(message);
+  if (initial_.pending()) {
+    FillInitial(message);
     return true;
   }
   while (!items_.empty()) {
@@ -128,26 +123,18 @@ bool JobWatch::Fill(v1::WatchJobsResponse* message) {
   return false;
 }
 
-void JobWatch::FillFirst(v1::WatchJobsResponse* message) {
-  waiting_ = static_cast<int64_t>(first_jobs_.size()) + 1;
-  while (!first_jobs_.empty()) {
-    const JobName name = std::move(first_jobs_.front());
-    first_jobs_.pop_front();
-    kept_ -= NameBytes(name);
-    const auto job = queries_->GetJob(name);
+void JobWatch::FillInitial(v1::WatchJobsResponse* message) {
+  waiting_ = initial_.waiting();
+  while (const std::optional<JobName> name = initial_.Next()) {
+    const auto job = queries_->GetJob(*name);
     // That it was deleted meanwhile is a change that comes.
     if (!job.ok()) continue;
-    const int64_t version = job->job->resource_version;
-    if (version > *synced_) {
-      sent_ahead_[name] = version;
-      newest_ahead_ = std::max(newest_ahead_, version);
-    }
+    initial_.OnSent(*name, job->job->resource_version);
     ended_ = !name_.empty() && IsFinal(job->job->state);
     *message->mutable_job() = ToMessage(ShownTo(reader_, *job));
     return;
   }
-  message->set_synced(*synced_);
-  synced_.reset();
+  message->set_synced(initial_.End());
 }
 
 bool JobWatch::FillItem(const Item& item, v1::WatchJobsResponse* message) {
@@ -158,9 +145,7 @@ bool JobWatch::FillItem(const Item& item, v1::WatchJobsResponse* message) {
                 *item.progress));
     return true;
   }
-  if (item.version > newest_ahead_) sent_ahead_.clear();
-  const auto ahead = sent_ahead_.find(item.name);
-  if (ahead != sent_ahead_.end() && item.version <= ahead->second) return false;
+  if (initial_.Covers(item.name, item.version)) return false;
   if (item.job == nullptr) {
     message->set_deleted(item.name);
     ended_ = !name_.empty();

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cstdint>
 #include <list>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +17,7 @@
 #include "server/coordinator/watch_hub.h"
 #include "server/metrics/stream_metrics.h"
 #include "server/query/visibility.h"
+#include "server/service/initial_jobs.h"
 #include "server/stream/stream_reactor.h"
 
 namespace lockstep {
@@ -33,7 +33,7 @@ class JobWatch final : public StreamSource<v1::WatchJobsResponse> {
   // not known, or the reader fell behind what the hub keeps. Unavailable: the
   // coordinator stops.
   StreamStep Next(v1::WatchJobsResponse* message) override;
-  int64_t KeptBytes() const override { return kept_; }
+  int64_t KeptBytes() const override { return kept_ + initial_.bytes(); }
 
  private:
   // One of: a change, a job's progress.
@@ -49,15 +49,14 @@ class JobWatch final : public StreamSource<v1::WatchJobsResponse> {
 
   Status CheckRequest();
   Status Start();
-  // The names of the jobs that there are. Each is sent as it is when its turn
-  // comes: what is kept of it until then is its name.
+  // Notes the jobs that exist.
   void NoteJobs(int64_t version);
   void PushNews(WatchHub::News news);
   void Push(Item item);
   // The first that waits; false: nothing does.
   bool Fill(v1::WatchJobsResponse* message);
-  // Of the first jobs, or that these were all.
-  void FillFirst(v1::WatchJobsResponse* message);
+  // Fills in the next initial job, or that these were all.
+  void FillInitial(v1::WatchJobsResponse* message);
   // False: nothing is to be sent of it.
   bool FillItem(const Item& item, v1::WatchJobsResponse* message);
   // Adds what is not in the store, where `job` is still the newest: a reader
@@ -73,19 +72,12 @@ class JobWatch final : public StreamSource<v1::WatchJobsResponse> {
   const JobReader reader_;
   const JobName name_;
   const int64_t first_version_;
-  // The first jobs that are not sent yet; and at which version they were noted,
-  // until it has been said that these were all.
-  std::list<JobName> first_jobs_;
-  std::optional<int64_t> synced_;
-  // Of the first jobs, those that were sent as they were after that version: no
-  // change before that is sent of them. Until the changes are newer.
-  std::map<JobName, int64_t> sent_ahead_;
-  int64_t newest_ahead_ = 0;
+  InitialJobs initial_;
   // A list: an idle watch has none, and then keeps no memory for them.
   std::list<Item> items_;
-  // Of both lists.
+  // What `items_` takes in memory, in bytes.
   int64_t kept_ = 0;
-  // Of both: for the lag, which other threads ask for.
+  // The number of messages that wait. Other threads ask for it.
   std::atomic<int64_t> waiting_ = 0;
   bool ended_ = false;
   MonoTime next_bookmark_{};

@@ -1,10 +1,8 @@
 #include "server/service/worker_service.h"
 
-#include <grpcpp/alarm.h>
-
 #include <charconv>
-#include <deque>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "common/base/logging.h"
@@ -12,185 +10,11 @@
 #include "common/pki/identity.h"
 #include "common/rpc/caller.h"
 #include "common/rpc/metadata_keys.h"
-#include "common/rpc/status_conversion.h"
-#include "common/wire/probe_wire.h"
-#include "common/wire/worker_wire.h"
-#include "server/logs/log_sweeper.h"
+#include "server/service/worker_inbox.h"
+#include "server/service/worker_outbox.h"
 
 namespace lockstep {
 namespace {
-
-using Reactor =
-    grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>;
-
-// A daemon that reads nothing for so many messages is cut off; it comes back
-// and is told everything again.
-constexpr size_t kMaxQueued = 65536;
-
-// What waits to be written to one stream. The coordinator and the log store
-// hold it longer than the stream may live, so it is shared, and knows when the
-// stream is gone.
-class Outbox final : public WorkerLink,
-                     public std::enable_shared_from_this<Outbox> {
- public:
-  struct Outgoing {
-    v1::CoordinatorMessage message;
-    // Of an assignment that has one: put into the message when its turn comes,
-    // so that what waits for N nodes is not N encodings of N tasks.
-    std::shared_ptr<const SharedClusterSpec> cluster = nullptr;
-  };
-
-  explicit Outbox(Reactor* reactor) : reactor_(reactor) {}
-
-  // What SendWelcome sends. Before the coordinator knows of this.
-  void SetWelcome(v1::CoordinatorMessage welcome) {
-    MutexLock lock(&mu_);
-    welcome_ = std::move(welcome);
-  }
-  void SendWelcome() override {
-    v1::CoordinatorMessage welcome;
-    {
-      MutexLock lock(&mu_);
-      welcomed_ = true;
-      welcome = welcome_;
-    }
-    Send({std::move(welcome)});
-  }
-  bool welcomed() const {
-    MutexLock lock(&mu_);
-    return welcomed_;
-  }
-
-  void SendAssignment(
-      const Assignment& assignment,
-      const std::shared_ptr<const SharedClusterSpec>& cluster) override {
-    v1::CoordinatorMessage message;
-    *message.mutable_assignment() = ToProto(assignment);
-    Send({std::move(message), cluster});
-  }
-  void SendRendezvous(const JobName& job, Generation generation,
-                      const std::string& key,
-                      const std::string& value) override {
-    v1::CoordinatorMessage message;
-    *message.mutable_rendezvous_value() =
-        ToRendezvousValue({job, generation, key, value});
-    Send({std::move(message)});
-  }
-  void SendPrefetch(const Prefetch& wanted) override {
-    v1::CoordinatorMessage message;
-    *message.mutable_prefetch() = ToProto(wanted);
-    Send({std::move(message)});
-  }
-  void SendHeartbeatAck(uint64_t sequence) override {
-    v1::CoordinatorMessage message;
-    message.mutable_heartbeat_ack()->set_sequence(sequence);
-    Send({std::move(message)});
-  }
-  void SendDropWork(const std::vector<std::string>& uids) override {
-    v1::CoordinatorMessage message;
-    for (const std::string& uid : uids) {
-      message.mutable_drop_work()->add_job_uids(uid);
-    }
-    Send({std::move(message)});
-  }
-  void SendProbe(const ProbeQuery& query) override {
-    v1::CoordinatorMessage message;
-    *message.mutable_probe_request() = ToProto(query);
-    Send({std::move(message)});
-  }
-  void SendFileQuery(const FileQuery& query) {
-    v1::CoordinatorMessage message;
-    *message.mutable_file_request() = ToProto(query);
-    Send({std::move(message)});
-  }
-  void Close(const Status& status) override {
-    MutexLock lock(&mu_);
-    Finish(status);
-  }
-
-  void Send(Outgoing outgoing) {
-    MutexLock lock(&mu_);
-    if (finished_) return;
-    if (queue_.size() >= kMaxQueued) {
-      Finish(ResourceExhausted("the worker daemon reads too slowly"));
-      return;
-    }
-    queue_.push_back(std::move(outgoing));
-    if (writing_) return;
-    if (queue_.front().cluster == nullptr) {
-      WriteNext();
-    } else {
-      WriteSoon();
-    }
-  }
-
-  // Nothing is read of a stream that has ended.
-  void StartRead(v1::WorkerMessage* message) {
-    MutexLock lock(&mu_);
-    if (!finished_) reactor_->StartRead(message);
-  }
-
-  // The write that was under way has ended.
-  void OnWriteDone() {
-    MutexLock lock(&mu_);
-    writing_ = false;
-    if (!queue_.empty()) queue_.pop_front();
-    if (!finished_ && !queue_.empty()) WriteNext();
-  }
-
-  // Messages that the daemon has not taken.
-  int64_t Waiting() const {
-    MutexLock lock(&mu_);
-    return static_cast<int64_t>(queue_.size());
-  }
-
-  // No call of the reactor after this.
-  void Detach() {
-    MutexLock lock(&mu_);
-    finished_ = true;
-    reactor_ = nullptr;
-    queue_.clear();
-  }
-
- private:
-  // In a thread of gRPC's: the caller has the coordinator's lock, and N specs
-  // of N tasks take long to copy, encrypt and hand over.
-  void WriteSoon() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    writing_ = true;
-    auto alarm = std::make_shared<grpc::Alarm>();
-    // It lives until its function has run, which waits for mu_, so for Set.
-    alarm->Set(gpr_now(GPR_CLOCK_MONOTONIC),
-               [self = shared_from_this(), alarm](bool) mutable {
-                 MutexLock lock(&self->mu_);
-                 if (!self->finished_) self->WriteNext();
-                 alarm.reset();
-               });
-  }
-  void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    writing_ = true;
-    Outgoing& next = queue_.front();
-    if (next.cluster != nullptr) {
-      next.message.mutable_assignment()->set_cluster(
-          next.cluster->Encoded(EncodeClusterSpec));
-    }
-    reactor_->StartWrite(&next.message);
-  }
-  void Finish(const Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (finished_) return;
-    finished_ = true;
-    reactor_->Finish(ToGrpc(status));
-  }
-
-  mutable Mutex mu_;
-  // Null once the stream is over.
-  Reactor* reactor_ ABSL_GUARDED_BY(mu_);
-  bool finished_ ABSL_GUARDED_BY(mu_) = false;
-  bool writing_ ABSL_GUARDED_BY(mu_) = false;
-  bool welcomed_ ABSL_GUARDED_BY(mu_) = false;
-  v1::CoordinatorMessage welcome_ ABSL_GUARDED_BY(mu_);
-  // The first one is being written while writing_.
-  std::deque<Outgoing> queue_ ABSL_GUARDED_BY(mu_);
-};
 
 // 0: the daemon does not say; it is an older one, or has obeyed nobody.
 uint64_t ObeyedEpoch(const grpc::CallbackServerContext& context) {
@@ -203,21 +27,16 @@ uint64_t ObeyedEpoch(const grpc::CallbackServerContext& context) {
   return parsed.ec == std::errc() && parsed.ptr == end ? epoch : 0;
 }
 
-class Stream final : public Reactor {
+class Stream final : public WorkerOutbox::Reactor {
  public:
-  Stream(WorkerServiceOptions options, WorkPool* pool, NodeSessions* sessions,
-         const ClusterQueries* queries, LogStore* logs, StreamMetrics* streams,
-         WorkFiles* files, Identity caller, uint64_t obeyed_epoch)
-      : options_(std::move(options)),
-        pool_(pool),
-        sessions_(sessions),
-        queries_(queries),
-        logs_(logs),
-        files_(files),
-        caller_(std::move(caller)),
-        caller_name_(FormatIdentity(caller_)),
-        obeyed_epoch_(obeyed_epoch),
-        outbox_(std::make_shared<Outbox>(this)),
+  Stream(WorkerServiceOptions options, WorkPool* pool,
+         WorkerInboxServices services, StreamMetrics* streams, Identity caller,
+         uint64_t obeyed_epoch)
+      : pool_(pool),
+        caller_name_(FormatIdentity(caller)),
+        outbox_(std::make_shared<WorkerOutbox>(this)),
+        inbox_(std::move(options), services, std::move(caller), obeyed_epoch,
+               outbox_),
         open_(streams, StreamKind::kWorkers,
               [outbox = outbox_] { return outbox->Waiting(); }) {
     StartRead(&incoming_);
@@ -250,9 +69,9 @@ class Stream final : public Reactor {
  private:
   // On the pool.
   void TakeIncoming() {
-    const Status status = Take(incoming_);
+    const Status status = inbox_.Take(incoming_);
     if (!status.ok()) {
-      LOG_WARN("stream of {}: {}", Describe(caller_), Message(status));
+      LOG_WARN("stream of {}: {}", Describe(inbox_.caller()), Message(status));
       outbox_->Close(status);
     }
     {
@@ -268,216 +87,22 @@ class Stream final : public Reactor {
   }
 
   void Leave() {
-    if (files_ != nullptr) files_->Disconnect(files_connection_);
-    if (session_ != 0) sessions_->OnStreamEnd(session_);
+    inbox_.OnStreamEnd();
     delete this;
   }
 
-  Status Take(const v1::WorkerMessage& message) {
-    const bool registers =
-        message.message_case() == v1::WorkerMessage::kRegister;
-    if (registers != (session_ == 0)) {
-      return InvalidArgument(
-          "the first message of a stream must be register, and no other");
-    }
-    if (!registers) SettleIn();
-    switch (message.message_case()) {
-      case v1::WorkerMessage::kRegister:
-        return Register(message.register_());
-      case v1::WorkerMessage::kHeartbeat:
-        return TakeHeartbeat(message.heartbeat());
-      case v1::WorkerMessage::kGangStatus: {
-        LOCKSTEP_ASSIGN_OR_RETURN(const GangStatus status,
-                                  FromProto(message.gang_status()));
-        return sessions_->OnGangStatus(session_, status);
-      }
-      case v1::WorkerMessage::kRendezvousPut: {
-        LOCKSTEP_ASSIGN_OR_RETURN(const RendezvousEntry entry,
-                                  FromProto(message.rendezvous_put()));
-        return NoRoom(sessions_->OnRendezvousPut(
-            session_, entry.job, entry.generation, entry.key, entry.value));
-      }
-      case v1::WorkerMessage::kRendezvousGet: {
-        LOCKSTEP_ASSIGN_OR_RETURN(const RendezvousEntry entry,
-                                  FromProto(message.rendezvous_get()));
-        return NoRoom(sessions_->OnRendezvousGet(session_, entry.job,
-                                                 entry.generation, entry.key));
-      }
-      case v1::WorkerMessage::kLogChunk:
-        return TakeLog(message.log_chunk());
-      case v1::WorkerMessage::kPrefetchStatus: {
-        LOCKSTEP_ASSIGN_OR_RETURN(PrefetchReport report,
-                                  FromProto(message.prefetch_status()));
-        return sessions_->OnPrefetched(session_, std::move(report.items));
-      }
-      case v1::WorkerMessage::kFileReply: {
-        LOCKSTEP_ASSIGN_OR_RETURN(FileAnswer answer,
-                                  FromProto(message.file_reply()));
-        if (files_ != nullptr) {
-          files_->OnAnswer(files_connection_, std::move(answer));
-        }
-        return OkStatus();
-      }
-      case v1::WorkerMessage::kProbeReply: {
-        LOCKSTEP_ASSIGN_OR_RETURN(const ProbeAnswer answer,
-                                  FromProto(message.probe_reply()));
-        return sessions_->OnProbed(session_, answer);
-      }
-      case v1::WorkerMessage::MESSAGE_NOT_SET:
-        break;
-    }
-    return InvalidArgument("a message without content, or of a later version");
-  }
-
-  // A rendezvous without room costs the job that asked its forming deadline;
-  // the node's stream is its other jobs', too.
-  static Status NoRoom(const Status& status) {
-    if (status.code() != StatusCode::kResourceExhausted) return status;
-    LOG_WARN("{}", Message(status));
-    return OkStatus();
-  }
-
-  Status Register(const v1::Register& message) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const Registration registration,
-                              FromProto(message));
-    if (!caller_.SpeaksForNode(registration.node.name)) {
-      return WithReason(
-          PermissionDenied("{} may not register node {}: its certificate "
-                           "must be that node's",
-                           Describe(caller_), registration.node.name),
-          "OTHER_NODE");
-    }
-    v1::CoordinatorMessage welcome;
-    const StorePoint own = sessions_->point();
-    *welcome.mutable_welcome() =
-        ToProto(WelcomeInfo{own.epoch, options_.heartbeat_interval,
-                            options_.lease, options_.cluster, own.history,
-                            sessions_->replaced_histories(), own.epoch_id});
-    outbox_->SetWelcome(std::move(welcome));
-    // A daemon from before histories says its epoch alone.
-    const StorePoint obeyed =
-        registration.obeyed.value_or(StorePoint{"", obeyed_epoch_, 0});
-    if (const Status refused =
-            sessions_->CheckObeyed(registration.node.name, obeyed);
-        !refused.ok()) {
-      // By its epoch and history it knows by itself why it leaves. Where it
-      // cannot know, it hears no Welcome: it would obey that.
-      if (IsOutdated(own, sessions_->replaced_histories(), obeyed)) {
-        outbox_->SendWelcome();
-      }
-      return refused;
-    }
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        session_,
-        sessions_->Register(registration.node, registration.gangs, outbox_,
-                            registration.work_jobs, registration.probe_port));
-    node_ = registration.node.name;
-    work_jobs_ = registration.work_jobs;
-    SettleIn();
-    return OkStatus();
-  }
-
-  // What is to be done once the node is this stream's, which may be a while
-  // after it registered: a daemon that is welcome beats.
-  void SettleIn() {
-    if (settled_in_ || !outbox_->welcomed()) return;
-    settled_in_ = true;
-    if (files_ != nullptr) {
-      files_connection_ =
-          files_->Connect(node_, [outbox = outbox_](const FileQuery& query) {
-            outbox->SendFileQuery(query);
-          });
-    }
-    DropOldWork(std::exchange(work_jobs_, {}));
-  }
-
-  // What was deleted while the node was away. A store that gave a part of
-  // itself up does not know what was: then directories go when their disk is
-  // nearly full.
-  void DropOldWork(const std::vector<std::string>& uids) {
-    if (!sessions_->replaced_histories().empty()) return;
-    const WallTime now = queries_->clock().Now().wall;
-    std::vector<std::string> gone;
-    for (const std::string& uid : uids) {
-      if (!KeepsWork(queries_->FindLogOwner(uid), logs_->Has(uid), now)) {
-        gone.push_back(uid);
-      }
-    }
-    if (!gone.empty()) outbox_->SendDropWork(gone);
-  }
-
-  Status TakeHeartbeat(const v1::Heartbeat& message) {
-    LOCKSTEP_ASSIGN_OR_RETURN(NodeHeartbeat beat, FromProto(message));
-    std::vector<NodeSessions::RankReport> reports;
-    for (GangProgress& gang : beat.gangs) {
-      reports.push_back(
-          {std::move(gang.job), gang.generation, std::move(gang.ranks)});
-    }
-    return sessions_->OnHeartbeat(session_, beat.sequence,
-                                  std::move(beat.readings), reports);
-  }
-
-  Status TakeLog(const v1::LogChunk& message) {
-    LOCKSTEP_ASSIGN_OR_RETURN(LogPiece piece, FromProto(message));
-    const auto answer = [outbox = outbox_, job = piece.job,
-                         generation = piece.generation,
-                         rank = piece.rank](const LogStore::Ack& ack) {
-      v1::CoordinatorMessage reply;
-      *reply.mutable_log_ack() =
-          ToProto(LogAckInfo{job, generation, rank, ack.offset, ack.end});
-      outbox->Send({std::move(reply)});
-    };
-    // A node says that a rank runs again before it sends what that wrote, so
-    // that an end is of the start that it has told of last.
-    int32_t life = 0;
-    const Status known =
-        sessions_->CheckLog(session_, piece.job, piece.job_uid,
-                            piece.generation, piece.rank, &life);
-    // The store does not know this gang. The node keeps the bytes and sends
-    // them again.
-    if (known.code() == StatusCode::kFailedPrecondition) return OkStatus();
-    if (known.code() == StatusCode::kNotFound) {
-      // Of a job that was deleted: taken as stored, so that the node can
-      // forget it.
-      answer({piece.offset + piece.data.size(), piece.end});
-      return OkStatus();
-    }
-    LOCKSTEP_RETURN_IF_ERROR(known);
-    // Without an acknowledgement it is sent again.
-    if (options_.space && !options_.space().ok()) return OkStatus();
-    const Status queued = logs_->Append(
-        {piece.job_uid, piece.generation, piece.rank}, piece.offset,
-        std::move(piece.data), piece.end, answer, life);
-    // Too much at a time: without an acknowledgement it is sent again.
-    return queued.code() == StatusCode::kResourceExhausted ? OkStatus()
-                                                           : queued;
-  }
-
-  // A copy: what is taken last may be taken after the service is gone.
-  const WorkerServiceOptions options_;
   WorkPool* const pool_;
-  NodeSessions* const sessions_;
-  const ClusterQueries* const queries_;
-  LogStore* const logs_;
-  WorkFiles* const files_;
-  const Identity caller_;
   const std::string caller_name_;
-  const uint64_t obeyed_epoch_;
-  const std::shared_ptr<Outbox> outbox_;
+  const std::shared_ptr<WorkerOutbox> outbox_;
+  // Only who takes a message, one at a time, and Leave after the last.
+  WorkerInbox inbox_;
+  v1::WorkerMessage incoming_;
   const StreamMetrics::Open open_;
   Mutex mu_;
   // A message is being taken, or waits to be.
   bool taking_ ABSL_GUARDED_BY(mu_) = false;
   // gRPC is through with the stream.
   bool done_ ABSL_GUARDED_BY(mu_) = false;
-  // Only who takes a message, one at a time, and Leave after the last.
-  v1::WorkerMessage incoming_;
-  SessionId session_ = 0;
-  // Of the registration.
-  NodeName node_;
-  std::vector<std::string> work_jobs_;
-  bool settled_in_ = false;
-  WorkFiles::Connection files_connection_ = 0;
 };
 
 }  // namespace
@@ -485,9 +110,9 @@ class Stream final : public Reactor {
 grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>*
 WorkerService::Connect(grpc::CallbackServerContext* context) {
   // A daemon of a server that tells nobody apart is one all the same.
-  return new Stream(options_, pools_->streams(CallRole::kWorkers), sessions_,
-                    queries_, logs_, streams_, files_, CallerOf(*context),
-                    ObeyedEpoch(*context));
+  return new Stream(options_, pools_->streams(CallRole::kWorkers),
+                    {sessions_, queries_, logs_, files_}, streams_,
+                    CallerOf(*context), ObeyedEpoch(*context));
 }
 
 }  // namespace lockstep

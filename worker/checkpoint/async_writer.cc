@@ -9,8 +9,8 @@
 namespace lockstep::checkpoint {
 
 void AsyncWriter::Shared::Push(Event event) {
-  event.step = request.step;
-  event.elapsed = options.clock->Now().mono - begun;
+  event.step = flight.request.step;
+  event.elapsed = options.clock->Now().mono - flight.begun;
   if (event.kind == AsyncWriter::kVoted) {
     ++counters.voted;
     counters.bytes_written += event.bytes;
@@ -30,13 +30,17 @@ void AsyncWriter::Shared::GiveUp(const Status& why) {
   Event event;
   event.kind = AsyncWriter::kFailed;
   event.status = Annotate(
+<<<<<<< HEAD
       why, fmt::format("abandoned the checkpoint of step {}", request.step));
+=======
+      why, fmt::format("checkpoint of step {} given up", flight.request.step));
+>>>>>>> h/rooms
   Push(std::move(event));
 }
 
 void AsyncWriter::Shared::CheckDeadline() {
   if (phase == kIdle || phase == kGivingUp) return;
-  if (options.clock->Now().mono - begun < options.deadline) return;
+  if (options.clock->Now().mono - flight.begun < options.deadline) return;
   GiveUp(DeadlineExceeded("not {} within {}",
                           phase == kWriting ? "written" : "published",
                           FormatDuration(options.deadline)));
@@ -87,14 +91,21 @@ Status AsyncWriter::Begin(const Request& request, Snapshot snapshot) {
   MutexLock lock(&shared_->mu);
   shared_->CheckDeadline();
   if (shared_->phase != Shared::kIdle) {
+<<<<<<< HEAD
     return WithReason(Unavailable("cannot begin the checkpoint of step {}: "
                                   "that of step {} is in flight",
                                   request.step, shared_->request.step),
                       "CHECKPOINT_IN_FLIGHT");
+=======
+    return WithReason(
+        Unavailable("checkpoint of step {} not begun: the one of step {} is "
+                    "still in flight",
+                    request.step, shared_->flight.request.step),
+        "CHECKPOINT_IN_FLIGHT");
+>>>>>>> h/rooms
   }
-  shared_->request = request;
-  shared_->snapshot = std::move(snapshot);
-  shared_->begun = shared_->options.clock->Now().mono;
+  shared_->flight = {request, shared_->options.clock->Now().mono,
+                     std::move(snapshot), std::nullopt};
   shared_->stop_transfer = false;
   shared_->phase = Shared::kWriting;
   shared_->work = true;
@@ -117,7 +128,7 @@ Status AsyncWriter::StartPublish(std::optional<std::vector<Vote>> votes) {
         "nothing to publish: rank {} has no unsettled checkpoint with its vote",
         shared_->options.rank);
   }
-  shared_->votes = std::move(votes);
+  shared_->flight.votes = std::move(votes);
   shared_->phase = Shared::kPublishing;
   shared_->work = true;
   shared_->changed.NotifyAll();

@@ -27,13 +27,22 @@ namespace lockstep::checkpoint {
 struct AsyncWriter::Shared {
   enum Phase { kIdle, kWriting, kVoted, kPublishing, kGivingUp };
 
+  // The checkpoint that is written, or was written last.
+  struct InFlight {
+    Request request;
+    MonoTime begun;
+    Snapshot snapshot;
+    // nullopt: the votes are in the directory.
+    std::optional<std::vector<Vote>> votes;
+  };
+
   explicit Shared(Options o) : options(std::move(o)) {
     if (options.restored) verified.insert(*options.restored);
   }
 
   bool is_chief() const { return options.rank == 0; }
   AttemptKey attempt() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    return {options.generation, request.step, request.id};
+    return {options.generation, flight.request.step, flight.request.id};
   }
 
   // The thread's work, in async_writer_thread.cc.
@@ -66,12 +75,8 @@ struct AsyncWriter::Shared {
   bool work ABSL_GUARDED_BY(mu) = false;
   bool ending ABSL_GUARDED_BY(mu) = false;
   bool ended ABSL_GUARDED_BY(mu) = false;
-  Request request ABSL_GUARDED_BY(mu);
-  MonoTime begun ABSL_GUARDED_BY(mu);
-  Snapshot snapshot ABSL_GUARDED_BY(mu);
+  InFlight flight ABSL_GUARDED_BY(mu);
   Snapshot spare ABSL_GUARDED_BY(mu);
-  // No value: take them from the directory.
-  std::optional<std::vector<Vote>> votes ABSL_GUARDED_BY(mu);
   std::deque<Event> events ABSL_GUARDED_BY(mu);
   Counters counters ABSL_GUARDED_BY(mu);
 };

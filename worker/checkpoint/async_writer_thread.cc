@@ -55,9 +55,9 @@ void AsyncWriter::Shared::Write() {
   {
     MutexLock lock(&mu);
     write.shard = {options.job, attempt(), options.rank, options.world_size};
-    write.cursor = request.cursor;
-    write.state_hash = request.state_hash;
-    taken = std::move(snapshot);
+    write.cursor = flight.request.cursor;
+    write.state_hash = flight.request.state_hash;
+    taken = std::move(flight.snapshot);
   }
   WriteTimes times;
   const StatusOr<Vote> vote = WritePart(write, taken, &times);
@@ -117,8 +117,8 @@ void AsyncWriter::Shared::PublishNow() {
   {
     MutexLock lock(&mu);
     publish.attempt = attempt();
-    publish.metadata = request.metadata;
-    given = std::exchange(votes, std::nullopt);
+    publish.metadata = flight.request.metadata;
+    given = std::exchange(flight.votes, std::nullopt);
   }
   publish.job = options.job;
   publish.world_size = options.world_size;

@@ -8,6 +8,7 @@
 
 #include "common/base/logging.h"
 #include "worker/devices/nvml_api.h"
+#include "worker/devices/nvml_functions.h"
 
 namespace lockstep {
 namespace {
@@ -51,104 +52,17 @@ std::optional<double> Number(const nvml::FieldValue& field) {
 
 }  // namespace
 
-struct Nvml::Functions {
-  using Plain = Return (*)(Device, unsigned int*);
-  using Kind = Return (*)(Device, int, unsigned int*);
-
-  Return (*init)() = nullptr;
-  Return (*shutdown)() = nullptr;
-  const char* (*error_string)(Return) = nullptr;
-  Return (*count)(unsigned int*) = nullptr;
-  Return (*handle_by_index)(unsigned int, Device*) = nullptr;
-  Return (*name)(Device, char*, unsigned int) = nullptr;
-  Return (*uuid)(Device, char*, unsigned int) = nullptr;
-  Return (*memory)(Device, nvml::Memory*) = nullptr;
-  // From here on each may be missing.
-  Return (*memory_v2)(Device, nvml::MemoryV2*) = nullptr;
-  Return (*driver_version)(char*, unsigned int) = nullptr;
-  Return (*pci)(Device, nvml::PciInfo*) = nullptr;
-  Plain minor = nullptr;
-  Return (*utilization)(Device, nvml::Utilization*) = nullptr;
-  Return (*energy)(Device, unsigned long long*) = nullptr;
-  Return (*throttles)(Device, unsigned long long*) = nullptr;
-  Return (*ecc)(Device, int, int, unsigned long long*) = nullptr;
-  Return (*remapped)(Device, unsigned int*, unsigned int*, unsigned int*,
-                     unsigned int*) = nullptr;
-  Return (*fields)(Device, int, nvml::FieldValue*) = nullptr;
-  Plain plain[std::size(nvml::kPlainRows)] = {};
-  Kind kinds[std::size(nvml::kKindRows)] = {};
-  Return (*events_create)(nvml::EventSet*) = nullptr;
-  Return (*events_register)(Device, unsigned long long,
-                            nvml::EventSet) = nullptr;
-  Return (*events_wait)(nvml::EventSet, nvml::EventData*,
-                        unsigned int) = nullptr;
-  Return (*events_free)(nvml::EventSet) = nullptr;
-
-  template <typename F>
-  static void Load(void* library, const char* name, F* function) {
-    *function = reinterpret_cast<F>(dlsym(library, name));
-  }
-
-  explicit Functions(void* library) {
-    Load(library, "nvmlInit_v2", &init);
-    Load(library, "nvmlShutdown", &shutdown);
-    Load(library, "nvmlErrorString", &error_string);
-    Load(library, "nvmlDeviceGetCount_v2", &count);
-    Load(library, "nvmlDeviceGetHandleByIndex_v2", &handle_by_index);
-    Load(library, "nvmlDeviceGetName", &name);
-    Load(library, "nvmlDeviceGetUUID", &uuid);
-    Load(library, "nvmlDeviceGetMemoryInfo", &memory);
-    Load(library, "nvmlDeviceGetMemoryInfo_v2", &memory_v2);
-    Load(library, "nvmlSystemGetDriverVersion", &driver_version);
-    Load(library, "nvmlDeviceGetPciInfo_v3", &pci);
-    Load(library, "nvmlDeviceGetMinorNumber", &minor);
-    Load(library, "nvmlDeviceGetUtilizationRates", &utilization);
-    Load(library, "nvmlDeviceGetTotalEnergyConsumption", &energy);
-    // The first name is of driver 535 and later.
-    Load(library, "nvmlDeviceGetCurrentClocksEventReasons", &throttles);
-    if (throttles == nullptr) {
-      Load(library, "nvmlDeviceGetCurrentClocksThrottleReasons", &throttles);
-    }
-    Load(library, "nvmlDeviceGetTotalEccErrors", &ecc);
-    Load(library, "nvmlDeviceGetRemappedRows", &remapped);
-    Load(library, "nvmlDeviceGetFieldValues", &fields);
-    for (size_t i = 0; i < std::size(plain); ++i) {
-      Load(library, nvml::kPlainRows[i].symbol, &plain[i]);
-    }
-    for (size_t i = 0; i < std::size(kinds); ++i) {
-      Load(library, nvml::kKindRows[i].symbol, &kinds[i]);
-    }
-    Load(library, "nvmlEventSetCreate", &events_create);
-    Load(library, "nvmlDeviceRegisterEvents", &events_register);
-    Load(library, "nvmlEventSetWait_v2", &events_wait);
-    Load(library, "nvmlEventSetFree", &events_free);
-  }
-
-  bool Complete() const {
-    return init && shutdown && error_string && count && handle_by_index &&
-           name && uuid && memory;
-  }
-
-  std::string Words(Return result) const {
-    const char* words = error_string(result);
-    return words == nullptr ? fmt::format("error {}", result) : words;
-  }
-
-  Status Check(Return result, std::string_view doing) const {
-    if (result == kSuccess) return OkStatus();
-    return Unavailable("the NVIDIA driver: {}: {}", doing, Words(result));
-  }
-};
-
 StatusOr<std::unique_ptr<Nvml>> Nvml::Open(const std::string& name) {
   void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return NotFound("no NVIDIA driver: {}", dlerror());
-  auto functions = std::make_unique<Functions>(library);
-  if (!functions->Complete()) {
+  auto functions =
+      std::make_unique<nvml::Functions>(nvml::LoadFunctions(library));
+  if (!nvml::IsComplete(*functions)) {
     dlclose(library);
     return Unavailable("{} lacks functions of NVML", name);
   }
-  if (const Status status = functions->Check(functions->init(), "starting");
+  if (const Status status =
+          nvml::Check(*functions, functions->init(), "starting");
       !status.ok()) {
     dlclose(library);
     return status;
@@ -158,7 +72,7 @@ StatusOr<std::unique_ptr<Nvml>> Nvml::Open(const std::string& name) {
   return nvml;
 }
 
-Nvml::Nvml(void* library, std::unique_ptr<Functions> functions)
+Nvml::Nvml(void* library, std::unique_ptr<nvml::Functions> functions)
     : library_(library), functions_(std::move(functions)) {}
 
 Nvml::~Nvml() {
@@ -172,7 +86,7 @@ Nvml::~Nvml() {
 Status Nvml::FindGpus() {
   unsigned int count = 0;
   LOCKSTEP_RETURN_IF_ERROR(
-      functions_->Check(functions_->count(&count), "counting GPUs"));
+      nvml::Check(*functions_, functions_->count(&count), "counting GPUs"));
   char version[96] = "";
   if (functions_->driver_version != nullptr &&
       functions_->driver_version(version, sizeof(version)) == kSuccess) {
@@ -191,14 +105,17 @@ Status Nvml::AddGpu(unsigned int index) {
   char name[96] = "";
   char uuid[96] = "";
   nvml::Memory memory{};
-  LOCKSTEP_RETURN_IF_ERROR(functions_->Check(
-      functions_->handle_by_index(index, &device), "finding it"));
-  LOCKSTEP_RETURN_IF_ERROR(functions_->Check(
-      functions_->name(device, name, sizeof(name)), "reading its name"));
-  LOCKSTEP_RETURN_IF_ERROR(functions_->Check(
-      functions_->uuid(device, uuid, sizeof(uuid)), "reading its UUID"));
-  LOCKSTEP_RETURN_IF_ERROR(functions_->Check(
-      functions_->memory(device, &memory), "reading its memory size"));
+  LOCKSTEP_RETURN_IF_ERROR(nvml::Check(
+      *functions_, functions_->handle_by_index(index, &device), "finding it"));
+  LOCKSTEP_RETURN_IF_ERROR(
+      nvml::Check(*functions_, functions_->name(device, name, sizeof(name)),
+                  "reading its name"));
+  LOCKSTEP_RETURN_IF_ERROR(
+      nvml::Check(*functions_, functions_->uuid(device, uuid, sizeof(uuid)),
+                  "reading its UUID"));
+  LOCKSTEP_RETURN_IF_ERROR(nvml::Check(*functions_,
+                                       functions_->memory(device, &memory),
+                                       "reading its memory size"));
   GpuPlace place;
   nvml::PciInfo pci{};
   if (functions_->pci != nullptr && functions_->pci(device, &pci) == kSuccess) {
@@ -237,7 +154,7 @@ void Nvml::ReadMemory(void* device, GpuReading* reading) const {
   } else if (result != nvml::kNotSupported) {
     // Every GPU that works tells its memory.
     reading->up = false;
-    reading->error = functions_->Words(result);
+    reading->error = nvml::Words(*functions_, result);
   }
 }
 
@@ -333,12 +250,12 @@ GpuReading Nvml::Read(size_t i, bool slow) const {
 }
 
 Status Nvml::OpenEvents() {
-  const Functions& f = *functions_;
+  const nvml::Functions& f = *functions_;
   if (!f.events_create || !f.events_register || !f.events_wait ||
       !f.events_free) {
     return Unavailable("this NVIDIA driver does not support events");
   }
-  LOCKSTEP_RETURN_IF_ERROR(f.Check(f.events_create(&events_), "events"));
+  LOCKSTEP_RETURN_IF_ERROR(nvml::Check(f, f.events_create(&events_), "events"));
   size_t registered = 0;
   Return last = kSuccess;
   for (const Device device : devices_) {
@@ -349,7 +266,8 @@ Status Nvml::OpenEvents() {
       last = result;
     }
   }
-  if (registered == 0) return f.Check(last, "registering for Xid events");
+  if (registered == 0)
+    return nvml::Check(f, last, "registering for Xid events");
   return OkStatus();
 }
 
@@ -357,7 +275,8 @@ StatusOr<std::optional<Nvml::Xid>> Nvml::WaitForXid(unsigned milliseconds) {
   nvml::EventData event{};
   const Return result = functions_->events_wait(events_, &event, milliseconds);
   if (result == nvml::kTimeout) return std::optional<Xid>();
-  LOCKSTEP_RETURN_IF_ERROR(functions_->Check(result, "waiting for events"));
+  LOCKSTEP_RETURN_IF_ERROR(
+      nvml::Check(*functions_, result, "waiting for events"));
   const auto found = std::find(devices_.begin(), devices_.end(), event.device);
   if (event.type != nvml::kEventXid || found == devices_.end()) {
     return std::optional<Xid>();

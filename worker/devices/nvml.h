@@ -23,6 +23,10 @@
 
 namespace lockstep {
 
+namespace nvml {
+struct Functions;
+}
+
 // What DCGM's label sets say beyond Gpu.
 struct GpuPlace {
   std::string pci_bus_id;  // "00000000:3B:00.0"; empty: not known.
@@ -63,8 +67,7 @@ class Nvml {
   StatusOr<std::optional<Xid>> WaitForXid(unsigned milliseconds);
 
  private:
-  struct Functions;
-  Nvml(void* library, std::unique_ptr<Functions> functions);
+  Nvml(void* library, std::unique_ptr<nvml::Functions> functions);
   Status FindGpus();
   Status AddGpu(unsigned index);
   void ReadMemory(void* device, GpuReading* reading) const;
@@ -73,7 +76,7 @@ class Nvml {
   void ReadFields(void* device, GpuReading* reading) const;
 
   void* const library_;
-  const std::unique_ptr<Functions> functions_;
+  const std::unique_ptr<nvml::Functions> functions_;
   std::vector<void*> devices_;
   std::vector<Gpu> gpus_;
   std::vector<GpuPlace> places_;

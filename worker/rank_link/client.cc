@@ -2,7 +2,6 @@
 
 #include <sys/eventfd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -11,32 +10,6 @@
 #include "worker/rank_link/text.h"
 
 namespace lockstep {
-
-void RankLink::Impl::Remember(const v1::RankReport& report) {
-  if (!report.artifact_name().empty()) {
-    artifacts_[report.artifact_name()] = report.artifact_path();
-  }
-  if (!report.checkpoint_path().empty()) {
-    latest_.set_checkpoint_step(report.checkpoint_step());
-    latest_.set_checkpoint_path(report.checkpoint_path());
-    latest_.set_checkpoint_bytes(report.checkpoint_bytes());
-  }
-  if (report.has_resumed_step()) {
-    latest_.set_has_resumed_step(true);
-    latest_.set_resumed_step(report.resumed_step());
-  }
-  if (!report.reduction_plan().empty()) {
-    latest_.set_reduction_plan(report.reduction_plan());
-  }
-  latest_.set_directive_done(
-      std::max(latest_.directive_done(), report.directive_done()));
-  if (!report.failure().empty() && latest_.failure().empty()) {
-    latest_.set_failure(report.failure());
-    latest_.set_victim(report.victim());
-    latest_.set_failure_reason(report.failure_reason());
-    *latest_.mutable_lost_peers() = report.lost_peers();
-  }
-}
 
 Status RankLink::Impl::WaitForWelcome(MonoTime deadline) {
   MutexLock lock(&mu_);
@@ -62,13 +35,10 @@ Status RankLink::Impl::Put(const std::string& key, std::string_view value) {
   {
     MutexLock lock(&mu_);
     LOCKSTEP_RETURN_IF_ERROR(over_);
-    auto [it, inserted] = puts_.emplace(key, value);
-    if (!inserted && it->second != value) {
-      return AlreadyExists("rendezvous key '{}' has another value", key);
-    }
+    LOCKSTEP_RETURN_IF_ERROR(state_.Put(key, value));
     v1::RankMessage message;
     message.mutable_put()->set_key(key);
-    message.mutable_put()->set_value(it->second);
+    message.mutable_put()->set_value(std::string(value));
     QueueMessage(message, true);
   }
   Wake();
@@ -78,21 +48,21 @@ Status RankLink::Impl::Put(const std::string& key, std::string_view value) {
 StatusOr<std::string> RankLink::Impl::Get(const std::string& key,
                                           MonoTime deadline) {
   MutexLock lock(&mu_);
-  if (!values_.contains(key)) {
+  if (!state_.Find(key)) {
     v1::RankMessage message;
     message.mutable_get()->set_key(key);
-    asked_.insert(key);
+    state_.Ask(key);
     QueueMessage(message, true);
     Wake();
   }
   while (true) {
-    if (auto it = values_.find(key); it != values_.end()) return it->second;
+    if (auto value = state_.Find(key)) return *std::move(value);
     const bool over = !over_.ok();
     if (!over &&
         (changed_.WaitUntil(&mu_, deadline) || MonotonicNow() < deadline)) {
       continue;
     }
-    asked_.erase(key);
+    state_.StopAsking(key);
     if (over) return over_;
     return DeadlineExceeded("no rank put '{}' before the deadline", key);
   }
@@ -101,7 +71,7 @@ StatusOr<std::string> RankLink::Impl::Get(const std::string& key,
 void RankLink::Impl::SendJoined() {
   {
     MutexLock lock(&mu_);
-    joined_ = true;
+    state_.Join();
     v1::RankMessage message;
     message.mutable_joined();
     QueueMessage(message, true);
@@ -113,7 +83,7 @@ Status RankLink::Impl::WaitForGo(MonoTime deadline) {
   MutexLock lock(&mu_);
   while (true) {
     LOCKSTEP_RETURN_IF_ERROR(over_);
-    if (go_) return OkStatus();
+    if (state_.go()) return OkStatus();
     if (!changed_.WaitUntil(&mu_, deadline) && MonotonicNow() >= deadline) {
       return DeadlineExceeded(
           "not all ranks of job {} g{} joined before the deadline",
@@ -134,8 +104,8 @@ void RankLink::Impl::Report(const v1::RankReport& given) {
   }
   {
     MutexLock lock(&mu_);
-    Remember(report);
-    // Events alone are sent once; the rest is in latest_ and artifacts_.
+    state_.Remember(report);
+    // Events alone are sent once; the rest is repeated.
     QueueMessage(message, report.event().empty());
   }
   Wake();

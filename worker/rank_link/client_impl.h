@@ -4,9 +4,7 @@
 #define LOCKSTEP_WORKER_RANK_LINK_CLIENT_IMPL_H_
 
 #include <deque>
-#include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -17,6 +15,7 @@
 #include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "worker/rank_link/client.h"
+#include "worker/rank_link/link_state.h"
 
 namespace lockstep {
 
@@ -66,8 +65,6 @@ class RankLink::Impl {
   void QueueMessage(const v1::RankMessage& message, bool repeated)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void QueueLatest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Remember(const v1::RankReport& report)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Wake();
   void Sleep(int fd, short events, Duration timeout);
 
@@ -85,18 +82,10 @@ class RankLink::Impl {
   std::optional<v1::RankWelcome> welcome_ ABSL_GUARDED_BY(mu_);
   // Why no wait can succeed any more; OK while one may.
   Status over_ ABSL_GUARDED_BY(mu_);
-  bool go_ ABSL_GUARDED_BY(mu_) = false;
   std::string connect_error_ ABSL_GUARDED_BY(mu_);
 
   std::deque<Packet> out_ ABSL_GUARDED_BY(mu_);
-  // Repeated after a reconnect.
-  std::map<std::string, std::string> puts_ ABSL_GUARDED_BY(mu_);
-  std::set<std::string> asked_ ABSL_GUARDED_BY(mu_);
-  bool joined_ ABSL_GUARDED_BY(mu_) = false;
-  v1::RankReport latest_ ABSL_GUARDED_BY(mu_);
-  std::map<std::string, std::string> artifacts_ ABSL_GUARDED_BY(mu_);
-
-  std::map<std::string, std::string> values_ ABSL_GUARDED_BY(mu_);
+  LinkState state_ ABSL_GUARDED_BY(mu_);
   std::thread thread_;
 };
 

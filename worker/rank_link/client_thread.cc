@@ -170,13 +170,10 @@ void RankLink::Impl::OnMessage(const v1::DaemonMessage& message) {
         over = Over(Aborted("{}", why));
         break;
       case Case::kValue:
-        if (asked_.erase(message.value().key()) > 0) {
-          values_[message.value().key()] = message.value().value();
-        }
+        state_.OnValue(message.value().key(), message.value().value());
         break;
       case Case::kGo:
-        go_ = true;
-        puts_.clear();
+        state_.OnGo();
         break;
       case Case::kDirective:
       case Case::MESSAGE_NOT_SET:
@@ -220,28 +217,7 @@ void RankLink::Impl::QueueMessage(const v1::RankMessage& message,
 void RankLink::Impl::QueueLatest() {
   std::deque<Packet> events;
   events.swap(out_);
-  v1::RankMessage message;
-  for (const auto& [key, value] : puts_) {
-    message.mutable_put()->set_key(key);
-    message.mutable_put()->set_value(value);
-    QueueMessage(message, true);
-  }
-  for (const std::string& key : asked_) {
-    message.mutable_get()->set_key(key);
-    QueueMessage(message, true);
-  }
-  if (joined_) {
-    message.mutable_joined();
-    QueueMessage(message, true);
-  }
-  for (const auto& [name, path] : artifacts_) {
-    message.mutable_report()->Clear();
-    message.mutable_report()->set_artifact_name(name);
-    message.mutable_report()->set_artifact_path(path);
-    QueueMessage(message, true);
-  }
-  if (latest_.ByteSizeLong() > 0) {
-    *message.mutable_report() = latest_;
+  for (const v1::RankMessage& message : state_.Repeated()) {
     QueueMessage(message, true);
   }
   for (Packet& packet : events) out_.push_back(std::move(packet));

@@ -4,12 +4,9 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <vector>
 
-#include "worker/shim/init_report.h"
 #include "worker/task/engine_words.h"
 
 namespace lockstep::shim {
@@ -17,10 +14,6 @@ namespace {
 
 using task::ExitKind;
 
-constexpr int64_t kSignalTime = 2 * kNanosPerSecond;
-constexpr int64_t kSignalAgain = 100 * kNanosPerMilli;
-// How long an engine that was told to kill may take before our own tree is.
-constexpr int64_t kKillTime = kNanosPerSecond;
 constexpr int64_t kInspectTime = 5 * kNanosPerSecond;
 constexpr int64_t kRemoveTime = 10 * kNanosPerSecond;
 constexpr int64_t kRemoveAgain = 200 * kNanosPerMilli;
@@ -34,6 +27,12 @@ constexpr int kEngineFailed = 125;
 constexpr int kNotExecutable = 126;
 constexpr int kNoProgram = 127;
 
+void NotStarted(int error, const std::string& why, task::ExitRecord* record) {
+  record->kind = ExitKind::kNotStarted;
+  record->start_errno = error;
+  record->message = why;
+}
+
 }  // namespace
 
 int WaitStatusOf(int code) {
@@ -46,128 +45,41 @@ int WaitStatusOf(int code) {
   return (code & 0xff) << 8;
 }
 
-bool ContainerKeeper::TakeReport(Fd* pipe) {
-  if (!*pipe) return false;
-  InitReport report;
-  const ssize_t n = read(pipe->get(), &report, sizeof(report));
-  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  if (n != sizeof(report) || !report.Valid()) {
-    pipe->Reset();  // Nobody writes any more, or not what we know.
-    return false;
-  }
-  switch (report.kind) {
-    case InitReport::Kind::kStarted:
-      started_ = true;
-      break;
-    case InitReport::Kind::kNotStarted:
-      start_error_ = std::max(report.value, 1);
-      program_ = report.program;
-      break;
-    case InitReport::Kind::kEnded:
-      ended_ = started_;
-      wait_status_ = report.value;
-      oom_kills_ = report.oom_kills;
-      break;
-  }
-  return true;
-}
-
-void ContainerKeeper::Signal(int signo) {
-  // A kill that is due is not taken back.
-  if (kill_due_ >= 0) return;
-  signal_ = signo;
-  next_signal_try_ = 0;
-  SignalIfDue(MonoNanos());
-}
-
-void ContainerKeeper::SignalIfDue(int64_t now) {
-  helper_.KillIfLate(now);
-  if (signal_ == 0 || now < next_signal_try_) return;
-  if (helper_.running()) {
-    // One that hangs does not keep the kill.
-    if (signal_ == SIGKILL && sending_ != SIGKILL) helper_.Kill();
-    return;
-  }
-  std::vector<std::string> argv = spec_.container.signal;
-  std::replace(argv.begin(), argv.end(), std::string("%"),
-               std::to_string(signal_));
-  sending_ = signal_;
-  next_signal_try_ = now + kSignalAgain;
-  if (!helper_.Start(argv, spec_.env, now + kSignalTime)) {
-    kill_failed_ = signal_ == SIGKILL;
-  }
-}
-
-bool ContainerKeeper::MayKillTree(int64_t now) {
-  if (!any()) return true;
-  if (kill_due_ < 0) {
-    kill_due_ = now;
-    signal_ = SIGKILL;
-    next_signal_try_ = 0;
-    SignalIfDue(now);
-  }
-  return kill_failed_ || now - kill_due_ >= kKillTime;
-}
-
-int64_t ContainerKeeper::NextDeadline() const {
-  int64_t next = -1;
-  const auto consider = [&](int64_t at) {
-    if (next < 0 || at < next) next = at;
-  };
-  if (helper_.running()) consider(helper_.deadline());
-  if (signal_ != 0)
-    consider(std::max(next_signal_try_, MonoNanos() + kNanosPerMilli));
-  return next;
-}
-
 bool ContainerKeeper::OnChild(pid_t pid, int wait_status) {
   if (!helper_.OnChild(pid, wait_status)) return false;
-  if (sending_ == 0) return true;
-  if (helper_.ok()) {
-    if (signal_ == sending_) signal_ = 0;
-  } else if (sending_ == SIGKILL) {
-    // There is no such container: not yet, or not any more.
-    kill_failed_ = true;
-  }
-  sending_ = 0;
+  signal_.OnHelperEnded();
   return true;
-}
-
-void ContainerKeeper::NotStarted(int error, const std::string& why,
-                                 task::ExitRecord* record) {
-  record->kind = ExitKind::kNotStarted;
-  record->start_errno = error;
-  record->message = why;
 }
 
 void ContainerKeeper::OnClientEnded(int* wait_status, const std::string& said,
                                     task::ExitRecord* record) {
   if (!any() || record->kind == ExitKind::kNotStarted) return;
   said_ = EngineSentence(said);
-  record->oom_kills = oom_kills_;
-  if (ended_) {
-    *wait_status = wait_status_;
+  record->oom_kills = report_.oom_kills;
+  if (report_.ended) {
+    *wait_status = report_.wait_status;
     return;
   }
-  if (start_error_ == ESTALE) {
+  if (report_.start_error == ESTALE) {
     return NotStarted(ESTALE,
-                      "the directory " + program_ +
+                      "the directory " + report_.program +
                           " was replaced while the container started",
                       record);
   }
-  if (start_error_ != 0) {
+  if (report_.start_error != 0) {
     return NotStarted(
-        start_error_,
-        start_error_ == ENOENT
-            ? "there is no program " + program_ + " in the image"
-            : ErrorText("running " + program_ + " in the image", start_error_),
+        report_.start_error,
+        report_.start_error == ENOENT
+            ? "there is no program " + report_.program + " in the image"
+            : ErrorText("running " + report_.program + " in the image",
+                        report_.start_error),
         record);
   }
   // Killed, as we were told to: what was in it goes with the container.
   if (WIFSIGNALED(*wait_status)) return;
   const int code = WEXITSTATUS(*wait_status);
   const bool never_ran =
-      spec_.container.reports ? !started_ : code == kEngineFailed;
+      spec_.container.reports ? !report_.started : code == kEngineFailed;
   if (never_ran && code >= kEngineFailed && code <= kNoProgram) {
     return NotStarted(code == kNoProgram ? ENOENT : EIO,
                       "the container engine says: " + said_, record);
@@ -185,7 +97,7 @@ void ContainerKeeper::TakeInspection(task::ExitRecord* record) {
     return;
   }
   if (std::string_view(status) == "created" &&
-      (code == kNotExecutable || code == kNoProgram) && !started_) {
+      (code == kNotExecutable || code == kNoProgram) && !report_.started) {
     return NotStarted(code == kNoProgram ? ENOENT : EACCES,
                       "the container engine says: " + said_, record);
   }

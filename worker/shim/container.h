@@ -15,6 +15,8 @@
 #include <string>
 #include <string_view>
 
+#include "worker/shim/container_report.h"
+#include "worker/shim/container_signal.h"
 #include "worker/shim/helper.h"
 #include "worker/shim/io.h"
 #include "worker/task/exit_record.h"
@@ -26,24 +28,21 @@ namespace lockstep::shim {
 class ContainerKeeper {
  public:
   // `spec` must outlive this.
-  explicit ContainerKeeper(const task::ShimSpec& spec) : spec_(spec) {}
+  explicit ContainerKeeper(const task::ShimSpec& spec)
+      : spec_(spec), signal_(spec, &helper_) {}
 
   bool any() const { return !spec_.container.name.empty(); }
   // Its program has been seen running.
-  bool started() const { return started_; }
+  bool started() const { return report_.started; }
 
   // Reads one report. False: nothing more for now.
-  bool TakeReport(Fd* pipe);
+  bool TakeReport(Fd* pipe) { return report_.Take(pipe); }
 
-  // While the client runs. A signal is tried again until the engine took it:
-  // the container may not be there yet. A later one replaces it.
-  void Signal(int signo);
-  void SignalIfDue(int64_t now);
-  // SIGKILL is due: asks the engine first. True when our own tree may be
-  // killed: the engine has failed, has had its time, or is not needed.
-  bool MayKillTree(int64_t now);
-  int64_t NextDeadline() const;
+  // For the time in which the client runs.
+  ContainerSignal& signal() { return signal_; }
+  const ContainerSignal& signal() const { return signal_; }
 
+  // Returns whether `pid`, which has ended, was a command of the engine.
   bool OnChild(pid_t pid, int wait_status);
   int output_fd() const { return helper_.output_fd(); }
   void OnOutput() { helper_.OnOutput(); }
@@ -59,25 +58,13 @@ class ContainerKeeper {
  private:
   enum class Step { kBegin, kInspect, kRemove, kSettle, kGone };
 
-  void NotStarted(int error, const std::string& why, task::ExitRecord* record);
   void TakeInspection(task::ExitRecord* record);
   void StartRemoval(int64_t now);
 
   const task::ShimSpec& spec_;
   Helper helper_;
-
-  bool started_ = false;
-  bool ended_ = false;  // Told by its first process.
-  int wait_status_ = 0;
-  uint32_t oom_kills_ = 0;
-  int start_error_ = 0;
-  std::string program_;
-
-  int signal_ = 0;  // To be sent.
-  int sending_ = 0;
-  int64_t next_signal_try_ = 0;
-  int64_t kill_due_ = -1;
-  bool kill_failed_ = false;
+  ContainerReport report_;
+  ContainerSignal signal_;
 
   Step step_ = Step::kBegin;
   bool inspect_ = false;

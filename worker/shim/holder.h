@@ -18,9 +18,10 @@
 
 namespace lockstep::shim {
 
-// Moves this process into BASE/holder, then enables cpu, memory and pids for the
-// groups below BASE, as far as BASE has them. `self` is the text of /proc/self/cgroup, `mount` the place
-// of cgroup v2. Returns "", or what failed, as one sentence.
+// Moves this process into BASE/holder, then enables cpu, memory and pids for
+// the groups below BASE, as far as BASE has them. `self` is the text of
+// /proc/self/cgroup, `mount` the place of cgroup v2. Returns "", or what
+// failed, as one sentence.
 std::string DivideGroup(const std::string& self, const std::string& mount);
 
 // Divides the group, tells the service manager, and stays until a signal ends

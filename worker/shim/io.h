@@ -2,6 +2,7 @@
 #ifndef LOCKSTEP_WORKER_SHIM_IO_H_
 #define LOCKSTEP_WORKER_SHIM_IO_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -16,6 +17,11 @@ inline constexpr int64_t kNanosPerSecond = 1'000'000'000;
 
 int64_t WallNanos();  // CLOCK_REALTIME.
 int64_t MonoNanos();  // CLOCK_MONOTONIC.
+// The earlier one of two times, of which -1 is never.
+inline int64_t EarlierOf(int64_t a, int64_t b) {
+  if (a < 0 || b < 0) return std::max(a, b);
+  return std::min(a, b);
+}
 
 // "doing: No such file or directory".
 std::string ErrorText(std::string_view doing, int error);

@@ -60,7 +60,10 @@ bool Server::Listen(const std::string& path, std::string* error,
                      listen(listener_.get(), kMaxConnections) == 0;
   *error_number = errno;
   umask(mask);
-  if (!bound) *error = ErrorText("listening on " + path, *error_number);
+  if (!bound) {
+    *error = ErrorText("listening on " + path, *error_number);
+    listener_.Reset();
+  }
   return bound;
 }
 
@@ -90,8 +93,7 @@ void Server::OnReady(const pollfd* fds, size_t count, int64_t now) {
 int64_t Server::NextDeadline() const {
   int64_t next = -1;
   for (const Connection& connection : connections_) {
-    if (connection.greeted) continue;
-    if (next < 0 || connection.greet_by < next) next = connection.greet_by;
+    if (!connection.greeted) next = EarlierOf(next, connection.greet_by);
   }
   return next;
 }

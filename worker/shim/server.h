@@ -28,6 +28,7 @@ class Server {
   // A socket file that nobody listens on any more is replaced; where another
   // shim does, *error_number is EADDRINUSE.
   bool Listen(const std::string& path, std::string* error, int* error_number);
+  bool listening() const { return static_cast<bool>(listener_); }
 
   // What to poll for, and what to do about it afterwards. `fds` are the ones
   // AddFds added, in their order.

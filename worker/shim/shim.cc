@@ -47,12 +47,11 @@ void IgnoreSignals() {
 
 Shim::Shim(task::ShimSpec spec)
     : spec_(std::move(spec)),
-      out_(cri::LogStream::kStdout, &log_),
-      err_(cri::LogStream::kStderr, &log_),
       server_(
           spec_.nonce,
           [this](const ShimRequest& request) { return OnRequest(request); }),
-      container_(spec_) {
+      container_(spec_),
+      recorder_(spec_.exit_record_path) {
   record_.job = spec_.job;
   record_.generation = spec_.generation;
   record_.rank = spec_.rank;
@@ -69,12 +68,12 @@ int Shim::Run() {
   if (!SetUp(&error, &error_number) || !StartRank(&error, &error_number)) {
     Complain(error);
     // The records of that path are the other one's.
-    if (!listening_ && error_number == EADDRINUSE) return 3;
+    if (!server_.listening() && error_number == EADDRINUSE) return 3;
     NotStarted(error, error_number);
   }
   while (!Done()) Turn();
-  if (listening_) unlink(spec_.socket_path.c_str());
-  return durable_ || forgotten_ ? 0 : 1;
+  if (server_.listening()) unlink(spec_.socket_path.c_str());
+  return recorder_.durable() || forgotten_ ? 0 : 1;
 }
 
 bool Shim::SetUp(std::string* error, int* error_number) {
@@ -95,9 +94,7 @@ bool Shim::SetUp(std::string* error, int* error_number) {
   }
   // First, for it refuses when a shim of the same rank is alive.
   if (!server_.Listen(spec_.socket_path, error, error_number)) return false;
-  listening_ = true;
-  if (!log_.Open(spec_.log_path, spec_.log_head_bytes, spec_.log_tail_bytes,
-                 spec_.log_append, error)) {
+  if (!output_.Open(spec_, error)) {
     *error_number = EIO;
     return false;
   }
@@ -109,9 +106,8 @@ bool Shim::StartRank(std::string* error, int* error_number) {
   if (!ForkRank(spec_, &launch_, error, error_number)) return false;
   record_.process.pid = launch_.pid;
   record_.process.start_time = StartTime(launch_.pid);
-  if (container_.any()) err_.KeepLastLine();
-  out_.Attach(std::move(launch_.out));
-  err_.Attach(std::move(launch_.err));
+  output_.Attach(std::move(launch_.out), std::move(launch_.err),
+                 container_.any());
   if (!WriteTaskRecord(error, error_number)) {
     // The child sees end of file and leaves; it is reaped like any other.
     launch_.go.Reset();
@@ -160,49 +156,39 @@ void Shim::Turn() {
   std::vector<pollfd> fds;
   // A negative descriptor is passed over by poll.
   fds.push_back({signals_.get(), POLLIN, 0});
-  fds.push_back({out_.fd(), POLLIN, 0});
-  fds.push_back({err_.fd(), POLLIN, 0});
   fds.push_back({launch_.status.get(), POLLIN, 0});
   fds.push_back({launch_.init.get(), POLLIN, 0});
   fds.push_back({container_.output_fd(), POLLIN, 0});
-  const size_t own = fds.size();
+  const size_t output = fds.size();
+  output_.AddFds(&fds);
+  const size_t server = output + RankOutput::kFds;
   server_.AddFds(&fds);
   if (poll(fds.data(), fds.size(), PollTimeout(MonoNanos())) < 0) return;
 
   // Output before the end: what the rank said last is in the log first.
-  if (fds[1].revents != 0) out_.OnReadable();
-  if (fds[2].revents != 0) err_.OnReadable();
-  if (fds[3].revents != 0) OnStartStatus();
-  if (fds[4].revents != 0) OnInitReport();
-  if (fds[5].revents != 0) container_.OnOutput();
+  output_.OnReady(&fds[output]);
+  if (fds[1].revents != 0) OnStartStatus();
+  if (fds[2].revents != 0) OnInitReport();
+  if (fds[3].revents != 0) container_.OnOutput();
   if (fds[0].revents != 0) OnChild();
   const int64_t now = MonoNanos();
-  for (OutputPipe* pipe : {&out_, &err_}) {
-    if (pipe->part_due() >= 0 && now >= pipe->part_due()) pipe->FlushPart();
-  }
-  log_.Flush();
-  if (log_.say_due() >= 0 && now >= log_.say_due()) log_.SayWhatWasLost();
-  server_.OnReady(&fds[own], fds.size() - own, now);
+  output_.FlushDue(now);
+  server_.OnReady(&fds[server], fds.size() - server, now);
   KillWhatIsDue(now);
   if (phase_ == Phase::kEnding) GoOnEnding(now);
   if (phase_ == Phase::kExited) TryToRecord(now);
 }
 
 int Shim::PollTimeout(int64_t now) const {
-  int64_t next = server_.NextDeadline();
-  const auto consider = [&](int64_t at) {
-    if (at >= 0 && (next < 0 || at < next)) next = at;
-  };
-  for (const OutputPipe* pipe : {&out_, &err_}) {
-    consider(pipe->part_due());
-  }
-  consider(log_.say_due());
+  int64_t next = EarlierOf(server_.NextDeadline(), output_.NextDeadline());
   if (!rank_reaped_) {
-    consider(kill_at_);
-    consider(container_.NextDeadline());
+    next = EarlierOf(next, kill_at_);
+    next = EarlierOf(next, container_.signal().NextDeadline());
   }
-  if (phase_ == Phase::kEnding) consider(now + kKillAgain);
-  if (phase_ == Phase::kExited && !durable_) consider(next_record_try_);
+  if (phase_ == Phase::kEnding) next = EarlierOf(next, now + kKillAgain);
+  if (phase_ == Phase::kExited) {
+    next = EarlierOf(next, recorder_.NextDeadline());
+  }
   if (next < 0) return -1;
   // Rounded up, so that what is due is due when poll returns.
   const int64_t millis = (next - now + kNanosPerMilli - 1) / kNanosPerMilli;
@@ -218,7 +204,7 @@ void Shim::OnChild() {
     rusage usage{};
     const pid_t pid = wait4(-1, &status, WNOHANG, &usage);
     if (pid < 0 && errno == EINTR) continue;
-    if (pid < 0) tree_gone_ = rank_reaped_;  // ECHILD: none is left.
+    if (pid < 0) ending_.tree_gone = rank_reaped_;  // ECHILD: none is left.
     if (pid <= 0) return;
     if (container_.OnChild(pid, status)) continue;
     AddUsage(usage);
@@ -275,7 +261,7 @@ ShimReply Shim::State(uint32_t id) const {
   reply.shim = self_;
   reply.process = record_.process;
   if (phase_ == Phase::kExited) reply.exit_record = record_;
-  reply.durable = durable_;
+  reply.durable = recorder_.durable();
   return reply;
 }
 
@@ -292,7 +278,7 @@ ShimReply Shim::OnRequest(const ShimRequest& request) {
           request.grace_nanos < 0 ? spec_.grace_nanos : request.grace_nanos,
           kLongestGrace);
       if (grace > 0 && container_.any()) {
-        container_.Signal(SIGTERM);
+        container_.signal().Send(SIGTERM);
       } else if (grace > 0) {
         SignalTree(SIGTERM);
       }
@@ -316,7 +302,7 @@ ShimReply Shim::OnRequest(const ShimRequest& request) {
 ShimReply Shim::OnSignal(const ShimRequest& request) {
   if (rank_reaped_) return State(request.id);
   if (container_.any()) {
-    container_.Signal(request.signo);
+    container_.signal().Send(request.signo);
   } else if (request.whole_tree) {
     SignalTree(request.signo);
   } else {

@@ -21,8 +21,9 @@
 #include <vector>
 
 #include "worker/shim/container.h"
+#include "worker/shim/exit_recorder.h"
 #include "worker/shim/launch.h"
-#include "worker/shim/log_writer.h"
+#include "worker/shim/rank_output.h"
 #include "worker/shim/server.h"
 #include "worker/task/exit_record.h"
 #include "worker/task/shim_spec.h"
@@ -41,6 +42,13 @@ class Shim {
 
  private:
   using Phase = task::ShimReply::Phase;
+  // How far the phase "ending" is.
+  struct Ending {
+    bool container_ended = false;
+    bool tree_gone = false;
+    int64_t tree_deadline = 0;
+    int64_t drain_deadline = 0;
+  };
 
   // How often the tree is killed anew until it is gone.
   static constexpr int64_t kKillAgain = 10 * kNanosPerMilli;
@@ -70,9 +78,7 @@ class Shim {
   void EnterPhase(Phase phase);
 
   const task::ShimSpec spec_;
-  LogWriter log_;
-  OutputPipe out_;
-  OutputPipe err_;
+  RankOutput output_;
   Server server_;
   Fd signals_;
   Launch launch_;
@@ -80,20 +86,12 @@ class Shim {
   task::ProcessRef self_;
   task::ExitRecord record_;  // Filled as things become known.
 
-  bool listening_ = false;
+  ExitRecorder recorder_;
   Phase phase_ = Phase::kStarting;
   bool rank_reaped_ = false;
   int64_t kill_at_ = -1;  // MonoNanos; -1: no kill was asked for.
-  bool container_ended_ = false;
-  bool tree_gone_ = false;
-  int64_t tree_deadline_ = 0;
-  int64_t drain_deadline_ = 0;
-
-  bool durable_ = false;
+  Ending ending_;
   bool forgotten_ = false;
-  bool given_up_ = false;
-  int64_t next_record_try_ = 0;
-  int64_t give_up_recording_at_ = 0;
 };
 
 }  // namespace lockstep::shim

@@ -1,5 +1,4 @@
 // The end of a rank: Shim's phases "ending" and "exited".
-#include <errno.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -16,9 +15,6 @@ using task::ExitKind;
 
 // How long the tree is killed.
 constexpr int64_t kTreeTime = 5 * kNanosPerSecond;
-// How often a record that cannot be written is tried again, and for how long.
-constexpr int64_t kRecordAgain = kNanosPerSecond;
-constexpr int64_t kRecordTime = 3600 * kNanosPerSecond;
 
 int64_t NanosOf(const timeval& t) {
   return t.tv_sec * kNanosPerSecond + t.tv_usec * 1000;
@@ -42,65 +38,59 @@ void Shim::OnRankEnded(int wait_status) {
   record_.end_mono_nanos = MonoNanos();
   OnStartStatus();
   OnInitReport();
-  container_.OnClientEnded(&wait_status, err_.last_line(), &record_);
+  container_.OnClientEnded(&wait_status, output_.last_error_line(), &record_);
   if (record_.kind != ExitKind::kNotStarted) {
     record_.kind =
         WIFSIGNALED(wait_status) ? ExitKind::kSignaled : ExitKind::kExited;
     record_.wait_status = wait_status;
     record_.message = task::DescribeExit(record_);
   }
-  tree_deadline_ = record_.end_mono_nanos + kTreeTime;
+  ending_.tree_deadline = record_.end_mono_nanos + kTreeTime;
   EnterPhase(Phase::kEnding);
 }
 
 void Shim::KillWhatIsDue(int64_t now) {
   if (rank_reaped_) return;
-  container_.SignalIfDue(now);
+  container_.signal().SendIfDue(now);
   if (kill_at_ < 0 || now < kill_at_) return;
   // Its engine first: it knows processes that are none of ours.
-  if (!container_.MayKillTree(now)) return;
+  if (container_.any() && !container_.signal().MayKillTree(now)) return;
   KillCgroup(spec_.cgroup);
   SignalTree(SIGKILL);
   kill_at_ = now + kKillAgain;  // For what was forked meanwhile.
 }
 
 void Shim::GoOnEnding(int64_t now) {
-  if (!container_ended_) {
+  if (!ending_.container_ended) {
     // The engine's commands make children anew.
     if (container_.any()) {
-      tree_gone_ = false;
+      ending_.tree_gone = false;
       OnChild();
     }
-    if (!container_.GoOnEnding(now, tree_gone_, &record_)) return;
-    container_ended_ = true;
-    if (container_.any()) tree_deadline_ = now + kTreeTime;
+    if (!container_.GoOnEnding(now, ending_.tree_gone, &record_)) return;
+    ending_.container_ended = true;
+    if (container_.any()) ending_.tree_deadline = now + kTreeTime;
   }
-  if (!tree_gone_) {
+  if (!ending_.tree_gone) {
     KillCgroup(spec_.cgroup);
     SignalTree(SIGKILL);
     OnChild();
-    if (!tree_gone_ && now >= tree_deadline_) {
+    if (!ending_.tree_gone && now >= ending_.tree_deadline) {
       record_.tree_left += static_cast<uint32_t>(SignalTree(0));
-      tree_gone_ = true;
+      ending_.tree_gone = true;
     }
-    if (!tree_gone_) return;
+    if (!ending_.tree_gone) return;
   }
-  if (drain_deadline_ == 0) drain_deadline_ = now + spec_.drain_nanos;
+  if (ending_.drain_deadline == 0)
+    ending_.drain_deadline = now + spec_.drain_nanos;
   // Again, for what came between poll and the end of the tree.
-  if (out_.open()) out_.OnReadable();
-  if (err_.open()) err_.OnReadable();
-  if ((out_.open() || err_.open()) && now < drain_deadline_) return;
+  if (!output_.Drain() && now < ending_.drain_deadline) return;
   Finish();
 }
 
 void Shim::Finish() {
-  out_.Close();
-  err_.Close();
-  log_.Sync();
-  record_.log_bytes = log_.end_offset();
-  record_.log_lost_bytes = log_.lost_bytes();
-  record_.log_error = log_.error();
-  give_up_recording_at_ = MonoNanos() + kRecordTime;
+  output_.Close(&record_);
+  recorder_.Begin(MonoNanos());
   TryToRecord(MonoNanos());
   EnterPhase(Phase::kExited);
 }
@@ -111,36 +101,21 @@ void Shim::NotStarted(const std::string& message, int error_number) {
   record_.message = message;
   record_.end_unix_nanos = WallNanos();
   record_.end_mono_nanos = MonoNanos();
-  rank_reaped_ = tree_gone_ = true;
+  rank_reaped_ = ending_.tree_gone = true;
   Finish();
 }
 
 void Shim::TryToRecord(int64_t now) {
-  if (durable_ || now < next_record_try_) return;
-  if (log_.say_due() >= 0) {
-    // There may be space by now: the log is complete before the record is.
-    log_.Sync();
-    record_.log_bytes = log_.end_offset();
-  }
-  if (WriteRecord(spec_.exit_record_path, task::EncodeExitRecord(record_))) {
-    durable_ = true;
-    return;
-  }
-  const int error = errno;
-  if (next_record_try_ == 0) {
-    Complain(
-        ErrorText("writing the exit record " + spec_.exit_record_path, error));
-  }
-  next_record_try_ = now + kRecordAgain;
-  // A directory that is gone has nobody left who would read it.
-  given_up_ = (error == ENOENT && !server_.HasConnections()) ||
-              now >= give_up_recording_at_;
+  if (!recorder_.IsDue(now)) return;
+  // There may be space by now: the log is complete before the record is.
+  output_.Complete(&record_);
+  recorder_.Write(record_, now, server_.HasConnections());
 }
 
 bool Shim::Done() const {
   if (phase_ != Phase::kExited) return false;
-  if (forgotten_ || given_up_) return true;
-  return durable_ && !server_.HasConnections();
+  if (forgotten_ || recorder_.given_up()) return true;
+  return recorder_.durable() && !server_.HasConnections();
 }
 
 }  // namespace lockstep::shim

@@ -1,0 +1,87 @@
+// What waits to be written to a worker daemon's stream.
+//
+// The coordinator and the log store may hold it longer than the stream lives,
+// so it is shared, and Detach tells it that the stream is gone. Safe from any
+// thread.
+#ifndef LOCKSTEP_SERVER_SERVICE_WORKER_OUTBOX_H_
+#define LOCKSTEP_SERVER_SERVICE_WORKER_OUTBOX_H_
+
+#include <grpcpp/support/server_callback.h>
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "common/base/mutex.h"
+#include "common/base/status.h"
+#include "lockstep/v1/worker.pb.h"
+#include "server/coordinator/worker_link.h"
+#include "server/service/work_files.h"
+
+namespace lockstep {
+
+class WorkerOutbox final : public WorkerLink,
+                           public std::enable_shared_from_this<WorkerOutbox> {
+ public:
+  using Reactor =
+      grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>;
+  struct Outgoing {
+    v1::CoordinatorMessage message;
+    // Of an assignment that has one: put into the message when its turn comes,
+    // so that what waits for N nodes is not N encodings of N tasks.
+    std::shared_ptr<const SharedClusterSpec> cluster = nullptr;
+  };
+
+  explicit WorkerOutbox(Reactor* reactor) : reactor_(reactor) {}
+
+  // What SendWelcome sends. Before the coordinator knows of this.
+  void SetWelcome(v1::CoordinatorMessage welcome);
+  void SendWelcome() override;
+  bool welcomed() const;
+
+  void SendAssignment(
+      const Assignment& assignment,
+      const std::shared_ptr<const SharedClusterSpec>& cluster) override;
+  void SendRendezvous(const JobName& job, Generation generation,
+                      const std::string& key,
+                      const std::string& value) override;
+  void SendPrefetch(const Prefetch& wanted) override;
+  void SendHeartbeatAck(uint64_t sequence) override;
+  void SendDropWork(const std::vector<std::string>& uids) override;
+  void SendProbe(const ProbeQuery& query) override;
+  void SendFileQuery(const FileQuery& query);
+  void Close(const Status& status) override;
+
+  void Send(Outgoing outgoing);
+
+  // Does nothing if the stream has ended.
+  void StartRead(v1::WorkerMessage* message);
+  // The write that was under way has ended.
+  void OnWriteDone();
+  // The number of messages that the daemon has not taken.
+  int64_t Waiting() const;
+  // No call of the reactor after this.
+  void Detach();
+
+ private:
+  void WriteSoon() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Finish(const Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  mutable Mutex mu_;
+  // Null once the stream is over.
+  Reactor* reactor_ ABSL_GUARDED_BY(mu_);
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool welcomed_ ABSL_GUARDED_BY(mu_) = false;
+  v1::CoordinatorMessage welcome_ ABSL_GUARDED_BY(mu_);
+  // The first one is being written while writing_.
+  std::deque<Outgoing> queue_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_SERVICE_WORKER_OUTBOX_H_

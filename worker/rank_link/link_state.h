@@ -1,0 +1,54 @@
+// What a rank and its worker daemon have told each other. Not safe from several
+// threads.
+//
+// A daemon that was started again knows nothing of it, so the rank repeats its
+// own part to each daemon that welcomes it.
+#ifndef LOCKSTEP_WORKER_RANK_LINK_LINK_STATE_H_
+#define LOCKSTEP_WORKER_RANK_LINK_LINK_STATE_H_
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/status.h"
+#include "lockstep/v1/rank.pb.h"
+
+namespace lockstep {
+
+class LinkState {
+ public:
+  // The rendezvous. AlreadyExists if `key` was put with another value.
+  Status Put(const std::string& key, std::string_view value);
+  void Ask(const std::string& key) { asked_.insert(key); }
+  void StopAsking(const std::string& key) { asked_.erase(key); }
+  // Takes the answer to a key that was asked for, and ignores all others.
+  void OnValue(const std::string& key, const std::string& value);
+  std::optional<std::string> Find(const std::string& key) const;
+
+  void Join() { joined_ = true; }
+  // All ranks have joined, so none asks for values any more.
+  void OnGo();
+  bool go() const { return go_; }
+
+  // Takes all of `report` but its event, which is told once.
+  void Remember(const v1::RankReport& report);
+
+  // What the rank tells again.
+  std::vector<v1::RankMessage> Repeated() const;
+
+ private:
+  std::map<std::string, std::string> puts_;
+  std::set<std::string> asked_;
+  std::map<std::string, std::string> values_;
+  bool joined_ = false;
+  bool go_ = false;
+  v1::RankReport latest_;
+  std::map<std::string, std::string> artifacts_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_RANK_LINK_LINK_STATE_H_
