@@ -297,7 +297,7 @@ TEST_F(EngineTest, ASettledImageThatCannotBeHadIsNamedWithBothDigests) {
           .status();
   EXPECT_EQ(local.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(Message(local), "the image localhost/x:1 is sha256:" + kB +
-                                " here, and the job runs sha256:" + kA +
+                                " on this node, but the job uses sha256:" + kA +
                                 ", as resolved by node-b; no registry has that "
                                 "image: copy it to this node");
   const Status pulled = Engine(script)
