@@ -14,9 +14,9 @@
 namespace lockstep {
 namespace {
 
-// Logs, readings and cleaning up, beside what events cause.
+// Period of log shipping, readings and cleanup.
 constexpr Duration kTick = std::chrono::milliseconds(200);
-// What a daemon that leaves for good gives its ranks to end.
+// Grace for ranks when the daemon stops for good.
 constexpr Duration kEndOwnTime = std::chrono::seconds(10);
 
 AgentOptions CoreOptions(const DaemonSetup& daemon) {
@@ -146,7 +146,7 @@ void Agent::SetContainerEngine(std::shared_ptr<ContainerEngine> engine) {
   containers_.SetEngine(std::move(engine));
   if (!stream_.started()) return;  // Start does the rest.
   containers_.Sweep();
-  // Register says what this node can: say it anew.
+  // Registers again: Register carries what this node can run.
   stream_.Reregister();
 }
 
@@ -261,7 +261,7 @@ void Agent::OnMessage(uint64_t stream, const v1::CoordinatorMessage& message) {
       return;
     }
     case v1::CoordinatorMessage::kDropWork:
-      // Only of one that is obeyed: another knows other jobs.
+      // Only a followed coordinator may decide: another one knows other jobs.
       if (!stream_.welcomed()) return;
       return work_.Drop({message.drop_work().job_uids().begin(),
                          message.drop_work().job_uids().end()});
@@ -290,7 +290,7 @@ void Agent::OnAssignment(const Assignment& assignment) {
 
 void Agent::OnReplaced(bool cloned) {
   if (!cloned) return loop_->Stop();
-  // What it runs is run by the other daemon, or elsewhere.
+  // The other daemon, or another node, runs these jobs now.
   StopAll();
   LeaveWhenOver(loop_->Now().mono + kEndOwnTime);
 }

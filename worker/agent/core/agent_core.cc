@@ -250,7 +250,7 @@ void AgentCore::OnPrepared(const GangKey& key, PreparedGang prepared, Time now,
                            Actions* out) {
   const auto it = gangs_.find(key);
   if (it == gangs_.end() || it->second.status.phase != GangPhase::kPreparing) {
-    // Stopped meanwhile: nobody wants what was leased.
+    // It was stopped meanwhile, so its leases are not needed.
     out->push_back(MakeAction(Action::Kind::kRelease, key));
     return;
   }

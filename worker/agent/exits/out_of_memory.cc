@@ -36,7 +36,7 @@ std::optional<uint64_t> ParseOomKills(std::string_view vmstat) {
 
 void OomWatch::Add(MonoTime now, uint64_t kills) {
   readings_.emplace_back(now, kills);
-  // Twice the window: an end is heard of a while after it came.
+  // Twice the window, because the daemon learns of an end with a delay.
   while (now - readings_.front().first > 2 * kWindow) readings_.pop_front();
 }
 

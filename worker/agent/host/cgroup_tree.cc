@@ -77,7 +77,7 @@ Status Refuse(const std::string& why) {
   return FailedPrecondition("limits are not enforced: {}", why);
 }
 
-// Of the daemon's own group, without its own part. "" without cgroup v2.
+// Returns the daemon's own group without kDaemonGroup; "" without cgroup v2.
 std::string OwnBase(const std::string& mount, const CgroupPlace& place) {
   std::string own = OwnPath(place.self);
   if (own.empty()) return "";
@@ -159,7 +159,7 @@ StatusOr<std::unique_ptr<CgroupTree>> CgroupTree::Open(
         new CgroupTree(files, base, own.empty() ? base : own));
   }
   auto own = DivideOwn(files, mount, place);
-  // What is to be mended is what was asked for.
+  // Reports the problem of the requested group.
   if (!own.ok()) return held;
   LOG_WARN("ranks run in the daemon's own cgroup: {}", Message(held));
   return own;

@@ -26,7 +26,7 @@ StatusOr<std::string> ShimPath(const std::string& flag) {
     path.assign(self, static_cast<size_t>(size));
     const std::string dir = path.substr(0, path.rfind('/'));
     path = JoinPath(dir, "lockstep-shim");
-    // Installed, it is no program for people's PATH.
+    // An installed shim is not in PATH, because users never run it.
     const std::string installed =
         JoinPath(dir, "../libexec/lockstep/lockstep-shim");
     if (access(path.c_str(), X_OK) != 0 &&

@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kMaxPutBytes = 64 << 20;  // Of one gang.
+constexpr size_t kMaxPutBytes = 64 << 20;  // Per gang.
 
 bool IsKey(const std::string& name) {
   return !name.empty() && name.size() <= kMaxWireKey &&

@@ -120,8 +120,8 @@ void CollectTask(const TaskReading& task, MetricFamilies* out) {
                task.cgroup->throttled_seconds, labels);
 }
 
-// The names of metrics, in the order of task::RankPhase: waiting and standing
-// still are told from working.
+// Label values in the order of task::RankPhase. Waiting and stalled are
+// separate from working.
 constexpr const char* kPhaseNames[] = {
     "input_wait", "compute",          "allreduce",  "straggler_wait",
     "optimizer",  "checkpoint_stall", "evaluation", "other"};
@@ -196,7 +196,7 @@ void CollectTimes(const char* name, const char* help,
                  labels);
 }
 
-// Of the job, as its chief sees it.
+// Metrics of the job, as its chief reports them.
 void CollectJob(const TaskReading& task, MetricFamilies* out) {
   if (!task.counters || task.rank != 0) return;
   const task::RankCounters& c = *task.counters;

@@ -45,9 +45,9 @@ bool Bind(int fd, const Address& address) {
               sizeof(address)) == 0;
 }
 
-// Bound on all addresses of both families where there is IPv6. With
-// SO_REUSEADDR it gives way to a listener that says so too and to no other;
-// binding fails where anybody listens.
+// Binds the port on all addresses of both families, if there is IPv6.
+// SO_REUSEADDR lets a listener with the same option share the port; binding
+// fails if the port already has a listener.
 StatusOr<Fd> TakeTcp(int32_t port) {
   Fd six(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (six) {

@@ -41,7 +41,7 @@ bool Parse(std::string_view text, int base, Number* number) {
   return parsed.ec == std::errc() && parsed.ptr == end && !text.empty();
 }
 
-// Of a process, which anybody may have named.
+// Any user may have chosen the process name.
 std::string Shown(std::string name) {
   std::replace_if(
       name.begin(), name.end(), [](char c) { return c < 0x20 || c > 0x7e; },

@@ -38,7 +38,7 @@ ToolLimits LimitsOfTools() {
   return limits;
 }
 
-// What a gang may use while it gets ready: its own, and what pip needs.
+// Resources for the preparation of a gang: its own plus those of pip.
 Resources ShareOfTools(const GangSpec& spec) {
   constexpr int64_t kLeast = int64_t{2} << 30;
   constexpr int64_t kUnsaid = int64_t{8} << 30;

@@ -69,7 +69,7 @@ StatusOr<std::string> ReadIdentity(const std::string& directory) {
   return std::string(line);
 }
 
-// AlreadyExists: another has made it first.
+// AlreadyExists if another host has created it first.
 Status Publish(const std::string& temporary, const std::string& path) {
   if (link(temporary.c_str(), path.c_str()) == 0) return OkStatus();
   const int error = errno;
@@ -133,7 +133,7 @@ Status Missing(const std::string& sentence) {
   return WithReason(FailedPrecondition("{}", sentence), kOutputMissing);
 }
 
-// On the host of rank 0, in whose place no directory is made anew.
+// Runs on the host of rank 0. Creates no directory in place of a missing one.
 StatusOr<std::string> CompareOnFirst(const OutputIdentityInput& input) {
   const std::string& directory = input.directory;
   auto seen = ReadIdentity(directory);

@@ -67,14 +67,14 @@ Status CheckScript(const std::string& script, const std::string& directory) {
   const std::string file = JoinPath(directory, script);
   struct stat info {};
   if (stat(file.c_str(), &info) == 0) return OkStatus();
-  // What the daemon may not look at, the task's user may.
+  // The task's user may have rights that the daemon lacks.
   if (errno != ENOENT && errno != ENOTDIR) return OkStatus();
   return FailedPrecondition("the script {} is not on this host", file);
 }
 
 Status CheckPrograms(const PreflightInput& input) {
   for (const LocalTask& task : input.spec->tasks) {
-    // What is in an image, its engine finds.
+    // The engine checks programs inside an image.
     if (task.container) continue;
     const std::vector<std::string> argv = CommandOf(*input.spec, task);
     if (argv.empty()) {
@@ -95,8 +95,8 @@ Status CheckPrograms(const PreflightInput& input) {
   return OkStatus();
 }
 
-// Whether `user` has `owner`'s kind of right on `path`: of another user it
-// cannot be tried from here; the bits say nearly always.
+// Returns whether the mode bits give `user` the rights of `owner` on `path`.
+// Only a process of that user could test it; the bits nearly always suffice.
 bool Allows(const std::string& path, const TaskUser& user, mode_t owner) {
   struct stat info {};
   if (stat(path.c_str(), &info) != 0 || user.uid == 0) return true;
@@ -232,7 +232,7 @@ Status Preflight(FileSystem* files, const PreflightInput& input) {
   LOCKSTEP_RETURN_IF_ERROR(CheckShm(input));
   const std::string& output = input.spec->output_directory;
   const std::string& work = input.spec->working_directory;
-  // Where ranks start in the output directory, that is made first.
+  // If ranks start in the output directory, create it first.
   const bool starts_there = !output.empty() && work == output;
   if (starts_there) {
     LOCKSTEP_RETURN_IF_ERROR(CheckOutputDirectory(files, output, input.user));

@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-// What is forked while the others are killed: until a round finds none.
+// Killed processes may fork meanwhile, so repeat until a round finds none.
 constexpr int kStrayRounds = 5;
 
 }  // namespace

@@ -13,8 +13,7 @@
 namespace lockstep {
 namespace {
 
-// The shim of the process before leaves once it was told that its exit is
-// known.
+// Time for the previous shim to exit after its exit record is acknowledged.
 constexpr Duration kShimTime = std::chrono::seconds(2);
 constexpr Duration kRetry = std::chrono::milliseconds(3);
 
@@ -109,7 +108,7 @@ void RankRestarts::StartWhenFree(const RankRef& ref, MonoTime kill_at,
 
 bool RankRestarts::HasPorts(const RankRef& ref, const LocalGang& gang) {
   if (parts_.ports->Restore(ref.gang, gang, ref.rank)) return true;
-  // The shim of a rank beside it may hold it for both.
+  // The shim of another rank of the task may hold it for both.
   const std::vector<int32_t> beside = RanksBeside(gang, ref.rank);
   return std::any_of(beside.begin(), beside.end(), [&](int32_t rank) {
     return parts_.supervisor->IsHeld({ref.gang, rank},

@@ -183,8 +183,8 @@ void RankStarter::Start(const RankRef& ref) {
   std::vector<int> held = parts_.ports->Hold(ref, *gang);
   const std::set<int32_t>& ports = parts_.ports->Of(ref);
   spec.ports = {ports.begin(), ports.end()};
-  // It would fail, later and with another error; RankExits says whose port it
-  // is.
+  // The start would fail later with another error; RankExits names the holder
+  // of the port.
   if (parts_.ports->IsTaken(ref)) {
     return parts_.exits->OnNotStarted(ref, EADDRINUSE, "");
   }
@@ -195,7 +195,7 @@ void RankStarter::Start(const RankRef& ref) {
       return parts_.exits->OnNotStarted(ref, denied ? EACCES : EIO,
                                         Message(put));
     }
-    // Its listeners cannot be told from others.
+    // Its listeners are indistinguishable from others.
     if (!parts_.containers->engine()->in_tree()) parts_.ports->Unwatch(ref);
   } else {
     EnterCgroup(ref, *task, &spec);

@@ -28,8 +28,8 @@ ProcessId ToId(const task::ProcessRef& ref) {
   return {ref.pid, ref.start_time};
 }
 
-// The lock of a rank's shim, which it holds from before it is spawned to its
-// end. Unavailable while somebody has it.
+// Takes the lock of a rank's shim, which the shim holds from before its start
+// to its end. Unavailable while another process holds it.
 StatusOr<Fd> TakeLock(const std::string& path) {
   Fd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!fd) return ErrnoStatus(errno, "opening " + path);
@@ -40,7 +40,7 @@ StatusOr<Fd> TakeLock(const std::string& path) {
   return fd;
 }
 
-// Whoever has the file `path` open, save ourselves.
+// Kills all other processes that have the file `path` open.
 void KillHolders(const std::string& path) {
   for (const ProcessStat& process : ReadAllProcesses()) {
     if (process.pid == getpid()) continue;
@@ -253,7 +253,8 @@ void Supervisor::OnClientReadable(const RankRef& ref) {
     if (rank == nullptr || !rank->client) return;
     auto push = rank->client->TakePush();
     if (!push.ok()) {
-      // Gone (its pidfd tells) or confused: connect again while it lives.
+      // The shim is gone (its pidfd tells) or confused: reconnect while it
+      // lives.
       CloseClient(rank);
       rank->connect_by = Now().mono + kConnectTime;
       loop_->At(Now().mono + kConnectRetry, [this, ref, alive = alive_] {
@@ -270,7 +271,7 @@ void Supervisor::OnState(const RankRef& ref, const task::ShimReply& state) {
   using Phase = task::ShimReply::Phase;
   Rank* rank = Find(ref);
   if (rank == nullptr || rank->ended) return;
-  // While it is ending, whether it ever ran is not known yet: End tells.
+  // While it is stopping, it is unknown whether it ever ran: End decides.
   if (!rank->started && state.phase == Phase::kRunning &&
       state.process.pid > 0) {
     rank->started = true;
@@ -290,7 +291,7 @@ void Supervisor::OnShimEnded(const RankRef& ref) {
     ranks_.erase(ref);
     return;
   }
-  OnClientReadable(ref);  // Its last words.
+  OnClientReadable(ref);  // Reads its exit message.
   rank = Find(ref);
   if (rank == nullptr || rank->ended) {
     ranks_.erase(ref);
@@ -321,7 +322,7 @@ void Supervisor::KillTree(const RankRef& ref, Duration grace) {
   const bool at_once = grace <= Duration{};
   if (rank->client) {
     const auto answer = rank->client->KillTree(grace, Now().mono + kAnswerTime);
-    // What came before the answer has left the socket: no event tells of it.
+    // Messages before the answer are already read: no event announces them.
     loop_->At(Now().mono, [this, ref, alive = alive_] {
       if (*alive) OnClientReadable(ref);
     });

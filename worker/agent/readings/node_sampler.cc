@@ -46,8 +46,8 @@ bool NodeSampler::SampleGpus(MonoTime now) {
   readings_.gpus.clear();
   if (gpus_ == nullptr) return false;
   const GpuStatus status = gpus_->Latest(now);
-  // Before the first reading, nothing is said; after it, a GPU of which
-  // nothing is known gets no new work.
+  // Before the first reading nothing is reported. After it, a GPU without a
+  // reading gets no new work.
   TakeXids(status.xids);
   if (status.samples == 0) return false;
   readings_.gpus = ToGpuUsage(setup_->node.gpus, status.readings);

@@ -19,8 +19,8 @@ constexpr uint32_t kVersion = 1;
 // No job's name begins so.
 constexpr size_t kMaxMessage = 8 << 20;
 
-// "N\n"; 0 where there is no such file. `remedy` ends the sentence about a
-// damaged one.
+// Reads a file of "N\n"; returns 0 if it does not exist. `remedy` ends the
+// error about a damaged file.
 StatusOr<uint64_t> LoadNumber(FileSystem* files, const std::string& path,
                               std::string_view remedy) {
   const auto text = files->Read(path, 64);
@@ -191,7 +191,7 @@ StatusOr<TaskStore::Found> TaskStore::LoadAll() {
     const auto bytes = files_->Read(JoinPath(directory, "gang"), 32 << 20);
     auto gang = bytes.ok() ? DecodeStoredGang(*bytes)
                            : StatusOr<StoredGang>(bytes.status());
-    // A directory that was renamed by hand is not what its record says.
+    // A manually renamed directory does not match its record.
     if (gang.ok() &&
         GangDirectory({gang->assignment.job, gang->assignment.generation}) ==
             directory) {

@@ -138,7 +138,7 @@ void CoordinatorStream::OnClosed(uint64_t stream, const Status& status) {
                      setup_->node.name, Message(status));
     return handler_->OnReplaced(ReasonOf(status) == kClonedNode);
   }
-  // It is older than it can tell by its Welcome, so it sent none.
+  // The coordinator found that it is outdated and sent no Welcome.
   if (ReasonOf(status) == "COORDINATOR_OUTDATED" &&
       Ready().code() != StatusCode::kFailedPrecondition) {
     Refuse(status);

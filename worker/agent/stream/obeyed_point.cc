@@ -45,7 +45,7 @@ StatusOr<bool> ObeyedPoint::Obey(const WelcomeInfo& welcome) {
 
 Status ObeyedPoint::CheckOrder(uint64_t epoch) const {
   if (epoch == point_.epoch) return OkStatus();
-  // The coordinator says that it is another one than in its Welcome.
+  // The coordinator differs from the one in its Welcome.
   return FailedPrecondition(
       "refused an order of epoch {}: the coordinator registered as epoch {}",
       epoch, point_.epoch);

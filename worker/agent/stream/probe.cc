@@ -134,8 +134,8 @@ std::vector<ProbeResult> Probe(const std::vector<ProbeTarget>& targets,
     }
     const bool more = tries < kTries && next_try < deadline;
     if (open_tries.empty() && !more) break;
-    // Looked at once more when the time is over: this thread may have been
-    // late, which says nothing of the host.
+    // Check once more after the deadline: this thread may have been late, which
+    // is not evidence against the host.
     Await((more ? next_try : deadline) - now, &open_tries, &results);
     if (std::all_of(results.begin(), results.end(),
                     [](const ProbeResult& result) { return result.reached; }) ||

@@ -33,8 +33,8 @@ Dir OpenDir(int fd) {
   return {dir, closedir};
 }
 
-// The owner of a file may set any time. What the coordinator's messages cannot
-// hold, from 1970 to 2261, becomes the nearest that they can.
+// The owner of a file may set any time. Times outside 1970 to 2261, the range
+// of the coordinator's messages, become the nearest valid time.
 WallTime TimeOf(const struct stat& info) {
   constexpr int64_t kLastSecond = 9'200'000'000;
   const int64_t seconds =
