@@ -84,7 +84,7 @@ absl::StatusOr<Job> Client::Submit(const std::string& spec_json) {
       google::protobuf::util::JsonStringToMessage(spec_json, &spec);
   if (!parsed.ok()) {
     return InvalidArgument(
-        "not a JobSpec: {}",
+        "the text is not a JobSpec: {}",
         std::string(parsed.message().data(), parsed.message().size()));
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const v1::SubmitJobResponse answer,

@@ -91,99 +91,99 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
   command.Add("--listen", &config->listen,
               "HOST:PORT for gRPC; port 0 takes a free one", ShowDefault);
   command.Add(
-      "--http_listen", &config->http_listen,
+      "--http-listen", &config->http_listen,
       "HOST:PORT for the status page, /metrics, /sd and health; loopback "
       "unless TLS",
       ShowDefault);
-  command.Add("--web_config", &config->web_config,
+  command.Add("--web-config", &config->web_config,
               "TLS, client certificates and passwords of the HTTP port: a "
               "web-config.yml of Prometheus's exporters");
-  command.Add("--http_token_file", &config->http_token_file,
+  command.Add("--http-token-file", &config->http_token_file,
               "File with the token that the HTTP port requires, on loopback "
               "too; created if missing. Health checks need no token");
   command.Add("--ca", &config->ca, "PEM certificate of the cluster's CA");
   command.Add("--cert", &config->cert, "PEM certificate of this coordinator");
   command.Add("--key", &config->key, "PEM key of this coordinator");
-  command.Add("--insecure_loopback", &config->insecure_loopback,
+  command.Add("--insecure-loopback", &config->insecure_loopback,
               "No TLS: every user of this machine has all rights; rejected on "
               "any address except loopback");
   command.Add("--cluster", &config->cluster,
               "Name of the cluster, as in its certificates", ShowDefault);
   command.Add("--prices", &config->prices_file,
               "Price table (YAML); reloaded on SIGHUP");
-  command.Add("--max_submitter_priority", &config->max_submitter_priority,
+  command.Add("--max-submitter-priority", &config->max_submitter_priority,
               "Highest priority that users with the role submitter may set, 0 "
               "to 1000; admins may set any",
               InRange(0, 1000), ShowDefault);
-  command.Add("--max_user_jobs", &config->max_user_jobs,
+  command.Add("--max-user-jobs", &config->max_user_jobs,
               "Maximum number of unfinished jobs of one user", NotNegative,
               ShowDefault);
-  command.Add("--max_user_job_bytes", &config->max_user_job_bytes,
+  command.Add("--max-user-job-bytes", &config->max_user_job_bytes,
               "Maximum bytes of arguments, variables and other texts in these",
               AsSize, NotNegative, WithDefault("64MiB"));
   const std::string more = " that a new node may have without approval";
-  command.Add("--max_node_cpus", &config->max_node_cpus, "Cores" + more,
+  command.Add("--max-node-cpus", &config->max_node_cpus, "Cores" + more,
               InRange(0.0, 65536.0), ShowDefault);
-  command.Add("--max_node_memory", &config->max_node_memory,
+  command.Add("--max-node-memory", &config->max_node_memory,
               "Bytes of memory" + more, InRange(uint64_t{0}, uint64_t{1} << 60),
               AsSize, NotNegative, WithDefault("16TiB"));
-  command.Add("--max_node_gpus", &config->max_node_gpus, "GPUs" + more,
+  command.Add("--max-node-gpus", &config->max_node_gpus, "GPUs" + more,
               InRange(0, 4096), ShowDefault);
-  command.Add("--fatal_xids", &config->fatal_xids,
+  command.Add("--fatal-xids", &config->fatal_xids,
               "NVIDIA Xids after which a GPU gets no new work until its host "
               "boots or an operator undrains the node",
               SplitAt(','), WithDefault("48,74,79,94,95,119,120"));
   command.Add(
-      "--machines_file", &config->machines_file,
+      "--machines-file", &config->machines_file,
       "The site's machine types, runtimes, images and regions of training "
       "jobs (YAML); reloaded on SIGHUP");
-  command.Add("--retain_jobs", &config->retain_jobs,
+  command.Add("--retain-jobs", &config->retain_jobs,
               "Delete ended jobs with their logs after this time: 30d, 12h",
               AsTime, NotNegative, WithDefault("30d"));
-  command.Add("--retain_job_count", &config->retain_job_count,
+  command.Add("--retain-job-count", &config->retain_job_count,
               "Maximum number of ended jobs; the oldest are deleted",
               NotNegative, ShowDefault);
-  command.Add("--retain_logs", &config->retain_logs,
+  command.Add("--retain-logs", &config->retain_logs,
               "Delete logs of ended jobs after this time: 30d, 12h", AsTime,
               NotNegative, WithDefault("30d"));
-  command.Add("--retain_log_bytes", &config->retain_log_bytes,
+  command.Add("--retain-log-bytes", &config->retain_log_bytes,
               "Maximum bytes of logs; those of the job that ended first "
               "are deleted",
               AsSize, NotNegative, WithDefault("64GiB"));
-  command.Add("--max_package_bytes", &config->max_package_bytes,
+  command.Add("--max-package-bytes", &config->max_package_bytes,
               "Maximum bytes of one code package", AsSize, NotNegative,
               WithDefault("2GiB"));
-  command.Add("--package_quota", &config->package_quota,
+  command.Add("--package-quota", &config->package_quota,
               "Maximum bytes of packages of one user; those that no "
               "job needs are deleted after an hour",
               AsSize, NotNegative, WithDefault("20GiB"));
-  command.Add("--package_reserve", &config->package_reserve,
+  command.Add("--package-reserve", &config->package_reserve,
               "Disk space in bytes that packages leave free", AsSize,
               NotNegative, WithDefault("1GiB"));
-  command.Add("--max_file_bytes", &config->max_file_bytes,
+  command.Add("--max-file-bytes", &config->max_file_bytes,
               "Maximum bytes of one file of a task's working directory that "
               "`lockstep jobs cp` may read",
               AsSize, NotNegative, WithDefault("1GiB"));
-  command.Add("--backup_to", &config->backup_to,
+  command.Add("--backup-to", &config->backup_to,
               "Copy the store of --dir, which may be in use, to this new file "
               "and exit",  // A command, not a setting.
               NotInFile);
-  command.Add("--backup_dir", &config->backup_dir,
+  command.Add("--backup-dir", &config->backup_dir,
               "Folder of the store's regular backups, best on another disk; "
               "default DIR/backups");
-  command.Add("--backup_interval", &config->backup_interval,
+  command.Add("--backup-interval", &config->backup_interval,
               "Time between two backups of the store, 1s or more; 0s for none "
               "made",
               AsTime, NotNegative, WithDefault("1h"));
-  command.Add("--backup_keep", &config->backup_keep,
+  command.Add("--backup-keep", &config->backup_keep,
               "Maximum number of backups; the oldest are deleted",
               InRange(1, 100'000), ShowDefault);
-  command.Add("--audit_log", &config->audit_log,
+  command.Add("--audit-log", &config->audit_log,
               "Audit file, one JSON object per line; 64 MiB, and 8 "
               "older ones (default: DIR/audit.log)");
-  command.Add("--log_level", &config->log_level, "debug, info, warn or error",
+  command.Add("--log-level", &config->log_level, "debug, info, warn or error",
               OneOf({"debug", "info", "warn", "error"}), ShowDefault);
-  command.Add("--allow_faults", &config->allow_faults,
+  command.Add("--allow-faults", &config->allow_faults,
               "For tests: NAME=crash@N,NAME=error@N");
   AddConfigFile(&command);
   const ParsedCommand parsed = Parse(command, argc, argv);

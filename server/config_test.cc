@@ -27,23 +27,23 @@ Config Parse(std::vector<std::string> args) {
 
 TEST(ConfigTest, TimesHaveUnits) {
   EXPECT_EQ(Parse({}).retain_jobs, 30 * 86400.0);
-  EXPECT_EQ(Parse({"--retain_jobs", "12h"}).retain_jobs, 12 * 3600.0);
-  EXPECT_EQ(Parse({"--retain_logs", "0s"}).retain_logs, 0);
+  EXPECT_EQ(Parse({"--retain-jobs", "12h"}).retain_jobs, 12 * 3600.0);
+  EXPECT_EQ(Parse({"--retain-logs", "0s"}).retain_logs, 0);
 }
 
 // "30" for days would mean half a minute.
 TEST(ConfigTest, WhatWouldDeleteByMistakeIsRefused) {
   for (std::vector<std::string> args :
-       {std::vector<std::string>{"--retain_jobs", "30"},
-        {"--retain_jobs", "-5s"},
-        {"--retain_job_count", "-1"},
-        {"--retain_log_bytes", "-5"},
-        {"--package_quota", "-1GiB"},
-        {"--max_node_cpus", "-1"},
-        {"--max_node_memory", "-1GiB"},
-        {"--max_node_memory", "2097152TiB"},
-        {"--max_node_gpus", "-1"},
-        {"--package_reserve", "-1GiB"}}) {
+       {std::vector<std::string>{"--retain-jobs", "30"},
+        {"--retain-jobs", "-5s"},
+        {"--retain-job-count", "-1"},
+        {"--retain-log-bytes", "-5"},
+        {"--package-quota", "-1GiB"},
+        {"--max-node-cpus", "-1"},
+        {"--max-node-memory", "-1GiB"},
+        {"--max-node-memory", "2097152TiB"},
+        {"--max-node-gpus", "-1"},
+        {"--package-reserve", "-1GiB"}}) {
     args.insert(args.begin(), {"lockstep-coordinator", "--dir", "/nowhere"});
     std::vector<char*> argv;
     for (std::string& arg : args) argv.push_back(arg.data());
@@ -58,8 +58,8 @@ TEST(ConfigTest, WhatWouldDeleteByMistakeIsRefused) {
 
 TEST(ConfigTest, SizesOfPackagesHaveUnits) {
   EXPECT_EQ(Parse({}).max_package_bytes, uint64_t{2} << 30);
-  const Config config = Parse({"--max_package_bytes", "1MiB", "--package_quota",
-                               "3GiB", "--package_reserve", "5GiB"});
+  const Config config = Parse({"--max-package-bytes", "1MiB", "--package-quota",
+                               "3GiB", "--package-reserve", "5GiB"});
   EXPECT_EQ(config.max_package_bytes, uint64_t{1} << 20);
   EXPECT_EQ(config.package_quota, uint64_t{3} << 30);
   EXPECT_EQ(Parse({}).package_reserve, uint64_t{1} << 30);
@@ -68,8 +68,8 @@ TEST(ConfigTest, SizesOfPackagesHaveUnits) {
 
 TEST(ConfigTest, WhatANewNodeMayHaveHasUnitsAndLimits) {
   EXPECT_EQ(Parse({}).max_node_memory, uint64_t{16} << 40);
-  const Config config = Parse({"--max_node_cpus", "96.5", "--max_node_memory",
-                               "768GiB", "--max_node_gpus", "0"});
+  const Config config = Parse({"--max-node-cpus", "96.5", "--max-node-memory",
+                               "768GiB", "--max-node-gpus", "0"});
   EXPECT_EQ(config.max_node_cpus, 96.5);
   EXPECT_EQ(config.max_node_memory, uint64_t{768} << 30);
   EXPECT_EQ(config.max_node_gpus, 0);
@@ -78,7 +78,7 @@ TEST(ConfigTest, WhatANewNodeMayHaveHasUnitsAndLimits) {
 // A time that does not fit would come out below zero, and delete everything.
 TEST(ConfigTest, NeverIsLongAndNotAtOnce) {
   const Config config =
-      Parse({"--retain_jobs", "9999999d", "--retain_logs", "1e300d"});
+      Parse({"--retain-jobs", "9999999d", "--retain-logs", "1e300d"});
   for (const double seconds : {config.retain_jobs, config.retain_logs}) {
     EXPECT_GT(seconds, 99 * 365 * 86400.0);
     EXPECT_GT(Seconds(seconds), std::chrono::hours(24 * 365 * 99));

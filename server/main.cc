@@ -122,7 +122,7 @@ Status Run(Config config) {
   if (!config.allow_faults.empty()) {
     if (!config.insecure_loopback && !config.listen.starts_with("127.")) {
       return InvalidArgument(
-          "--allow_faults is for tests: it is not allowed with --listen {}",
+          "--allow-faults is for tests: it is not allowed with --listen {}",
           config.listen);
     }
     LOCKSTEP_RETURN_IF_ERROR(EnableFaults(config.allow_faults));

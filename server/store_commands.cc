@@ -81,7 +81,7 @@ bool RunStoreCommand(int argc, char** argv, std::ostream& out,
   Command restore("restore",
                   "Replace the store in DIR by a backup while no coordinator "
                   "runs. The previous store is kept next to it");
-  restore.Add("FILE", &file, "A backup made by --backup_to or --backup_dir",
+  restore.Add("FILE", &file, "A backup made by --backup-to or --backup-dir",
               Required);
   restore.Add("DIR", &dir, "State directory", Required);
   Command accept("accept-loss",

@@ -39,7 +39,7 @@ Status AgentApp::LockDirectory(const std::string& dir) {
   lock.Reset(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!lock) return ErrnoStatus(errno, "opening " + path);
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    return FailedPrecondition("another lockstep-worker runs in {}", dir);
+    return FailedPrecondition("another lockstep-worker uses {}", dir);
   }
   return OkStatus();
 }
@@ -56,12 +56,12 @@ StatusOr<ChannelOptions> AgentApp::Channel(const AgentFlags& flags,
                       clock.Now().wall));
   const Identity& identity = options.credentials->identity;
   if (identity.kind != Identity::Kind::kWorker) {
-    return InvalidArgument("--cert {} is of {}, not of a worker", flags.cert,
-                           Describe(identity));
+    return InvalidArgument("--cert {} belongs to {}, not to a worker",
+                           flags.cert, Describe(identity));
   }
   if (node->empty()) *node = identity.name;
   if (*node != identity.name) {
-    return InvalidArgument("--node {} has the certificate of {}", *node,
+    return InvalidArgument("--node {}: the certificate belongs to {}", *node,
                            Describe(identity));
   }
   return options;
@@ -91,7 +91,7 @@ Status AgentApp::DescribeNode(const AgentFlags& flags, NodeInfo* node) {
   if (node->name.empty()) node->name = NodeNameOf(node->hostname);
   if (!IsNodeName(node->name)) {
     return InvalidArgument(
-        "\"{}\" is no node name (at most 63 lower-case letters, digits or "
+        "\"{}\" is not a node name (at most 63 lower-case letters, digits or "
         "\"-\"): choose one with --node",
         node->name);
   }
@@ -107,7 +107,7 @@ Status AgentApp::DescribeNode(const AgentFlags& flags, NodeInfo* node) {
                             ReadHostCapacity(flags.rank_cgroup));
   node->capacity.cpus = flags.cpus.value_or(host.cpus);
   if (node->capacity.cpus > host.cpus) {
-    LOG_WARN("--cpus {}: this daemon may use {} cores, its jobs will share",
+    LOG_WARN("--cpus {}: jobs will share the {} cores that this daemon may use",
              node->capacity.cpus, host.cpus);
   }
   node->capacity.memory_bytes =
@@ -160,8 +160,8 @@ void AgentApp::FindEngine(const AgentFlags& flags, const AgentConfig& config) {
   if (flags.container_engine == "none") return;
   if (geteuid() == 0 && !config.daemon.user && !flags.container_root) {
     LOG_INFO(
-        "no containers: ranks run as root here, and in containers only where "
-        "--container_root allows it");
+        "no containers: ranks run as root, which containers need "
+        "--container-root for");
     return;
   }
   EngineOptions options;
@@ -269,8 +269,8 @@ Status AgentApp::Start(const AgentFlags& flags) {
     agent->SetProbeListener(*std::move(listener));
   } else {
     LOG_WARN(
-        "other hosts cannot test whether they reach this one, so that its end "
-        "is noticed late: {}",
+        "other hosts cannot probe this host, so they detect its failure late: "
+        "{}",
         Message(listener.status()));
   }
   client = MakeGrpcCoordinatorClient(channel, agent->ClientEvents());
@@ -287,7 +287,7 @@ Status AgentApp::Start(const AgentFlags& flags) {
   LOG_INFO("node {} at {} offers {}; HTTP on {}", node.name, node.address,
            Describe(node.capacity), http->address());
   if (geteuid() == 0 && flags.task_user.empty()) {
-    LOG_WARN("ranks run as root: name another user with --task_user");
+    LOG_WARN("ranks run as root: choose another user with --task-user");
   }
   return OkStatus();
 }
@@ -302,8 +302,8 @@ std::string AgentApp::StatusLine() const {
   }
   const Status ready = agent->Ready();
   return fmt::format(
-      "{}; {} ranks of {} jobs here",
-      ready.ok() ? "connected with the coordinator" : Message(ready), ranks,
+      "{}; running {} ranks of {} jobs",
+      ready.ok() ? "connected to the coordinator" : Message(ready), ranks,
       agent->core().gangs().size());
 }
 

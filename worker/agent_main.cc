@@ -48,11 +48,11 @@ void LeaveOnSignal(int signals, int wake) {
     }
     signalfd_siginfo info{};
     (void)!read(signals, &info, sizeof(info));
-    LOG_INFO("SIG{}: leaving; ranks go on",
+    LOG_INFO("SIG{}: stopping; ranks keep running",
              sigabbrev_np(static_cast<int>(info.ssi_signo)));
     (void)eventfd_write(wake, 1);
     std::this_thread::sleep_for(kLeaveTime);
-    LOG_WARN("something hangs: leaving without it");
+    LOG_WARN("a thread hangs: exiting without it");
     _exit(0);
   }).detach();
 }

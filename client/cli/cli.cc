@@ -87,9 +87,11 @@ std::vector<std::string> TakeConnectionOptions(std::vector<std::string>* args) {
   std::vector<std::string> taken;
   size_t i = 0;
   while (i < args->size()) {
-    const std::string name = (*args)[i].substr(0, (*args)[i].find('='));
-    if (name == "--insecure-loopback" || name == "--insecure_loopback" ||
-        (IsOneOf(kConnectionFlags, name) && name != (*args)[i])) {
+    const std::string name =
+        WithDashes((*args)[i].substr(0, (*args)[i].find('=')));
+    if (name == "--insecure-loopback" ||
+        (IsOneOf(kConnectionFlags, name) &&
+         (*args)[i].find('=') != std::string::npos)) {
       i += 1;
     } else if (IsOneOf(kConnectionFlags, name)) {
       i = std::min(i + 2, args->size());

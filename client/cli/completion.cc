@@ -57,9 +57,7 @@ void CompleteFlags(const Command& command, Completion* out) {
   for (const Flag& flag : command.flags) {
     if (flag.hidden) continue;
     for (const std::string& name : flag.Names()) {
-      if (IsLongName(name) && name.find('_') == std::string::npos) {
-        Offer(name, Meaning(flag.help), out);
-      }
+      if (IsLongName(name)) Offer(name, Meaning(flag.help), out);
     }
   }
 }

@@ -257,7 +257,6 @@ TEST_F(CompletionTest, ThePageHasEveryCommandAndOption) {
         for (const Flag& flag : command.flags) {
           if (flag.hidden) continue;
           for (const std::string& name : flag.Names()) {
-            if (name.find('_') != std::string::npos) continue;
             EXPECT_THAT(page, HasSubstr(RoffText(name)));
           }
         }

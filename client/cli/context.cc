@@ -369,8 +369,8 @@ Command ContextSetCommand(Cli* cli) {
   command.Add("--ca", &given->ca, "PEM file of the cluster's CA");
   command.Add("--cert", &given->cert, "PEM file of your certificate");
   command.Add("--key", &given->key, "PEM file of its key");
-  command.Add("--insecure-loopback,--insecure_loopback",
-              &given->insecure_loopback, "No TLS; on this machine only");
+  command.Add("--insecure-loopback", &given->insecure_loopback,
+              "No TLS; on this machine only");
   command.Add("--use", &options->use, "Also make it the current one");
   command.run = [=] { return SetContext(*cli, *options); };
   return command;

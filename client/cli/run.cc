@@ -106,24 +106,19 @@ StatusOr<int> SubmitRun(const Cli& cli, const RunCommandFlags& options) {
 
 void AddTorchrunOptions(const FlagGroup& group, RunFlags* f) {
   group.Add("--nnodes N", &f->nnodes, "Nodes, each one task (default: 1)");
-  group.Add("--nproc-per-node,--nproc_per_node N", &f->nproc_per_node,
+  group.Add("--nproc-per-node N", &f->nproc_per_node,
             "Ranks per node: a number, gpu, cpu or auto (default: 1)");
-  group.Add("--max-restarts,--max_restarts", &f->max_restarts,
+  group.Add("--max-restarts", &f->max_restarts,
             "Failures without progress before the job fails (default: 0)",
             AtLeast(0));
   group.Add("-m,--module", &f->module, "SCRIPT is a Python module");
-  group.Add("--no-python,--no_python", &f->no_python,
-            "SCRIPT is an executable program");
+  group.Add("--no-python", &f->no_python, "SCRIPT is an executable program");
   group.Add("--standalone", &f->standalone, "One node");
   for (const char* name :
-       {"--rdzv-backend,--rdzv_backend", "--rdzv-endpoint,--rdzv_endpoint",
-        "--rdzv-id,--rdzv_id", "--rdzv-conf,--rdzv_conf",
-        "--node-rank,--node_rank", "--master-addr,--master_addr",
-        "--master-port,--master_port", "--local-addr,--local_addr",
-        "--monitor-interval,--monitor_interval",
-        "--start-method,--start_method", "--role", "--log-dir,--log_dir",
-        "-r,--redirects", "-t,--tee",
-        "--local-ranks-filter,--local_ranks_filter"}) {
+       {"--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--rdzv-conf",
+        "--node-rank", "--master-addr", "--master-port", "--local-addr",
+        "--monitor-interval", "--start-method", "--role", "--log-dir",
+        "-r,--redirects", "-t,--tee", "--local-ranks-filter"}) {
     const std::string all = name;
     const size_t begin = all.find("--");
     const std::string flag = all.substr(begin, all.find(',', begin) - begin);

@@ -33,7 +33,7 @@ void AddConnectionOptions(Command* command, Cli* cli) {
   group.Add("--ca", &c->ca, "PEM file of the cluster's CA");
   group.Add("--cert", &c->cert, "PEM file of the certificate");
   group.Add("--key", &c->key, "PEM file of its key");
-  group.Add("--insecure-loopback,--insecure_loopback", &c->insecure_loopback,
+  group.Add("--insecure-loopback", &c->insecure_loopback,
             "No TLS; on this machine only");
 }
 

@@ -48,38 +48,38 @@ StatusOr<std::vector<std::string>> DaemonArguments(const LocalLayout& layout,
   Add(&args, "--dir", layout.DaemonDir(daemon));
   if (daemon == kCoordinator) {
     Add(&args, "--listen", Loopback(record.grpc_port));
-    Add(&args, "--http_listen", Loopback(record.http_port));
+    Add(&args, "--http-listen", Loopback(record.http_port));
     Add(&args, "--cluster", record.cluster);
-    Add(&args, "--machines_file", layout.MachinesFile());
+    Add(&args, "--machines-file", layout.MachinesFile());
     if (!record.prices.empty()) Add(&args, "--prices", record.prices);
   } else {
     const WorkerRecord* const worker = FindWorker(record, daemon);
     if (!worker) return InvalidArgument("the cluster has no daemon {}", daemon);
-    Add(&args, "--runtime_dir", JoinPath(record.runtime_dir, daemon));
+    Add(&args, "--runtime-dir", JoinPath(record.runtime_dir, daemon));
     Add(&args, "--coordinator", Loopback(record.grpc_port));
     Add(&args, "--node", worker->name);
     Add(&args, "--address", "127.0.0.1");
-    Add(&args, "--http_address", Loopback(worker->http_port));
+    Add(&args, "--http-address", Loopback(worker->http_port));
     Add(&args, "--cpus", fmt::format("{:g}", worker->share.cpus));
     Add(&args, "--memory", fmt::format("{}", worker->share.memory_bytes));
     Add(&args, "--gpus", fmt::format("{}", worker->share.gpus.size()));
     // In a container the cluster's user may be root.
-    args.push_back("--container_root");
+    args.push_back("--container-root");
     // Ranks inherit the variables of the cluster's user.
     Add(&args, "--inherit", "*");
   }
   if (record.http_token) {
-    Add(&args, "--http_token_file", layout.HttpTokenFile());
+    Add(&args, "--http-token-file", layout.HttpTokenFile());
   }
   if (record.insecure_loopback) {
-    args.push_back("--insecure_loopback");
+    args.push_back("--insecure-loopback");
   } else {
     const std::string tls = layout.TlsDir(daemon);
     Add(&args, "--ca", tls + "/ca.crt");
     Add(&args, "--cert", tls + "/tls.crt");
     Add(&args, "--key", tls + "/tls.key");
   }
-  Add(&args, "--log_level", record.log_level);
+  Add(&args, "--log-level", record.log_level);
   return args;
 }
 

@@ -98,27 +98,27 @@ TEST(DaemonTest, Arguments) {
   EXPECT_THAT(
       *DaemonArguments(layout, TwoWorkers(), "coordinator"),
       ElementsAre("--dir", "/c/coordinator", "--listen", "127.0.0.1:20001",
-                  "--http_listen", "127.0.0.1:20002", "--cluster", "local",
-                  "--machines_file", "/c/machines.yaml", "--ca",
+                  "--http-listen", "127.0.0.1:20002", "--cluster", "local",
+                  "--machines-file", "/c/machines.yaml", "--ca",
                   "/c/coordinator/tls/ca.crt", "--cert",
                   "/c/coordinator/tls/tls.crt", "--key",
-                  "/c/coordinator/tls/tls.key", "--log_level", "info"));
+                  "/c/coordinator/tls/tls.key", "--log-level", "info"));
   ClusterRecord insecure = TwoWorkers();
   insecure.insecure_loopback = true;
   EXPECT_THAT(*DaemonArguments(layout, insecure, "worker-1"),
-              ElementsAre("--dir", "/c/worker-1", "--runtime_dir",
+              ElementsAre("--dir", "/c/worker-1", "--runtime-dir",
                           "/tmp/lockstep-0-abc/worker-1", "--coordinator",
                           "127.0.0.1:20001", "--node", "worker-1", "--address",
-                          "127.0.0.1", "--http_address", "127.0.0.1:20004",
+                          "127.0.0.1", "--http-address", "127.0.0.1:20004",
                           "--cpus", "0.5", "--memory", "1000", "--gpus", "2",
-                          "--container_root", "--inherit", "*",
-                          "--insecure_loopback", "--log_level", "info"));
+                          "--container-root", "--inherit", "*",
+                          "--insecure-loopback", "--log-level", "info"));
   EXPECT_FALSE(DaemonArguments(layout, insecure, "worker-2").ok());
   ClusterRecord asking = TwoWorkers();
   asking.http_token = true;
   for (const char* daemon : {"coordinator", "worker-0"}) {
     EXPECT_THAT(*DaemonArguments(layout, asking, daemon),
-                testing::IsSupersetOf({"--http_token_file", "/c/http-token"}));
+                testing::IsSupersetOf({"--http-token-file", "/c/http-token"}));
   }
 }
 

@@ -11,7 +11,7 @@ namespace lockstep {
 // The number of tasks of the largest machine that fit a worker daemon.
 inline constexpr int kTasksPerWorker = 4;
 
-// Returns a --machines_file for the coordinator: every shipped machine, with a
+// Returns a --machines-file for the coordinator: every shipped machine, with a
 // request of at most a share of a worker daemon with `cpus` and `memory_bytes`,
 // so that kTasksPerWorker of them run on it at once. GPUs are not scaled.
 std::string LocalMachinesFile(double cpus, int64_t memory_bytes);

@@ -4,7 +4,7 @@
 // the process exits with kFaultExitCode at once (no destructors, like a
 // power cut); at `other` FaultPoint returns an Internal error the 1st time.
 // "other=error@1+" returns it the 1st time and each time after that.
-// Without EnableFaults, which only a binary started with --allow_faults calls,
+// Without EnableFaults, which only a binary started with --allow-faults calls,
 // a fault point is a relaxed load and does nothing.
 #ifndef LOCKSTEP_COMMON_BASE_FAULT_POINT_H_
 #define LOCKSTEP_COMMON_BASE_FAULT_POINT_H_

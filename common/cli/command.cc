@@ -30,6 +30,11 @@ std::string NameOfType() {
 
 }  // namespace
 
+std::string WithDashes(std::string name) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
 void ShowDefault(Flag* flag) {
   std::visit(
       [flag](const auto& to) {
@@ -55,7 +60,8 @@ std::vector<std::string> Flag::Names() const {
 
 bool Flag::HasName(std::string_view name) const {
   const std::vector<std::string> all = Names();
-  return std::find(all.begin(), all.end(), name) != all.end();
+  return std::find(all.begin(), all.end(), WithDashes(std::string(name))) !=
+         all.end();
 }
 
 bool Flag::IsHelp() const {

@@ -59,7 +59,8 @@ struct FlagValue {
 };
 
 struct Flag {
-  // "-q,--quiet". A name without dashes makes it a positional argument.
+  // "-q,--quiet". A name without dashes makes it a positional argument. A
+  // command line or file may write "_" for each "-" inside a long name.
   std::string names;
   // "FILE". If it is empty, the type of the target decides (see TypeName).
   std::string type;
@@ -81,8 +82,9 @@ struct Flag {
   bool configurable = true;
   bool may_repeat = false;
 
-  // As in {"-q", "--quiet"}.
+  // Returns for example {"-q", "--quiet"}.
   std::vector<std::string> Names() const;
+  // Accepts "_" for "-", as in "--log-level".
   bool HasName(std::string_view name) const;
   bool IsPositional() const { return names[0] != '-'; }
   bool IsHelp() const;
@@ -162,6 +164,8 @@ inline FlagSetting Checked(FlagCheck check) {
 }
 
 inline bool IsLongName(std::string_view name) { return name.starts_with("--"); }
+// Returns the name with "-" for each "_": "--log-level" for "--log-level".
+std::string WithDashes(std::string name);
 
 // What the manual page says about a program besides its commands.
 struct ManualInfo {

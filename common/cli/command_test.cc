@@ -134,6 +134,31 @@ TEST(CommandTest, TextsThatAreAskedFor) {
             "Run with --help for more information.\n");
 }
 
+TEST(CommandTest, DashesAndUnderscoresInNamesAreEqual) {
+  std::string level;
+  bool loop = false;
+  Command leaf("show", "Shows it");
+  leaf.Add("-l,--log-level", &level, "Level", Excludes({"--in-a-loop"}));
+  leaf.Add("--in-a-loop", &loop, "Loops");
+  Command root("program", "Does things");
+  root.children = {leaf};
+  EXPECT_EQ(Parse(root, {"show", "--log_level", "a_b"}).error, "");
+  EXPECT_EQ(level, "a_b");
+  EXPECT_EQ(Parse(root, {"show", "--log-level=c"}).error, "");
+  EXPECT_EQ(level, "c");
+  EXPECT_EQ(Parse(root, {"show", "--in_a_loop"}).error, "");
+  EXPECT_TRUE(loop);
+  EXPECT_THAT(Error(root, {"show", "--in_a_loop", "--log_level", "a"}),
+              HasSubstr("--log-level excludes --in-a-loop"));
+  // Only words of a name: neither a value nor the leading dashes.
+  EXPECT_NE(Error(root, {"show", "__log-level", "a"}), "");
+  EXPECT_EQ(leaf.Find("--log_level"), leaf.Find("--log-level"));
+  // Help, the manual page and errors show the name with dashes.
+  const std::string help = Parse(root, {"show", "--help"}).text;
+  EXPECT_THAT(help, HasSubstr("  -l,--log-level TEXT"));
+  EXPECT_THAT(help, Not(HasSubstr("log_level")));
+}
+
 TEST(CommandTest, ACommandOfATreeIsFound) {
   std::string name;
   Command leaf("show", "Shows it");

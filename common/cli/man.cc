@@ -9,12 +9,8 @@ namespace {
 // "\fB\-o\fR, \fB\-\-output\-format\fR \fIFORMAT\fR".
 std::string NamesOf(const Flag& flag) {
   if (flag.IsPositional()) return "\\fI" + RoffText(flag.names) + "\\fR";
-  const std::vector<std::string> names = flag.Names();
-  const auto longs = std::count_if(names.begin(), names.end(), IsLongName);
   std::string out;
-  for (const std::string& name : names) {
-    // The page omits a second spelling with "_".
-    if (longs > 1 && name.find('_') != std::string::npos) continue;
+  for (const std::string& name : flag.Names()) {
     out += (out.empty() ? "" : ", ") + ("\\fB" + RoffText(name)) + "\\fR";
   }
   const std::string type = flag.TypeName();

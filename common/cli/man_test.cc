@@ -21,7 +21,7 @@ TEST(ManTest, APageTellsSharedFlagsOnceAndHiddenOnesNever) {
   leaf.Add("--old", &quiet, "As before", Hidden);
   const FlagGroup shared = leaf.Group("Connection (or else)");
   shared.Add("--address", &address, "Where it is");
-  shared.Add("--key-file,--key_file FILE", &key, "Of the door");
+  shared.Add("--key-file FILE", &key, "Of the door");
   Command root("post", "Letters: sends them", "\nThat is all.");
   root.AddProgramFlags({1, "2.0", "Connection", {"mail(1)", "box(8)"}});
   root.children = {leaf};

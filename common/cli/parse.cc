@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <sstream>
 #include <type_traits>
 
 #include "common/cli/command.h"
@@ -42,11 +43,39 @@ class ConfigFile final : public CLI::Config {
   const Command* const command_;
 };
 
+// Returns the names of a flag for CLI11: "--a-b,--a_b" for "--a-b".
+std::string Spellings(const Flag& flag) {
+  std::string all = flag.names;
+  for (std::string name : flag.Names()) {
+    if (!IsLongName(name)) continue;
+    std::replace(name.begin() + 2, name.end(), '-', '_');
+    if (name.find('_') != std::string::npos) all += "," + name;
+  }
+  return all;
+}
+
+// --help leaves out the spellings with "_".
+class HelpText final : public CLI::Formatter {
+ public:
+  std::string make_option_name(const CLI::Option* option,
+                               bool is_positional) const override {
+    std::istringstream in(
+        CLI::Formatter::make_option_name(option, is_positional));
+    std::string shown;
+    for (std::string name; std::getline(in, name, ',');) {
+      if (IsLongName(name) && name.find('_') != std::string::npos) continue;
+      shown += (shown.empty() ? "" : ",") + name;
+    }
+    return shown;
+  }
+};
+
 // Translates a description to CLI11, and keeps pointers into it.
 class Translation {
  public:
   explicit Translation(const Command& root)
       : app_(root.description, root.name) {
+    app_.formatter(std::make_shared<HelpText>());
     Describe(root, &app_);
   }
 
@@ -88,18 +117,19 @@ class Translation {
                                  BuiltIn what, CLI::App* app) {
     switch (what) {
       case BuiltIn::kHelp:
-        return app->set_help_flag(flag.names, flag.help);
+        return app->set_help_flag(Spellings(flag), flag.help);
       case BuiltIn::kVersion:
         return app->set_version_flag(
-            flag.names, command.name + " " + command.manual.version, flag.help);
+            Spellings(flag), command.name + " " + command.manual.version,
+            flag.help);
       case BuiltIn::kManual:
         return app->add_flag_callback(
-            flag.names, [] { throw CallForManual(); }, flag.help);
+            Spellings(flag), [] { throw CallForManual(); }, flag.help);
       case BuiltIn::kConfigFile:
         break;
     }
     app->config_formatter(std::make_shared<ConfigFile>(app, &command));
-    return app->set_config(flag.names, "", flag.help)->expected(1);
+    return app->set_config(Spellings(flag), "", flag.help)->expected(1);
   }
 
   static CLI::Option* AddOption(const Command& command, const Flag& flag,
@@ -110,17 +140,17 @@ class Translation {
           if constexpr (std::is_same_v<T, BuiltIn>) {
             return AddBuiltIn(command, flag, to, app);
           } else if constexpr (std::is_same_v<T, std::function<void()>>) {
-            return app->add_flag_callback(flag.names, to, flag.help);
+            return app->add_flag_callback(Spellings(flag), to, flag.help);
           } else if constexpr (!std::is_pointer_v<T>) {
-            return app->add_option_function<std::string>(flag.names, to,
+            return app->add_option_function<std::string>(Spellings(flag), to,
                                                          flag.help);
           } else {
             if constexpr (std::is_same_v<T, bool*>) {
               if (!flag.value.taken_by_bool) {
-                return app->add_flag(flag.names, *to, flag.help);
+                return app->add_flag(Spellings(flag), *to, flag.help);
               }
             }
-            return app->add_option(flag.names, *to, flag.help);
+            return app->add_option(Spellings(flag), *to, flag.help);
           }
         },
         flag.target);

@@ -17,16 +17,22 @@ namespace {
 // Far above what a hundred options need. It rejects a log given by mistake.
 constexpr std::streamsize kMaxBytes = 1 << 20;
 
-// The flags that a file may set, by their names without dashes.
-std::vector<std::string> NamesOf(const Command& command) {
-  std::vector<std::string> names;
+// Returns the form of a key that messages show.
+std::string WithUnderscores(std::string key) {
+  std::replace(key.begin(), key.end(), '-', '_');
+  return key;
+}
+
+// Returns the keys of the flags that a file may set.
+std::vector<std::string> KeysOf(const Command& command) {
+  std::vector<std::string> keys;
   for (const Flag& flag : command.flags) {
     if (!flag.configurable) continue;
     for (const std::string& name : flag.Names()) {
-      if (IsLongName(name)) names.push_back(name.substr(2));
+      if (IsLongName(name)) keys.push_back(WithUnderscores(name.substr(2)));
     }
   }
-  return names;
+  return keys;
 }
 
 StatusOr<std::vector<std::string>> Values(const std::string& where,
@@ -56,20 +62,21 @@ StatusOr<std::vector<ConfigItem>> Items(const std::string& path,
   std::map<std::string, int> lines;
   for (const auto& entry : root) {
     const int line = entry.first.Mark().line + 1;
-    const auto name = entry.first.as<std::string>("");
+    const auto key = entry.first.as<std::string>("");
+    const std::string name = WithUnderscores(key);
     const std::string where = fmt::format("{}:{}: ", path, line);
     if (std::find(known.begin(), known.end(), name) == known.end()) {
       const std::string nearest = Nearest(name, known);
       return InvalidArgument(
-          "{}there is no option {}{}", where, name,
+          "{}there is no option {}{}", where, key,
           nearest.empty() ? "" : "; did you mean " + nearest + "?");
     }
     if (const auto [it, is_new] = lines.emplace(name, line); !is_new) {
-      return InvalidArgument("{}{} is already in line {}", where, name,
+      return InvalidArgument("{}{} is already in line {}", where, key,
                              it->second);
     }
     LOCKSTEP_ASSIGN_OR_RETURN(std::vector<std::string> values,
-                              Values(where + name, entry.second));
+                              Values(where + key, entry.second));
     items.push_back({name, std::move(values)});
   }
   return items;
@@ -94,8 +101,8 @@ StatusOr<std::vector<ConfigItem>> Read(const std::string& path,
 }  // namespace
 
 void AddConfigFile(Command* command) {
-  command->read_config = [known = NamesOf(*command)](const std::string& path,
-                                                     std::istream& in) {
+  command->read_config = [known = KeysOf(*command)](const std::string& path,
+                                                    std::istream& in) {
     return Read(path, in, known);
   };
   command->Add(

@@ -28,7 +28,7 @@ class ConfigFileTest : public testing::Test {
     command_.Add("--gpus", &gpus_, "", InRange(0, 16));
     command_.Add("--memory", &memory_, "", AsSize);
     command_.Add("--hosts", &hosts_, "");
-    command_.Add("--insecure_loopback", &insecure_, "");
+    command_.Add("--insecure-loopback", &insecure_, "");
     AddConfigFile(&command_);
   }
   void TearDown() override { unlink(path_.c_str()); }
@@ -68,9 +68,16 @@ TEST_F(ConfigFileTest, SetsWhatItNamesRequiredOptionsToo) {
   EXPECT_TRUE(insecure_);
 }
 
+TEST_F(ConfigFileTest, DashesAndUnderscoresAreEqual) {
+  EXPECT_EQ(Parse("dir: /a\ninsecure-loopback: true\n"), "");
+  EXPECT_TRUE(insecure_);
+  EXPECT_EQ(Parse("dir: /a\ninsecure-loopback: true\ninsecure_loopback: true"),
+            At(3, "insecure_loopback is in line 2 already"));
+}
+
 TEST_F(ConfigFileTest, FlagsWin) {
   EXPECT_EQ(Parse("dir: /a\ngpus: 4\ninsecure_loopback: false\n",
-                  {"--gpus", "2", "--insecure_loopback"}),
+                  {"--gpus", "2", "--insecure-loopback"}),
             "");
   EXPECT_EQ(dir_, "/a");
   EXPECT_EQ(gpus_, 2);

@@ -25,7 +25,7 @@ struct Identity {
     kCoordinator,
     kWorker,
     kUser,
-    // A caller of a server that runs with --insecure_loopback. It is not
+    // A caller of a server that runs with --insecure-loopback. It is not
     // authenticated, so it may call every method and act for any node.
     kInsecure,
   };

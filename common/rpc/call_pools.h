@@ -27,7 +27,7 @@ enum class CallRole {
 };
 inline constexpr size_t kCallRoles = 3;
 
-// Returns kUsers for an unauthenticated caller (--insecure_loopback).
+// Returns kUsers for an unauthenticated caller (--insecure-loopback).
 CallRole CallRoleOf(const Identity& caller);
 
 struct CallPoolOptions {

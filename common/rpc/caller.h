@@ -13,7 +13,7 @@ class ServerContextBase;
 namespace lockstep {
 
 // Returns the caller that the server has admitted. Identity::kInsecure on a
-// server with --insecure_loopback and on an in-process channel.
+// server with --insecure-loopback and on an in-process channel.
 Identity CallerOf(const grpc::ServerContextBase& context);
 
 // Returns the name in the peer's certificate. Unauthenticated if it has no

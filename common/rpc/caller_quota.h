@@ -2,7 +2,7 @@
 //
 // Per name in the certificate, it holds a token bucket for calls and counts
 // open unary calls and streams, so extra connections gain nothing. Callers
-// without a certificate (--insecure_loopback) share no quota and have no limit.
+// without a certificate (--insecure-loopback) share no quota and have no limit.
 // Messages of a stream are not counted.
 //
 // Thread-safe. Each call is a look-up under a lock.

@@ -45,7 +45,7 @@ StatusOr<std::shared_ptr<grpc::ServerCredentials>> CredentialsFor(
   if (options.insecure_loopback) {
     if (!IsLoopback(address.host)) {
       return InvalidArgument(
-          "--insecure_loopback is not allowed with the address {}, which other "
+          "--insecure-loopback is not allowed with the address {}, which other "
           "machines can reach: listen on 127.0.0.1, or give a certificate",
           options.address);
     }

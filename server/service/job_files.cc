@@ -139,7 +139,7 @@ class FileReading final : public StreamSource<v1::ReadFileResponse> {
     return WithReason(
         ResourceExhausted(
             "{} has {}; at most {} of a file can be read here "
-            "(--max_file_bytes of the coordinator): copy it on node {}, or let "
+            "(--max-file-bytes of the coordinator): copy it on node {}, or let "
             "the program write it to its output directory",
             asker_.target().query.path, FormatBytes(size_), FormatBytes(most),
             asker_.target().node),

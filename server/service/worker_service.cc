@@ -110,7 +110,7 @@ class Stream final : public WorkerOutbox::Reactor {
 
 grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>*
 WorkerService::Connect(grpc::CallbackServerContext* context) {
-  // A server with --insecure_loopback authenticates no daemon.
+  // A server with --insecure-loopback authenticates no daemon.
   return new Stream(options_, pools_->streams(CallRole::kWorkers),
                     {sessions_, queries_, logs_, files_}, streams_,
                     CallerOf(*context), ObeyedEpoch(*context));

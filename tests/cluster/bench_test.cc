@@ -143,7 +143,7 @@ TEST_F(BenchTest, StepsTellWhoHoldsTheOthersUp) {
        "4", "-n", "40", "--slow", "3=150", "--json", Path("step.json")});
   ASSERT_EQ(result.code, 0) << result.out << result.err;
   for (const char* part :
-       {"4 ranks, 40 steps", "rank 0 alone", "all ranks, gradients reduced",
+       {"4 ranks, 40 steps", "rank 0 alone", "all ranks, with reductions",
         "rank 3 came last to", "values : 0 OK"}) {
     EXPECT_THAT(result.out, HasSubstr(part));
   }

@@ -60,7 +60,7 @@ TEST_P(CrashTest, TheJobRuns) {
   const Crash crash = GetParam();
   StopDaemon(crash.daemon);
   cluster()->set_extra_arguments(
-      {{crash.daemon, {"--allow_faults", crash.fault}}});
+      {{crash.daemon, {"--allow-faults", crash.fault}}});
   const Status started = cluster()->StartDaemon(crash.daemon);
   ASSERT_TRUE(started.ok()) << started;
   // It may die before it serves.

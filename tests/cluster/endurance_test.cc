@@ -211,7 +211,7 @@ TEST_F(EnduranceTest, WhatIsAcknowledgedIsThereAfterEveryCrashOfTheStore) {
         fmt::format("store.{}_commit=crash@{}", Draw(0, 1) ? "before" : "after",
                     Draw(1, 12));
     cluster()->set_extra_arguments(
-        {{"coordinator", {"--allow_faults", fault}}});
+        {{"coordinator", {"--allow-faults", fault}}});
     const Status started = cluster()->StartDaemon("coordinator");
     EXPECT_TRUE(started.ok()) << started;
     EXPECT_TRUE(Eventually([&] { return FaultStruck("coordinator"); }))

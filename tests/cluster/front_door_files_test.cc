@@ -79,7 +79,7 @@ class PublishedTest : public FrontDoorTest {
     WriteFile(Path("devices"), "");
     for (const char* worker : {"worker-0", "worker-1"}) {
       std::vector<std::string>& more = options_.extra_arguments[worker];
-      more.insert(more.end(), {"--container_engine", podman});
+      more.insert(more.end(), {"--container-engine", podman});
     }
     StartCluster();
     UseSite(Replaced(kFrontDoorSite, "localhost/", prefix_));

@@ -35,7 +35,7 @@ class FrontDoorTest : public ImageClusterTest {
     setenv("FAKE_NVML_MODEL", model, 1);
     options_.gpus = count;
     for (const char* worker : {"worker-0", "worker-1"}) {
-      options_.extra_arguments[worker] = {"--nvml_library", LOCKSTEP_FAKE_NVML};
+      options_.extra_arguments[worker] = {"--nvml-library", LOCKSTEP_FAKE_NVML};
     }
   }
   void TearDown() override {

@@ -189,8 +189,8 @@ TEST_F(OneNodeTest, AnOutputDirectoryThatOneNodeCannotMakeUndoesAll) {
   const v1::Job job = RunJob(spec, v1::JOB_STATE_FAILED);
   EXPECT_EQ(job.cause().reason(), v1::REASON_PREPARE_REFUSED);
   EXPECT_THAT(job.cause().message(),
-              HasSubstr("node worker-1: the output directory " + Path("share") +
-                        "/out cannot be made: "));
+              HasSubstr("node worker-1: cannot create the output directory " +
+                        Path("share") + "/out: "));
   ASSERT_EQ(job.attempts_size(), 1);
   ExpectNothingStarted(job.attempts(0));
   for (const char* node : {"worker-0", "worker-1"}) {

@@ -164,7 +164,7 @@ TEST_F(RestartTest, CancelWaitsForADaemonThatIsAway) {
 TEST_F(RestartTest, ASecondCoordinatorOfTheSameStoreIsRefused) {
   const CommandResult second = RunCommand(
       {Binary("lockstep-coordinator"), "--dir",
-       cluster()->layout().DaemonDir("coordinator"), "--insecure_loopback"});
+       cluster()->layout().DaemonDir("coordinator"), "--insecure-loopback"});
   EXPECT_EQ(second.code, 1);
   EXPECT_THAT(second.err, testing::HasSubstr("coordinator.db"));
   RunJob(Shell("fine", 2, "true"), v1::JOB_STATE_SUCCEEDED);

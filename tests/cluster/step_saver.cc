@@ -167,7 +167,7 @@ void StepSaver::Settled(const CheckpointSettled& settled) {
   if (settled.complete) complete_step_ = settled.order.step;
   if (!writer_ || !session_->chief()) return;
   if (!settled.complete) {
-    writer_->Abandon(Aborted("a rank could not write its part"));
+    writer_->Abandon(Aborted("a rank failed to write its shard"));
   } else if (Status status = writer_->PublishWhenAllVoted(); !status.ok()) {
     session_->ReportEvent(Message(status));
   }

@@ -20,7 +20,7 @@ class StoreLossTest : public ClusterTest {
     return RunCommand(command);
   }
   CommandResult Start() {
-    return Coordinator({"--dir", Dir(), "--insecure_loopback"});
+    return Coordinator({"--dir", Dir(), "--insecure-loopback"});
   }
   v1::Job Hold(const std::string& name, int tasks) {
     Submit(Shell(name, tasks,
@@ -34,8 +34,8 @@ class StoreLossTest : public ClusterTest {
     const std::string endpoint = dir + "/endpoint.json";
     (void)RealFileSystem()->RemoveAll(endpoint);
     Command command = StartCommand(
-        {Binary("lockstep-coordinator"), "--dir", dir, "--insecure_loopback",
-         "--listen", "127.0.0.1:0", "--http_listen", "127.0.0.1:0"});
+        {Binary("lockstep-coordinator"), "--dir", dir, "--insecure-loopback",
+         "--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"});
     EXPECT_TRUE(Eventually([&] { return RealFileSystem()->Exists(endpoint); }))
         << ReadFile(command.err);
     const std::string text = ReadFile(endpoint);
@@ -121,8 +121,8 @@ TEST_F(StoreLossTest, AStartOnAFullDiskWithoutBallastSaysWhatToFree) {
   ASSERT_TRUE(RealFileSystem()->Remove(dir + "/ballast").ok());
   disk.Fill();
   const CommandResult refused = RunCommand(
-      {Binary("lockstep-coordinator"), "--dir", dir, "--insecure_loopback",
-       "--listen", "127.0.0.1:0", "--http_listen", "127.0.0.1:0"});
+      {Binary("lockstep-coordinator"), "--dir", dir, "--insecure-loopback",
+       "--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"});
   EXPECT_EQ(refused.code, 1);
   EXPECT_THAT(refused.err, HasSubstr("the disk of " + dir + " is full"));
   EXPECT_THAT(refused.err, HasSubstr("a start writes up to 1048576 bytes"));
@@ -177,7 +177,7 @@ TEST_F(StoreLossTest, AFlippedBitInTheLogStopsNoRankAndIsSaid) {
 TEST_F(StoreLossTest, ABackupIsRestoredWhileJobsOfLaterRun) {
   RunJob(Shell("first", 2, "true"), v1::JOB_STATE_SUCCEEDED);
   const std::string backup = Path("backup.db");
-  ASSERT_EQ(Coordinator({"--dir", Dir(), "--backup_to", backup}).code, 0);
+  ASSERT_EQ(Coordinator({"--dir", Dir(), "--backup-to", backup}).code, 0);
   const v1::Job job = Hold("later", 2);
   KillDaemon("coordinator");
   const CommandResult restored = Coordinator({"restore", backup, Dir()});

@@ -130,7 +130,7 @@ TEST_F(TrainerTest, AFullDiskForTheModelIsWaitedFor) {
       },
       kTrainingTime);
   EXPECT_EQ(job.state(), v1::JOB_STATE_RUNNING);
-  EXPECT_THAT(job.cause().message(), HasSubstr("model not saved to"));
+  EXPECT_THAT(job.cause().message(), HasSubstr("cannot save the model to"));
   EXPECT_THAT(job.cause().message(), HasSubstr("No space left on device"));
   disk.Free();
   job = WaitEnd("model", v1::JOB_STATE_SUCCEEDED);
@@ -177,7 +177,7 @@ TEST_F(TrainerTest, AKilledTrainerGoesOnToTheSameModel) {
   RunJob(calm, v1::JOB_STATE_SUCCEEDED, kTrainingTime);
 
   std::vector<std::string> faulty = flags;
-  for (const char* flag : {"--allow_faults", "--kill-at-step", "29",
+  for (const char* flag : {"--allow-faults", "--kill-at-step", "29",
                            "--on-rank", "1", "--step-delay-ms", "20"}) {
     faulty.push_back(flag);
   }

@@ -144,7 +144,7 @@ TEST_F(DaemonTest, TheCoordinatorTellsHowItIs) {
   const Process* process =
       Start("lockstep-coordinator",
             {"--dir", dir_ + "/coordinator", "--listen", "127.0.0.1:0",
-             "--http_listen", "127.0.0.1:0", "--insecure_loopback"},
+             "--http-listen", "127.0.0.1:0", "--insecure-loopback"},
             manager, 600ms);
   ASSERT_NE(process, nullptr);
   EXPECT_EQ(manager.Await("STATUS=", 20s),
@@ -166,7 +166,7 @@ TEST_F(DaemonTest, TheWorkerTellsHowItIs) {
   const Process* coordinator =
       Start("lockstep-coordinator",
             {"--dir", dir_ + "/coordinator", "--listen", "127.0.0.1:0",
-             "--http_listen", "127.0.0.1:0", "--insecure_loopback"},
+             "--http-listen", "127.0.0.1:0", "--insecure-loopback"},
             none, 600ms);
   ASSERT_NE(coordinator, nullptr);
   ASSERT_EQ(none.Await("READY=1", 20s), "READY=1") << Log();
@@ -175,13 +175,13 @@ TEST_F(DaemonTest, TheWorkerTellsHowItIs) {
       Start("lockstep-worker",
             {"--dir", dir_ + "/worker", "--coordinator",
              Endpoint("coordinator")["grpc"].get<std::string>(), "--node", "n",
-             "--http_address", "127.0.0.1:0", "--insecure_loopback"},
+             "--http-address", "127.0.0.1:0", "--insecure-loopback"},
             manager, 600ms);
   ASSERT_NE(worker, nullptr);
   ASSERT_EQ(manager.Await("READY=1", 20s), "READY=1") << Log();
   EXPECT_EQ(Endpoint("worker")["pid"], worker->id.pid);
   EXPECT_EQ(manager.Await("STATUS=connected", 20s),
-            "STATUS=connected with the coordinator; 0 ranks of 0 jobs here");
+            "STATUS=connected to the coordinator; running 0 ranks of 0 jobs");
   EXPECT_NE(none.Await("STATUS=0 jobs active, 0 queued; 1 of 1", 20s), "");
   StuckLoop(*worker, &manager);
   // It serves on, and says so, while the coordinator is away.

@@ -36,7 +36,7 @@ class PrometheusTest : public ClusterTest {
     setenv("FAKE_NVML_FILE", DriverFile().c_str(), 1);
     options_.gpus = 8;
     for (const char* worker : {"worker-0", "worker-1"}) {
-      options_.extra_arguments[worker] = {"--nvml_library", LOCKSTEP_FAKE_NVML};
+      options_.extra_arguments[worker] = {"--nvml-library", LOCKSTEP_FAKE_NVML};
     }
   }
 

@@ -14,9 +14,9 @@
 namespace lockstep {
 namespace {
 
-// Logs, readings and cleaning up, beside what events cause.
+// Period of log shipping, readings and cleanup.
 constexpr Duration kTick = std::chrono::milliseconds(200);
-// What a daemon that leaves for good gives its ranks to end.
+// Grace for ranks when the daemon stops for good.
 constexpr Duration kEndOwnTime = std::chrono::seconds(10);
 
 AgentOptions CoreOptions(const DaemonSetup& daemon) {
@@ -41,8 +41,8 @@ StatusOr<std::unique_ptr<Agent>> Agent::Create(AgentConfig config,
   // The longest name of a socket in there: 16 digits and ".sock".
   if (const size_t size = runtime_dir.size() + 1 + 21; size > kMaxSocketPath) {
     return InvalidArgument(
-        "--runtime_dir {} is too long: a socket in it would have a path of {} "
-        "bytes, and Linux takes {}",
+        "--runtime-dir {} is too long: a socket path in it has {} bytes, and "
+        "Linux allows {}",
         runtime_dir, size, kMaxSocketPath);
   }
   LOCKSTEP_RETURN_IF_ERROR(files->MakeDirs(runtime_dir, 0711));
@@ -146,7 +146,7 @@ void Agent::SetContainerEngine(std::shared_ptr<ContainerEngine> engine) {
   containers_.SetEngine(std::move(engine));
   if (!stream_.started()) return;  // Start does the rest.
   containers_.Sweep();
-  // Register says what this node can: say it anew.
+  // Registers again: Register carries what this node can run.
   stream_.Reregister();
 }
 
@@ -261,7 +261,7 @@ void Agent::OnMessage(uint64_t stream, const v1::CoordinatorMessage& message) {
       return;
     }
     case v1::CoordinatorMessage::kDropWork:
-      // Only of one that is obeyed: another knows other jobs.
+      // Only a followed coordinator may decide: another one knows other jobs.
       if (!stream_.welcomed()) return;
       return work_.Drop({message.drop_work().job_uids().begin(),
                          message.drop_work().job_uids().end()});
@@ -290,7 +290,7 @@ void Agent::OnAssignment(const Assignment& assignment) {
 
 void Agent::OnReplaced(bool cloned) {
   if (!cloned) return loop_->Stop();
-  // What it runs is run by the other daemon, or elsewhere.
+  // The other daemon, or another node, runs these jobs now.
   StopAll();
   LeaveWhenOver(loop_->Now().mono + kEndOwnTime);
 }
@@ -308,7 +308,7 @@ void Agent::StopAll() {
     stop.epoch = core_.core().epoch();
     stop.goal = Goal::kStop;
     stop.stop_message = "another daemon speaks for this node";
-    LOG_WARN("{}: ended, as {}", Describe(key), stop.stop_message);
+    LOG_WARN("{}: ended, because {}", Describe(key), stop.stop_message);
     stops.push_back(std::move(stop));
   }
   for (const Assignment& stop : stops) {

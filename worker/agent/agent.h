@@ -68,7 +68,7 @@ class Agent final : public StreamHandler {
   // system that hangs.
   ~Agent() override;
 
-  // What the client must be made with; its events are posted to the loop.
+  // Create the client with these; its events are posted to the loop.
   CoordinatorClient::Events ClientEvents() { return stream_.ClientEvents(); }
   // Where other hosts may test whether they reach this one. Before Start.
   void SetProbeListener(std::unique_ptr<ProbeListener> listener) {
@@ -82,8 +82,8 @@ class Agent final : public StreamHandler {
   // Finds what an earlier daemon started, then connects through `client`,
   // which is borrowed. The loop must run afterwards.
   Status Start(CoordinatorClient* client);
-  // What runs containers here, once it is known; registers anew where the
-  // coordinator knows of none. On the loop's thread, or before Start.
+  // Sets the container engine once it is known, and registers again if the
+  // coordinator knows of none. Call it on the loop's thread or before Start.
   void SetContainerEngine(std::shared_ptr<ContainerEngine> engine);
 
   // Why the loop was stopped by the agent itself; OK: it was not. ABORTED:
@@ -111,7 +111,7 @@ class Agent final : public StreamHandler {
   void OnAssignment(const Assignment& assignment);
   void Forget(const GangKey& key);
   void RemoveForgotten();
-  // What is to be done a few times a second, beside what events cause.
+  // Runs a few times a second, in addition to the work that events cause.
   void Tick();
   // Ends all that runs here, at once and without grace.
   void StopAll();

@@ -353,7 +353,7 @@ TEST_F(RestartAloneTest, AnOldShimThatNeverLeavesIsNotWaitedForForEver) {
   coordinator_.Send(Orders(Goal::kLaunch, kSaysAndFails, 1));
   ASSERT_TRUE(WorkerIs(RankState::kExited, 1));
   EXPECT_THAT(Said().ranks[1].exit->message,
-              HasSubstr("its last shim does not leave"));
+              HasSubstr("its previous shim does not exit"));
   coordinator_.Send(Order(Goal::kStop, {}));
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
 }

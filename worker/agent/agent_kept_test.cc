@@ -60,8 +60,8 @@ TEST_F(AgentTest, APortThatAStrangerTookIsWhyARankFailed) {
   const ExitStatus exit = *Said().ranks[0].exit;
   EXPECT_EQ(exit.reason, Reason::kPortTaken);
   EXPECT_EQ(exit.message,
-            fmt::format("port {}, which was leased for this task, was taken by "
-                        "process {} ({}), which is none of the task",
+            fmt::format("port {}, leased to this task, is taken by process {} "
+                        "({}), which does not belong to the task",
                         port, getpid(), ReadProcessStat(getpid())->command));
 }
 
@@ -75,9 +75,9 @@ TEST_F(AgentTest, AProgramThatBindsWithoutReuseGetsPortsThatAreNotHeld) {
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
   const ExitStatus exit = *Said().ranks[0].exit;
   EXPECT_EQ(exit.reason, Reason::kPortTaken);
-  EXPECT_THAT(exit.message, HasSubstr("Address already in use; a program that "
-                                      "binds a port that is leased for it must "
-                                      "set SO_REUSEADDR"));
+  EXPECT_THAT(exit.message,
+              HasSubstr("Address already in use; the worker holds leased ports "
+                        "open, so a program must set SO_REUSEADDR"));
   coordinator_.Send(Order(Goal::kPrepare, argv, JobKind::kProgram, 1, 2));
   ASSERT_TRUE(Reaches(GangPhase::kPrepared, 2));
   EXPECT_TRUE(ListenOn(Said(2).ports.at(0), /*reuse=*/false));
@@ -107,7 +107,7 @@ TEST_F(AgentTest, APortThatAStrangerTookMeanwhileIsWhyARankFailed) {
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
   EXPECT_EQ(Said().ranks[0].exit->reason, Reason::kPortTaken);
   EXPECT_THAT(Said().ranks[0].exit->message,
-              HasSubstr(fmt::format("port {}, which was leased", port)));
+              HasSubstr(fmt::format("port {}, leased to this task", port)));
 }
 
 TEST_F(AgentTest, AFullDiskRefusesWhatMayBeTriedAgain) {
@@ -359,7 +359,7 @@ TEST_F(AgentTest, ARankInACgroupOfItsOwnIsKnownToHaveRunOutOfMemory) {
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
   const ExitStatus exit = *Said().ranks[0].exit;
   EXPECT_TRUE(exit.out_of_memory) << Describe(exit);
-  EXPECT_THAT(exit.message, HasSubstr("more memory than the task asked for"));
+  EXPECT_THAT(exit.message, HasSubstr("the task exceeded its memory limit"));
   EXPECT_THAT(LogOf(0), HasSubstr(" stdout F 0\n"));
   EXPECT_GE(cgroups.kills, 1);
   // Removed, once nothing is in it.
@@ -392,7 +392,7 @@ TEST(AgentCreateTest, ARuntimeDirectoryThatNoSocketFitsIsRefused) {
   const auto agent =
       Agent::Create(config, loop->get(), RealFileSystem(), nullptr);
   EXPECT_EQ(agent.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(Message(agent.status()), HasSubstr("--runtime_dir"));
+  EXPECT_THAT(Message(agent.status()), HasSubstr("--runtime-dir"));
 }
 
 TEST_F(AgentTest, DatesAreLookedAtWhenTheCoordinatorCannotBeReached) {

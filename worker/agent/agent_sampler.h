@@ -25,7 +25,7 @@ namespace lockstep {
 
 class AgentSampler final : public HeartbeatSource {
  public:
-  // What it uses of the daemon. All are borrowed; `gpus` may be null.
+  // Owners that it uses. All are borrowed; `gpus` may be null.
   struct Parts {
     const DaemonSetup* setup = nullptr;
     const PrepareOptions* disk = nullptr;

@@ -410,7 +410,8 @@ TEST_F(AgentTest, ALaterDaemonOfTheNodeEndsThisOne) {
   coordinator_.Drop();
   const Status fatal = daemon_->Wait();
   EXPECT_EQ(fatal.code(), StatusCode::kAborted);
-  EXPECT_THAT(Message(fatal), HasSubstr("another daemon speaks for node"));
+  EXPECT_THAT(Message(fatal),
+              HasSubstr("another daemon has registered as node"));
 }
 
 // A copy of another host's daemon that was cut off, and comes back: what it ran

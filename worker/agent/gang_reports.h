@@ -1,5 +1,5 @@
-// What is reported and saved of gangs: their status, with what ranks use, what
-// their preparation does, and what they have left.
+// Reports and saves the status of gangs, with the resource use of ranks, the
+// progress of preparation and the files that ranks left.
 //
 // Belongs to the event loop's thread.
 #ifndef LOCKSTEP_WORKER_AGENT_GANG_REPORTS_H_
@@ -22,7 +22,7 @@ namespace lockstep {
 
 class GangReports {
  public:
-  // What it uses of the daemon. All are borrowed.
+  // Owners that it uses. All are borrowed.
   struct Parts {
     EventLoop* loop = nullptr;
     const CoreRunner* core = nullptr;
@@ -36,7 +36,7 @@ class GangReports {
   GangReports(const Parts& parts,
               std::function<void(const v1::WorkerMessage&)> send);
 
-  // The status that the coordinator is told.
+  // Returns the status to report to the coordinator.
   GangStatus StatusOf(const GangKey& key, const LocalGang& gang) const;
   // Saves the gang if the next daemon must find it, and reports it; of a gang
   // that has ended, once it is known what it left.

@@ -61,12 +61,12 @@ class LeaveTest : public testing::Test {
                     dir_ + "/worker",
                     "--coordinator",
                     "127.0.0.1:" + std::to_string(port_),
-                    "--insecure_loopback",
-                    "--http_address",
+                    "--insecure-loopback",
+                    "--http-address",
                     "127.0.0.1:0",
                     "--node",
                     "n",
-                    "--nvml_library",
+                    "--nvml-library",
                     nvml};
     options.env = CurrentEnvironment();  // Of the fake driver.
     options.stderr_path = dir_ + "/err";
@@ -142,7 +142,7 @@ TEST_F(LeaveTest, OneDirectoryHasOneDaemon) {
   const auto second = WaitExit(StartWorker("none"), In(20s));
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_EQ(second->code, 1);
-  EXPECT_THAT(Errors(), HasSubstr("another lockstep-worker runs in " + dir_));
+  EXPECT_THAT(Errors(), HasSubstr("another lockstep-worker uses " + dir_));
 }
 
 }  // namespace

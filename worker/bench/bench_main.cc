@@ -84,7 +84,8 @@ int JobMain(const BenchOptions& options, int argc, char** argv) {
     if (options.pin) PinToCore((*session)->identity().local_rank);
     status = RunBench(options, (*session)->communicator(), &wrong);
   }
-  if (status.ok() && wrong) status = DataLoss("a collective gave wrong data");
+  if (status.ok() && wrong)
+    status = DataLoss("a collective returned wrong data");
   const int code = (*session)->Leave(status);
   return status.ok() ? code : std::max(Fail((*session)->rank(), status), code);
 }

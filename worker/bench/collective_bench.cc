@@ -214,7 +214,7 @@ Status BenchCollectives(Communicator* communicator, const BenchOptions& options,
     for (const DataType type : options.types) {
       for (const ReduceOp op : options.ops) {
         if (op == ReduceOp::kMean && Reduces(kind) && !IsFloat(type)) {
-          skip(fmt::format("{}: no avg of {}", Name(kind),
+          skip(fmt::format("{}: avg does not support {}", Name(kind),
                            TypeNames().Of(type)));
           continue;
         }

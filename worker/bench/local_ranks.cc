@@ -137,7 +137,7 @@ StatusOr<std::string> SharedRendezvousStore::Get(const std::string& key,
     }
     at = entry;
     if (MonotonicNow() >= deadline) {
-      return DeadlineExceeded("no rank wrote key {} in time", key);
+      return DeadlineExceeded("no rank wrote key {} before the deadline", key);
     }
     std::this_thread::sleep_for(kPollInterval);
   }

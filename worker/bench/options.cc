@@ -54,12 +54,12 @@ void AddSizes(const FlagGroup& group, BenchOptions* o) {
   const auto size = [&](const char* name, uint64_t* value, const char* text) {
     group.Add(name, value, text, AsSize);
   };
-  size("-b,--minbytes SIZE", &o->min_bytes, "Least size, as 1K (default: 1K)");
+  size("-b,--minbytes SIZE", &o->min_bytes,
+       "Smallest size, such as 1K (default: 1K)");
   size("-e,--maxbytes SIZE", &o->max_bytes, "Largest size (default: 64M)");
   size("-i,--stepbytes SIZE", &o->increment,
-       "Add so much from one size to the next, instead of multiplying");
-  group.Add("-f,--stepfactor N", &o->factor,
-            "Multiply by so much from one size to the next",
+       "Increment between sizes, instead of a factor");
+  group.Add("-f,--stepfactor N", &o->factor, "Factor between sizes",
             InRange(uint64_t{2}, uint64_t{1} << 20), ShowDefault);
 }
 
@@ -68,38 +68,38 @@ void AddRuns(const FlagGroup& group, BenchOptions* o, Raw* raw) {
             "Timed operations of each size (default: 20), or steps (default: "
             "100)",
             InRange(1, 1000000));
-  group.Add("-w,--warmup_iters N", &o->warm_up, "Operations before these",
-            InRange(0, 1000000), ShowDefault);
+  group.Add("-w,--warmup-iters N", &o->warm_up,
+            "Untimed operations before these", InRange(0, 1000000),
+            ShowDefault);
   group.Add("-c,--check 0|1", &o->check,
-            "1: compare a result of each size with float64; 0: do not",
+            "1: check a result of each size against float64; 0: do not check",
             WithValue, ShowDefault);
   group.Add("-d,--datatype TYPE", &raw->type, TypeNames().List(), ShowDefault);
   group.Add("-o,--op OP", &raw->op, OpNames().List(), ShowDefault);
-  group.Add("-r,--root RANK", &o->root, "Of a broadcast", InRange(0, 1 << 20),
-            ShowDefault);
+  group.Add("-r,--root RANK", &o->root, "Root rank of a broadcast",
+            InRange(0, 1 << 20), ShowDefault);
 }
 
 void AddRanks(const FlagGroup& group, BenchOptions* o, Raw* raw) {
   group.Add("-g,--ranks,--ngpus N", &o->ranks,
-            "Ranks to start on this host, each a process; as a rank of a job "
-            "not used",
+            "Processes to start on this host, one per rank; ignored in a job",
             InRange(1, kMostRanks), ShowDefault, SetsGiven(&o->ranks_given));
   group.Add("--backend NAME", &o->backend, "auto, shm, tcp, nccl, ...",
             ShowDefault);
   group.Add("--bind ADDRESS", &o->bind_address,
-            "Address that ranks started here listen on", ShowDefault);
-  group.Add("--pin", &o->pin, "Rank i stays on core i of those allowed");
-  group.Add("--timeout S", &raw->timeout, "Seconds for one operation",
+            "Listen address of ranks started here", ShowDefault);
+  group.Add("--pin", &o->pin, "Pin rank i to the i-th allowed core");
+  group.Add("--timeout S", &raw->timeout, "Timeout of one operation in seconds",
             InRange(0.001, 86400.0), ShowDefault);
 }
 
 void AddOutput(Command* command, BenchOptions* o) {
   command->Add("--json FILE", &o->json,
-               "Also write {machine, versions, results} to this file");
-  command->Add("--json-line", &o->json_line,
-               "Also write them as one line on stdout");
-  command->Add("--check-arguments", &o->only_arguments,
-               "End with 0 when the arguments are right, with 2 when not");
+               "Also write {machine, versions, results} to this file as JSON");
+  command->Add("--json-line", &o->json_line, "Also print the JSON as one line");
+  command->Add(
+      "--check-arguments", &o->only_arguments,
+      "Only check the arguments: exit with 0 if they are valid, else with 2");
 }
 
 // What the parser does not see; empty: all is well.
@@ -122,7 +122,7 @@ std::string Settle(const Raw& raw, BenchOptions* o) {
     return fmt::format("--minbytes {} is above --maxbytes {}", o->min_bytes,
                        o->max_bytes);
   }
-  if (o->max_bytes > kMostBytes) return "at most 16G at once";
+  if (o->max_bytes > kMostBytes) return "at most 16G per operation";
   if (o->ranks_given && o->root >= o->ranks) {
     return fmt::format("--root {}: there are {} ranks", o->root, o->ranks);
   }
@@ -143,29 +143,28 @@ std::string Settle(const Raw& raw, BenchOptions* o) {
 void AddStepOptions(const FlagGroup& group, StepBenchOptions* o,
                     StepBenchTexts* texts) {
   group.Add("--parameters COUNT", &texts->parameters,
-            "Of the model, float32, as 25.6M", ShowDefault);
+            "Number of float32 parameters, such as 25.6M", ShowDefault);
   group.Add("--tensors N", &o->tensors,
-            "That these are cut in; each is ready at once", InRange(1, 100000),
+            "Number of tensors that hold the parameters", InRange(1, 100000),
             ShowDefault);
   group.Add("--compute MS", &texts->compute_ms,
-            "Milliseconds of computing a micro-batch, a third of it forward; "
-            "measured on rank 0, all do as much work",
+            "Compute time of a micro-batch in milliseconds, a third of it "
+            "forward; rank 0 calibrates the work for all ranks",
             InRange(0.0, 1e6), ShowDefault);
   group.Add("--flops COUNT", &texts->flops,
-            "Floating-point operations of a micro-batch instead, as 2G",
+            "Floating-point operations of a micro-batch, instead of --compute, "
+            "such as 2G",
             Excludes({"--compute"}));
   group.Add("--bucket SIZE", &o->bucket_bytes,
-            "Largest part that is reduced at once (default: the backend's)",
-            AsSize);
+            "Largest bucket size (default: the backend's)", AsSize);
   group.Add("--wire TYPE", &texts->wire,
-            "What gradients are sent as: fp32, bf16 (half the bytes)",
+            "Type of gradients on the wire: fp32, or bf16 for half the bytes",
             OneOf({"fp32", "bf16"}), ShowDefault);
   group.Add("--accumulate N", &o->accumulate,
-            "Micro-batches that are added up before a reduction",
-            InRange(1, 10000), ShowDefault);
-  group.Add(
-      "--slow RANK=PERCENT", &texts->slow,
-      "Let a rank compute so much longer, as 1=25: what a slow host costs");
+            "Micro-batches to accumulate before a reduction", InRange(1, 10000),
+            ShowDefault);
+  group.Add("--slow RANK=PERCENT", &texts->slow,
+            "Slow a rank down by a percentage, such as 1=25");
 }
 
 }  // namespace
@@ -194,7 +193,7 @@ std::string SettleSteps(const StepBenchTexts& texts, StepBenchOptions* o) {
   double parameters = 0;
   if (!ParseCount(texts.parameters, &parameters) || parameters < 1 ||
       parameters > kMostParameters) {
-    return fmt::format("--parameters: \"{}\" is no number from 1 to 4G",
+    return fmt::format("--parameters: \"{}\" is not a number from 1 to 4G",
                        texts.parameters);
   }
   o->parameters = static_cast<uint64_t>(parameters);
@@ -202,15 +201,17 @@ std::string SettleSteps(const StepBenchTexts& texts, StepBenchOptions* o) {
     o->tensors = static_cast<int>(o->parameters);
   }
   if (!texts.flops.empty() && !ParseCount(texts.flops, &o->flops)) {
-    return fmt::format("--flops: \"{}\" is no number as 2G", texts.flops);
+    return fmt::format("--flops: \"{}\" is not a number such as 2G",
+                       texts.flops);
   }
   o->bf16_wire = texts.wire == "bf16";
   if (o->bucket_bytes != 0 && o->bucket_bytes < 4) {
-    return "--bucket wants 4 bytes at least";
+    return "--bucket must be at least 4 bytes";
   }
   if (!texts.slow.empty() && !ParseSlow(texts.slow, o)) {
-    return fmt::format("--slow: \"{}\" is not as RANK=PERCENT, 1=25",
-                       texts.slow);
+    return fmt::format(
+        "--slow: \"{}\" does not have the form RANK=PERCENT, such as 1=25",
+        texts.slow);
   }
   o->compute_seconds = texts.compute_ms / 1000;
   return "";
@@ -235,32 +236,28 @@ ParsedBench ParseBench(int argc, char** argv) {
   Command command(
       "lockstep-bench",
       "Measure collectives between ranks, as nccl-tests does.",
-      "\nStarts its ranks on this host, or is one where a job has started it"
-      "\n(lockstep bench --hosts N). Time is that of one operation of the"
-      "\nslowest rank: out of place with a copy before it, in place without;"
-      "\nalgbw is size / time, busbw what the wires of a ring would carry, in"
-      "\n10^9 bytes a second."
-      "\n"
-      "\n`step` trains a synthetic model through the reducer that trainers use:"
-      "\nrank 0 alone, all ranks side by side without reducing, then reducing."
-      "\nEfficiency is rank 0's time alone over the step's. Of a rank's step:"
-      "\nthe time some reduction was under way, how much of it computing hid,"
-      "\nwhat it was exposed for, and for how long it waited for the rank that"
-      "\ncame last. Over shared memory ranks move reductions on themselves, so"
-      "\nthat none of it is hidden: there it is short."
-      "\n\nExit codes: 0 good, 1 wrong data or any other error, 2 wrong usage."
-      "\n\nExamples:\n"
-      "  lockstep-bench allreduce -b 8 -e 128M -f 2 -g 2\n"
-      "  lockstep-bench all -g 4 --backend tcp --json results.json\n"
-      "  lockstep-bench step --parameters 25.6M --compute 50 --wire bf16\n"
-      "  lockstep-bench step --slow 1=25 -n 50");
+      "\nStarts its ranks on this host, or runs as a rank of a job\n(lockstep "
+      "bench --hosts N). Time is that of one operation on the\nslowest rank; "
+      "out-of-place operations include a copy. algbw is size / time,\nbusbw "
+      "the bandwidth per link of a ring, both in 10^9 bytes a "
+      "second.\n\n`step` trains a synthetic model through the reducer that "
+      "trainers use:\nrank 0 alone, all ranks without reductions, then with "
+      "reductions.\nEfficiency is rank 0's time alone over the step time. The "
+      "table shows\nper rank and step the time of reductions, its part hidden "
+      "by computing,\nits exposed part, and the wait for the last rank. Over "
+      "shared memory\nranks advance reductions themselves, so none of that "
+      "time is hidden.\n\nExit codes: 0 success, 1 wrong data or another "
+      "error, 2 wrong usage.\n\nExamples:\n  lockstep-bench allreduce -b 8 -e "
+      "128M -f 2 -g 2\n  lockstep-bench all -g 4 --backend tcp --json "
+      "results.json\n  lockstep-bench step --parameters 25.6M --compute 50 "
+      "--wire bf16\n  lockstep-bench step --slow 1=25 -n 50");
   command.AddProgramFlags(
       {1, kVersion, "", {"lockstep(1)", "lockstep-train(1)"}});
   command.Add("what WHAT", &raw.what,
               "allreduce, reduce_scatter, all_gather, broadcast, step or all",
               Required);
-  AddSizes(command.Group("Sizes, as nccl-tests"), o);
-  AddRuns(command.Group("What is run, as nccl-tests"), o, &raw);
+  AddSizes(command.Group("Sizes (as in nccl-tests)"), o);
+  AddRuns(command.Group("Operations (as in nccl-tests)"), o, &raw);
   AddRanks(command.Group("Ranks"), o, &raw);
   AddStepOptions(command.Group("Of `step`"), &o->step, &raw.step);
   AddOutput(&command, o);

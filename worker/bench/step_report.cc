@@ -59,8 +59,8 @@ std::string TimesText(const StepResults& r) {
                   "p99 (ms)", "steps/s", "efficiency");
   text += TimesRow("rank 0 alone", r.alone, r.alone);
   if (r.ranks == 1) return text + TimesRow("with its reducer", r.step, r.alone);
-  text += TimesRow("all ranks, nothing reduced", r.beside, r.alone);
-  return text + TimesRow("all ranks, gradients reduced", r.step, r.alone);
+  text += TimesRow("all ranks, no reductions", r.beside, r.alone);
+  return text + TimesRow("all ranks, with reductions", r.step, r.alone);
 }
 
 std::string RankRow(const std::string& name, const StepOfRank& rank) {

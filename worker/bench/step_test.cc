@@ -119,8 +119,7 @@ TEST(StepReportTest, Text) {
         "rank 0 alone                           50.000     60.000     20.00    "
         " "
         "100.0 %",
-        "all ranks, gradients reduced           62.500     80.000     16.00    "
-        "  "
+        "all ranks, with reductions           62.500     80.000     16.00      "
         "80.0 %",
         "    1        60.000        20.000    80.0 %         4.000         "
         "0.000",

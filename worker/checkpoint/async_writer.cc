@@ -30,7 +30,11 @@ void AsyncWriter::Shared::GiveUp(const Status& why) {
   Event event;
   event.kind = AsyncWriter::kFailed;
   event.status = Annotate(
+<<<<<<< HEAD
+      why, fmt::format("abandoned the checkpoint of step {}", request.step));
+=======
       why, fmt::format("checkpoint of step {} given up", flight.request.step));
+>>>>>>> h/rooms
   Push(std::move(event));
 }
 
@@ -60,7 +64,7 @@ AsyncWriter::~AsyncWriter() {
   {
     MutexLock lock(&shared_->mu);
     shared_->ending = true;
-    shared_->GiveUp(Cancelled("the rank ends"));
+    shared_->GiveUp(Cancelled("the rank is exiting"));
     shared_->changed.NotifyAll();
     const MonoTime deadline = MonotonicNow() + shared_->options.shutdown_grace;
     while (!shared_->ended) {
@@ -71,7 +75,7 @@ AsyncWriter::~AsyncWriter() {
   if (ended) {
     thread_.join();
   } else {
-    LOG_WARN("job {} g{} rank {}: a write to {} hangs and is left behind",
+    LOG_WARN("job {} g{} rank {}: abandoned a write to {} that hangs",
              shared_->options.job, shared_->options.generation,
              shared_->options.rank, shared_->options.root);
     thread_.detach();
@@ -87,11 +91,18 @@ Status AsyncWriter::Begin(const Request& request, Snapshot snapshot) {
   MutexLock lock(&shared_->mu);
   shared_->CheckDeadline();
   if (shared_->phase != Shared::kIdle) {
+<<<<<<< HEAD
+    return WithReason(Unavailable("cannot begin the checkpoint of step {}: "
+                                  "that of step {} is in flight",
+                                  request.step, shared_->request.step),
+                      "CHECKPOINT_IN_FLIGHT");
+=======
     return WithReason(
         Unavailable("checkpoint of step {} not begun: the one of step {} is "
                     "still in flight",
                     request.step, shared_->flight.request.step),
         "CHECKPOINT_IN_FLIGHT");
+>>>>>>> h/rooms
   }
   shared_->flight = {request, shared_->options.clock->Now().mono,
                      std::move(snapshot), std::nullopt};
@@ -114,8 +125,7 @@ Status AsyncWriter::StartPublish(std::optional<std::vector<Vote>> votes) {
   shared_->CheckDeadline();
   if (shared_->phase != Shared::kVoted) {
     return FailedPrecondition(
-        "nothing to publish: rank {} has no checkpoint that it voted for and "
-        "that is not settled",
+        "nothing to publish: rank {} has no unsettled checkpoint with its vote",
         shared_->options.rank);
   }
   shared_->flight.votes = std::move(votes);

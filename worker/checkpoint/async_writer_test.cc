@@ -194,10 +194,10 @@ TEST_F(AsyncWriterTest, ANewerOneIsRefusedWhileOneIsInFlight) {
   const Status refused = Begin(&chief, 20, 0);
   EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
   EXPECT_EQ(ReasonOf(refused), "CHECKPOINT_IN_FLIGHT");
-  EXPECT_THAT(Message(refused), HasSubstr("step 10 is still in flight"));
-  chief.Abandon(Unavailable("rank 1 could not write its part"));
+  EXPECT_THAT(Message(refused), HasSubstr("step 10 is in flight"));
+  chief.Abandon(Unavailable("rank 1 failed to write its shard"));
   EXPECT_THAT(Message(Next(&chief, AsyncWriter::kFailed).status),
-              HasSubstr("rank 1 could not write its part"));
+              HasSubstr("rank 1 failed to write its shard"));
   AwaitIdle(&chief);
   EXPECT_FALSE(fs_.Exists(JoinPath(kRoot, StagingName({1, 10, 1}))));
   EXPECT_TRUE(Begin(&chief, 20, 0).ok());
@@ -353,7 +353,7 @@ TEST_F(AsyncWriterTest, ADirectoryThatIsAwayIsNotMadeAnew) {
   ASSERT_TRUE(fs_.RemoveAll(kRoot).ok());
   ASSERT_TRUE(Begin(&chief, 20, 0).ok());
   const auto event = Next(&chief, AsyncWriter::kFailed);
-  EXPECT_THAT(Message(event.status), HasSubstr("is its file system mounted"));
+  EXPECT_THAT(Message(event.status), HasSubstr("mount its file system"));
   EXPECT_FALSE(fs_.Exists(kRoot));
 }
 

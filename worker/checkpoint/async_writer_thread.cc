@@ -36,14 +36,15 @@ StatusOr<Vote> AsyncWriter::Shared::WritePart(const WriteRequest& write,
                                               WriteTimes* times) {
   if (!options.fs->Exists(options.root)) {
     return NotFound(
-        "no checkpoint of step {}: the directory {} is missing; is its file "
-        "system mounted?",
+        "cannot write the checkpoint of step {}: the directory {} is missing; "
+        "mount its file system",
         write.shard.attempt.step, options.root);
   }
   return WriteRank(
       options.fs, options.root, write, taken,
       [this] {
-        return stop_transfer ? Cancelled("it was given up") : OkStatus();
+        return stop_transfer ? Cancelled("the checkpoint was abandoned")
+                             : OkStatus();
       },
       times);
 }
@@ -128,7 +129,8 @@ void AsyncWriter::Shared::PublishNow() {
   const MonoTime began = MonotonicNow();
   const StatusOr<std::string> path =
       checkpoint::Publish(options.fs, options.root, publish, *given, [this] {
-        return stop_transfer ? Cancelled("it was given up") : OkStatus();
+        return stop_transfer ? Cancelled("the checkpoint was abandoned")
+                             : OkStatus();
       });
   Event event;
   event.kind = path.ok() ? AsyncWriter::kPublished : AsyncWriter::kFailed;

@@ -51,8 +51,8 @@ Status ReadChecked(
   LOCKSTEP_ASSIGN_OR_RETURN(const FileInfo info, fs->Stat(path));
   if (info.is_directory) return DataLoss("{} is a directory", path);
   if (info.size != want.size) {
-    return DataLoss("{} has {} bytes, not the {} that were written", path,
-                    info.size, want.size);
+    return DataLoss("{} has {} bytes, but {} were written", path, info.size,
+                    want.size);
   }
   if (want.blocks.size() != BlockCount(want.size)) {
     return DataLoss("{}: {} block checksums for {} bytes", path,

@@ -68,15 +68,13 @@ Status CheckFence(FileSystem* fs, const std::string& root,
   LOCKSTEP_ASSIGN_OR_RETURN(const auto fence, ReadFence(fs, root));
   if (!fence) return OkStatus();
   if (fence->job != job) {
-    return FailedPrecondition(
-        "job {} uses {} now: job {} may not write there and wants a directory "
-        "of its own",
-        fence->job, root, job);
+    return FailedPrecondition("job {} uses {}: job {} needs another directory",
+                              fence->job, root, job);
   }
   if (fence->generation > generation) {
     return FailedPrecondition(
-        "generation {} took over {}: generation {} is over and may not write "
-        "there",
+        "generation {} has taken over {}: generation {} is over and must not "
+        "write there",
         fence->generation, root, generation);
   }
   return OkStatus();
@@ -87,7 +85,8 @@ StatusOr<std::string> KeepAs(FileSystem* fs, const std::string& root,
   std::string kept = fmt::format("{}{}", prefix, name);
   for (int i = 2; fs->Exists(JoinPath(root, kept)); ++i) {
     if (i > 1000)
-      return AlreadyExists("1000 directories like {} in {}", kept, root);
+      return AlreadyExists("too many directories with the name {} in {}: 1000",
+                           kept, root);
     kept = fmt::format("{}{}.{}", prefix, name, i);
   }
   LOCKSTEP_RETURN_IF_ERROR(FaultPoint("checkpoint.keep_as"));

@@ -346,8 +346,8 @@ TEST(DiskErrorTest, AnUnwritableDirectoryIsOneSentence) {
   const Status denied = write(root);
   EXPECT_EQ(denied.code(), StatusCode::kPermissionDenied);
   EXPECT_EQ(Message(denied),
-            fmt::format("checkpoint of step 100 not written by rank 1: making "
-                        "directory {}: Permission denied",
+            fmt::format("cannot write the checkpoint of step 100 on rank 1: "
+                        "making directory {}: Permission denied",
                         root));
   EXPECT_EQ(write(temp.path()).code(), StatusCode::kPermissionDenied);
 }

@@ -185,7 +185,7 @@ TEST(VoteTest, AllMustVoteForTheSameAttempt) {
   std::vector<Vote> votes = {SomeVote(1), SomeVote(0)};
   EXPECT_TRUE(CheckVotes(attempt, 2, votes).ok());
   EXPECT_THAT(Message(CheckVotes(attempt, 2, std::vector{votes[0]})),
-              HasSubstr("no vote of rank 0"));
+              HasSubstr("the votes of rank 0 are missing"));
   EXPECT_FALSE(CheckVotes(attempt, 1, votes).ok());
   EXPECT_FALSE(CheckVotes({8, 120, 3}, 2, votes).ok());
   EXPECT_FALSE(CheckVotes({7, 121, 3}, 2, votes).ok());

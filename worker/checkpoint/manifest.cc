@@ -31,11 +31,12 @@ Status Check(const Manifest& manifest) {
                            manifest.world_size);
   }
   if (manifest.lineage.size() > kMaxLineage) {
-    return InvalidArgument("a lineage of {} generations, at most {}",
-                           manifest.lineage.size(), kMaxLineage);
+    return InvalidArgument(
+        "the lineage has {} generations, at most {} are allowed",
+        manifest.lineage.size(), kMaxLineage);
   }
   if (manifest.metadata.size() > kMaxMetadataEntries) {
-    return InvalidArgument("{} metadata entries, at most {}",
+    return InvalidArgument("{} metadata entries, at most {} are allowed",
                            manifest.metadata.size(), kMaxMetadataEntries);
   }
   for (const auto& [key, value] : manifest.metadata) {
@@ -53,7 +54,8 @@ Status ReadLineage(const json& list, Manifest* manifest) {
     return DataLoss("field lineage: {} entries", list.size());
   }
   for (const json& item : list) {
-    if (!item.is_object()) return DataLoss("field lineage: want objects");
+    if (!item.is_object())
+      return DataLoss("field lineage: not an array of objects");
     FieldReader reader(item);
     manifest->lineage.push_back(
         {reader.Unsigned("generation"), reader.Step("start_step")});
@@ -64,7 +66,7 @@ Status ReadLineage(const json& list, Manifest* manifest) {
 
 Status ReadMetadata(const json& object, Manifest* manifest) {
   for (const auto& [key, value] : object.items()) {
-    if (!value.is_string()) return DataLoss("metadata {}: want text", key);
+    if (!value.is_string()) return DataLoss("metadata {}: not a string", key);
     manifest->metadata[key] = value.get<std::string>();
   }
   return OkStatus();
@@ -76,14 +78,15 @@ Status ReadShards(const json& list, Manifest* manifest) {
                     manifest->world_size);
   }
   for (uint32_t rank = 0; rank < manifest->world_size; ++rank) {
-    if (!list[rank].is_object()) return DataLoss("shard {}: no object", rank);
+    if (!list[rank].is_object())
+      return DataLoss("shard {}: not an object", rank);
     FieldReader reader(list[rank]);
     const std::string name = reader.String("file", kMaxName);
     manifest->shards.push_back(reader.Sums());
     LOCKSTEP_RETURN_IF_ERROR(
         Annotate(reader.status(), fmt::format("shard {}", rank)));
     if (name != ShardName(rank, manifest->world_size)) {
-      return DataLoss("shard {} is called '{}'", rank, name.substr(0, 64));
+      return DataLoss("shard {} has the name '{}'", rank, name.substr(0, 64));
     }
   }
   return OkStatus();
@@ -140,8 +143,8 @@ StatusOr<std::string> EncodeManifest(const Manifest& manifest) {
   out["shards"] = std::move(shards);
   LOCKSTEP_ASSIGN_OR_RETURN(std::string text, Seal(out));
   if (text.size() > kMaxManifestBytes) {
-    return InvalidArgument("the manifest has {} bytes, at most {}", text.size(),
-                           kMaxManifestBytes);
+    return InvalidArgument("the manifest has {} bytes, at most {} are allowed",
+                           text.size(), kMaxManifestBytes);
   }
   return text;
 }
@@ -151,8 +154,8 @@ StatusOr<Manifest> DecodeManifest(std::string_view text) {
   FieldReader reader(in);
   const uint64_t format = reader.Unsigned("format");
   if (reader.status().ok() && format != kFormat) {
-    return DataLoss("{} has format {}, this program reads {}", kManifestName,
-                    format, kFormat);
+    return DataLoss("{} has format {}, but this program reads {}",
+                    kManifestName, format, kFormat);
   }
   Manifest manifest;
   manifest.job = reader.String("job", kMaxName);

@@ -29,7 +29,7 @@ StatusOr<Checkpoint> Checkpoint::Open(FileSystem* fs, const std::string& path) {
   if (text.status().code() == StatusCode::kResourceExhausted &&
       fs->Exists(manifest_path) &&
       fs->Stat(manifest_path)->size > kMaxManifestBytes) {
-    return DataLoss("{} is larger than any manifest", manifest_path);
+    return DataLoss("{} is too large for a manifest", manifest_path);
   }
   if (!text.ok()) return text.status();
   auto manifest = DecodeManifest(*text);
@@ -44,8 +44,8 @@ StatusOr<Checkpoint> Checkpoint::Open(FileSystem* fs, const std::string& path) {
     LOCKSTEP_ASSIGN_OR_RETURN(const FileInfo info, fs->Stat(shard));
     const uint64_t want = checkpoint.manifest_.shards[rank].size;
     if (info.is_directory || info.size != want) {
-      return DataLoss("{} has {} bytes, not the {} that were written", shard,
-                      info.size, want);
+      return DataLoss("{} has {} bytes, but {} were written", shard, info.size,
+                      want);
     }
   }
   return checkpoint;
@@ -57,7 +57,7 @@ std::string Checkpoint::ShardPath(uint32_t rank) const {
 
 StatusOr<Shard> Checkpoint::ReadShard(uint32_t rank) const {
   if (rank >= manifest_.world_size) {
-    return InvalidArgument("{} has {} shards, not a shard {}", path_,
+    return InvalidArgument("{} has {} shards, but no shard {}", path_,
                            manifest_.world_size, rank);
   }
   ShardId id;

@@ -315,7 +315,7 @@ TEST(PublishTest, VotesAreCheckedAgainstTheDisk) {
   const Status status =
       Publish(&fs, kRoot, TestPublishRequest(attempt, 2), votes, nullptr)
           .status();
-  EXPECT_THAT(Message(status), HasSubstr("does every host share"));
+  EXPECT_THAT(Message(status), HasSubstr("with every host"));
   EXPECT_TRUE(fs.List(kRoot)->empty()) << "the attempt is discarded";
 }
 

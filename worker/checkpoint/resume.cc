@@ -64,8 +64,8 @@ Status CheckKnown(FileSystem* fs, const std::string& root,
     if (WasDamaged(*names, known)) return OkStatus();
   }
   return NoCheckpoint(
-      fmt::format("the checkpoint {} of job {} is not in {}, where it was "
-                  "published: is that the right directory?",
+      fmt::format("the checkpoint {} of job {} is missing in {}, where it was "
+                  "published: mount the right directory",
                   CheckpointName(known), request.job, root));
 }
 
@@ -85,8 +85,8 @@ std::string Named(const std::vector<Damaged>& damaged) {
 std::string StepsOf(const std::vector<CheckpointKey>& keys) {
   std::set<int64_t> steps;
   for (const CheckpointKey& key : keys) steps.insert(key.step);
-  if (steps.empty()) return "there is none";
-  return fmt::format("there are those of the steps {}", fmt::join(steps, ", "));
+  if (steps.empty()) return "it has none";
+  return fmt::format("it has those of the steps {}", fmt::join(steps, ", "));
 }
 
 // The complete checkpoint of one step: where there are several, the one that
@@ -144,10 +144,10 @@ StatusOr<ResumeResult> FindResume(FileSystem* fs, const std::string& root,
                     found.damaged.size(), root, Named(found.damaged)));
   }
   if (!found.newest && request.known) {
-    return NoCheckpoint(fmt::format(
-        "there is no checkpoint in {} that job {} can resume from, and it has "
-        "saved {}",
-        root, request.job, CheckpointName(*request.known)));
+    return NoCheckpoint(
+        fmt::format("job {1} saved the checkpoint {2}, but {0} has none that "
+                    "it can resume from",
+                    root, request.job, CheckpointName(*request.known)));
   }
   result.from = std::move(found.newest);
   result.damaged = std::move(found.damaged);

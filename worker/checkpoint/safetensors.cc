@@ -33,7 +33,7 @@ StatusOr<std::string> QuoteMetadata(const Metadata& metadata) {
   for (const auto& [key, value] : metadata) {
     out += out.empty() ? "" : ",";
     if (!Quote(key, &out) || !Quote(value, &(out += ':'))) {
-      return InvalidArgument("metadata {} is not UTF-8 text", key);
+      return InvalidArgument("metadata {} is not valid UTF-8", key);
     }
   }
   return out;
@@ -114,10 +114,10 @@ StatusOr<Entry> ParseEntry(const std::string& name, const json& value) {
 }
 
 Status ParseMetadata(const json& value, Metadata* metadata) {
-  if (!value.is_object()) return DataLoss("{} is no object", kMetadataKey);
+  if (!value.is_object()) return DataLoss("{} is not an object", kMetadataKey);
   for (const auto& [key, text] : value.items()) {
     if (!text.is_string()) {
-      return DataLoss("{} holds something that is not text", kMetadataKey);
+      return DataLoss("{} has a value that is not a string", kMetadataKey);
     }
     (*metadata)[key] = text.get<std::string>();
   }
@@ -133,7 +133,8 @@ StatusOr<std::vector<Entry>> ParseHeader(std::string_view text,
     return DataLoss("its header is not a JSON object with distinct keys");
   }
   if (header.size() > kMaxTensors + 1) {
-    return DataLoss("{} tensors, at most {}", header.size(), kMaxTensors);
+    return DataLoss("{} tensors, at most {} are allowed", header.size(),
+                    kMaxTensors);
   }
   std::vector<Entry> entries;
   for (const auto& [name, value] : header.items()) {
@@ -155,7 +156,7 @@ StatusOr<std::vector<Entry>> ParseHeader(std::string_view text,
 StatusOr<SafetensorsLayout> LayOutSafetensors(
     std::span<const TensorView> tensors, const Metadata& metadata) {
   if (tensors.size() > kMaxTensors) {
-    return InvalidArgument("{} tensors, at most {}", tensors.size(),
+    return InvalidArgument("{} tensors, at most {} are allowed", tensors.size(),
                            kMaxTensors);
   }
   SafetensorsLayout layout;
@@ -163,7 +164,7 @@ StatusOr<SafetensorsLayout> LayOutSafetensors(
   for (const TensorView& tensor : tensors) {
     LOCKSTEP_RETURN_IF_ERROR(CheckTensor(tensor));
     if (!names.insert(tensor.name).second) {
-      return InvalidArgument("two tensors are called {}", tensor.name);
+      return InvalidArgument("two tensors have the name {}", tensor.name);
     }
     layout.order.push_back(&tensor);
   }
@@ -191,8 +192,8 @@ StatusOr<SafetensorsLayout> LayOutSafetensors(
   text.append((8 - text.size() % 8) % 8, ' ');
   if (text.size() > kMaxHeaderBytes || offset > kMaxFileBytes) {
     return InvalidArgument(
-        "a file with {} bytes of names and {} of data is too large: at most "
-        "{} and {}",
+        "the file is too large: {} bytes of names and {} of data, at most {} "
+        "and {} are allowed",
         text.size(), offset, kMaxHeaderBytes, kMaxFileBytes);
   }
   const uint64_t length = text.size();
@@ -226,7 +227,7 @@ Status SaveSafetensors(FileSystem* fs, const std::string& path,
   };
   Status status = save();
   if (!status.ok()) fs->RemoveAll(temporary).IgnoreError();
-  return Annotate(status, fmt::format("model not saved to {}", path));
+  return Annotate(status, fmt::format("cannot save the model to {}", path));
 }
 
 StatusOr<Safetensors> Safetensors::Parse(std::unique_ptr<char[]> bytes,
@@ -235,7 +236,7 @@ StatusOr<Safetensors> Safetensors::Parse(std::unique_ptr<char[]> bytes,
   if (size < sizeof(length)) return DataLoss("it ends before its header");
   std::memcpy(&length, bytes.get(), sizeof(length));
   if (length > kMaxHeaderBytes || length > size - sizeof(length)) {
-    return DataLoss("its header would have {} bytes", length);
+    return DataLoss("its header claims {} bytes", length);
   }
   Safetensors parsed;
   LOCKSTEP_ASSIGN_OR_RETURN(
@@ -247,8 +248,9 @@ StatusOr<Safetensors> Safetensors::Parse(std::unique_ptr<char[]> bytes,
   uint64_t end = 0;
   for (Entry& entry : entries) {
     if (entry.begin != end || entry.end > data_bytes) {
-      return DataLoss("tensor {} lies at bytes {} to {}, want {} on of {}",
-                      entry.view.name, entry.begin, entry.end, end, data_bytes);
+      return DataLoss(
+          "tensor {} lies at bytes {} to {}, but byte {} of {} is next",
+          entry.view.name, entry.begin, entry.end, end, data_bytes);
     }
     end = entry.end;
     entry.view.data = data + entry.begin;

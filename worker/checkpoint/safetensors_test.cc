@@ -85,10 +85,10 @@ TEST(SafetensorsTest, RefusesWhatItCannotWrite) {
     return Message(status);
   };
   const TensorView good{"w", DType::kF32, {1}, &value, 4};
-  EXPECT_THAT(save({good, good}), HasSubstr("two tensors are called w"));
+  EXPECT_THAT(save({good, good}), HasSubstr("two tensors have the name w"));
   TensorView bad = good;
   bad.shape = {2};
-  EXPECT_THAT(save({bad}), HasSubstr("has 4 bytes, its shape makes 8"));
+  EXPECT_THAT(save({bad}), HasSubstr("has 4 bytes, but its shape needs 8"));
   bad.shape = {-1};
   EXPECT_THAT(save({bad}), HasSubstr("negative"));
   bad.shape = {INT64_MAX, INT64_MAX};

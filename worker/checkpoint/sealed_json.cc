@@ -34,7 +34,7 @@ StatusOr<std::string> Seal(const nlohmann::ordered_json& json) {
   try {
     text = json.dump(1);
   } catch (const nlohmann::json::exception&) {
-    return InvalidArgument("a value is not UTF-8 text: encode it as hex first");
+    return InvalidArgument("a value is not valid UTF-8: encode it as hex");
   }
   text += '\n';
   const uint32_t crc = Crc32c(text);
@@ -50,7 +50,7 @@ StatusOr<json> Unseal(std::string_view text, std::string_view what) {
   if (text.size() < kSealSize || text.back() != '\n' ||
       !text.substr(text.size() - kSealSize).starts_with(kSeal) ||
       !ParseHex(text.substr(text.size() - 9, 8), 8, &crc)) {
-    return DataLoss("{} is cut short: its last line is no checksum", what);
+    return DataLoss("{} is truncated: its last line is not a checksum", what);
   }
   text.remove_suffix(kSealSize);
   if (Crc32c(text) != crc) {

@@ -25,8 +25,9 @@ Status WriteShard(const ShardId& id, const Snapshot& snapshot,
   std::vector<TensorView> all = snapshot.tensors();
   for (const TensorView& tensor : all) {
     if (tensor.name.starts_with(kBlobPrefix)) {
-      return InvalidArgument("tensor {}: names that begin with {} are blobs",
-                             tensor.name, kBlobPrefix);
+      return InvalidArgument(
+          "tensor {}: names that begin with {} are reserved for blobs",
+          tensor.name, kBlobPrefix);
     }
   }
   for (const auto& [name, bytes] : snapshot.blobs()) {
@@ -52,8 +53,8 @@ StatusOr<Shard> Shard::Read(FileSystem* fs, const std::string& path,
   // The size decides how much memory is taken: it is checked first.
   LOCKSTEP_ASSIGN_OR_RETURN(const FileInfo info, fs->Stat(path));
   if (info.size != sums.size) {
-    return DataLoss("{} has {} bytes, not the {} that were written", path,
-                    info.size, sums.size);
+    return DataLoss("{} has {} bytes, but {} were written", path, info.size,
+                    sums.size);
   }
   auto bytes = std::make_unique_for_overwrite<char[]>(sums.size);
   LOCKSTEP_RETURN_IF_ERROR(ReadChecked(

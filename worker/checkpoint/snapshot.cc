@@ -38,8 +38,8 @@ Status Snapshot::Allocate(std::span<const TensorView> tensors) {
     memory_.reset(static_cast<char*>(std::aligned_alloc(kAlignment, total)));
     if (memory_ == nullptr) {
       return ResourceExhausted(
-          "no host memory for a snapshot of {} bytes: the checkpoint is left "
-          "out",
+          "not enough host memory for a snapshot of {} bytes: skipping the "
+          "checkpoint",
           total);
     }
     capacity_ = total;

@@ -58,7 +58,7 @@ uint64_t DTypeSize(DType dtype) {
 
 StatusOr<uint64_t> TensorBytes(DType dtype, std::span<const int64_t> shape) {
   if (shape.size() > kMaxDimensions) {
-    return InvalidArgument("{} dimensions, at most {} are possible",
+    return InvalidArgument("{} dimensions, at most {} are allowed",
                            shape.size(), kMaxDimensions);
   }
   // A zero makes the tensor empty wherever it stands, so it is looked for
@@ -86,8 +86,8 @@ Status CheckTensor(const TensorView& tensor) {
   if (tensor.name.empty() || tensor.name.size() > kMaxTensorName ||
       !printable) {
     return InvalidArgument(
-        "a tensor's name is {} characters long or not printable: want 1 to {} "
-        "printable ASCII characters",
+        "a tensor name of {} characters is not 1 to {} printable ASCII "
+        "characters",
         tensor.name.size(), kMaxTensorName);
   }
   auto bytes = TensorBytes(tensor.dtype, tensor.shape);
@@ -95,7 +95,7 @@ Status CheckTensor(const TensorView& tensor) {
     return Annotate(bytes.status(), fmt::format("tensor {}", tensor.name));
   }
   if (*bytes != tensor.bytes) {
-    return InvalidArgument("tensor {}: has {} bytes, its shape makes {}",
+    return InvalidArgument("tensor {}: has {} bytes, but its shape needs {}",
                            tensor.name, tensor.bytes, *bytes);
   }
   return OkStatus();

@@ -47,8 +47,8 @@ Status CheckHashes(int64_t step, std::span<const Vote> votes) {
   }
   std::sort(differ.begin(), differ.end());
   return FailedPrecondition(
-      "replicas differ at step {}: {} of {} hold other parameters (state hash "
-      "{}) than the rest ({}); restore from an earlier checkpoint",
+      "replicas diverged at step {}: {} of {} have other parameters (state "
+      "hash {}) than the rest ({}); restore from an earlier checkpoint",
       step, RankList(differ), votes.size(),
       by_hash.size() == 2 ? Hex64(other) : std::string("several"),
       Hex64(agreed->first));
@@ -98,9 +98,9 @@ Status CheckVotes(const AttemptKey& attempt, uint32_t world_size,
   for (const Vote& vote : votes) {
     if (vote.attempt != attempt || vote.world_size != world_size) {
       return FailedPrecondition(
-          "rank {} voted for {} with {} ranks, not for {} with {}", vote.rank,
-          StagingName(vote.attempt), vote.world_size, StagingName(attempt),
-          world_size);
+          "rank {} voted for {} with {} ranks, but the vote is for {} with {}",
+          vote.rank, StagingName(vote.attempt), vote.world_size,
+          StagingName(attempt), world_size);
     }
     if (vote.rank >= world_size || voted[vote.rank]) {
       return FailedPrecondition("rank {} of {} voted twice or does not exist",
@@ -121,8 +121,9 @@ Status CheckVotes(const AttemptKey& attempt, uint32_t world_size,
     if (!voted[rank]) missing.push_back(rank);
   }
   if (!missing.empty()) {
-    return FailedPrecondition("checkpoint of step {}: no vote of {} yet",
-                              attempt.step, RankList(missing));
+    return FailedPrecondition(
+        "checkpoint of step {}: the votes of {} are missing", attempt.step,
+        RankList(missing));
   }
   return CheckHashes(attempt.step, votes);
 }

@@ -91,14 +91,16 @@ Status MoveShards(FileSystem* fs, const std::string& root,
         JoinPath(RankPath(root, attempt, vote.rank), kRankShardName);
     const auto info = fs->Stat(shard);
     if (!info.ok()) {
-      return Annotate(info.status(),
-                      fmt::format("the shard of rank {} cannot be seen: does "
-                                  "every host share {}?",
-                                  vote.rank, root));
+      return Annotate(
+          info.status(),
+          fmt::format(
+              "the shard of rank {} is not visible: share {} with every host",
+              vote.rank, root));
     }
     if (info->size != vote.shard.size) {
       return FailedPrecondition(
-          "{} has {} bytes here, rank {} wrote {}: does every host share {}?",
+          "{} has {} bytes here, but rank {} wrote {}: share {} with every "
+          "host",
           shard, info->size, vote.rank, vote.shard.size, root);
     }
   }
@@ -193,12 +195,13 @@ StatusOr<Vote> WriteRank(FileSystem* fs, const std::string& root,
                          const WriteRequest& request, const Snapshot& snapshot,
                          const ShouldStop& should_stop, WriteTimes* times) {
   const ShardId& id = request.shard;
-  const std::string what = fmt::format(
-      "checkpoint of step {} not written by rank {}", id.attempt.step, id.rank);
+  const std::string what =
+      fmt::format("cannot write the checkpoint of step {} on rank {}",
+                  id.attempt.step, id.rank);
   if (id.world_size > kMaxWorldSize || id.rank >= id.world_size ||
       id.attempt.step < 0 || id.attempt.step > kMaxStep) {
-    return InvalidArgument("{}: there is no such rank of {} or no such step",
-                           what, id.world_size);
+    return InvalidArgument("{}: no such rank of {} or no such step", what,
+                           id.world_size);
   }
   Status begin = FaultPoint("checkpoint.rank.begin");
   StatusOr<Vote> vote = begin.ok() ? WriteRankFiles(fs, root, request, snapshot,
@@ -229,8 +232,8 @@ StatusOr<std::string> Publish(FileSystem* fs, const std::string& root,
                               const PublishRequest& request,
                               std::span<const Vote> votes,
                               const ShouldStop& should_stop) {
-  const std::string what =
-      fmt::format("checkpoint of step {} not published", request.attempt.step);
+  const std::string what = fmt::format(
+      "cannot publish the checkpoint of step {}", request.attempt.step);
   const std::string name =
       CheckpointName({request.attempt.generation, request.attempt.step});
   const std::string path = JoinPath(root, name);

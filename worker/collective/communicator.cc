@@ -82,7 +82,7 @@ Status Communicator::Tune(Duration, MonoTime) { return OkStatus(); }
 
 Status Communicator::FollowPlan(const std::string& plan, MonoTime) {
   if (plan == ReductionPlan()) return OkStatus();
-  return InvalidArgument("backend {} has the reduction plan \"{}\", not \"{}\"",
+  return InvalidArgument("backend {} uses the reduction plan \"{}\", not \"{}",
                          backend(), ReductionPlan(), plan);
 }
 

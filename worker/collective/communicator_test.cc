@@ -431,7 +431,7 @@ TEST(FormTest, RefusesWhatCannotWork) {
   options.backend = "carrier";
   expect(options, StatusCode::kInvalidArgument, "unknown backend carrier");
   options.backend = "../../tmp/x";
-  expect(options, StatusCode::kInvalidArgument, "no backend name");
+  expect(options, StatusCode::kInvalidArgument, "not a backend name");
   options.backend = "gloo";
   expect(options, StatusCode::kInvalidArgument, "use tcp, or auto");
   options.backend = "nccl";
@@ -446,7 +446,7 @@ TEST(FormTest, RefusesWhatCannotWork) {
   options.bind_address = "0.0.0.0";
   expect(options, StatusCode::kInvalidArgument, "every address");
   options.bind_address = "localhost";
-  expect(options, StatusCode::kInvalidArgument, "no IP address");
+  expect(options, StatusCode::kInvalidArgument, "not an IP address");
   options.bind_address = "192.0.2.1";
   expect(options, StatusCode::kInvalidArgument, "cannot bind to 192.0.2.1");
 }

@@ -198,8 +198,8 @@ class Handshaker {
     const int me = communicator_->rank();
     if (std::memcmp(theirs.magic, mine.magic, sizeof(kHelloMagic)) != 0) {
       return WithReason(
-          Unauthenticated("rank {} does not speak this handshake: it runs "
-                          "another version, or is a stranger",
+          Unauthenticated("rank {} sent an unknown handshake: it runs another "
+                          "version, or is not a rank of this job",
                           rank),
           kReasonWrongJobKey);
     }

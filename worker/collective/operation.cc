@@ -113,7 +113,7 @@ Status CheckOperation(const Operation& operation, int size) {
   }
   if (operation.kind == CollectiveKind::kBroadcast &&
       (operation.root < 0 || operation.root >= size)) {
-    return InvalidArgument("{}: root {} is none of the {} ranks",
+    return InvalidArgument("{}: root {} is out of range for {} ranks",
                            Describe(operation), operation.root, size);
   }
   return OkStatus();

@@ -37,7 +37,7 @@ StatusOr<sockaddr_storage> ParseAddress(const std::string& text) {
   } else if (inet_pton(AF_INET6, text.c_str(), &v6->sin6_addr) == 1) {
     v6->sin6_family = AF_INET6;
   } else {
-    return InvalidArgument("\"{}\" is no IP address to bind to", text);
+    return InvalidArgument("\"{}\" is not an IP address", text);
   }
   return storage;
 }

@@ -74,7 +74,7 @@ Status CliEngine::Remove(const std::string& name, MonoTime deadline) {
       result.last_error.find("o such container") != std::string::npos) {
     return OkStatus();
   }
-  return Unavailable("the container {} cannot be removed: {}", name,
+  return Unavailable("cannot remove the container {}: {}", name,
                      EngineSentence(result.last_error));
 }
 
@@ -93,7 +93,7 @@ StatusOr<std::vector<FoundContainer>> CliEngine::List(const std::string& mark,
                   {}},
                  deadline));
   if (!result.ok()) {
-    return Unavailable("{} does not list its containers: {}", version_,
+    return Unavailable("{} cannot list its containers: {}", version_,
                        EngineSentence(result.last_error));
   }
   return ParseList(result.output);

@@ -36,7 +36,7 @@ ImageContent ContentOf(const std::string& image, const LocalImage& local) {
 
 Status Unnamed(const std::string& image, const Status& status) {
   return status.code() == StatusCode::kCancelled
-             ? Cancelled("fetching the image {} was ended", image)
+             ? Cancelled("cancelled fetching the image {}", image)
              : Annotate(status, "the image " + image);
 }
 
@@ -118,14 +118,14 @@ StatusOr<std::optional<LocalImage>> CliEngine::Look(const std::string& image,
                env_,
                {}};
   look.on_line = [&](const std::string& /*line*/) {
-    return !progress || progress("looking for it");
+    return !progress || progress("inspecting the image");
   };
   LOCKSTEP_ASSIGN_OR_RETURN(const CommandResult result,
                             RunCommand(look, Within(deadline, times_.look)));
   if (!result.ok()) return std::nullopt;
   std::optional<LocalImage> local = ParseLocalImage(result.output);
   if (!local) {
-    return Internal("{} says of it: {}", version_,
+    return Internal("{} returned invalid image data: {}", version_,
                     EngineSentence(result.output));
   }
   return local;
@@ -173,7 +173,8 @@ StatusOr<ImageHere> CliEngine::EnsureAny(const std::string& image,
     const auto after = Look(image, deadline, progress);
     if (!after.ok()) return Unnamed(image, after.status());
     if (!after->has_value()) {
-      return Internal("the image {} was fetched, and is not here", image);
+      return Internal("the engine fetched the image {} but does not list it",
+                      image);
     }
     return ImageHere{ContentOf(image, **after),
                      !here || (*before)->id != (*after)->id};
@@ -181,7 +182,7 @@ StatusOr<ImageHere> CliEngine::EnsureAny(const std::string& image,
   // An older one is better than none, when the registry cannot be reached.
   if (here) return ImageHere{ContentOf(image, **before), false};
   if (!pulled.ok()) return Unnamed(image, pulled.status());
-  return FailedPrecondition("the image {} cannot be fetched: {}", image,
+  return FailedPrecondition("cannot fetch the image {}: {}", image,
                             EngineSentence(pulled->last_error));
 }
 
@@ -204,7 +205,7 @@ StatusOr<ImageHere> CliEngine::EnsureSame(const ImageContent& wanted,
   if (!kept.ok()) return Unnamed(image, kept.status());
   if (*kept && IsWanted(**kept, wanted)) return found(**kept, false);
 
-  std::string why = "no registry has it: bring that image to this node, too";
+  std::string why = "no registry has that image: copy it to this node";
   if (!wanted.digest.empty() && !image.starts_with(kLocal)) {
     const std::string by_digest = RepositoryOf(image) + "@" + wanted.digest;
     const auto pulled = Pull(by_digest, deadline, progress);
@@ -214,13 +215,14 @@ StatusOr<ImageHere> CliEngine::EnsureSame(const ImageContent& wanted,
       if (!after.ok()) return Unnamed(image, after.status());
       if (*after) return found(**after, true);
     }
-    why = "that cannot be fetched: " + EngineSentence(pulled->last_error);
+    why = "cannot fetch that image: " + EngineSentence(pulled->last_error);
   }
   const std::string here =
-      *named ? fmt::format("is {} here", ShownDigest(ContentOf(image, **named)))
-             : "is not here";
+      *named ? fmt::format("is {} on this node",
+                           ShownDigest(ContentOf(image, **named)))
+             : "is not on this node";
   return FailedPrecondition(
-      "the image {} {}, and the job runs {}, which {} had first; {}", image,
+      "the image {} {}, but the job uses {}, as resolved by {}; {}", image,
       here, ShownDigest(wanted), wanted.node.empty() ? "another" : wanted.node,
       why);
 }

@@ -62,9 +62,9 @@ class Runner {
     MonoTime ended{};
     for (;;) {
       const MonoTime now = MonotonicNow();
-      if (now >= deadline_) return Late("did not end in time");
+      if (now >= deadline_) return Late("did not finish before the deadline");
       if (ended == MonoTime{} && IsIdle(process.id.pid, now)) {
-        return Late(fmt::format("has done nothing for {:g} s",
+        return Late(fmt::format("made no progress for {:g} s",
                                 ToSeconds(command_.idle_limit)));
       }
       if (ended != MonoTime{} && now - ended > kDrainTime) return OkStatus();
@@ -85,7 +85,7 @@ class Runner {
       if (fds[1].revents != 0) TakeErrors();
       if (fds[2].revents != 0) ended = MonotonicNow();
       if (cancelled_ || (ready == 0 && !Tell())) {
-        return Cancelled("{} was ended", command_.argv[0]);
+        return Cancelled("{} was cancelled", command_.argv[0]);
       }
       if (ended != MonoTime{} && !out_ && !err_) return OkStatus();
     }

@@ -215,7 +215,7 @@ TEST_F(EngineTest, AnImageThatCannotBeHadIsNamedWithTheEnginesLastLine) {
       engine->EnsureImage(Any("reg.example/x:9"), In(10s), {}).status();
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(Message(status),
-            "the image reg.example/x:9 cannot be fetched: reading manifest: "
+            "cannot fetch the image reg.example/x:9: reading manifest: "
             "manifest unknown");
   EXPECT_EQ(engine->EnsureImage(Any("--all"), In(10s), {}).status().code(),
             StatusCode::kFailedPrecondition);
@@ -296,11 +296,10 @@ TEST_F(EngineTest, ASettledImageThatCannotBeHadIsNamedWithBothDigests) {
                         In(10s), {})
           .status();
   EXPECT_EQ(local.code(), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(Message(local),
-            "the image localhost/x:1 is sha256:" + kB +
-                " here, and the job runs sha256:" + kA +
-                ", which node-b had first; no registry has it: bring that "
-                "image to this node, too");
+  EXPECT_EQ(Message(local), "the image localhost/x:1 is sha256:" + kB +
+                                " on this node, but the job uses sha256:" + kA +
+                                ", as resolved by node-b; no registry has that "
+                                "image: copy it to this node");
   const Status pulled = Engine(script)
                             ->EnsureImage({"reg.example/x:1", "sha256:" + kA,
                                            "sha256:" + kD, "node-b"},
@@ -321,7 +320,7 @@ TEST_F(EngineTest, FindsLeftoversByTheirLabelAndRemovesThem) {
                                   FoundContainer{"two", ""}));
   EXPECT_THAT(Calls()[0], HasSubstr("label=lockstep.mark=m1"));
   EXPECT_EQ(Message(engine->Remove("one", In(10s))),
-            "the container one cannot be removed: busy");
+            "cannot remove the container one: busy");
 }
 
 TEST_F(EngineTest, AnotherEnginesContainerIsGoneOnlyIfItsEngineSaysSo) {
@@ -332,7 +331,7 @@ TEST_F(EngineTest, AnotherEnginesContainerIsGoneOnlyIfItsEngineSaysSo) {
   EXPECT_TRUE(RemoveContainerBy(Path("docker"), {}, "one", In(10s)).ok());
   EXPECT_TRUE(RemoveContainerBy(Path("docker"), {}, "gone", In(10s)).ok());
   EXPECT_EQ(Message(RemoveContainerBy(Path("docker"), {}, "held", In(10s))),
-            "the container held cannot be removed: device is busy");
+            "cannot remove the container held: device is busy");
   EXPECT_THAT(Calls(), Contains("rm --force --volumes one"));
 }
 

@@ -134,8 +134,9 @@ class Trial {
 
  private:
   Status Fail(const std::string& said) const {
-    return Unavailable("{} does not work here: {}", setup_.program,
-                       said.empty() ? "it says nothing" : EngineSentence(said));
+    return Unavailable(
+        "{} does not work here: {}", setup_.program,
+        said.empty() ? "it printed no error" : EngineSentence(said));
   }
 
   // Of docker. Where it is not sure, it is not.
@@ -208,7 +209,8 @@ class Trial {
     auto ran = RunCommand({argv, env_, {}}, Until(deadline));
     if (ran.ok() && ran->ok()) return OkStatus();
     if (ran.ok() && setup_.can_limit && ran->code == kNotLimited) {
-      return Unimplemented("{} ignores limits here", setup_.program);
+      return Unimplemented("{} does not enforce limits on this host",
+                           setup_.program);
     }
     (void)CliEngine(setup_, "", env_).Remove(plan.name, Until(deadline));
     return ran.ok() ? Fail(ran->last_error) : ran.status();
@@ -261,7 +263,7 @@ std::vector<std::string> ClientEnvironment(
 StatusOr<std::unique_ptr<ContainerEngine>> FindContainerEngine(
     const EngineOptions& options, MonoTime deadline) {
   const std::string path = ValueOf(options.environment, "PATH");
-  Status last = NotFound("there is neither podman nor docker in PATH");
+  Status last = NotFound("PATH has neither podman nor docker");
   for (const EngineKind kind : {EngineKind::kPodman, EngineKind::kDocker}) {
     const std::string name = kind == EngineKind::kPodman ? "podman" : "docker";
     EngineSetup setup;
@@ -279,8 +281,7 @@ StatusOr<std::unique_ptr<ContainerEngine>> FindContainerEngine(
       continue;
     }
     if (setup.program.empty()) {
-      if (options.engine == name)
-        last = NotFound("there is no {} in PATH", name);
+      if (options.engine == name) last = NotFound("PATH has no {}", name);
       continue;
     }
     auto engine = Trial(options, std::move(setup)).Run(deadline);

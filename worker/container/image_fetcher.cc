@@ -104,7 +104,7 @@ StatusOr<ImageHere> ImageFetcher::Get(
       return DeadlineExceeded("the image {} took too long: {}", wanted.image,
                               line.empty() ? "no news" : line);
     }
-    return Cancelled("fetching the image {} was ended", wanted.image);
+    return Cancelled("cancelled fetching the image {}", wanted.image);
   }
 }
 

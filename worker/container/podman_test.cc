@@ -367,7 +367,7 @@ TEST_P(ContainerTest, AProgramThatIsNotInTheImageIsNamed) {
   const ExitRecord r = Run(plan);
   EXPECT_EQ(r.kind, ExitKind::kNotStarted);
   EXPECT_EQ(task::ExitCode(r), 127);
-  EXPECT_EQ(r.message, "there is no program no-such-program in the image");
+  EXPECT_EQ(r.message, "program no-such-program is not in the image");
 }
 
 TEST_P(ContainerTest, HasItsDirectoriesAndItsSharedMemory) {

@@ -42,8 +42,7 @@ StatusOr<ReachedDirectory> ReachAs(const ContainerUser& user,
   }
   if (!directory) {
     if (error == EACCES || error == EPERM) {
-      return PermissionDenied("{} cannot be reached by user {}", path,
-                              user.uid);
+      return PermissionDenied("user {1} cannot reach {0}", path, user.uid);
     }
     return ErrnoStatus(error, path);
   }
@@ -70,7 +69,7 @@ StatusOr<ReachedDirectory> ReachWithin(const ContainerUser& user,
       answer->changed.NotifyAll();
     }).detach();
   } catch (const std::system_error& e) {
-    return Unavailable("{}: no thread can be started: {}", path, e.what());
+    return Unavailable("{}: cannot start a thread: {}", path, e.what());
   }
   MutexLock lock(&answer->mu);
   while (!answer->reached && MonotonicNow() < until) {

@@ -203,7 +203,7 @@ Status CheckPlan(const ContainerPlan& plan) {
       continue;
     }
     return InvalidArgument(
-        "{} cannot be shown to a container: its path has a \":\"", mount.path);
+        "cannot mount {} into a container: its path contains \":", mount.path);
   }
   return OkStatus();
 }

@@ -21,7 +21,7 @@ class Checker {
     const std::optional<ShardName> name = ParseShardName(path);
     const uint64_t found = shard_.records + damaged_records_;
     if (name && name->count != found) {
-      Problem(fmt::format("{}: {} records where its name says {}", path, found,
+      Problem(fmt::format("{}: {} records, but its name says {}", path, found,
                           name->count));
     }
     report_.records += shard_.records;

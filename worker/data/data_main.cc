@@ -62,7 +62,7 @@ const char* Plural(uint64_t count) { return count == 1 ? "" : "s"; }
 int PrintPacked(const Flags& flags, const StatusOr<PackResult>& result) {
   if (!result.ok()) return Fail(result.status());
   for (const std::string& text : result->skipped) {
-    fmt::print(stderr, "lockstep-data: left out: {}\n", text);
+    fmt::print(stderr, "lockstep-data: skipped: {}\n", text);
   }
   if (flags.output == "json") {
     nlohmann::ordered_json json;
@@ -186,17 +186,17 @@ void AddOutput(Command* command, Flags* flags) {
 
 void AddShardOptions(Command* command, Flags* flags) {
   command->Add("--out DIR", &flags->shards.directory,
-               "Directory of the shards; made where it is missing", Required);
+               "Directory for the shards; created if missing", Required);
   command->Add("--name NAME", &flags->shards.name,
-               "First part of each shard's name, NAME-NN-COUNT.tfrec", Required,
+               "Prefix of each shard's name, NAME-NN-COUNT.tfrec", Required,
                Checked([](const std::string& name) {
                  return Message(CheckDatasetName(name));
                }));
   command->Add("--records-per-shard N", &flags->shards.records_per_shard,
-               "Samples a shard; the last has the rest",
+               "Samples per shard; the last shard has the rest",
                InRange(uint64_t{1}, uint64_t{1} << 40), ShowDefault);
   command->Add("--overwrite", &flags->shards.overwrite,
-               "Replace the shards of this name that are there");
+               "Replace existing shards of this name");
   AddOutput(command, flags);
 }
 
@@ -220,22 +220,21 @@ Command PackIdxCommand(Flags* flags) {
 
 Command PackJpegCommand(Flags* flags) {
   Command command(
-      "jpeg", "Pack a directory that has a directory of JPEGs for each class",
+      "jpeg", "Pack a directory with one subdirectory of JPEGs per class",
       "Example:\n  lockstep-data pack jpeg --dir cats_vs_dogs --size 224 \\\n"
       "      --records-per-shard 128 --out data/train --name catsdogs");
   command.Add("--dir DIR", &flags->directory, "DIR/CLASS/*.jpg", Required);
   command.Add("--size N", &flags->size,
-              "Stretch every picture to N x N or HEIGHTxWIDTH; without it "
-              "files are stored as they are");
+              "Resize every image to N x N or HEIGHTxWIDTH (default: store "
+              "files unchanged)");
   command.Add("--quality Q", &flags->folder.quality,
-              "JPEG quality of pictures that --size changes", InRange(1, 100),
-              ShowDefault);
+              "JPEG quality of resized images", InRange(1, 100), ShowDefault);
   command.Add("--raw", &flags->folder.raw,
-              "Store decoded RGB bytes: larger, no decoding later");
+              "Store decoded RGB bytes: larger, but needs no decoding later");
   command.Add("--seed N", &flags->folder.seed,
-              "Of the order in which pictures are stored", ShowDefault);
+              "Seed of the order in which images are stored", ShowDefault);
   command.Add("--skip-damaged", &flags->folder.skip_damaged,
-              "Leave damaged pictures out and name them on stderr");
+              "Skip damaged images and report them on stderr");
   AddShardOptions(&command, flags);
   command.run = [flags] { return RunPackJpeg(flags); };
   return command;
@@ -243,12 +242,14 @@ Command PackJpegCommand(Flags* flags) {
 
 Command CheckCommand(Flags* flags) {
   Command command(
-      "check", "Verify shards, count records and classes; 1 if any is damaged",
+      "check",
+      "Verify shards and count records and classes; exit with 1 if one is "
+      "damaged",
       "Example:\n  lockstep-data check data/train 'data/eval/*.tfrec'");
   command.Add("path PATH", &flags->paths,
               "Shards: files, directories or patterns", Required);
   command.Add("--decode", &flags->check.decode,
-              "Decode every JPEG too, not only its header");
+              "Decode every JPEG instead of only its header");
   AddOutput(&command, flags);
   command.run = [flags] { return RunCheck(*flags); };
   return command;
@@ -257,14 +258,14 @@ Command CheckCommand(Flags* flags) {
 int Main(int argc, char** argv) {
   Flags flags;
   Command command(
-      "lockstep-data", "Make TFRecord shards for training, and check them.",
+      "lockstep-data", "Create and check TFRecord shards for training.",
       "Example:\n"
       "  lockstep-data pack jpeg --dir photos --size 64 --name photos "
       "--out data/train\n"
       "  lockstep-data check data/train");
   command.AddProgramFlags(
       {1, kVersion, "", {"lockstep(1)", "lockstep-train(1)"}});
-  Command pack("pack", "Make shards NAME-NN-COUNT.tfrec");
+  Command pack("pack", "Create shards NAME-NN-COUNT.tfrec");
   pack.children = {PackIdxCommand(&flags), PackJpegCommand(&flags)};
   command.children = {std::move(pack), CheckCommand(&flags)};
   const ParsedCommand parsed = Parse(command, argc, argv);

@@ -16,7 +16,7 @@ StatusOr<std::shared_ptr<const Dataset>> Dataset::Open(
     const std::optional<ShardName> name = ParseShardName(path);
     if (name && name->count != file->records()) {
       return DataLoss(
-          "{} has {} records where its name says {}: it is incomplete, or was "
+          "{} has {} records, but its name says {}: it is incomplete or was "
           "renamed",
           path, file->records(), name->count);
     }
@@ -24,7 +24,7 @@ StatusOr<std::shared_ptr<const Dataset>> Dataset::Open(
     dataset->files_.push_back(std::move(file));
   }
   if (dataset->samples_ == 0) {
-    return InvalidArgument("the {} files from {} on hold no samples",
+    return InvalidArgument("the {} files from {} on contain no samples",
                            paths.size(), paths.front());
   }
   return std::shared_ptr<const Dataset>(std::move(dataset));
@@ -39,8 +39,8 @@ std::vector<uint64_t> Dataset::counts() const {
 StatusOr<LabelledImage> Dataset::Read(SampleRef ref,
                                       std::string* buffer) const {
   if (ref.shard >= files_.size()) {
-    return OutOfRange("there are {} shards and no shard {}", files_.size(),
-                      ref.shard);
+    return OutOfRange("shard {1} does not exist: there are {0} shards",
+                      files_.size(), ref.shard);
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string_view record,
                             files_[ref.shard]->Read(ref.record, buffer));
@@ -72,7 +72,7 @@ Status DecodeTo(const LabelledImage& image, const ImageShape& shape,
     return DecodeJpegTo(image.encoded, shape, out);
   }
   if (image.shape != shape) {
-    return InvalidArgument("the image is {} where {} is used",
+    return InvalidArgument("the image is {}, but the data set uses {}",
                            FormatShape(image.shape), FormatShape(shape));
   }
   std::copy(image.encoded.begin(), image.encoded.end(), out);

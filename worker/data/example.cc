@@ -239,7 +239,7 @@ StatusOr<ImageFormat> DecideFormat(const Found& found,
     return ImageFormat::kJpeg;
   }
   if (!format.empty()) {
-    return InvalidArgument("image/format is \"{}\" where jpeg and raw are read",
+    return InvalidArgument("image/format is \"{}\", but must be jpeg or raw",
                            format.substr(0, 32));
   }
   // FF D8 FF begins every JPEG. Raw bytes have a shape beside them.
@@ -272,7 +272,7 @@ std::string EncodeExample(const LabelledImage& image) {
 StatusOr<LabelledImage> DecodeExample(std::string_view record) {
   Found found;
   if (!ParseExample(record, &found)) {
-    return DataLoss("the record is no tf.train.Example");
+    return DataLoss("the record is not a tf.train.Example");
   }
   LabelledImage image;
   bool has_image = false;
@@ -292,7 +292,7 @@ StatusOr<LabelledImage> DecodeExample(std::string_view record) {
         "the Example has no label: the feature image/class/label is missing");
   }
   if (*label < 0 || *label > std::numeric_limits<int32_t>::max()) {
-    return InvalidArgument("label {} is not one of 0 to 2147483647", *label);
+    return InvalidArgument("label {} is not in 0 to 2147483647", *label);
   }
   image.label = static_cast<int32_t>(*label);
   image.class_name = found.text.bytes.value_or("");
@@ -302,7 +302,7 @@ StatusOr<LabelledImage> DecodeExample(std::string_view record) {
 
   LOCKSTEP_RETURN_IF_ERROR(CheckShape(image.shape));
   if (image.encoded.size() != image.shape.bytes()) {
-    return InvalidArgument("the image has {} raw bytes and {} needs {}",
+    return InvalidArgument("the image has {} raw bytes, but {} needs {}",
                            image.encoded.size(), FormatShape(image.shape),
                            image.shape.bytes());
   }

@@ -109,7 +109,7 @@ TEST(ExampleTest, SaysWhichFeatureIsMissingOrWrong) {
   image = Cat();
   image.encoded = "abcde";
   EXPECT_THAT(Message(DecodeExample(EncodeExample(image)).status()),
-              HasSubstr("5 raw bytes and 2 x 3 x 1 needs 6"));
+              HasSubstr("5 raw bytes, but 2 x 3 x 1 needs 6"));
   image = Cat();
   image.shape = {0, 3, 1};
   EXPECT_FALSE(DecodeExample(EncodeExample(image)).ok());

@@ -18,7 +18,7 @@ StatusOr<std::string> Gunzip(std::string_view bytes, std::string_view name,
                              uint64_t limit) {
   GzipDecoder decoder;
   if (!decoder.ready()) {
-    return ResourceExhausted("{}: no memory to decompress it", name);
+    return ResourceExhausted("{}: not enough memory to decompress it", name);
   }
   std::string result;
   std::vector<char> chunk(kChunk);
@@ -31,7 +31,7 @@ StatusOr<std::string> Gunzip(std::string_view bytes, std::string_view name,
     const auto count = decoder.Read(chunk.data(), chunk.size());
     if (!count.ok()) return Annotate(count.status(), name);
     if (*count > limit - result.size()) {
-      return ResourceExhausted("{}: decompressed it has more than {} bytes",
+      return ResourceExhausted("{}: the decompressed data exceeds {} bytes",
                                name, limit);
     }
     result.append(chunk.data(), *count);

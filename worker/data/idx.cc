@@ -22,20 +22,19 @@ uint32_t LoadBigEndian(std::string_view bytes, size_t at) {
 StatusOr<size_t> ParseMagic(std::string_view bytes, std::string_view name,
                             size_t min, size_t max, std::string_view kind) {
   if (bytes.size() < 4) {
-    return DataLoss("{}: cut off at byte {}, inside the magic number", name,
+    return DataLoss("{}: truncated at byte {}, inside the magic number", name,
                     bytes.size());
   }
   const uint32_t magic = LoadBigEndian(bytes, 0);
   const size_t dimensions = magic & 0xff;
   if (magic >> 8 != kUnsignedByte || dimensions < min || dimensions > max) {
     return InvalidArgument(
-        "{}: the magic number at byte 0 is 0x{:08x} where IDX {} have "
-        "0x{:08x}",
+        "{}: the magic number at byte 0 is 0x{:08x}, but IDX {} have 0x{:08x}",
         name, magic, kind, kUnsignedByte << 8 | min);
   }
   const size_t header = 4 + 4 * dimensions;
   if (bytes.size() < header) {
-    return DataLoss("{}: cut off at byte {}, inside the header of {} bytes",
+    return DataLoss("{}: truncated at byte {}, inside the header of {} bytes",
                     name, bytes.size(), header);
   }
   return dimensions;
@@ -45,12 +44,12 @@ Status CheckSize(std::string_view bytes, std::string_view name, size_t header,
                  uint64_t needed) {
   const uint64_t have = bytes.size() - header;
   if (have < needed) {
-    return DataLoss("{}: cut off at byte {} where the header promises {}", name,
-                    bytes.size(), header + needed);
+    return DataLoss("{}: truncated at byte {}, but the header announces {}",
+                    name, bytes.size(), header + needed);
   }
   if (have > needed) {
-    return DataLoss("{}: {} bytes too many from byte {} on", name,
-                    have - needed, header + needed);
+    return DataLoss("{}: {} extra bytes from byte {} on", name, have - needed,
+                    header + needed);
   }
   return OkStatus();
 }

@@ -61,8 +61,8 @@ TEST(IdxTest, WrongMagicNumbersAreNamed) {
   const Status swapped = ParseIdxImages(Labels("abc"), "labels.gz").status();
   EXPECT_EQ(swapped.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(Message(swapped),
-              HasSubstr("labels.gz: the magic number at byte 0 is 0x00000801 "
-                        "where IDX images have 0x00000803"));
+              HasSubstr("labels.gz: the magic number at byte 0 is 0x00000801, "
+                        "but IDX images have 0x00000803"));
   EXPECT_FALSE(ParseIdxLabels(Images(1, 1, 1), "f").ok());
   EXPECT_FALSE(ParseIdxImages("PNG...........", "f").ok());
 }
@@ -76,9 +76,9 @@ TEST(IdxTest, WrongSizesAreNamedWithTheirOffset) {
                 HasSubstr(fmt::format("cut off at byte {}", size)));
   }
   EXPECT_THAT(Message(ParseIdxImages(good + "xy", "f").status()),
-              HasSubstr("2 bytes too many from byte 34"));
+              HasSubstr("2 extra bytes from byte 34"));
   EXPECT_THAT(Message(ParseIdxLabels(Labels("abc") + "d", "f").status()),
-              HasSubstr("1 bytes too many from byte 11"));
+              HasSubstr("1 extra bytes from byte 11"));
   // 2^32 images of 65535 x 512: no allocation, no overflow.
   EXPECT_FALSE(ParseIdxImages(BigEndian(0x803) + BigEndian(0xffffffff) +
                                   BigEndian(65535) + BigEndian(512),

@@ -120,7 +120,7 @@ TEST(JpegTest, DamagedBytesNeverCrashNorEndTheProcess) {
 TEST(JpegTest, OtherFilesAreRefusedWithASentence) {
   const Status status = DecodeJpeg("\x89PNG\r\n\x1a\n....").status();
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
-  EXPECT_THAT(Message(status), HasSubstr("not a whole JPEG"));
+  EXPECT_THAT(Message(status), HasSubstr("not a complete JPEG"));
 }
 
 TEST(JpegTest, AnotherSizeThanTheOneUsedIsNamed) {

@@ -68,7 +68,7 @@ void Install(ErrorHandler* handler) {
 }
 
 Status Damaged(const ErrorHandler& handler) {
-  return DataLoss("not a whole JPEG picture: {}", handler.text);
+  return DataLoss("not a complete JPEG image: {}", handler.text);
 }
 
 // One decoder: Header() then, if wanted, Pixels(). The destructor frees what
@@ -176,7 +176,7 @@ Status ReadHeader(Decoder* decoder) {
 Status ReadPixels(Decoder* decoder, uint32_t channels, uint8_t* out) {
   if (decoder->stored().channels == 4) {
     return InvalidArgument(
-        "the JPEG picture is CMYK: convert it to RGB or grey first");
+        "the JPEG image is CMYK: convert it to RGB or grayscale");
   }
   if (!decoder->Pixels(channels, out)) return Damaged(decoder->handler());
   return OkStatus();
@@ -208,21 +208,21 @@ Status DecodeJpegTo(std::string_view jpeg, const ImageShape& shape,
   LOCKSTEP_RETURN_IF_ERROR(ReadHeader(&decoder));
   const ImageShape stored = decoder.stored();
   if (stored.height != shape.height || stored.width != shape.width) {
-    return InvalidArgument("the JPEG picture is {} x {} where {} x {} is used",
-                           stored.height, stored.width, shape.height,
-                           shape.width);
+    return InvalidArgument(
+        "the JPEG image is {} x {}, but the data set uses {} x {}",
+        stored.height, stored.width, shape.height, shape.width);
   }
   return ReadPixels(&decoder, shape.channels, out);
 }
 
 StatusOr<std::string> EncodeJpeg(const Image& image, int quality) {
   if (image.shape.channels != 1 && image.shape.channels != 3) {
-    return InvalidArgument("a JPEG picture has 1 or 3 channels, not {}",
+    return InvalidArgument("a JPEG image has 1 or 3 channels, not {}",
                            image.shape.channels);
   }
   Encoder encoder;
   if (!encoder.Encode(image, quality)) {
-    return Internal("encoding a JPEG picture: {}", encoder.handler().text);
+    return Internal("encoding a JPEG image: {}", encoder.handler().text);
   }
   return encoder.Take();
 }

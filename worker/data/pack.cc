@@ -37,7 +37,7 @@ StatusOr<std::vector<Picture>> ListPictures(FileSystem* fs,
     LOCKSTEP_ASSIGN_OR_RETURN(const FileInfo info, fs->Stat(path));
     if (!info.is_directory) continue;
     if (name.find('\n') != std::string::npos) {
-      return InvalidArgument("a line break in the name of the class {}", path);
+      return InvalidArgument("the class name {} contains a line break", path);
     }
     LOCKSTEP_ASSIGN_OR_RETURN(const auto files, fs->List(path));
     const size_t before = pictures.size();
@@ -54,8 +54,8 @@ StatusOr<std::vector<Picture>> ListPictures(FileSystem* fs,
   }
   if (pictures.empty()) {
     return InvalidArgument(
-        "{} has no directories with *.jpg or *.jpeg files: put the pictures of "
-        "each class into a directory named after it",
+        "{} has no directories with *.jpg or *.jpeg files: put the images of "
+        "each class into a directory with its name",
         directory);
   }
   return pictures;
@@ -89,7 +89,7 @@ StatusOr<LabelledImage> Prepare(const std::string& file,
 
 Status CheckFolderOptions(const JpegFolderOptions& options) {
   if (options.quality < 1 || options.quality > 100) {
-    return InvalidArgument("a JPEG quality of {} is not one of 1 to 100",
+    return InvalidArgument("the JPEG quality {} is not in 1 to 100",
                            options.quality);
   }
   if (options.height == 0 && options.width == 0) return OkStatus();
@@ -154,7 +154,7 @@ StatusOr<PackResult> PackJpegFolder(FileSystem* fs,
         AddPicture(fs, pictures[order(i)], folder, &result, writer.get()));
   }
   if (result.samples == 0) {
-    return DataLoss("every picture in {} is damaged, the first: {}", directory,
+    return DataLoss("every image in {} is damaged, the first: {}", directory,
                     result.skipped.front());
   }
   std::string labels;

@@ -220,7 +220,7 @@ TEST_F(PackTest, FolderWithoutClassesOrPicturesIsRefused) {
   ASSERT_TRUE(fs_->MakeDirs(Path("empty")).ok());
   EXPECT_THAT(
       Message(PackJpegFolder(fs_, Path("empty"), {}, Options("a")).status()),
-      HasSubstr("directory named after it"));
+      HasSubstr("directory with its name"));
   ASSERT_TRUE(fs_->MakeDirs(Path("empty/cat")).ok());
   EXPECT_THAT(
       Message(PackJpegFolder(fs_, Path("empty"), {}, Options("a")).status()),
@@ -252,7 +252,7 @@ TEST_F(PackTest, CheckComparesTheCountWithTheName) {
   Truncate(path, (*file)->offset(3));  // A whole file, but too short.
   const CheckReport report = Check(Path("out"));
   EXPECT_THAT(report.shards[0].problems,
-              ElementsAre(HasSubstr("3 records where its name says 5")));
+              ElementsAre(HasSubstr("3 records, but its name says 5")));
   const Status opened = Dataset::Open(fs_, {Path("out")}).status();
   EXPECT_EQ(opened.code(), StatusCode::kDataLoss);
   EXPECT_THAT(Message(opened), HasSubstr(path));
@@ -264,10 +264,11 @@ TEST_F(PackTest, CheckFindsRecordsThatAreNoPictures) {
   AppendTfRecord(std::string(3, '\0'), &bytes);
   const CheckReport report = CheckShards({Write("x.tfrec", bytes)}, {});
   EXPECT_EQ(report.records, 0u);
-  EXPECT_THAT(report.shards[0].problems,
-              ElementsAre(HasSubstr("record 0 at byte 0: the record is no "
-                                    "tf.train.Example"),
-                          HasSubstr("record 1 at byte 26")));
+  EXPECT_THAT(
+      report.shards[0].problems,
+      ElementsAre(
+          HasSubstr("record 0 at byte 0: the record is not a tf.train.Example"),
+          HasSubstr("record 1 at byte 26")));
 }
 
 TEST_F(PackTest, ShardsAreFoundByFileDirectoryAndPattern) {

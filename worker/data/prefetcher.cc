@@ -12,16 +12,17 @@ constexpr uint64_t kMaxBatchBytes = uint64_t{4} << 30;
 Status CheckPrefetcher(const PrefetcherOptions& options,
                        const ShardPlan& plan) {
   if (options.world == 0 || options.rank >= options.world) {
-    return InvalidArgument("rank {} is not one of {} ranks", options.rank,
+    return InvalidArgument("rank {} is out of range for {} ranks", options.rank,
                            options.world);
   }
   if (options.depth < 1 || options.depth > 1024) {
-    return InvalidArgument("a prefetch depth of {} is not one of 1 to 1024",
+    return InvalidArgument("the prefetch depth {} is not in 1 to 1024",
                            options.depth);
   }
   if (options.threads < 1 || options.threads > 256) {
-    return InvalidArgument("{} prefetch threads is not one of 1 to 256",
-                           options.threads);
+    return InvalidArgument(
+        "the number of prefetch threads {} is not in 1 to 256",
+        options.threads);
   }
   LOCKSTEP_RETURN_IF_ERROR(CheckShape(options.shape));
   const uint64_t step = std::min(plan.options().global_batch, plan.samples());
@@ -97,8 +98,7 @@ Status Prefetcher::Next(Batch* batch, MonoTime deadline) {
     if (stopping_) {
       status = Cancelled("the prefetcher was stopped");
     } else if (claimed_ == number && AtEnd()) {
-      status =
-          OutOfRange("all samples up to epoch {} are read", options_.end_epoch);
+      status = OutOfRange("epoch {} has ended", options_.end_epoch);
     } else if (MonotonicNow() >= deadline) {
       status = DeadlineExceeded(
           "the samples of step {} since the start were not read in {}", number,
@@ -195,7 +195,7 @@ Status Prefetcher::Fill(const DataStep& step, Batch* batch, std::string* buffer,
     bytes_read_ += image.encoded.size();
     const auto label = static_cast<uint32_t>(image.label);
     if (options_.classes != 0 && label >= options_.classes) {
-      return InvalidArgument("{}: label {} is not one of the {} classes",
+      return InvalidArgument("{}: label {} is out of range for {} classes",
                              dataset_->Describe(samples[i]), label,
                              options_.classes);
     }

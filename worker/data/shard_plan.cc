@@ -10,7 +10,7 @@ StatusOr<ShardPlan> ShardPlan::Create(const std::vector<uint64_t>& counts,
                                       const ShardPlanOptions& options) {
   constexpr uint64_t kMaxSamples = uint64_t{1} << 62;
   if (options.global_batch == 0 || options.global_batch > kMaxSamples) {
-    return InvalidArgument("a global batch of {} samples is not possible",
+    return InvalidArgument("a global batch cannot have {} samples",
                            options.global_batch);
   }
   std::vector<uint64_t> starts = {0};
@@ -35,8 +35,8 @@ uint64_t ShardPlan::steps_per_epoch() const {
 StatusOr<DataStep> ShardPlan::StepAt(DataCursor cursor) const {
   if (cursor.position > samples()) {
     return InvalidArgument(
-        "position {} lies beyond the {} samples of the data: the cursor is of "
-        "other data",
+        "position {} lies beyond the {} samples: the cursor belongs to other "
+        "data",
         cursor.position, samples());
   }
   if (cursor.position == samples()) cursor = {cursor.epoch + 1, 0};

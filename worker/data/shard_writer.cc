@@ -22,8 +22,8 @@ StatusOr<std::unique_ptr<ShardWriter>> ShardWriter::Create(
     const std::string path = JoinPath(options.directory, name);
     if (!options.overwrite) {
       return AlreadyExists(
-          "{} is there already: choose another name or directory, or replace "
-          "all shards of {} with --overwrite",
+          "{} already exists: choose another name or directory, or replace all "
+          "shards of {} with --overwrite",
           path, options.name);
     }
     old_shards.push_back(path);

@@ -41,10 +41,10 @@ Status AppendGlob(const std::string& pattern, std::vector<std::string>* paths) {
   ::globfree(&found);
   if (code == GLOB_NOMATCH) return NotFound("no file matches {}", pattern);
   if (code == GLOB_NOSPACE) {
-    return ResourceExhausted("no memory to list {}", pattern);
+    return ResourceExhausted("not enough memory to list {}", pattern);
   }
   if (code != 0) {
-    return PermissionDenied("a directory of {} cannot be read", pattern);
+    return PermissionDenied("cannot read a directory of {}", pattern);
   }
   return OkStatus();
 }
@@ -86,7 +86,7 @@ Status CheckDatasetName(const std::string& name) {
   if (good) return OkStatus();
   return InvalidArgument(
       "\"{}\" cannot be the name of a data set: use up to 100 letters, digits, "
-      "_ . and -, beginning with a letter or digit",
+      "_ . and -, and begin with a letter or digit",
       name);
 }
 
@@ -130,8 +130,7 @@ StatusOr<std::vector<std::string>> FindShards(
         {std::string(Directory(path)), shard->name, shard->index}, path);
     if (!is_new) {
       return FailedPrecondition(
-          "{} and {} are both shard {} of {}: remove the one that is left over "
-          "from an earlier packing",
+          "{} and {} are both shard {} of {}: remove the older one",
           other->second, path, shard->index, shard->name);
     }
   }

@@ -56,9 +56,8 @@ StatusOr<uint64_t> CheckedLength(std::string_view header, uint64_t offset,
   LOCKSTEP_ASSIGN_OR_RETURN(const uint64_t length, ParseTfRecordHeader(header));
   const uint64_t left = file_size - offset;  // At least a header.
   if (left < kFrameBytes || length > left - kFrameBytes) {
-    return DataLoss(
-        "the record needs {} bytes and the file ends after {}: it is cut off",
-        length + kFrameBytes, left);
+    return DataLoss("the record needs {} bytes, but the file ends after {}",
+                    length + kFrameBytes, left);
   }
   return length;
 }
@@ -76,26 +75,26 @@ void AppendTfRecord(std::string_view data, std::string* out) {
 
 StatusOr<uint64_t> ParseTfRecordHeader(std::string_view header) {
   if (header.size() < kTfRecordHeaderBytes) {
-    return DataLoss("only {} bytes are left where a record's header has {}",
+    return DataLoss("{} bytes are left, but a record's header has {}",
                     header.size(), kTfRecordHeaderBytes);
   }
   const uint32_t stored = LoadLittleEndian<uint32_t>(header.data() + 8);
   const uint32_t actual = MaskCrc32c(Crc32c(header.substr(0, 8)));
   if (stored != actual) {
-    return DataLoss("the CRC of its length is {:08x} and should be {:08x}",
+    return DataLoss("the CRC of its length is {:08x}, but must be {:08x}",
                     stored, actual);
   }
   const uint64_t length = LoadLittleEndian<uint64_t>(header.data());
   if (length > kMaxTfRecordBytes) {
-    return DataLoss("its length is {} bytes and at most {} are read", length,
-                    kMaxTfRecordBytes);
+    return DataLoss("its length is {} bytes, but at most {} are allowed",
+                    length, kMaxTfRecordBytes);
   }
   return length;
 }
 
 Status CheckTfRecordBody(std::string_view body) {
   if (body.size() < kTfRecordFooterBytes) {
-    return DataLoss("only {} bytes are left where a CRC has {}", body.size(),
+    return DataLoss("{} bytes are left, but a CRC has {}", body.size(),
                     kTfRecordFooterBytes);
   }
   const std::string_view data =
@@ -103,8 +102,8 @@ Status CheckTfRecordBody(std::string_view body) {
   const uint32_t stored = LoadLittleEndian<uint32_t>(data.data() + data.size());
   const uint32_t actual = MaskCrc32c(Crc32c(data));
   if (stored != actual) {
-    return DataLoss("the CRC of its data is {:08x} and should be {:08x}",
-                    stored, actual);
+    return DataLoss("the CRC of its data is {:08x}, but must be {:08x}", stored,
+                    actual);
   }
   return OkStatus();
 }
@@ -117,7 +116,7 @@ StatusOr<std::unique_ptr<TfRecordWriter>> TfRecordWriter::Create(
 
 Status TfRecordWriter::Append(std::string_view data) {
   if (data.size() > kMaxTfRecordBytes) {
-    return InvalidArgument("a record of {} bytes is longer than the {} allowed",
+    return InvalidArgument("a record of {} bytes exceeds the limit of {}",
                            data.size(), kMaxTfRecordBytes);
   }
   AppendTfRecord(data, &buffer_);
@@ -144,7 +143,7 @@ StatusOr<RandomAccessFile> RandomAccessFile::Open(const std::string& path) {
   if (!fd) return ErrnoStatus(errno, fmt::format("opening {}", path));
   struct stat st;
   if (::fstat(fd.get(), &st) != 0) {
-    return ErrnoStatus(errno, fmt::format("looking at {}", path));
+    return ErrnoStatus(errno, fmt::format("inspecting {}", path));
   }
   if (!S_ISREG(st.st_mode)) {
     return InvalidArgument("{} is not a regular file", path);
@@ -163,8 +162,8 @@ Status RandomAccessFile::Read(uint64_t offset, uint64_t size, char* out) const {
     }
     if (n == 0) {
       return DataLoss(
-          "reading {} at byte {}: the file ended, somebody has shortened it",
-          path_, offset);
+          "reading {} at byte {}: the file ended, it has been truncated", path_,
+          offset);
     }
     out += n;
     offset += static_cast<uint64_t>(n);
@@ -273,7 +272,7 @@ StatusOr<std::unique_ptr<TfRecordFile>> TfRecordFile::Open(
 StatusOr<std::string_view> TfRecordFile::Read(uint64_t index,
                                               std::string* buffer) const {
   if (index >= records()) {
-    return OutOfRange("{} has {} records and no record {}", path(), records(),
+    return OutOfRange("{} has {} records, but no record {}", path(), records(),
                       index);
   }
   const uint64_t frame = offsets_[index + 1] - offsets_[index];

@@ -28,7 +28,7 @@ void LogChange(const Gpu& gpu, const GpuReading* last,
                const GpuReading& reading) {
   const bool was_up = last == nullptr || last->up;
   if (was_up && !reading.up) {
-    LOG_ERROR("GPU {} ({}) answers no more: {}", gpu.index, gpu.uuid,
+    LOG_ERROR("GPU {} ({}) stopped answering: {}", gpu.index, gpu.uuid,
               reading.error);
   } else if (!was_up && reading.up) {
     LOG_INFO("GPU {} ({}) answers again", gpu.index, gpu.uuid);
@@ -209,9 +209,8 @@ StatusOr<std::unique_ptr<GpuSampler>> GpuSampler::Open(
   }
   if (!state->opened) {
     state->stop = true;
-    return DeadlineExceeded(
-        "the NVIDIA driver does not come back from starting after {}",
-        FormatDuration(state->options.open_within));
+    return DeadlineExceeded("the NVIDIA driver did not initialize within {}",
+                            FormatDuration(state->options.open_within));
   }
   LOCKSTEP_RETURN_IF_ERROR(*state->opened);
   return sampler;
@@ -229,7 +228,7 @@ GpuSampler::~GpuSampler() {
     state_->changed.WaitUntil(&state_->mu, deadline);
   }
   if (state_->threads > 0) {
-    LOG_WARN("the NVIDIA driver hangs: its threads are left behind");
+    LOG_WARN("the NVIDIA driver hangs: abandoning its threads");
   }
 }
 
@@ -261,7 +260,7 @@ std::unique_ptr<GpuSampler> OpenGpusIfThere(const GpuSamplerOptions& options) {
   if (sampler.status().code() == StatusCode::kNotFound) {
     LOG_DEBUG("{}", Message(sampler.status()));
   } else {
-    LOG_WARN("no GPUs are offered: {}", Message(sampler.status()));
+    LOG_WARN("offering no GPUs: {}", Message(sampler.status()));
   }
   return nullptr;
 }

@@ -190,7 +190,7 @@ StatusOr<HostReadings> ReadHostReadings(const std::string& root) {
 StatusOr<FileSystemUse> ReadFileSystemUse(const std::string& path) {
   struct statvfs use {};
   if (statvfs(path.c_str(), &use) != 0) {
-    return ErrnoStatus(errno, "asking for the space of " + path);
+    return ErrnoStatus(errno, "reading the free space of " + path);
   }
   const uint64_t block = use.f_frsize;
   return FileSystemUse{use.f_blocks * block, use.f_bfree * block,

@@ -94,7 +94,7 @@ Status Nvml::FindGpus() {
   }
   for (unsigned int i = 0; i < std::min(count, kMostGpus); ++i) {
     if (const Status added = AddGpu(i); !added.ok()) {
-      LOG_WARN("GPU {} is left out: {}", i, Message(added));
+      LOG_WARN("skipping GPU {}: {}", i, Message(added));
     }
   }
   return OkStatus();
@@ -109,13 +109,13 @@ Status Nvml::AddGpu(unsigned int index) {
       *functions_, functions_->handle_by_index(index, &device), "finding it"));
   LOCKSTEP_RETURN_IF_ERROR(
       nvml::Check(*functions_, functions_->name(device, name, sizeof(name)),
-                  "asking for its name"));
+                  "reading its name"));
   LOCKSTEP_RETURN_IF_ERROR(
       nvml::Check(*functions_, functions_->uuid(device, uuid, sizeof(uuid)),
-                  "asking for its UUID"));
+                  "reading its UUID"));
   LOCKSTEP_RETURN_IF_ERROR(nvml::Check(*functions_,
                                        functions_->memory(device, &memory),
-                                       "asking for its memory"));
+                                       "reading its memory size"));
   GpuPlace place;
   nvml::PciInfo pci{};
   if (functions_->pci != nullptr && functions_->pci(device, &pci) == kSuccess) {
@@ -253,7 +253,7 @@ Status Nvml::OpenEvents() {
   const nvml::Functions& f = *functions_;
   if (!f.events_create || !f.events_register || !f.events_wait ||
       !f.events_free) {
-    return Unavailable("this NVIDIA driver has no events");
+    return Unavailable("this NVIDIA driver does not support events");
   }
   LOCKSTEP_RETURN_IF_ERROR(nvml::Check(f, f.events_create(&events_), "events"));
   size_t registered = 0;

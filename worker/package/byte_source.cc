@@ -90,7 +90,7 @@ StatusOr<std::unique_ptr<ByteSource>> MakeGunzip(
     std::unique_ptr<ByteSource> compressed) {
   auto gunzip = std::make_unique<Gunzip>(std::move(compressed));
   if (!gunzip->ready()) {
-    return ResourceExhausted("there is no memory to decompress it");
+    return ResourceExhausted("not enough memory to decompress it");
   }
   return std::unique_ptr<ByteSource>(std::move(gunzip));
 }

@@ -100,18 +100,17 @@ class Maker {
         RealFileSystem()->Read(JoinPath(tree, "setup.py"), kMost);
     if (!setup.ok() || setup->find("install_requires") == setup->npos) return;
     folder_.notes.push_back(fmt::format(
-        "setup.py of {} names install_requires, and a folder is not installed: "
-        "its runtime must have them, or bring an sdist or a wheel",
+        "setup.py of {} has install_requires, but a folder is not installed: "
+        "add them to the runtime, or submit an sdist or a wheel",
         SafeFileName(package)));
   }
 
   Status Install() {
     if (input_.python.empty()) {
       return FailedPrecondition(
-          "the job brings sdists or wheels and names no interpreter: give it a "
-          "runtime");
+          "the job has sdists or wheels but no interpreter: choose a runtime");
     }
-    say_(fmt::format("installing {} packages by pip", files_.size()));
+    say_(fmt::format("installing {} packages with pip", files_.size()));
     Python python;
     python.program = input_.python;
     python.user = input_.user;

@@ -55,7 +55,7 @@ StatusOr<std::string> DigestOfFile(const std::string& path,
 // What a job says of a package may be wrong.
 Status CheckSize(const Package& package, uint64_t bytes) {
   if (bytes == static_cast<uint64_t>(package.bytes)) return OkStatus();
-  return DataLoss("package {} has {} bytes, and not {}", package.digest, bytes,
+  return DataLoss("package {} has {} bytes, not {}", package.digest, bytes,
                   package.bytes);
 }
 
@@ -85,7 +85,7 @@ class Download {
       if (status.code() != StatusCode::kUnavailable) return status;
       if (arrived_ > before) backoff = options_.backoff;
       if (MonotonicNow() - last_byte_ >= options_.idle) {
-        return DeadlineExceeded("no byte came for {}: {}",
+        return DeadlineExceeded("received no bytes for {}: {}",
                                 FormatDuration(options_.idle), Message(status));
       }
       if (!cancel_->SleepFor(backoff)) return cancel_->Check();
@@ -93,10 +93,10 @@ class Download {
     }
     LOCKSTEP_RETURN_IF_ERROR(file_->Close());
     if (arrived_ != package_.bytes) {
-      return DataLoss("only {} of {} bytes came", arrived_, package_.bytes);
+      return DataLoss("received only {} of {} bytes", arrived_, package_.bytes);
     }
     if (DigestOf(hash_) != package_.digest) {
-      return DataLoss("what came is not what it should be: {} instead of {}",
+      return DataLoss("wrong digest: received {} instead of {}",
                       DigestOf(hash_), package_.digest);
     }
     return OkStatus();
@@ -105,11 +105,11 @@ class Download {
  private:
   Status Take(std::string_view bytes) {
     if (static_cast<int64_t>(bytes.size()) > package_.bytes - arrived_) {
-      return DataLoss("more than its {} bytes came", package_.bytes);
+      return DataLoss("received more than its {} bytes", package_.bytes);
     }
     const MonoTime now = MonotonicNow();
     if (now - begin_ > options_.most) {
-      return DeadlineExceeded("{} of {} bytes came in {}", arrived_,
+      return DeadlineExceeded("received {} of {} bytes in {}", arrived_,
                               package_.bytes, FormatDuration(options_.most));
     }
     LOCKSTEP_RETURN_IF_ERROR(file_->Append(bytes));
@@ -290,11 +290,11 @@ Status PackageCache::Fetch(const Package& package, const Progress& progress,
       return CheckSize(package, info.size);
     }
     LOCKSTEP_RETURN_IF_ERROR(cancel->Check());
-    LOG_WARN("package cache: {} is damaged and fetched again", path);
+    LOG_WARN("package cache: {} is damaged, fetching it again", path);
     LOCKSTEP_RETURN_IF_ERROR(files->Remove(path));
   }
   if (source_ == nullptr) {
-    return FailedPrecondition("this node has nowhere to fetch packages from");
+    return FailedPrecondition("this node has no package source");
   }
   const std::string part = path + std::string(kPart);
   Download download(

@@ -98,8 +98,10 @@ TEST_F(PackageCacheTest, WhatIsNotWhatItShouldBeIsNotKept) {
   };
   EXPECT_THAT(complaint(std::string(3000, 'x')),
               HasSubstr("instead of " + package.digest));
-  EXPECT_EQ(complaint(std::string(2999, 'x')), "only 2999 of 3000 bytes came");
-  EXPECT_EQ(complaint(std::string(3001, 'x')), "more than its 3000 bytes came");
+  EXPECT_EQ(complaint(std::string(2999, 'x')),
+            "received only 2999 of 3000 bytes");
+  EXPECT_EQ(complaint(std::string(3001, 'x')),
+            "received more than its 3000 bytes");
   EXPECT_EQ(Get(PackageOf("unknown", "b")).status().code(),
             StatusCode::kNotFound);
   Package evil = package;
@@ -170,7 +172,7 @@ TEST_F(PackageCacheTest, ASizeThatIsNotTheFilesIsRefused) {
     const Status status = Get(liar).status();
     EXPECT_EQ(status.code(), StatusCode::kDataLoss);
     EXPECT_EQ(Message(status),
-              "package " + package.digest + " has 5000 bytes, and not 1");
+              "package " + package.digest + " has 5000 bytes, not 1");
     EXPECT_EQ(cache_->bytes(), 5000u);
     EXPECT_TRUE(Get(package).ok());
     // From now on of a daemon that has only found it.

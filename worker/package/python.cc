@@ -138,7 +138,7 @@ StatusOr<ToolResult> Run(const Python& python, std::vector<std::string> argv,
   auto result = RunTool(options, cancel);
   if (result.status().code() == StatusCode::kNotFound ||
       result.status().code() == StatusCode::kPermissionDenied) {
-    return FailedPrecondition("the interpreter {} cannot be run: {}",
+    return FailedPrecondition("cannot run the interpreter {}: {}",
                               python.program, Message(result.status()));
   }
   return result;
@@ -189,17 +189,17 @@ bool PointsElsewhere(std::string_view line) {
 // The last line that says why.
 std::string WhyOf(std::string_view output) {
   if (output.find("No module named pip") != output.npos) {
-    return "it has no pip: install it, as python3-pip";
+    return "it has no pip: install it, for example python3-pip";
   }
   if (output.find("invalid command 'bdist_wheel'") != output.npos ||
       output.find("No module named 'wheel'") != output.npos) {
-    return "it cannot build an sdist without the module wheel: install it, as "
-           "python3-wheel, or bring a wheel";
+    return "building an sdist needs the module wheel: install it, for example "
+           "python3-wheel, or submit a wheel";
   }
   if (output.find("Cannot import 'setuptools") != output.npos ||
       output.find("No module named 'setuptools'") != output.npos) {
-    return "it cannot build an sdist without the module setuptools: install "
-           "it, as python3-setuptools, or bring a wheel";
+    return "building an sdist needs the module setuptools: install it, for "
+           "example python3-setuptools, or submit a wheel";
   }
   for (std::string_view rest = output; !rest.empty();) {
     const size_t newline = rest.find_last_of('\n');
@@ -240,7 +240,7 @@ Status InstallDistributions(const Python& python,
                             Run(python, std::move(argv), python.install_timeout,
                                 allow_index, cancel));
   if (result.exit.ok()) return OkStatus();
-  return FailedPrecondition("{} cannot be installed by {}: {}", names,
+  return FailedPrecondition("installing {} with {} failed: {}", names,
                             python.program, WhyOf(result.output));
 }
 
@@ -253,8 +253,8 @@ Status CheckRequirements(const Python& python, const std::string& target,
                             Ask(python, kRequirements, args, cancel));
   if (missing.empty()) return OkStatus();
   return FailedPrecondition(
-      "the packages require what {} does not have: {}; install it there, bring "
-      "it as a package, or choose a runtime that may use an index",
+      "{} lacks requirements of the packages: {}; install them there, submit "
+      "them as packages, or choose a runtime that may use an index",
       python.program, missing);
 }
 
@@ -265,8 +265,8 @@ Status CheckModule(const Python& python, const std::string& module,
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string refusal,
                             Ask(python, kModule, args, cancel));
   if (refusal.empty()) return OkStatus();
-  return FailedPrecondition("{} -m {} finds nothing to run: {}",
-                            NameOf(python.program), module, refusal);
+  return FailedPrecondition("{} -m {} cannot run: {}", NameOf(python.program),
+                            module, refusal);
 }
 
 }  // namespace lockstep

@@ -120,19 +120,20 @@ TEST_F(PythonTest, UnmetRequirementsAreNamed) {
                 site, false, &cancel_),
             OkStatus());
   EXPECT_THAT(Complaint(CheckRequirements(python_, site, {site}, &cancel_)),
-              AllOf(HasSubstr("what python3 does not have: "
+              AllOf(HasSubstr("python3 lacks requirements of the packages: "
                               "no-such-distribution-of-ours>=2, pip>=99999 ("),
                     HasSubstr("is there)")));
 }
 
 TEST_F(PythonTest, WhatPipRefusesIsSaidInItsWords) {
   Write("broken-1.0-py3-none-any.whl", "no zip");
-  EXPECT_THAT(Complaint(InstallDistributions(
-                  python_, {dir_ / "broken-1.0-py3-none-any.whl"},
-                  dir_ / "site", false, &cancel_)),
-              AllOf(HasSubstr("broken-1.0-py3-none-any.whl cannot be installed "
-                              "by python3: "),
-                    HasSubstr("invalid"), Not(HasSubstr("\n"))));
+  EXPECT_THAT(
+      Complaint(InstallDistributions(python_,
+                                     {dir_ / "broken-1.0-py3-none-any.whl"},
+                                     dir_ / "site", false, &cancel_)),
+      AllOf(HasSubstr(
+                "installing broken-1.0-py3-none-any.whl with python3 failed: "),
+            HasSubstr("invalid"), Not(HasSubstr("\n"))));
 }
 
 TEST_F(PythonTest, WhatAnSdistFailsWithIsSaid) {
@@ -144,7 +145,7 @@ TEST_F(PythonTest, WhatAnSdistFailsWithIsSaid) {
   EXPECT_THAT(
       Complaint(InstallDistributions(python_, {dir_ / "broken-1.0.tar.gz"},
                                      dir_ / "site", false, &cancel_)),
-      HasSubstr("broken-1.0.tar.gz cannot be installed by python3: "
+      HasSubstr("installing broken-1.0.tar.gz with python3 failed: "
                 "RuntimeError: it is not so"));
 }
 
@@ -159,9 +160,9 @@ TEST_F(PythonTest, AnSdistThatNeedsWheelSaysSo) {
   EXPECT_THAT(
       Complaint(InstallDistributions(python_, {dir_ / "needs-1.0.tar.gz"},
                                      dir_ / "site", false, &cancel_)),
-      HasSubstr("needs-1.0.tar.gz cannot be installed by python3: it cannot "
-                "build an sdist without the module wheel: install it, as "
-                "python3-wheel, or bring a wheel"));
+      HasSubstr("installing needs-1.0.tar.gz with python3 failed: building an "
+                "sdist needs the module wheel: install it, for example "
+                "python3-wheel, or submit a wheel"));
 }
 
 }  // namespace

@@ -69,7 +69,7 @@ Status TarReader::Open() {
   opened_ = true;
   archive* const a = archive_.get();
   if (a == nullptr || archive_read_support_format_tar(a) != ARCHIVE_OK) {
-    return ResourceExhausted("there is no memory to read the archive");
+    return ResourceExhausted("not enough memory to read the archive");
   }
   return Judge(archive_read_open(a, this, nullptr, Fill, nullptr));
 }
@@ -92,7 +92,7 @@ Status TarReader::Judge(int code) const {
   if (code == ARCHIVE_OK) return OkStatus();
   if (!source_error_.ok()) return source_error_;
   const char* const said = archive_error_string(archive_.get());
-  const std::string_view text = said == nullptr ? "no reason is known" : said;
+  const std::string_view text = said == nullptr ? "unknown error" : said;
   if (code == ARCHIVE_WARN &&
       text.find("can't be converted") != std::string_view::npos) {
     return OkStatus();
@@ -100,10 +100,9 @@ Status TarReader::Judge(int code) const {
   const uint64_t known = chunk_at_ + chunk_size_;
   if (source_ended_ &&
       (known < At() + kBlock || text.starts_with("Truncated"))) {
-    return DataLoss("the archive is cut off at byte {}: {}", known, text);
+    return DataLoss("the archive is truncated at byte {}: {}", known, text);
   }
-  return DataLoss("what is at byte {} is no header of a tar archive: {}", At(),
-                  text);
+  return DataLoss("byte {} does not begin a tar header: {}", At(), text);
 }
 
 StatusOr<size_t> TarReader::Read(char* buffer, size_t size) {
@@ -142,8 +141,8 @@ StatusOr<TarEntry> TarReader::EntryOf(archive_entry* in) {
   const std::optional<char> flag = TypeFlag();
   if (archive_entry_sparse_count(in) > 0 || flag == 'S' || flag == 'M') {
     return DataLoss(
-        "it holds a sparse file or one of several volumes, which is not read: "
-        "pack it with plain ones");
+        "sparse files and multi-volume archives are not supported: create a "
+        "plain archive");
   }
   entry.type = TypeOf(in, entry);
   // To libarchive a file is what has no known type. Without a flag the header
@@ -174,7 +173,7 @@ StatusOr<std::optional<TarEntry>> TarReader::Next() {
   if (code == ARCHIVE_EOF) {
     // libarchive also takes an archive that just ends.
     if (At() < end + kBlock) {
-      return DataLoss("the archive is cut off at byte {}", end);
+      return DataLoss("the archive is truncated at byte {}", end);
     }
     LOCKSTEP_RETURN_IF_ERROR(ReadEnd());
     return std::optional<TarEntry>();

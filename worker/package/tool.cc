@@ -172,12 +172,12 @@ StatusOr<ToolResult> RunTool(const ToolOptions& options, Cancellation* cancel) {
   if (pipe.read) (void)Drain(pipe.read.get(), &result.output);
   LOCKSTEP_RETURN_IF_ERROR(cancel->Check());
   if (late) {
-    return DeadlineExceeded("it did not end within {}: {}",
+    return DeadlineExceeded("it did not exit within {}: {}",
                             FormatDuration(options.timeout),
                             LastLine(result.output));
   }
   if (!gone) {
-    return Unavailable("what it has started does not end within {}",
+    return Unavailable("its child processes did not exit within {}",
                        FormatDuration(kEndTime));
   }
   return result;

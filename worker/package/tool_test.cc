@@ -68,7 +68,7 @@ TEST(ToolTest, ItDoesNotOutliveItsTimeNorItsChildren) {
     late = Shell(script, &cancel, time);
     ASSERT_EQ(late.status().code(), StatusCode::kDeadlineExceeded);
     EXPECT_THAT(Message(late.status()),
-                HasSubstr("did not end within " + FormatDuration(time)));
+                HasSubstr("did not exit within " + FormatDuration(time)));
     if (Message(late.status()).ends_with(": still here")) break;
   }
   EXPECT_THAT(Message(late.status()), HasSubstr(": still here"));

@@ -24,7 +24,7 @@ std::string_view Describe(TarEntry::Type type) {
     case TarEntry::Type::kFifo:
       return "a fifo";
     default:
-      return "neither a file nor a folder nor a link";
+      return "not a file, folder or link";
   }
 }
 
@@ -44,7 +44,7 @@ class WatchedSource final : public ByteSource {
   Status Check() const {
     LOCKSTEP_RETURN_IF_ERROR(cancel_->Check());
     if (MonotonicNow() < deadline_) return OkStatus();
-    return DeadlineExceeded("it is not unpacked after {}",
+    return DeadlineExceeded("unpacking took longer than {}",
                             FormatDuration(most_));
   }
 
@@ -70,8 +70,8 @@ class Unpacker {
       if (++entries_ + implicit_ > options_.max_entries) return TooMany();
       const Status made = Make(*entry);
       if (made.code() == StatusCode::kInvalidArgument) {
-        return InvalidArgument("entry {} is refused: {}",
-                               QuoteEntry(entry->name), Message(made));
+        return InvalidArgument("refused entry {}: {}", QuoteEntry(entry->name),
+                               Message(made));
       }
       LOCKSTEP_RETURN_IF_ERROR(made);
     }
@@ -128,16 +128,17 @@ class Unpacker {
         }
         LOCKSTEP_RETURN_IF_ERROR(Own(at.get(), part));
       } else if (make && errno != EEXIST) {
-        return ErrnoStatus(errno, "making a folder");
+        return ErrnoStatus(errno, "creating a folder");
       }
       Fd next(openat(at.get(), part.c_str(), kOpenFolder));
       if (!next && (errno == ELOOP || errno == ENOTDIR)) {
         return InvalidArgument(
-            "{} on its way is a link or a file, not a folder",
+            "its parent {} is a link or a file, not a folder",
             QuoteEntry(part));
       }
       if (!next && errno == ENOENT) {
-        return InvalidArgument("{} on its way is not there", QuoteEntry(part));
+        return InvalidArgument("its parent {} does not exist",
+                               QuoteEntry(part));
       }
       if (!next) return ErrnoStatus(errno, "opening a folder");
       at = std::move(next);
@@ -149,7 +150,8 @@ class Unpacker {
     if (!options_.user) return OkStatus();
     if (fchownat(folder, name.c_str(), options_.user->uid, options_.user->gid,
                  AT_SYMLINK_NOFOLLOW) != 0) {
-      return ErrnoStatus(errno, "giving a file to the task's user");
+      return ErrnoStatus(errno,
+                         "changing the owner of a file to the task's user");
     }
     return OkStatus();
   }
@@ -160,15 +162,14 @@ class Unpacker {
 
   Status MakeFile(const TarEntry& entry, const std::string& name) {
     if (entry.size > options_.max_bytes - bytes_) {
-      return InvalidArgument("with it the files have more than {} bytes",
-                             options_.max_bytes);
+      return InvalidArgument("the files exceed {} bytes", options_.max_bytes);
     }
     bytes_ += entry.size;
     const Fd file(openat(folder_.get(), name.c_str(),
                          O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
                          0600));
     if (!file && errno == EEXIST) return There();
-    if (!file) return ErrnoStatus(errno, "making a file");
+    if (!file) return ErrnoStatus(errno, "creating a file");
     char buffer[64 << 10];
     for (;;) {
       LOCKSTEP_RETURN_IF_ERROR(watch_->Check());
@@ -186,7 +187,8 @@ class Unpacker {
     // The owner first: chown takes bits away.
     if (options_.user &&
         fchown(file.get(), options_.user->uid, options_.user->gid) != 0) {
-      return ErrnoStatus(errno, "giving a file to the task's user");
+      return ErrnoStatus(errno,
+                         "changing the owner of a file to the task's user");
     }
     const mode_t mode = (entry.mode & 0111) != 0 ? 0755 : 0644;
     if (fchmod(file.get(), mode) != 0) {
@@ -198,7 +200,7 @@ class Unpacker {
   Status MakeSymlink(const TarEntry& entry, const std::string& name) {
     LOCKSTEP_RETURN_IF_ERROR(CheckLinkTarget(entry.link, folder_parts_.size()));
     if (symlinkat(entry.link.c_str(), folder_.get(), name.c_str()) != 0) {
-      return errno == EEXIST ? There() : ErrnoStatus(errno, "making a link");
+      return errno == EEXIST ? There() : ErrnoStatus(errno, "creating a link");
     }
     return Own(folder_.get(), name);
   }
@@ -214,16 +216,16 @@ class Unpacker {
     if (!target.ok() || target->empty()) return bad("is outside the folder");
     const auto parent =
         OpenFolder({target->begin(), target->end() - 1}, /*make=*/false);
-    if (!parent.ok()) return bad("is no file of an earlier entry");
+    if (!parent.ok()) return bad("is not a file of an earlier entry");
     struct stat info {};
     if (fstatat(parent->get(), target->back().c_str(), &info,
                 AT_SYMLINK_NOFOLLOW) != 0 ||
         !S_ISREG(info.st_mode)) {
-      return bad("is no file of an earlier entry");
+      return bad("is not a file of an earlier entry");
     }
     if (linkat(parent->get(), target->back().c_str(), folder_.get(),
                name.c_str(), 0) != 0) {
-      return errno == EEXIST ? There() : ErrnoStatus(errno, "making a link");
+      return errno == EEXIST ? There() : ErrnoStatus(errno, "creating a link");
     }
     return OkStatus();
   }

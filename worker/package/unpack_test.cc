@@ -122,8 +122,8 @@ TEST_F(UnpackTest, LinksThatLeaveTheFolderAreRefusedByName) {
 
 TEST_F(UnpackTest, NothingIsWrittenThroughALinkOrTwice) {
   EXPECT_EQ(Refused(TarWriter().Folder("d").Link("l", "d").File("l/f", "x")),
-            "entry \"l/f\" is refused: \"l\" on its way is a link or a file, "
-            "not a folder");
+            "refused entry \"l/f\": its parent \"l\" is a link or a file, not "
+            "a folder");
   EXPECT_THAT(Read("d/f"), "absent");
   EXPECT_THAT(Refused(TarWriter().File("f", "1").File("f", "2")),
               HasSubstr("an earlier entry has the same name"));
@@ -144,7 +144,7 @@ TEST_F(UnpackTest, WhatIsNoFileIsRefused) {
   EXPECT_THAT(Refused(TarWriter().Add('6', "pipe", "", "")),
               HasSubstr("it is a fifo"));
   EXPECT_THAT(Refused(TarWriter().Add('Z', "what", "", "")),
-              HasSubstr("neither a file nor a folder nor a link"));
+              HasSubstr("not a file, folder or link"));
 }
 
 TEST_F(UnpackTest, BombsAreRefused) {
@@ -152,8 +152,7 @@ TEST_F(UnpackTest, BombsAreRefused) {
   EXPECT_THAT(Refused(TarWriter()
                           .File("one", std::string(6000, 'x'))
                           .File("two", std::string(6000, 'x'))),
-              HasSubstr("entry \"two\" is refused: with it the files have more "
-                        "than 10000 bytes"));
+              HasSubstr("refused entry \"two\": the files exceed 10000 bytes"));
   options_.max_entries = 3;
   EXPECT_THAT(
       Refused(TarWriter().Folder("a").Folder("b").Folder("c").Folder("d")),
@@ -210,7 +209,7 @@ TEST_F(UnpackTest, ItTakesNoLongerThanItMay) {
   SlowSource endless;
   const Status status = UnpackTar(&endless, top_, options_, &cancel_);
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(Message(status), "it is not unpacked after 30 ms");
+  EXPECT_EQ(Message(status), "unpacking took longer than 30 ms");
 }
 
 TEST_F(UnpackTest, DamageIsSaidAndNeverEndsAsAWhole) {
@@ -226,7 +225,7 @@ TEST_F(UnpackTest, DamageIsSaidAndNeverEndsAsAWhole) {
   EXPECT_EQ(Unpack(TarWriter().Folder("d").Done().substr(0, 512)).code(),
             StatusCode::kDataLoss);
   EXPECT_THAT(Message(Unpack(std::string(2048, 'x'))),
-              HasSubstr("byte 0 is no header of a tar archive"));
+              HasSubstr("byte 0 does not begin a tar header"));
 }
 
 TEST_F(UnpackTest, GzippedFilesAreCheckedToTheLastByte) {

@@ -64,7 +64,7 @@ StatusOr<std::string> RankLink::Impl::Get(const std::string& key,
     }
     state_.StopAsking(key);
     if (over) return over_;
-    return DeadlineExceeded("no rank has put '{}' in time", key);
+    return DeadlineExceeded("no rank put '{}' before the deadline", key);
   }
 }
 
@@ -86,7 +86,7 @@ Status RankLink::Impl::WaitForGo(MonoTime deadline) {
     if (state_.go()) return OkStatus();
     if (!changed_.WaitUntil(&mu_, deadline) && MonotonicNow() >= deadline) {
       return DeadlineExceeded(
-          "not all ranks of job {} g{} have joined in time: no Go",
+          "not all ranks of job {} g{} joined before the deadline",
           identity_.key.job, identity_.key.generation);
     }
   }

@@ -128,7 +128,7 @@ void RankConnections::Send(RankConnection* c, std::string packet) {
   c->out.push_back(std::move(packet));
   Flush(c);
   if (c->out.size() > kMaxQueuedMessages) {
-    LOG_WARN("rank link: {} does not read, cutting it off",
+    LOG_WARN("rank link: {} does not read: disconnecting it",
              c->key ? Describe(*c->key) : "a stranger");
     MarkForClose(c);
   }

@@ -16,8 +16,9 @@ template <typename Number>
 Status ReadNumber(const char* variable, Number* number) {
   const char* text = std::getenv(variable);
   if (text == nullptr) {
-    return InvalidArgument("{} is set but {} is not: who started this rank?",
-                           kLinkVariable, variable);
+    return InvalidArgument(
+        "{} is set but {} is not: start this program as a rank of a job",
+        kLinkVariable, variable);
   }
   const char* end = text + std::string_view(text).size();
   const auto [stop, error] = std::from_chars(text, end, *number);
@@ -55,8 +56,9 @@ StatusOr<std::optional<RankIdentity>> RankIdentityFromEnvironment() {
   identity.path = path;
   const char* job = std::getenv(kJobVariable);
   if (job == nullptr || *job == '\0') {
-    return InvalidArgument("{} is set but {} is not: who started this rank?",
-                           kLinkVariable, kJobVariable);
+    return InvalidArgument(
+        "{} is set but {} is not: start this program as a rank of a job",
+        kLinkVariable, kJobVariable);
   }
   identity.key.job = job;
   LOCKSTEP_RETURN_IF_ERROR(

@@ -95,8 +95,8 @@ StatusOr<std::vector<uint32_t>> ParseOrder(std::string_view text) {
     if (error != std::errc() || (next < end && *next != ',') ||
         next + 1 == end) {
       return DataLoss(
-          "'{}' is no order of gradients: it is numbers from 0 "
-          "with commas between",
+          "'{}' is not an order of gradients: use numbers from 0, separated by "
+          "commas",
           text.substr(0, 100));
     }
     order.push_back(i);

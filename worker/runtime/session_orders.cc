@@ -48,8 +48,8 @@ Status CheckpointRecord::Check() const {
   const int64_t saved = saved_.load();
   if (stopped_early_ || saved >= tried_) return OkStatus();
   return WithReason(
-      DataLoss("the checkpoint of step {}, the last one that was ordered, was "
-               "not saved: the job's events say why; {}",
+      DataLoss("the last requested checkpoint, of step {}, was not saved: see "
+               "the job's events; {}",
                tried_,
                saved < 0 ? std::string("this attempt has saved no other")
                          : fmt::format("the newest one is of step {}", saved)),

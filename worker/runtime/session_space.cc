@@ -33,11 +33,12 @@ StatusOr<bool> Session::Impl::AwaitSpace(const Status& mine) {
     return false;
   }
   if (IsNoSpace(mine) && space_waits_ == 0) {
-    SendEvent(fmt::format("what is saved at the end does not fit into the "
-                          "output directory, and is tried again until there is "
-                          "space; until then only the ranks have it: {}",
-                          Message(mine)),
-              EventKind::kOutputFull);
+    SendEvent(
+        fmt::format(
+            "the output directory has no space for the final state: retrying "
+            "until there is space; until then only the ranks hold it: {}",
+            Message(mine)),
+        EventKind::kOutputFull);
   }
   Duration wait = seconds(1);
   for (int i = 0; i < space_waits_ && wait < kLongestWait; ++i) wait *= 2;

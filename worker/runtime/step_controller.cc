@@ -169,10 +169,10 @@ StatusOr<Verdict> StepController::Verify(const ControlWords& sum) {
     return Verdict{.apply = false, .skipped = true};
   }
   return Fail(WithReason(
-      FailedPrecondition("{} steps in a row, up to step {}, had a gradient or "
-                         "loss that is NaN or infinite: lower the learning "
-                         "rate or look at the data",
-                         skipped_in_a_row_, step()),
+      FailedPrecondition(
+          "{} steps in a row, up to step {}, had a gradient or loss that is "
+          "NaN or infinite: lower the learning rate or check the data",
+          skipped_in_a_row_, step()),
       "NOT_FINITE"));
 }
 

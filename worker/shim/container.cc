@@ -70,7 +70,7 @@ void ContainerKeeper::OnClientEnded(int* wait_status, const std::string& said,
     return NotStarted(
         report_.start_error,
         report_.start_error == ENOENT
-            ? "there is no program " + report_.program + " in the image"
+            ? "program " + report_.program + " is not in the image"
             : ErrorText("running " + report_.program + " in the image",
                         report_.start_error),
         record);
@@ -106,7 +106,7 @@ void ContainerKeeper::TakeInspection(task::ExitRecord* record) {
     return NotStarted(
         code == kNoProgram ? ENOENT : EACCES,
         code == kNoProgram
-            ? "there is no program " + program + " in the image"
+            ? "program " + program + " is not in the image"
             : "the program " + program + " of the image cannot be executed",
         record);
   }

@@ -172,7 +172,7 @@ TEST_F(ContainerTest, TheFirstProcessNamesAProgramThatIsNotThere) {
   const ExitRecord r = RunToEnd(Reporting({"no-such-program"}));
   EXPECT_EQ(r.kind, ExitKind::kNotStarted);
   EXPECT_EQ(task::ExitCode(r), 127);
-  EXPECT_EQ(r.message, "there is no program no-such-program in the image");
+  EXPECT_EQ(r.message, "program no-such-program is not in the image");
 }
 
 TEST_F(ContainerTest, TheFirstProcessRunsNothingOverAMountThatIsAnother) {

@@ -74,7 +74,8 @@ std::string DivideGroup(const std::string& self, const std::string& mount) {
   const std::string own = BasePath(self);
   if (own.empty()) return "this host has no cgroup v2";
   // Of all processes: not ours to divide.
-  if (own == "/") return "this process is in the root cgroup, not in a unit's";
+  if (own == "/")
+    return "this process is in the root cgroup: run it as a systemd unit";
   const std::string base = mount + own;
   std::string offered;
   if (!ReadFile(base + "/cgroup.controllers", &offered)) {
@@ -108,10 +109,10 @@ int RunHolder() {
           ? DivideGroup(self, "/sys/fs/cgroup")
           : ErrorText("reading /proc/self/cgroup", errno);
   if (!failed.empty()) {
-    Complain("cannot keep a cgroup for ranks: " + failed);
+    Complain("cannot set up the cgroup for ranks: " + failed);
     return 1;
   }
-  TellManager("READY=1\nSTATUS=Keeps the cgroups of ranks");
+  TellManager("READY=1\nSTATUS=Holding the cgroups of ranks");
   for (;;) pause();
 }
 

@@ -86,7 +86,7 @@ TEST_F(HolderTest, EndsWithTheReasonWhereItHasNoGroup) {
   ASSERT_TRUE(holder.ok()) << holder.status();
   shims_.push_back(*std::move(holder));
   EXPECT_EQ(ShimCode(), 1);
-  EXPECT_THAT(Get("stderr"), HasSubstr("cannot keep a cgroup for ranks: "));
+  EXPECT_THAT(Get("stderr"), HasSubstr("cannot set up the cgroup for ranks: "));
 }
 
 }  // namespace

@@ -230,20 +230,18 @@ std::string ExecMessage(const ShimSpec& spec, int error) {
   switch (error) {
     case ENOENT:
       if (searched) {
-        return "there is no program " + program + " in PATH (" + PathOf(spec) +
-               ")";
+        return "program " + program + " is not in PATH (" + PathOf(spec) + ")";
       }
-      return "there is no program " + program +
+      return "program " + program + " does not exist" +
              (program[0] == '/' ? "" : " in " + spec.cwd);
     case EACCES:
       return program + " is not executable for " + AsWhom(spec);
     case ENOEXEC:
       return program +
-             " is neither a program for this machine nor a script that begins "
-             "with #!";
+             " is neither an executable for this machine nor a script with #!";
     case E2BIG:
       return "the arguments and environment of " + program +
-             " are larger than the system takes";
+             " are larger than the system allows";
     default:
       return ErrorText("running " + program, error);
   }
@@ -256,7 +254,8 @@ std::string ReportMessage(const ShimSpec& spec, const ChildReport& report) {
     case Stage::kCgroup:
       return ErrorText("entering the cgroup " + spec.cgroup, report.error);
     case Stage::kGroups:
-      return ErrorText("taking the groups of " + AsWhom(spec), report.error);
+      return ErrorText("changing to the groups of " + AsWhom(spec),
+                       report.error);
     case Stage::kUser:
       return ErrorText("becoming " + AsWhom(spec), report.error);
     case Stage::kDirectory:
@@ -267,7 +266,7 @@ std::string ReportMessage(const ShimSpec& spec, const ChildReport& report) {
       return ExecMessage(spec, report.error);
     case Stage::kInterpreter:
       return "the interpreter that the first line of " + spec.argv[0] +
-             " names, or the loader it needs, is not there";
+             " names, or its loader, does not exist";
   }
   return ErrorText("preparing the process", report.error);
 }
@@ -285,7 +284,7 @@ bool ForkRank(const ShimSpec& spec, Launch* launch, std::string* error,
       (spec.container.reports && !MakePipe(&launch->init, &init_write)) ||
       (!spec.secret.empty() && !MakeSecret(spec.secret, &secret))) {
     *error_number = errno;
-    *error = ErrorText("making the pipes of the rank", *error_number);
+    *error = ErrorText("creating the rank's pipes", *error_number);
     return false;
   }
   fcntl(launch->status.get(), F_SETFL, O_NONBLOCK);

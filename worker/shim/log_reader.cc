@@ -39,7 +39,7 @@ StatusOr<std::vector<task::LogSegment>> ListSegments(const std::string& path) {
             [](const task::LogSegment& a, const task::LogSegment& b) {
               return a.offset < b.offset;
             });
-  if (segments.empty()) return NotFound("there is no log {}", path);
+  if (segments.empty()) return NotFound("the log {} does not exist", path);
   return segments;
 }
 

@@ -111,7 +111,7 @@ bool LogWriter::Open(const std::string& path, uint64_t head_bytes,
   }
   fd_.Reset(open(path.c_str(), kOpenFlags, 0640));
   if (fd_) return true;
-  *error = ErrorText("making the log " + path, errno);
+  *error = ErrorText("creating the log " + path, errno);
   return false;
 }
 
@@ -171,7 +171,7 @@ void LogWriter::Flush() {
   if (!fd_) {
     const std::string path = task::SegmentPath(path_, file_offset_);
     fd_.Reset(open(path.c_str(), kOpenFlags, 0640));
-    if (!fd_) return Lose("making the log " + path, errno);
+    if (!fd_) return Lose("creating the log " + path, errno);
   }
   const size_t written = WriteSome(fd_.get(), buffer_);
   const int error = errno;

@@ -54,7 +54,7 @@ int main(int argc, char** argv) {
   if (argc != 2 || end == argv[1] || *end != '\0' || fd < 3 || fd > 1 << 20) {
     return Refuse(
         "usage: lockstep-shim FD, where FD is an open file with the spec of a "
-        "rank; lockstep-worker starts it, people do not");
+        "rank; only lockstep-worker starts this program");
   }
   lockstep::Fd spec_fd(static_cast<int>(fd));
   std::string bytes;

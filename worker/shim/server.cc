@@ -111,9 +111,7 @@ void Server::Accept(int64_t now) {
     connection.fd = std::move(fd);
     connection.greet_by = now + kGreetTime;
     if (!known || (peer.uid != 0 && peer.uid != geteuid())) {
-      Send(connection, Refusal(0,
-                               "only root and the user of the shim may "
-                               "connect to it"));
+      Send(connection, Refusal(0, "only root and the shim's user may connect"));
     } else if (connections_.size() >= kMaxConnections) {
       Send(connection, Refusal(0, "the shim has too many connections"));
     } else {

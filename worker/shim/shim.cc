@@ -89,7 +89,7 @@ bool Shim::SetUp(std::string* error, int* error_number) {
   signals_.Reset(signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!signals_ || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
     *error_number = errno;
-    *error = ErrorText("becoming the keeper of a rank", errno);
+    *error = ErrorText("becoming the subreaper of a rank", errno);
     return false;
   }
   // First, for it refuses when a shim of the same rank is alive.

@@ -33,13 +33,13 @@ StatusOr<Fd> TryConnect(const std::string& path) {
   address.sun_family = AF_UNIX;
   if (path.size() > task::kMaxSocketPath) {
     return InvalidArgument(
-        "the socket path {} has {} bytes; Linux takes at most {}: choose a "
+        "the socket path {} has {} bytes; Linux allows at most {}: choose a "
         "shorter runtime directory",
         path, path.size(), task::kMaxSocketPath);
   }
   memcpy(address.sun_path, path.data(), path.size());
   Fd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) return ErrnoStatus(errno, "making a socket");
+  if (!fd) return ErrnoStatus(errno, "creating a socket");
   if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address),
               sizeof(address)) == 0) {
     return fd;
@@ -161,7 +161,7 @@ StatusOr<ShimReply> ShimClient::Call(ShimRequest request, MonoTime deadline) {
     if (word.ok() && word->kind == ShimReply::Kind::kRefused) {
       return FailedPrecondition("the shim refused: {}", word->error);
     }
-    return Unavailable("the shim takes no message: {}", strerror(error));
+    return Unavailable("cannot send to the shim: {}", strerror(error));
   }
   for (;;) {
     LOCKSTEP_ASSIGN_OR_RETURN(ShimReply reply, Receive(deadline));

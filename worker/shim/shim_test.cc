@@ -72,16 +72,16 @@ TEST_F(ShimTest, SaysWhyAProgramCannotStart) {
     return r.message;
   };
   EXPECT_EQ(message({"no-such-program"}, 127),
-            "there is no program no-such-program in PATH (/usr/bin:/bin)");
+            "program no-such-program is not in PATH (/usr/bin:/bin)");
   EXPECT_EQ(message({"./train"}, 127),
-            "there is no program ./train in " + dir_);
+            "program ./train does not exist in " + dir_);
   std::ofstream(Path("plain")) << "text\n";
   EXPECT_THAT(message({Path("plain")}, 126), HasSubstr("is not executable"));
   std::ofstream(Path("bad")) << "#!/no/such/interpreter\n";
   ASSERT_EQ(chmod(Path("bad").c_str(), 0755), 0);
   EXPECT_THAT(message({"./bad"}, 127), HasSubstr("the interpreter"));
   ASSERT_EQ(chmod(Path("plain").c_str(), 0755), 0);
-  EXPECT_THAT(message({"./plain"}, 126), HasSubstr("begins with #!"));
+  EXPECT_THAT(message({"./plain"}, 126), HasSubstr("script with #!"));
 
   ShimSpec spec = Spec("true");
   spec.cwd = "/no/such/directory";

@@ -134,10 +134,10 @@ bool Unseal(std::string_view what, std::string_view magic, uint32_t version,
             std::string* error) {
   if (bytes.size() > kMaxRecordBytes) return Refuse(what, "too long", error);
   if (bytes.size() < kHeaderBytes + kCrcBytes) {
-    return Refuse(what, "it is cut short", error);
+    return Refuse(what, "it is truncated", error);
   }
   if (bytes.substr(0, kMagicBytes) != magic) {
-    return Refuse(what, "it does not begin as such a record does", error);
+    return Refuse(what, "it has the wrong magic number", error);
   }
   const std::string_view body = bytes.substr(0, bytes.size() - kCrcBytes);
   ByteReader tail(bytes.substr(body.size()));
@@ -145,13 +145,13 @@ bool Unseal(std::string_view what, std::string_view magic, uint32_t version,
   const uint32_t found_version = header.U32();
   const uint32_t length = header.U32();
   if (length != body.size() - kHeaderBytes) {
-    return Refuse(what, "its length is not the one it says", error);
+    return Refuse(what, "its length does not match its header", error);
   }
   if (tail.U32() != Crc32c(body)) {
     return Refuse(what, "its checksum is wrong", error);
   }
   if (found_version != version) {
-    return Refuse(what, "it was written by another version of lockstep", error);
+    return Refuse(what, "another version of lockstep wrote it", error);
   }
   *payload = body.substr(kHeaderBytes);
   return true;

@@ -230,7 +230,7 @@ void EncodeCounters(const RankCounters& counters, PageWords* words) {
 
 bool DecodePage(const PageWords& w, RankPage* page, std::string* error) {
   if (w[kWordMagic] != kPageMagic) {
-    *error = "the rank's page does not begin as a page does";
+    *error = "the rank's page has the wrong magic number";
     return false;
   }
   RankProgress& p = page->progress;

@@ -169,11 +169,11 @@ TEST(ShimSpecTest, WhatCannotBeIsASentence) {
     return error;
   };
   EXPECT_EQ(refusal([](ShimSpec* s) { s->argv.clear(); }),
-            "there is no program to start");
+            "the command is empty");
   EXPECT_EQ(refusal([](ShimSpec* s) { s->env = {"=x"}; }),
             "the variable \"=x\" is not NAME=value");
   EXPECT_EQ(refusal([](ShimSpec* s) { s->container.remove.clear(); }),
-            "the container has no commands to end it");
+            "the container has no stop command");
   EXPECT_EQ(refusal([](ShimSpec* s) { s->cwd = "tmp"; }),
             "the path of the working directory, \"tmp\", is not an absolute "
             "path");

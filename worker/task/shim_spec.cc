@@ -44,7 +44,7 @@ bool CheckPaths(const ShimSpec& spec, std::string* error) {
   if (spec.socket_path.size() > kMaxSocketPath) {
     return Say("the socket path " + spec.socket_path + " has " +
                    std::to_string(spec.socket_path.size()) +
-                   " bytes; Linux takes at most " +
+                   " bytes; Linux allows at most " +
                    std::to_string(kMaxSocketPath) +
                    ": choose a shorter runtime directory",
                error);
@@ -57,10 +57,10 @@ bool CheckPaths(const ShimSpec& spec, std::string* error) {
 bool CheckShimSpec(const ShimSpec& spec, std::string* error) {
   if (spec.job.empty()) return Say("the job has no name", error);
   if (spec.argv.empty() || spec.argv[0].empty()) {
-    return Say("there is no program to start", error);
+    return Say("the command is empty", error);
   }
   if (HasNul(spec.argv) || HasNul(spec.env)) {
-    return Say("an argument or variable holds a NUL byte", error);
+    return Say("an argument or variable contains a NUL byte", error);
   }
   for (const std::string& variable : spec.env) {
     const size_t equals = variable.find('=');
@@ -75,7 +75,7 @@ bool CheckShimSpec(const ShimSpec& spec, std::string* error) {
                error);
   }
   if (spec.nonce.size() < 16 || spec.nonce.size() > 64) {
-    return Say("the nonce has not 16 to 64 bytes", error);
+    return Say("the nonce does not have 16 to 64 bytes", error);
   }
   if (!spec.secret.empty() && (spec.secret_fd < 3 || spec.secret_fd > 255)) {
     return Say("the secret's file descriptor is not in 3 .. 255", error);
@@ -83,7 +83,7 @@ bool CheckShimSpec(const ShimSpec& spec, std::string* error) {
   if (!spec.container.name.empty() &&
       (spec.container.signal.empty() || spec.container.inspect.empty() ||
        spec.container.remove.empty())) {
-    return Say("the container has no commands to end it", error);
+    return Say("the container has no stop command", error);
   }
   if (spec.umask > 0777) return Say("the umask is above 0777", error);
   if (spec.grace_nanos < 0 || spec.drain_nanos < 0) {

@@ -77,8 +77,8 @@ std::optional<std::string> SlowBlasWarning(std::string_view maps) {
   // reference one in "blas".
   const size_t blas = maps.find("/blas/libblas.so");
   if (blas == std::string_view::npos) return std::nullopt;
-  return "the BLAS here is the reference one, which trains more than ten "
-         "times slower than OpenBLAS: install libopenblas0-pthread";
+  return "this host has the reference BLAS, which trains more than ten times "
+         "slower than OpenBLAS: install libopenblas0-pthread";
 }
 
 StopSignal::StopSignal() {

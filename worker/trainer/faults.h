@@ -1,4 +1,4 @@
-// The failures that --allow_faults lets a test ask for.
+// The failures that --allow-faults lets a test ask for.
 #ifndef LOCKSTEP_WORKER_TRAINER_FAULTS_H_
 #define LOCKSTEP_WORKER_TRAINER_FAULTS_H_
 

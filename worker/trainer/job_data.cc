@@ -33,8 +33,8 @@ StatusOr<JobData> OpenJobData(FileSystem* fs, const TrainerOptions& options,
     LOCKSTEP_ASSIGN_OR_RETURN(const ImageShape other, eval->FirstShape());
     if (other != shape) {
       return InvalidArgument(
-          "images of --train are {} and those of --eval {}: a model takes one "
-          "shape; pack both with the same --size",
+          "images of --train are {}, but those of --eval are {}: pack both "
+          "with the same --size",
           FormatShape(shape), FormatShape(other));
     }
   }

@@ -198,7 +198,7 @@ TEST_F(JobTest, StopsEarlyWhereTheAccuracyRisesNoMore) {
 
 TEST_F(JobTest, AllSkipAStepWhoseGradientIsNoNumber) {
   JobOptions job = Job(2, 64, Output("o"));
-  Add(&job, {"--allow_faults", "--nan-at-step", "7", "--on-rank", "1"});
+  Add(&job, {"--allow-faults", "--nan-at-step", "7", "--on-rank", "1"});
   TestJob running(job);
   const auto results = running.Wait();
   ExpectAllOk(results);
@@ -219,7 +219,7 @@ TEST_F(JobTest, RanksThatDisagreeSayInWhat) {
 
 TEST_F(JobTest, AnOwnFailureIsToldApartFromItsVictims) {
   JobOptions job = Job(2, 64, Output("o"));
-  Add(&job, {"--allow_faults", "--fail-at-step", "5", "--on-rank", "1"});
+  Add(&job, {"--allow-faults", "--fail-at-step", "5", "--on-rank", "1"});
   TestJob running(job);
   const auto results = running.Wait();
   EXPECT_EQ(results[0].code, 75) << results[0].output;

@@ -164,7 +164,7 @@ StatusOr<std::shared_ptr<Classifier>> MakeClassifier(
   const uint32_t side = std::min(options.shape.height, options.shape.width);
   if (side < 4) {
     return InvalidArgument(
-        "model {} needs images of at least 4 x 4 pixels, and these are {}",
+        "model {} needs images of at least 4 x 4 pixels, but these are {}",
         options.name, FormatShape(options.shape));
   }
   std::shared_ptr<Classifier> model;
@@ -175,7 +175,7 @@ StatusOr<std::shared_ptr<Classifier>> MakeClassifier(
   } else if (options.name == "resnet") {
     model = std::make_shared<Resnet>(options);
   } else {
-    return InvalidArgument("no model '{}': it can be cnn, shallow or resnet",
+    return InvalidArgument("unknown model '{}': use cnn, shallow or resnet",
                            options.name);
   }
   return model;

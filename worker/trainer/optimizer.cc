@@ -131,7 +131,7 @@ StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(
   } else if (options.kind == "adam") {
     optimizer = std::make_unique<Adam>(options, std::move(parameters));
   } else {
-    return InvalidArgument("no optimizer '{}': it can be sgd or adam",
+    return InvalidArgument("unknown optimizer '{}': use sgd or adam",
                            options.kind);
   }
   return optimizer;

@@ -19,19 +19,19 @@ Status CheckChoice(const char* flag, const std::string& value,
     if (value == choice) return OkStatus();
     list += list.empty() ? choice : fmt::format(" or {}", choice);
   }
-  return InvalidArgument("{} is '{}': it can be {}", flag, value, list);
+  return InvalidArgument("{} is '{}', but must be {}", flag, value, list);
 }
 
 Status CheckRange(const char* flag, int64_t value, int64_t min, int64_t max) {
   if (value >= min && value <= max) return OkStatus();
-  return InvalidArgument("{} is {}: it must be from {} to {}", flag, value, min,
-                         max);
+  return InvalidArgument("{} is {}, but must be from {} to {}", flag, value,
+                         min, max);
 }
 
 Status CheckNumber(const char* flag, double value, double min, double max) {
   if (std::isfinite(value) && value >= min && value <= max) return OkStatus();
-  return InvalidArgument("{} is {}: it must be from {} to {}", flag, value, min,
-                         max);
+  return InvalidArgument("{} is {}, but must be from {} to {}", flag, value,
+                         min, max);
 }
 
 Status CheckFaults(const FaultOptions& faults) {
@@ -41,11 +41,12 @@ Status CheckFaults(const FaultOptions& faults) {
   if (any && !faults.allowed) {
     return InvalidArgument(
         "--fail-at-step, --kill-at-step, --nan-at-step, --step-delay-ms and "
-        "--faults make failures on purpose: they need --allow_faults");
+        "--faults inject failures: they need --allow-faults");
   }
   for (int64_t step :
        {faults.fail_at_step, faults.kill_at_step, faults.nan_at_step}) {
-    if (step < 0) return InvalidArgument("steps of faults count from 1");
+    if (step < 0)
+      return InvalidArgument("steps of injected faults count from 1");
   }
   LOCKSTEP_RETURN_IF_ERROR(CheckRange("--on-rank", faults.on_rank, 0, 1 << 20));
   LOCKSTEP_RETURN_IF_ERROR(
@@ -59,60 +60,56 @@ void AddDataFlags(Command* command, TrainerOptions* o) {
                "Training data: a directory, files or globs of TFRecord shards",
                Required);
   command->Add("--eval PATH", &o->data.eval,
-               "Held-out data for the accuracy; without it there is none");
+               "Evaluation data; without it no accuracy is measured");
   command->Add(
       "--model", &o->model,
       "cnn (small images), shallow (one convolution, two dense layers) "
       "or resnet",
       ShowDefault);
   command->Add("--classes", &o->classes,
-               "Number of classes; 0: the largest training label + 1, for "
-               "which all training data is read once");
+               "Number of classes; 0: the largest training label + 1, which "
+               "reads all training data once");
 }
 
 void AddTrainingFlags(Command* command, TrainerOptions* o) {
-  command->Add("--epochs", &o->epochs, "Times through the training data",
+  command->Add("--epochs", &o->epochs, "Passes over the training data",
                ShowDefault);
   command->Add("--max-steps", &o->max_steps,
-               "End after so many steps; 0: after the epochs");
-  command->Add(
-      "--batch-size", &o->batch_size,
-      "Samples of each replica in a forward and backward pass; without "
-      "--accumulate that is a step",
-      ShowDefault);
+               "Number of steps; 0: as many as --epochs needs");
+  command->Add("--batch-size", &o->batch_size,
+               "Samples of each replica in a forward and backward pass",
+               ShowDefault);
   command->Add("--accumulate", &o->accumulate,
-               "Passes in a step: gradients are added up on each replica and "
-               "reduced once",
+               "Passes per step; each replica accumulates their gradients "
+               "before one reduction",
                ShowDefault);
   command->Add("--optimizer", &o->optimizer.kind, "sgd or adam", ShowDefault);
   command->Add("--learning-rate", &o->rate.learning_rate,
                "Default: 0.05 for sgd, 0.001 for adam");
-  command->Add("--momentum", &o->optimizer.momentum, "Of sgd; 0: none",
+  command->Add("--momentum", &o->optimizer.momentum, "Momentum of sgd; 0: none",
                ShowDefault);
-  command->Add("--weight-decay", &o->optimizer.weight_decay,
-               "Adds so much of each weight to its gradient", ShowDefault);
+  command->Add("--weight-decay", &o->optimizer.weight_decay, "Weight decay",
+               ShowDefault);
   command->Add("--clip-norm", &o->reduction.clip_norm,
-               "A gradient whose norm, over all parameters, is larger is "
-               "scaled down to it; 0: never");
-  command->Add(
-      "--scale-lr", &o->rate.scale_lr,
-      "linear: the learning rate is meant for --reference-batch samples "
-      "a step and grows with the global batch; or none",
-      ShowDefault);
+               "Largest norm of the gradient over all parameters; a larger one "
+               "is scaled down; 0: no limit");
+  command->Add("--scale-lr", &o->rate.scale_lr,
+               "linear: --lr is for --reference-batch samples a step and grows "
+               "with the global batch; or none",
+               ShowDefault);
   command->Add("--reference-batch", &o->rate.reference_batch, "See --scale-lr",
                ShowDefault);
   command->Add("--lr-schedule", &o->rate.lr_schedule,
-               "cosine: falls to 0 until the last step; or constant",
-               ShowDefault);
+               "cosine: falls to 0 by the last step; or constant", ShowDefault);
   command->Add("--warmup-steps", &o->rate.warmup_steps,
                "Steps in which the learning rate rises from 0", ShowDefault);
-  command->Add("--seed", &o->seed, "Of weights and of the samples' order",
-               ShowDefault);
+  command->Add("--seed", &o->seed,
+               "Seed of the weights and of the order of samples", ShowDefault);
   command->Add("--eval-every-epochs", &o->evaluation.every_epochs,
-               "0: only at the end", ShowDefault);
+               "Steps between evaluations; 0: only at the end", ShowDefault);
   command->Add("--early-stopping-patience", &o->evaluation.patience,
-               "End after so many evaluations in a row without a better "
-               "accuracy; 0: never");
+               "Number of evaluations without a better accuracy after which "
+               "training ends; 0: no limit");
 }
 
 void AddRunFlags(Command* command, TrainerOptions* o) {
@@ -121,39 +118,43 @@ void AddRunFlags(Command* command, TrainerOptions* o) {
                "directory; without a job nothing is written");
   command->Add("--checkpoint-dir DIR", &o->output.checkpoint_dir,
                "Default: checkpoints in the output directory");
-  command->Add("--checkpoint-interval", &o->output.checkpoint_interval,
-               "Steps between checkpoints of a run without a job; a job's own "
-               "interval counts in a job");
-  command->Add("--backend", &o->reduction.backend,
-               "How the ranks reduce: shm (all on one host), tcp, hierarchical "
-               "(shm in each host, tcp between them), nccl (copies to the "
-               "rank's GPU and back), or auto: what suits where they are",
-               ShowDefault);
+  command->Add(
+      "--checkpoint-interval", &o->output.checkpoint_interval,
+      "Steps between checkpoints outside a job; a job has its own interval");
+  command->Add(
+      "--backend", &o->reduction.backend,
+      "Backend of reductions: shm (all ranks on one host), tcp, hierarchical "
+      "(shm in each host, tcp between them), nccl (copies to the rank's GPU "
+      "and back), or auto, which chooses by the placement of ranks",
+      ShowDefault);
   command->Add("--wire", &o->reduction.wire,
                "Type in which gradients are reduced: fp32, or bf16 (half the "
                "bytes; the sum is off by up to 1/128 of the replicas' absolute "
                "values, between several ranks on several hosts 1/85)",
                ShowDefault);
-  command->Add("--log-every", &o->run.log_every, "Steps between lines; 0: none",
-               ShowDefault);
+  command->Add("--log-every", &o->run.log_every,
+               "Steps between log lines; 0: none", ShowDefault);
   command->Add("--threads", &o->run.threads,
-               "Threads of one rank's arithmetic; 0: OMP_NUM_THREADS, else the "
-               "rank's cpus, else 1");
+               "Compute threads per rank; 0: OMP_NUM_THREADS, else the rank's "
+               "cpus, else 1");
   command->Add("--input-threads", &o->data.input_threads,
-               "Threads of one rank that read and decode samples", ShowDefault);
+               "Threads per rank that read and decode samples", ShowDefault);
   command->Add("--param-hash", &o->run.param_hash,
                "Print a hash of the final parameters");
 }
 
 void AddFaultFlags(const FlagGroup& group, FaultOptions* f, int64_t* delay_ms) {
-  group.Add("--allow_faults", &f->allowed, "Allow what follows");
-  group.Add("--fail-at-step", &f->fail_at_step, "Fail in this step");
-  group.Add("--kill-at-step", &f->kill_at_step, "Die by SIGKILL in it");
-  group.Add("--nan-at-step", &f->nan_at_step, "A gradient becomes NaN");
-  group.Add("--on-rank", &f->on_rank, "On which rank", ShowDefault);
-  group.Add("--fault-attempts", &f->attempts, "Only in so many first attempts",
-            ShowDefault);
-  group.Add("--step-delay-ms", delay_ms, "Make each step longer");
+  group.Add("--allow-faults", &f->allowed, "Allow the flags below");
+  group.Add("--fail-at-step", &f->fail_at_step,
+            "Step at which to exit with an error");
+  group.Add("--kill-at-step", &f->kill_at_step,
+            "Step at which to die by SIGKILL");
+  group.Add("--nan-at-step", &f->nan_at_step,
+            "Step at which a gradient becomes NaN");
+  group.Add("--on-rank", &f->on_rank, "Rank of these faults", ShowDefault);
+  group.Add("--fault-attempts", &f->attempts,
+            "Number of attempts with these faults", ShowDefault);
+  group.Add("--step-delay-ms", delay_ms, "Delay of each step");
   group.Add("--faults", &f->points, "Fault points: name=crash@2,...");
 }
 
@@ -234,8 +235,7 @@ Status CheckOptions(const TrainerOptions& o) {
   LOCKSTEP_RETURN_IF_ERROR(
       CheckNumber("--clip-norm", o.reduction.clip_norm, 0, 1e30));
   if (o.evaluation.patience > 0 && o.data.eval.empty()) {
-    return InvalidArgument(
-        "--early-stopping-patience looks at the accuracy: it needs --eval");
+    return InvalidArgument("--early-stopping-patience needs --eval");
   }
   return CheckFaults(o.faults);
 }
@@ -245,8 +245,8 @@ StatusOr<std::optional<TrainerOptions>> ParseFlags(int argc, char** argv) {
   int64_t delay_ms = 0;
   Command command(
       "lockstep-train",
-      "Trains an image classifier on TFRecord shards, alone or as one rank of "
-      "a lockstep job.",
+      "Train an image classifier on TFRecord shards, alone or as one rank of a "
+      "lockstep job.",
       "Example:\n"
       "  lockstep-train --train data/train --eval data/eval --epochs 5 "
       "--output out");
@@ -256,7 +256,7 @@ StatusOr<std::optional<TrainerOptions>> ParseFlags(int argc, char** argv) {
   AddDataFlags(&command, &options);
   AddTrainingFlags(&command, &options);
   AddRunFlags(&command, &options);
-  AddFaultFlags(command.Group("Faults, for tests (need --allow_faults)"),
+  AddFaultFlags(command.Group("Faults, for tests (need --allow-faults)"),
                 &options.faults, &delay_ms);
   const ParsedCommand parsed = Parse(command, argc, argv);
   if (!parsed.error.empty()) {

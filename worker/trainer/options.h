@@ -16,7 +16,7 @@
 namespace lockstep {
 
 // Failures made on purpose, for tests of what lies around a trainer. Refused
-// without --allow_faults. Each happens on rank `on_rank` only, and only in the
+// without --allow-faults. Each happens on rank `on_rank` only, and only in the
 // first `attempts` attempts of a job, so that a restarted job gets past it.
 struct FaultOptions {
   bool allowed = false;

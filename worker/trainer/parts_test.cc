@@ -50,12 +50,12 @@ TEST(OptionsTest, RefusalsNameTheFlag) {
     const char* text;
   } cases[] = {
       {{}, "--train"},
-      {{"--train", "a", "--model", "vgg"}, "--model is 'vgg': it can be cnn"},
+      {{"--train", "a", "--model", "vgg"}, "--model is 'vgg', but must be cnn"},
       {{"--train", "a", "--epochs", "0"}, "--epochs is 0"},
       {{"--train", "a", "--batch-size", "0"}, "--batch-size is 0"},
       {{"--train", "a", "--optimizer", "lamb"}, "--optimizer"},
       {{"--train", "a", "--backend", "mpi"},
-       "--backend is 'mpi': it can be auto or shm or tcp or hierarchical or "
+       "--backend is 'mpi', but must be auto or shm or tcp or hierarchical or "
        "nccl"},
       {{"--train", "a", "--backend", "gloo"},
        "--backend: backend gloo is no longer available; use tcp, or auto"},
@@ -63,11 +63,11 @@ TEST(OptionsTest, RefusalsNameTheFlag) {
       {{"--train", "a", "--batch-size", "1048576", "--accumulate", "17"},
        "--accumulate is 17"},
       {{"--train", "a", "--clip-norm", "-1"}, "--clip-norm is -1"},
-      {{"--train", "a", "--wire", "fp8"}, "--wire is 'fp8': it can be fp32"},
+      {{"--train", "a", "--wire", "fp8"}, "--wire is 'fp8', but must be fp32"},
       {{"--train", "a", "--scale-lr", "sqrt"}, "--scale-lr"},
       {{"--train", "a", "--learning-rate", "nan"}, "--learning-rate"},
       {{"--train", "a", "--momentum", "1.5"}, "--momentum"},
-      {{"--train", "a", "--fail-at-step", "3"}, "--allow_faults"},
+      {{"--train", "a", "--fail-at-step", "3"}, "--allow-faults"},
       {{"--train", "a", "--early-stopping-patience", "3"}, "--eval"},
       {{"--train", "a", "--epoch", "3"}, "--epoch"},
   };

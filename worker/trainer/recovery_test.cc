@@ -95,7 +95,7 @@ TEST_F(RecoveryTest, AKilledJobGoesOnBitEqual) {
     JobOptions job = undisturbed;
     job.output = Output(name + "-killed");
     // Steps are slow, so that a checkpoint is published by then.
-    Add(&job, {"--allow_faults", "--kill-at-step", "38", "--on-rank", "1",
+    Add(&job, {"--allow-faults", "--kill-at-step", "38", "--on-rank", "1",
                "--step-delay-ms", "50"});
     int64_t start = 0;
     {
@@ -110,7 +110,7 @@ TEST_F(RecoveryTest, AKilledJobGoesOnBitEqual) {
     TestJob second(Next(job, start));
     const auto results = second.Wait();
     ASSERT_EQ(results[0].code, 0) << results[0].output;
-    EXPECT_THAT(results[0].output, HasSubstr("going on after step"));
+    EXPECT_THAT(results[0].output, HasSubstr("resuming after step"));
     EXPECT_EQ(ParamHash(results[0]), ParamHash(expected[0]));
     EXPECT_EQ(ParamHash(results[1]), ParamHash(expected[1]));
     bool resumed = false;
@@ -138,7 +138,7 @@ TEST_F(RecoveryTest, ACrashAroundVoteOrReportCostsAtMostThatCheckpoint) {
   for (const auto& c : cases) {
     SCOPED_TRACE(c.point);
     JobOptions job = Job(Output(c.point));
-    Add(&job, {"--allow_faults", "--step-delay-ms", "10"});
+    Add(&job, {"--allow-faults", "--step-delay-ms", "10"});
     job.only_rank = c.rank;
     job.only = {"--faults", c.point + "=crash@2"};
     int64_t start = 0;
@@ -169,7 +169,7 @@ TEST_F(RecoveryTest, ADamagedCheckpointIsSetAsideAndToldOf) {
   const auto expected = RunJob(Job(Output("whole")));
   JobOptions job = Job(Output("o"));
   Add(&job,
-      {"--allow_faults", "--fail-at-step", "38", "--step-delay-ms", "100"});
+      {"--allow-faults", "--fail-at-step", "38", "--step-delay-ms", "100"});
   int64_t newest = 0;
   {
     TestJob first(job);
@@ -202,7 +202,7 @@ TEST_F(RecoveryTest, ADamagedCheckpointIsSetAsideAndToldOf) {
 TEST_F(RecoveryTest, CheckpointAndStopByOrder) {
   JobOptions job = Job(Output("o"));
   job.checkpoint_interval = 0;
-  Add(&job, {"--epochs", "1000", "--allow_faults", "--step-delay-ms", "2"});
+  Add(&job, {"--epochs", "1000", "--allow-faults", "--step-delay-ms", "2"});
   TestJob running(job);
   running.daemon().With([&](RankLinkServer* server) {
     server->SendDirective(running.key(0), 1, v1::RankDirective::CHECKPOINT);
@@ -214,7 +214,7 @@ TEST_F(RecoveryTest, CheckpointAndStopByOrder) {
   const auto results = running.Wait();
   EXPECT_EQ(results[0].code, 0) << results[0].output;
   EXPECT_EQ(results[1].code, 0) << results[1].output;
-  EXPECT_THAT(results[0].output, HasSubstr("stopped as ordered after step"));
+  EXPECT_THAT(results[0].output, HasSubstr("stopped on request after step"));
   EXPECT_EQ(ParamHash(results[0]), ParamHash(results[1]));
   bool done = false;
   for (const v1::RankReport& report : running.reports(0)) {
@@ -228,7 +228,7 @@ TEST_F(RecoveryTest, CheckpointAndStopByOrder) {
 TEST_F(RecoveryTest, ASignalToOneStopsAllAtAStepWithACheckpoint) {
   const auto expected = RunJob(Job(Output("whole")));
   JobOptions job = Job(Output("o"));
-  Add(&job, {"--allow_faults", "--step-delay-ms", "100"});
+  Add(&job, {"--allow-faults", "--step-delay-ms", "100"});
   int64_t start = 0;
   {
     TestJob first(job);
@@ -261,7 +261,7 @@ TEST_F(RecoveryTest, AWholeTrainingIsOnlyEndedAgain) {
 
 TEST_F(RecoveryTest, AFailedCheckpointDoesNotEndTraining) {
   JobOptions job = Job(Output("o"));
-  Add(&job, {"--allow_faults"});
+  Add(&job, {"--allow-faults"});
   job.only_rank = 1;
   job.only = {"--faults", "checkpoint.rank.written=error@1"};
   TestJob running(job);

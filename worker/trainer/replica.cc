@@ -21,7 +21,7 @@ auto Guarded(const char* what, Function function) -> decltype(function()) {
   } catch (const c10::Error& error) {
     return Internal("{}: {}", what, error.what_without_backtrace());
   } catch (const std::bad_alloc&) {
-    return ResourceExhausted("{}: no memory left", what);
+    return ResourceExhausted("{}: out of memory", what);
   } catch (const std::exception& error) {
     return Internal("{}: {}", what, error.what());
   }
@@ -89,8 +89,9 @@ class Replica::Impl {
     running.End();
     LOCKSTEP_RETURN_IF_ERROR(sink_status_);
     if (taken_ != parameters_.size()) {
-      return Internal("backward made {} gradients for {} parameters", taken_,
-                      parameters_.size());
+      return Internal(
+          "the backward pass returned {} gradients for {} parameters", taken_,
+          parameters_.size());
     }
     return loss.item<double>();
   }
@@ -207,7 +208,7 @@ Replica::~Replica() = default;
 StatusOr<std::unique_ptr<Replica>> Replica::Create(const ModelOptions& options,
                                                    int rank) {
   return Guarded(
-      "making the model", [&]() -> StatusOr<std::unique_ptr<Replica>> {
+      "building the model", [&]() -> StatusOr<std::unique_ptr<Replica>> {
         torch::manual_seed(options.seed);
         LOCKSTEP_ASSIGN_OR_RETURN(std::shared_ptr<Classifier> model,
                                   MakeClassifier(options));
@@ -220,7 +221,7 @@ StatusOr<std::unique_ptr<Replica>> Replica::Create(const ModelOptions& options,
 
 StatusOr<std::unique_ptr<Replica>> MakeReplica(
     std::shared_ptr<Classifier> model, ImageShape shape) {
-  return Guarded("making the model", [&] {
+  return Guarded("building the model", [&] {
     model->train();
     return StatusOr<std::unique_ptr<Replica>>(std::unique_ptr<Replica>(
         new Replica(std::make_unique<Replica::Impl>(std::move(model), shape))));
@@ -246,21 +247,23 @@ StatusOr<EvaluationSums> Replica::Evaluate(const Batch& batch) {
 }
 
 StatusOr<std::string> Replica::SaveRng() const {
-  return Guarded("saving the random numbers", []() -> StatusOr<std::string> {
-    at::Generator generator = DefaultGenerator();
-    const torch::Tensor state = generator.get_state();
-    return std::string(static_cast<const char*>(state.data_ptr()),
-                       state.nbytes());
-  });
+  return Guarded(
+      "saving the random number generator", []() -> StatusOr<std::string> {
+        at::Generator generator = DefaultGenerator();
+        const torch::Tensor state = generator.get_state();
+        return std::string(static_cast<const char*>(state.data_ptr()),
+                           state.nbytes());
+      });
 }
 
 Status Replica::RestoreRng(std::string_view bytes) {
-  return Guarded("restoring the random numbers", [&]() -> Status {
+  return Guarded("restoring the random number generator", [&]() -> Status {
     at::Generator generator = DefaultGenerator();
     torch::Tensor state = generator.get_state().clone();
     if (state.nbytes() != bytes.size()) {
-      return DataLoss("the state of the random numbers has {} bytes, not {}",
-                      bytes.size(), state.nbytes());
+      return DataLoss(
+          "the random number generator's state has {} bytes, not {}",
+          bytes.size(), state.nbytes());
     }
     std::memcpy(state.data_ptr(), bytes.data(), bytes.size());
     generator.set_state(state);

@@ -43,17 +43,17 @@ StatusOr<std::string> Find(FileSystem* fs, Session* session,
       const checkpoint::ResumeResult found,
       checkpoint::FindResume(fs, root, RequestOf(*session)));
   for (const std::string& name : found.strangers) {
-    Report(session, fmt::format("kept as {}/{}: it was there before this job",
+    Report(session, fmt::format("files from before this job are now in {}/{}",
                                 root, name));
   }
   for (const checkpoint::Damaged& damaged : found.damaged) {
-    Report(session,
-           fmt::format("checkpoint {} is damaged ({}) and {}; an older one is "
-                       "used",
-                       damaged.name, damaged.reason,
-                       damaged.kept_as.empty() ? "could not be set aside"
-                                               : "kept as " + damaged.kept_as),
-           EventKind::kCheckpointDamaged);
+    Report(
+        session,
+        fmt::format("checkpoint {} is damaged ({}) and {}; using an older one",
+                    damaged.name, damaged.reason,
+                    damaged.kept_as.empty() ? "cannot be moved"
+                                            : "is now at " + damaged.kept_as),
+        EventKind::kCheckpointDamaged);
   }
   return found.from ? found.from->path() : std::string();
 }
@@ -63,8 +63,9 @@ Status CheckFacts(const Checkpoint& saved,
   for (const auto& [name, value] : facts) {
     const auto it = saved.manifest().metadata.find(name);
     if (it == saved.manifest().metadata.end() || it->second == value) continue;
-    return FailedPrecondition("{} was made with {} '{}', and this run has '{}'",
-                              saved.path(), name, it->second, value);
+    return FailedPrecondition(
+        "{} was saved with {} '{}', but this run has '{}'", saved.path(), name,
+        it->second, value);
   }
   return OkStatus();
 }
@@ -82,7 +83,7 @@ StatusOr<Restored> Load(FileSystem* fs, const Session& session,
   Restored restored;
   restored.from = saved.manifest().key();
   const std::optional<std::string_view> progress = state.Blob("progress");
-  if (!progress) return DataLoss("{} has no progress", path);
+  if (!progress) return DataLoss("{} has no training progress", path);
   LOCKSTEP_ASSIGN_OR_RETURN(restored.progress, DecodeTrainProgress(*progress));
 
   if (const auto order = state.Blob("gradient-order")) {
@@ -108,7 +109,7 @@ Status CompareReplicas(Session* session, const Replica& replica,
   LOCKSTEP_RETURN_IF_ERROR(session->Broadcast(&of_chief));
   if (of_chief == bytes) return OkStatus();
   return WithReason(
-      FailedPrecondition("rank {} begins with other parameters than rank 0",
+      FailedPrecondition("rank {} starts with other parameters than rank 0",
                          session->rank()),
       "DIVERGED");
 }

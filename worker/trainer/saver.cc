@@ -78,8 +78,9 @@ Status Saver::Begin(const CheckpointOrder& order, const StateFunction& state) {
   if (started.ok()) return OkStatus();
   failure_ = started;
   session_->progress()->CountCheckpointFailure();
-  Report(Message(
-      Annotate(started, fmt::format("no checkpoint of step {}", order.step))));
+  Report(Message(Annotate(
+      started,
+      fmt::format("cannot save the checkpoint of step {}", order.step))));
   return reducer_->Vote(order.id, false);
 }
 
@@ -124,7 +125,7 @@ void Saver::Settled(const CheckpointSettled& settled) {
   if (settled.complete) complete_step_ = settled.order.step;
   if (!writer_ || !session_->chief()) return;
   if (!settled.complete) {
-    writer_->Abandon(Aborted("a rank could not write its part"));
+    writer_->Abandon(Aborted("a rank failed to write its shard"));
     return;
   }
   if (Status status = writer_->PublishWhenAllVoted(); !status.ok()) {

@@ -143,15 +143,16 @@ Status TrainLoop::End() {
   LOCKSTEP_RETURN_IF_ERROR(session_->Barrier());
   if (!whole && orders_.drain) {
     return WithReason(
-        Cancelled("told to stop by a signal after step {}", progress_.step),
+        Cancelled("stopped by a signal after step {}", progress_.step),
         kReasonStopped);
   }
-  logger_->Print(fmt::format("{} after step {} of {}",
-                             !whole ? "stopped as ordered"
-                             : progress_.stopped_early
-                                 ? "ended early, the accuracy rises no more,"
-                                 : "done",
-                             progress_.step, job_->plan.total_steps));
+  logger_->Print(
+      fmt::format("{} after step {} of {}",
+                  !whole ? "stopped on request"
+                  : progress_.stopped_early
+                      ? "stopped early because the accuracy no longer rises,"
+                      : "done",
+                  progress_.step, job_->plan.total_steps));
   return OkStatus();
 }
 

@@ -89,7 +89,7 @@ Status TrainLoop::Connect() {
                                              options_.run.log_every);
   logger_->Begin(
       fmt::format("{} with {} parameters for {} classes of {} images; {} "
-                  "samples, {} held out",
+                  "training samples, {} for evaluation",
                   options_.model, weights, job_->classes,
                   FormatShape(job_->data.shape), job_->data.train->samples(),
                   job_->data.eval ? job_->data.eval->samples() : 0),

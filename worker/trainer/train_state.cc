@@ -84,7 +84,7 @@ StatusOr<TrainProgress> DecodeTrainProgress(std::string_view text) {
     Take(from, "stopped_early", &p.stopped_early, &good);
   }
   if (!good) {
-    return DataLoss("the progress in a checkpoint is not what a trainer saves");
+    return DataLoss("the checkpoint's training progress is invalid");
   }
   return p;
 }
@@ -120,8 +120,9 @@ Status LoadState(const checkpoint::Shard& saved,
     }
   }
   if (saved.tensors().size() != tensors.size()) {
-    return FailedPrecondition("the checkpoint has {} tensors and the job {}",
-                              saved.tensors().size(), tensors.size());
+    return FailedPrecondition(
+        "the checkpoint has {} tensors, but the job has {}",
+        saved.tensors().size(), tensors.size());
   }
   for (const checkpoint::TensorView& tensor : tensors) {
     // Views are const because checkpoints only read; what these show is the

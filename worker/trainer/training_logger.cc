@@ -26,12 +26,12 @@ void TrainingLogger::Begin(const std::string& what,
                            const TrainProgress& progress) {
   Print(what);
   Print(fmt::format(
-      "{} epoch{} of {} steps, {} samples a step on {} replica{}; {}",
+      "{} epoch{} of {} steps, {} samples per step on {} replica{}; {}",
       plan_.epochs, plan_.epochs == 1 ? "" : "s", plan_.steps_per_epoch,
       plan_.global_batch, session_->world_size(),
       session_->world_size() == 1 ? "" : "s",
-      progress.step == 0 ? std::string("from the beginning")
-                         : fmt::format("going on after step {} of {}",
+      progress.step == 0 ? std::string("starting from scratch")
+                         : fmt::format("resuming after step {} of {}",
                                        progress.step, plan_.total_steps)));
   if (!session_->chief()) return;
   session_->Report("epochs", static_cast<double>(plan_.epochs));
@@ -54,8 +54,8 @@ void TrainingLogger::Step(int64_t step, uint64_t epoch,
   if (!session_->chief()) return;
   all_samples_ += result.samples;
   if (result.skipped) {
-    const std::string line = fmt::format(
-        "step {} was skipped: a loss or gradient is not finite", step);
+    const std::string line =
+        fmt::format("skipped step {}: a loss or gradient is not finite", step);
     Print(line);
     if (++skipped_ <= kToldSkips) session_->ReportEvent(line);
   } else {

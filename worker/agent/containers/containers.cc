@@ -26,9 +26,8 @@ void Containers::Remove(const task::TaskRecord& record,
   TryRemoval(record.container, record.engine,
              [this, record, done = std::move(done)](const Status& removed) {
                if (removed.ok()) {
-                 LOG_WARN(
-                     "removed the container {}, which no rank held any more",
-                     record.container);
+                 LOG_WARN("removed the container {}: its rank has ended",
+                          record.container);
                } else {
                  LOG_ERROR("{}", Message(removed));
                  left_[record.container] = record.engine;
@@ -102,7 +101,7 @@ void Containers::RemoveNext(const std::shared_ptr<Dead>& dead) {
   TryRemoval(
       name, program,
       [this, name = name, program = program, dead](const Status& removed) {
-        LOG_WARN("the container {}, which no rank holds, {}", name,
+        LOG_WARN("the container {} of an ended rank {}", name,
                  removed.ok() ? "is removed" : "stays: " + Message(removed));
         if (!removed.ok()) {
           left_[name] = program;

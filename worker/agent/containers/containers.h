@@ -25,9 +25,9 @@ namespace lockstep {
 
 class Containers {
  public:
-  // `setup` and `loop` are borrowed. Looks again after `sweep_every` while
-  // containers are there that could not be removed. `is_held` says whether a
-  // rank of this node may hold the container of that name.
+  // `setup` and `loop` are borrowed. Repeats the sweep after `sweep_every`
+  // while a container cannot be removed. `is_held` returns whether a rank of
+  // this node may hold the container of that name.
   Containers(const DaemonSetup* setup, EventLoop* loop, Duration sweep_every,
              std::function<bool(const std::string& container)> is_held);
 

@@ -19,8 +19,8 @@ struct Action {
     // Ready otherwise: look for the identity of the output directory that the
     // spec names. Answer with OnOutputChecked or OnRefused.
     kCheckOutput,
-    // Answer with OnRankStarted and OnRankExited. Of a rank with `restarts` its
-    // last process has ended.
+    // Answer with OnRankStarted and OnRankExited. For a rank with `restarts`
+    // the previous process has ended.
     kStartRank,
     // To the rank, over its link.
     kGo,
@@ -32,7 +32,7 @@ struct Action {
     kRelease,
     // The status changed.
     kReport,
-    // Its records and files may go; the gang is no longer known here.
+    // Remove its records and files: the core has forgotten the gang.
     kForget,
   };
   Kind kind = Kind::kReport;

@@ -42,24 +42,22 @@ const LocalGang* AgentCore::Find(const GangKey& key) const {
 Status AgentCore::OnAssignment(const Assignment& assignment, Time now,
                                Actions* out) {
   if (assignment.epoch < epoch_) {
-    return Aborted(
-        "{} g{}: an order of the coordinator of epoch {} came after "
-        "one of epoch {}",
-        assignment.job, assignment.generation, assignment.epoch, epoch_);
+    return Aborted("{} g{}: an order of epoch {} arrived after one of epoch {}",
+                   assignment.job, assignment.generation, assignment.epoch,
+                   epoch_);
   }
   epoch_ = assignment.epoch;
   const GangKey key{assignment.job, assignment.generation};
   if (assignment.goal < Goal::kStop) {
     const auto above = gangs_.upper_bound(key);
     if (above != gangs_.end() && above->first.job == key.job) {
-      return FailedPrecondition("{}: generation {} is here already",
+      return FailedPrecondition("{}: the newer generation {} is already here",
                                 Describe(key), above->first.generation);
     }
     for (auto& [other, gang] : gangs_) {
       if (other.job != key.job || other.generation >= key.generation) continue;
       Stop(other, &gang, options_.implied_grace,
-           fmt::format("generation {} takes its place", key.generation), now,
-           out);
+           fmt::format("generation {} replaces it", key.generation), now, out);
     }
   }
   Raise(key, assignment, now, out);
@@ -83,8 +81,7 @@ void AgentCore::StartFresh(const GangKey& key, const Assignment& assignment,
       gang.status = FreshStatus(assignment, GangPhase::kRefused);
       gang.status.refusal = {
           Reason::kNodeLost,
-          fmt::format("node {} does not remember to have prepared for this "
-                      "generation",
+          fmt::format("node {} has no record of preparing this generation",
                       options_.node)};
       break;
     case Goal::kPrepare:
@@ -111,7 +108,8 @@ void AgentCore::Raise(const GangKey& key, const Assignment& assignment,
       return;
     }
     gang->forget_when_over = true;
-    Stop(key, gang, options_.implied_grace, "the job is forgotten", now, out);
+    Stop(key, gang, options_.implied_grace,
+         "the coordinator has removed the job", now, out);
     ForgetIfAsked(key, out);
     return;
   }
@@ -252,7 +250,7 @@ void AgentCore::OnPrepared(const GangKey& key, PreparedGang prepared, Time now,
                            Actions* out) {
   const auto it = gangs_.find(key);
   if (it == gangs_.end() || it->second.status.phase != GangPhase::kPreparing) {
-    // Stopped meanwhile: nobody wants what was leased.
+    // It was stopped meanwhile, so its leases are not needed.
     out->push_back(MakeAction(Action::Kind::kRelease, key));
     return;
   }

@@ -1,15 +1,15 @@
-// What a worker daemon does about the gangs that it is told to run.
+// Decides what a worker daemon does about the gangs that it must run.
 //
-// Pure: no I/O, no lock, no clock. Level-triggered: goals and events come in
-// any order and any number of times; out come actions. Thread-compatible: the
-// daemon's event loop owns it.
+// Pure: no I/O, no lock, no clock. Level-triggered: goals and events arrive in
+// any order and any number of times, and each call returns actions.
+// Thread-compatible: the daemon's event loop owns it.
 //
 // A gang is this node's part of one generation of a job:
 //
 //   phase      on                                  becomes, and does
 //   (none)     PREPARE                             PREPARING
 //   (none)     LAUNCH, GO                          REFUSED: it never prepared
-//   (none)     STOP                                STOPPED: nothing is there
+//   (none)     STOP                                STOPPED: nothing runs
 //   PREPARING  every lower generation of the job   kPrepare
 //              here is over
 //   PREPARING  prepared                            PREPARED
@@ -27,17 +27,17 @@
 //   LAUNCHED,
 //   STOPPING   the last rank has exited            STOPPED, kRelease
 //   STOPPING   `grace` and kForceAfter are over    kKillTree at once, repeated
-//   LAUNCHED,  LAUNCH, GO with a higher            LAUNCHED, kKillTree to what
-//   STOPPED    `restarts` of a program's task      runs of the task; when all
-//              and no STOP so far                  of it has ended, kStartRank
+//   LAUNCHED,  LAUNCH, GO with a higher            LAUNCHED, kKillTree of the
+//   STOPPED    `restarts` of a program's task      task's ranks; when all of
+//              and no STOP so far                  them ended, kStartRank
 //   REFUSED,
 //   STOPPED    FORGET                              (none), kForget
 //   others     FORGET                              as STOP, later forgotten
 //
-// Goals only rise. Any goal below STOP for a generation is also a STOP of all
-// lower ones of that job; a goal below STOP for a generation lower than one
-// that is here already is refused. Each change of what the coordinator would
-// want to know is a kReport.
+// Goals only rise. A goal below STOP for a generation also stops all lower
+// generations of that job. A goal below STOP is refused for a generation lower
+// than one that is already here. Each change that the coordinator needs to know
+// is a kReport.
 #ifndef LOCKSTEP_WORKER_AGENT_CORE_AGENT_CORE_H_
 #define LOCKSTEP_WORKER_AGENT_CORE_AGENT_CORE_H_
 
@@ -66,7 +66,7 @@ struct AgentOptions {
   Duration force_after = std::chrono::seconds(2);
 };
 
-// What a gang that is ready has.
+// Result of a successful preparation.
 struct PreparedGang {
   std::vector<int32_t> ports;
   int32_t master_port = 0;
@@ -82,8 +82,8 @@ class AgentCore {
  public:
   explicit AgentCore(AgentOptions options) : options_(std::move(options)) {}
 
-  // What a daemon of this node started before. `status` holds its ranks; those
-  // without exit are alive, as far as is known.
+  // Adds a gang that an earlier daemon of this node started. `status` holds its
+  // ranks; a rank without an exit is alive as far as is known.
   void Adopt(const Assignment& assignment, GangStatus status);
 
   // Aborted: from a coordinator of a lower epoch than one seen before.

@@ -169,7 +169,8 @@ TEST_F(AgentCoreTest, LaunchStartsEveryRankOnce) {
 TEST_F(AgentCoreTest, LaunchOfWhatNeverPreparedIsRefused) {
   EXPECT_THAT(Kinds(Do(Goal::kLaunch)), ElementsAre(Kind::kReport));
   EXPECT_EQ(Phase(), GangPhase::kRefused);
-  EXPECT_THAT(Status().refusal.message, HasSubstr("does not remember"));
+  EXPECT_THAT(Status().refusal.message,
+              HasSubstr("has no record of preparing"));
 }
 
 TEST_F(AgentCoreTest, LaunchWithOtherPortsIsRefused) {

@@ -134,7 +134,9 @@ Status CheckPorts(const LocalGang& gang, const NodeName& node) {
   }
   if (ports != gang.status.ports) {
     return FailedPrecondition(
-        "the cluster spec names other ports than node {} has leased", node);
+        "the ports in the cluster spec differ from those that node {} has "
+        "leased",
+        node);
   }
   return OkStatus();
 }
@@ -249,9 +251,9 @@ void JudgeExit(int32_t rank, const LocalGang& gang, ExitStatus* exit) {
   if (!words.failure.empty()) exit->message = words.failure;
   if (words.reason != Reason::kNone) exit->reason = words.reason;
   exit->victim = exit->victim || words.victim;
-  // What ends after we said stop ends because of that: but not a rank that
-  // had ended before, or had named an error of its own. Its peers may have
-  // been quicker to say that it is gone than it was to go.
+  // A rank that ends after the stop request ended because of it, unless it had
+  // ended before or reported an error of its own. A peer may have reported it
+  // gone before its exit arrived.
   const bool own_error = !words.failure.empty() && !words.victim;
   const bool before_stop = gang.stopped_at && exit->end_time != WallTime{} &&
                            exit->end_time < *gang.stopped_at;

@@ -23,12 +23,11 @@ inline constexpr int32_t kPeerLostCode = 75;
 // Newest events of a gang that are kept and reported.
 inline constexpr size_t kKeptEvents = 256;
 
-// Peers that the ranks of a gang lost: as many pairs are kept, the first ones,
-// each with what was said of it first.
+// Limit of lost peers that a gang keeps: the first report of each pair.
 inline constexpr size_t kKeptLostPeers = 1024;
 inline constexpr size_t kMaxLostPeerError = 512;
 
-// What a rank wants known. What is absent says nothing.
+// A report of a rank. An absent field means no change.
 struct RankNews {
   std::optional<Checkpoint> checkpoint;
   std::string artifact_name;
@@ -55,7 +54,7 @@ struct LocalGang {
   // The settled images that kPrepare was asked with.
   std::vector<ImageContent> prepared_with;
   bool forget_when_over = false;
-  // When it was first told to stop.
+  // Time of the first stop request.
   std::optional<WallTime> stopped_at;
   // When to kill by force next.
   std::optional<MonoTime> kill_at;
@@ -114,8 +113,8 @@ void Go(const GangKey& key, LocalGang* gang, Actions* out);
 // REQUIRES: the gang has `rank`.
 bool TakeNews(int32_t rank, const RankNews& news, Time now, LocalGang* gang);
 
-// Completes `exit` by the last words of `rank`, and marks it a victim where it
-// ended because of what the daemon or a peer did.
+// Completes `exit` with the exit message of `rank`, and marks the rank a victim
+// if the daemon or a peer caused its end.
 void JudgeExit(int32_t rank, const LocalGang& gang, ExitStatus* exit);
 
 }  // namespace lockstep

@@ -78,8 +78,8 @@ bool IsOwnFile(std::string_view path) {
          !Contains(path, "/dist-packages/") && !Contains(path, "/lib/python");
 }
 
-// Whether `text` says something of its own, and does not go on with what a
-// program said before.
+// Returns whether `text` begins a message of its own instead of continuing the
+// previous one.
 bool BeginsAnew(std::string_view text) {
   constexpr std::string_view kBegins[] = {
       "Traceback (most recent call last):",
@@ -218,7 +218,7 @@ std::string Sentence(const std::vector<Line>& lines, size_t at,
   std::string sentence(Trimmed(text));
   for (size_t i = at + 1; i < lines.size(); ++i) {
     if (lines[i].stream != lines[at].stream) continue;
-    // What is further is cut in any case.
+    // The limit cuts the rest in any case.
     if (sentence.size() > limit) break;
     const std::string_view next = lines[i].text;
     const bool open = IsOpen(sentence);

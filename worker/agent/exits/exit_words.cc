@@ -33,12 +33,12 @@ struct Found {
   ExitWords words;
 };
 
-// The exception that ends the last traceback. That of torchrun itself only
-// says that one of its workers failed, which has said more before.
+// Returns the exception that ends the last traceback. Skips torchrun's own,
+// which only reports that a worker failed.
 std::optional<Found> LastException(const std::vector<Line>& lines) {
   std::optional<Found> last;
   std::optional<Found> launcher;
-  std::optional<Found> bare;  // Without a traceback: of a SyntaxError, say.
+  std::optional<Found> bare;  // Without a traceback, as for a SyntaxError.
   struct Reader {
     bool traceback = false;
     Frames frames;
@@ -71,7 +71,8 @@ std::optional<Found> LastException(const std::vector<Line>& lines) {
   return bare ? bare : launcher;
 }
 
-// Of the stack that "Fatal Python error" prints, the innermost frame first.
+// Returns the location in the stack below "Fatal Python error", which lists the
+// innermost frame first.
 std::string LocationBehind(const std::vector<Line>& lines, size_t at) {
   constexpr size_t kHeader = 8;
   for (size_t i = at + 1; i < std::min(at + kHeader, lines.size()); ++i) {
@@ -97,7 +98,7 @@ std::string LocationOfAssertion(std::string_view text) {
   return "";
 }
 
-// What a runtime says when it gives up.
+// Returns the fatal message of a runtime.
 ExitWords CrashOf(const std::vector<Line>& lines, size_t at) {
   constexpr std::string_view kThrown =
       "terminate called after throwing an instance of '";
@@ -158,15 +159,15 @@ std::optional<Found> FirstCrash(const std::vector<Line>& lines) {
   return std::nullopt;
 }
 
-// What JAX says when it gives up because other processes did not answer: where
-// this one had raised an exception, that is why it left them.
+// Returns whether this is JAX's message about processes that did not answer. If
+// this process raised an exception, the exception is the cause.
 bool SpeaksOfOthers(std::string_view words) {
   return Contains(words, "distributed service") ||
          Contains(words, "oordination service") ||
          Contains(words, "CoordinationService");
 }
 
-// Of the two the one that tells why the process ended.
+// Returns the one that explains the end of the process.
 std::optional<Found> Choose(bool crashed, std::optional<Found> exception,
                             std::optional<Found> crash) {
   if (!exception) return crash;
@@ -175,7 +176,8 @@ std::optional<Found> Choose(bool crashed, std::optional<Found> exception,
   return after && SpeaksOfOthers(crash->words.message) ? exception : crash;
 }
 
-// What interpreters, shells and parsers of arguments say before they leave.
+// Returns whether an interpreter, shell or argument parser prints this before
+// it exits.
 bool IsComplaint(std::string_view text) {
   constexpr std::string_view kBegins[] = {
       "Error: ", "error: ", "fatal: ", "FATAL: "};

@@ -1,10 +1,9 @@
-// What a program itself said of its failure: the file in which torchelastic's
-// record() leaves an error, else the end of its log. Pure; of any bytes.
+// Finds the reason for a failure in a program's own output: the error file of
+// torchelastic's record(), else the end of its log. Pure; accepts any bytes.
 //
-// A message is one line of at most kMaxExitWords bytes of valid UTF-8; empty
-// where nothing was found that a person would take for the reason. One that
-// the program wrote as several lines is joined by spaces, and one that is
-// longer is cut behind a word and ends with "...".
+// A message is one line of valid UTF-8 with at most kMaxExitWords bytes, or
+// empty if no reason was found. Lines of one message are joined by spaces. A
+// longer message is cut after a word and ends with "...".
 #ifndef LOCKSTEP_WORKER_AGENT_EXITS_EXIT_WORDS_H_
 #define LOCKSTEP_WORKER_AGENT_EXITS_EXIT_WORDS_H_
 
@@ -20,10 +19,10 @@ inline constexpr size_t kExitWordsLog = 64 << 10;
 
 struct ExitWords {
   std::string message;
-  // Where it was raised, "train.py:12": the last frame of the traceback that is
-  // of the program's own files, else the last frame; of a SyntaxError the
-  // line that does not parse; of a fatal line of glog or absl its source. Only
-  // the file's base name. Empty: the text does not say.
+  // Where the error was raised, as in "train.py:12", with the file's base name
+  // only. It is the last traceback frame in the program's own files, else the
+  // last frame. For a SyntaxError it is the line with the error, for a fatal
+  // line of glog or absl its source. Empty if the text has none.
   std::string location;
 
   bool operator==(const ExitWords&) const = default;
@@ -38,14 +37,13 @@ inline constexpr size_t kMaxExitLocation = 128;
 //   {"message": "RuntimeError: ...", "timestamp": ...}
 ExitWords WordsOfErrorFile(std::string_view json);
 
-// Finds the words in the last lines of a log (common/base/log_line.h), the
-// first of which may be cut. Looks for the last exception of Python, and for
-// what a runtime says when it gives up: a fatal line of glog, absl or
-// TensorFlow ("F1123 ... x.cc:99] ..."), a line that begins with FATAL, "Fatal
-// Python error", what() of C++, a failed CHECK or assertion. Where the process
-// crashed (by a signal, or a shell says so of it) the latter counts first, but
-// for what JAX says of others after an exception of this process; else the
-// exception does.
+// Finds the message in the last lines of a log (common/base/log_line.h); the
+// first line may be truncated. Searches for the last Python exception and for
+// the fatal message of a runtime: of glog, absl or TensorFlow ("F1123 ...
+// x.cc:99] ..."), a line that begins with FATAL, "Fatal Python error", what()
+// of C++, a failed CHECK or assertion. If the process crashed (by a signal, or
+// by a shell's report of one), the fatal message has priority, except JAX's
+// message about other processes; otherwise the exception has priority.
 ExitWords WordsOfLog(std::string_view log, bool crashed);
 
 // Whether words are those of EADDRINUSE, as the C library, Python, Java, Go and

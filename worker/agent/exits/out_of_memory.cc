@@ -14,7 +14,8 @@ namespace {
 constexpr double kHardlyAny = 0.05;
 
 constexpr char kAdvice[] =
-    "let it use less, or ask for more: --memory, or a larger machine type";
+    "reduce its memory use, or request more with --memory or a larger machine "
+    "type";
 
 }  // namespace
 
@@ -35,7 +36,7 @@ std::optional<uint64_t> ParseOomKills(std::string_view vmstat) {
 
 void OomWatch::Add(MonoTime now, uint64_t kills) {
   readings_.emplace_back(now, kills);
-  // Twice the window: an end is heard of a while after it came.
+  // Twice the window, because the daemon learns of an end with a delay.
   while (now - readings_.front().first > 2 * kWindow) readings_.pop_front();
 }
 
@@ -70,12 +71,11 @@ void JudgeOutOfMemory(const OomEvidence& evidence, ExitStatus* exit) {
     if (killed && !evidence.told_to_end) {
       exit->out_of_memory = true;
       if (exit->message.empty()) {
-        exit->message = fmt::format(
-            "it used more memory than the task asked for; {}", kAdvice);
+        exit->message =
+            fmt::format("the task exceeded its memory limit; {}", kAdvice);
       }
     } else if (!exit->ok() && exit->message.empty()) {
-      exit->message =
-          "the kernel killed a process of this task for want of memory";
+      exit->message = "the kernel's OOM killer killed a process of this task";
     }
     return;
   }
@@ -84,14 +84,14 @@ void JudgeOutOfMemory(const OomEvidence& evidence, ExitStatus* exit) {
   if (!exit->message.empty()) return;
   if (evidence.host_kills.value_or(0) > 0) {
     exit->message = fmt::format(
-        "probably out of memory: at that time the kernel killed a process of "
-        "this host for want of memory; {}",
+        "probably out of memory: the kernel's OOM killer killed a process on "
+        "this host at that time; {}",
         kAdvice);
     exit->reason = Reason::kOutOfMemory;
   } else if (evidence.least_available.value_or(1) < kHardlyAny) {
     exit->message = fmt::format(
-        "probably out of memory: at that time {:.1f} % of this host's memory "
-        "was left; {}",
+        "probably out of memory: {:.1f} % of this host's memory was left at "
+        "that time; {}",
         *evidence.least_available * 100, kAdvice);
     exit->reason = Reason::kOutOfMemory;
   }

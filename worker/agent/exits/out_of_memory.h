@@ -1,11 +1,11 @@
-// Whether the kernel ended a rank for want of memory, and how surely.
+// Decides whether the kernel killed a rank because memory ran out, and how
+// certain that is.
 //
-// The kernel sends SIGKILL and does not say why. What is known: the rank's
-// cgroup counts such kills (memory.events), which is certain; without one there
-// is only the host's counter (oom_kill of /proc/vmstat, since Linux 4.13),
-// which may have risen for another process at the same time. And a
-// daemon (systemd-oomd, earlyoom) may have sent it, which counts nowhere: then
-// the host had hardly any memory left.
+// The kernel sends SIGKILL without a reason. The rank's cgroup counts OOM kills
+// (memory.events), which is certain. Without a cgroup there is only the host's
+// counter (oom_kill in /proc/vmstat, since Linux 4.13), which another process
+// may have raised at the same time. Daemons such as systemd-oomd and earlyoom
+// count their kills nowhere; then low memory on the host is the only evidence.
 #ifndef LOCKSTEP_WORKER_AGENT_EXITS_OUT_OF_MEMORY_H_
 #define LOCKSTEP_WORKER_AGENT_EXITS_OUT_OF_MEMORY_H_
 
@@ -52,12 +52,12 @@ struct OomEvidence {
   std::optional<uint64_t> host_kills = std::nullopt;
   // The least part of the host's memory that was available shortly before.
   std::optional<double> least_available = std::nullopt;
-  // We have told the rank to end.
+  // The daemon has asked the rank to stop.
   bool told_to_end = false;
 };
 
-// Completes `exit`: out_of_memory only when it is certain; else its sentence
-// says what is probable, where it has none yet.
+// Completes `exit`. Sets out_of_memory only if it is certain; otherwise writes
+// the probable cause into a message that is empty so far.
 void JudgeOutOfMemory(const OomEvidence& evidence, ExitStatus* exit);
 
 }  // namespace lockstep

@@ -63,9 +63,11 @@ TEST(OutOfMemoryTest, SomebodyElseMayHaveKilledForIt) {
   const ExitStatus exit = Judged({.least_available = 0.021}, Killed());
   EXPECT_FALSE(exit.out_of_memory);
   EXPECT_EQ(exit.reason, Reason::kOutOfMemory);
-  EXPECT_THAT(exit.message, HasSubstr("probably out of memory: at that time "
-                                      "2.1 % of this host's memory was left"));
-  EXPECT_THAT(exit.message, HasSubstr("ask for more: --memory"));
+  EXPECT_THAT(
+      exit.message,
+      HasSubstr(
+          "probably out of memory: 2.1 % of this host's memory was left"));
+  EXPECT_THAT(exit.message, HasSubstr("request more with --memory"));
   EXPECT_THAT(Judged({.least_available = 0.2}, Killed()).message, IsEmpty());
   EXPECT_THAT(Judged({.least_available = 0.0}, Killed(SIGSEGV)).message,
               IsEmpty());
@@ -80,7 +82,7 @@ TEST(OutOfMemoryTest, SomebodyElseMayHaveKilledForIt) {
 TEST(OutOfMemoryTest, TheCgroupsWordIsCertain) {
   const ExitStatus exit = Judged({.cgroup_kills = 1}, Killed());
   EXPECT_TRUE(exit.out_of_memory);
-  EXPECT_THAT(exit.message, HasSubstr("more memory than the task asked for"));
+  EXPECT_THAT(exit.message, HasSubstr("the task exceeded its memory limit"));
   // Not when it is another of its processes that was killed, or we killed it.
   EXPECT_FALSE(Judged({.cgroup_kills = 1}, Killed(SIGSEGV)).out_of_memory);
   ExitStatus code;

@@ -153,14 +153,14 @@ void RankExits::Explain(const RankRef& ref, const task::ExitRecord& record,
   }
   if (record.kind == task::ExitKind::kNotStarted &&
       record.start_errno != EADDRINUSE) {
-    return;  // It says itself why.
+    return;  // The rank itself reports the reason.
   }
   const auto taken = parts_.ports->CheckEnded(ref);
   if (!taken) return;
   exit->reason = Reason::kPortTaken;
   exit->message = fmt::format(
-      "port {}, which was leased for this task, was taken by {}, which is none "
-      "of the task",
+      "port {}, leased to this task, is taken by {}, which does not belong to "
+      "the task",
       taken->port, taken->holder);
 }
 
@@ -168,15 +168,15 @@ void RankExits::AddLastWords(const RankRef& ref, ExitStatus* exit) {
   if (exit->ok() || !exit->message.empty()) return;
   const LocalGang* gang = parts_.core->Find(ref.gang);
   if (gang == nullptr) return;
-  // The words of a rank that was told to stop do not count, unless it had ended
-  // before that.
+  // The message of a stopped rank does not count, unless the rank had ended
+  // before the stop request.
   const bool told = gang->assignment.goal >= Goal::kStop;
   const bool before = gang->stopped_at && exit->end_time < *gang->stopped_at;
   if (told && !before) return;
   const RankPaths& paths = parts_.table->Get(ref).paths;
   ExitWords words = WordsOfErrorFile(ReadRanksFile(paths.error_file));
   if (words.location.empty() && HasLastWords(*exit)) {
-    // Over 128: what a shell says of a signal.
+    // A shell reports a signal as a code above 128.
     const bool crashed =
         exit->how == ExitStatus::How::kSignal || exit->value > 128;
     ExitWords logged = WordsOfLog(LogTail(paths.log, kExitWordsLog), crashed);
@@ -198,13 +198,13 @@ void RankExits::NotePlainBind(const RankRef& ref, ExitStatus* exit) {
       parts_.ports->Of(ref).empty() || !SaysAddressInUse(exit->message)) {
     return;
   }
-  // Its ports are not held any more: then it is another one that is taken.
+  // The ports were already released, so another socket holds this one.
   if (!parts_.ports->AddPlainBinder(gang->assignment.job_uid)) return;
   exit->reason = Reason::kPortTaken;
   exit->message +=
-      "; a program that binds a port that is leased for it must set "
-      "SO_REUSEADDR, as servers do, because a socket holds the port until "
-      "then; from now on the job's ports are not held";
+      "; the worker holds leased ports open, so a program must set "
+      "SO_REUSEADDR to bind its port; the worker no longer holds the ports of "
+      "this job";
 }
 
 }  // namespace lockstep

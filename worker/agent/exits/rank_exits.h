@@ -1,4 +1,4 @@
-// What is reported of a rank that has ended: how, why, and its own words.
+// Builds the report of a rank's end: how, why, and its exit message.
 //
 // Belongs to the event loop's thread. Reads the rank's log and files, and
 // /proc.
@@ -24,7 +24,7 @@ namespace lockstep {
 
 class RankExits {
  public:
-  // What it uses of the daemon. All are borrowed.
+  // Owners that it uses. All are borrowed.
   struct Parts {
     EventLoop* loop = nullptr;
     CoreRunner* core = nullptr;

@@ -45,7 +45,7 @@ class RealFiles final : public CgroupFiles {
   Status RemoveDir(const std::string& path) override {
     if (rmdir(path.c_str()) == 0) return OkStatus();
     if (errno == EBUSY) {
-      return FailedPrecondition("{} holds processes still", path);
+      return FailedPrecondition("{} still contains processes", path);
     }
     return ErrnoStatus(errno, "removing " + path);
   }
@@ -77,7 +77,7 @@ Status Refuse(const std::string& why) {
   return FailedPrecondition("limits are not enforced: {}", why);
 }
 
-// Of the daemon's own group, without its own part. "" without cgroup v2.
+// Returns the daemon's own group without kDaemonGroup; "" without cgroup v2.
 std::string OwnBase(const std::string& mount, const CgroupPlace& place) {
   std::string own = OwnPath(place.self);
   if (own.empty()) return "";
@@ -101,18 +101,18 @@ Status CheckOffer(const std::string& base, const std::string& controllers) {
 Status CheckDivided(CgroupFiles* files, const std::string& base) {
   const auto offered = files->Read(base + "/cgroup.controllers");
   if (!offered.ok()) {
-    return Refuse(fmt::format(
-        "the cgroup {} of --rank_cgroup is not there: see systemctl status "
-        "lockstep-ranks",
-        base));
+    return Refuse(
+        fmt::format("the cgroup {} of --rank-cgroup does not exist: see "
+                    "systemctl status lockstep-ranks",
+                    base));
   }
   LOCKSTEP_RETURN_IF_ERROR(CheckOffer(base, *offered));
   const auto handed_on = files->Read(base + "/cgroup.subtree_control");
   if (!handed_on.ok() || !HasWord(*handed_on, "cpu") ||
       !HasWord(*handed_on, "memory")) {
     return Refuse(fmt::format(
-        "{} does not hand the cpu and memory controllers on "
-        "(cgroup.subtree_control), which lockstep-ranks.service sees to",
+        "{} does not enable the cpu and memory controllers in "
+        "cgroup.subtree_control; lockstep-ranks.service enables them",
         base));
   }
   // Only this shows whether we may.
@@ -159,9 +159,9 @@ StatusOr<std::unique_ptr<CgroupTree>> CgroupTree::Open(
         new CgroupTree(files, base, own.empty() ? base : own));
   }
   auto own = DivideOwn(files, mount, place);
-  // What is to be mended is what was asked for.
+  // Reports the problem of the requested group.
   if (!own.ok()) return held;
-  LOG_WARN("ranks are in the daemon's own cgroup: {}", Message(held));
+  LOG_WARN("ranks run in the daemon's own cgroup: {}", Message(held));
   return own;
 }
 
@@ -178,9 +178,9 @@ StatusOr<std::unique_ptr<CgroupTree>> CgroupTree::DivideOwn(
   LOCKSTEP_RETURN_IF_ERROR(CheckOffer(base, *offered));
   if (place.managed && !in_daemon_group) {
     return Refuse(
-        "a restart of the service would fail while ranks run in groups below "
-        "its own: give --rank_cgroup that of lockstep-ranks.service (or, with "
-        "systemd 254 or later, the service DelegateSubgroup=daemon)");
+        "the service cannot restart while ranks run in cgroups below its own: "
+        "set --rank-cgroup to the cgroup of lockstep-ranks.service, or set "
+        "DelegateSubgroup=daemon in the unit (systemd 254 or later)");
   }
   bool moved = false;
   if (!in_daemon_group) {

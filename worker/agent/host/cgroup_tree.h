@@ -79,8 +79,8 @@ class CgroupTree {
                                                     const std::string& mount,
                                                     const CgroupPlace& place);
 
-  // Makes the group of a rank with its limits: memory.max, cpu.max, pids.max.
-  // What is 0 in `share` is not limited. Its path.
+  // Creates the group of a rank with its limits memory.max, cpu.max and
+  // pids.max, and returns its path. A 0 in `share` means no limit.
   StatusOr<std::string> Make(const std::string& id, const Resources& share);
   // BASE/rank-ID, whether it is there or not; of a rank that an earlier daemon
   // has put below its own group, that path.

@@ -163,11 +163,11 @@ TEST_F(HeldCgroupTest, WhyItCannotBeUsedIsSaid) {
   CgroupPlace elsewhere = place_;
   elsewhere.ranks = "/none";
   EXPECT_THAT(Refusal(elsewhere),
-              HasSubstr("/cg/none of --rank_cgroup is not there"));
+              HasSubstr("/cg/none of --rank-cgroup does not exist"));
   cgroups_.refuse = {"/cg/ranks/trial"};
   EXPECT_THAT(Refusal(place_), HasSubstr("/cg/ranks/trial is read-only"));
   cgroups_.files["/cg/ranks/cgroup.subtree_control"] = "memory pids\n";
-  EXPECT_THAT(Refusal(place_), HasSubstr("does not hand the cpu and memory"));
+  EXPECT_THAT(Refusal(place_), HasSubstr("does not enable the cpu and memory"));
   cgroups_.files["/cg/ranks/cgroup.controllers"] = "cpu pids\n";
   EXPECT_THAT(Refusal(place_),
               HasSubstr("/cg/ranks does not offer the memory controller"));

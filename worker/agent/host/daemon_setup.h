@@ -24,7 +24,7 @@ struct DaemonSetup {
   std::string mark;
 };
 
-// The owner of what is made for ranks: `user`, or this process.
+// Returns the owner of files made for ranks: `user`, or this process.
 uid_t OwnerId(const std::optional<TaskUser>& user);
 gid_t OwnerGroup(const std::optional<TaskUser>& user);
 

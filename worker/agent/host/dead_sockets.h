@@ -12,10 +12,10 @@ namespace lockstep {
 // Removes the socket at `path` if no process listens there. True: it did.
 bool RemoveDeadSocket(const std::string& path);
 
-// The same of all sockets of shims in `directory` (16 hexadecimal digits and
-// ".sock") that were made more than kYoungSocket before `now`: others may share
-// the directory, and a shim makes its socket a moment before it listens.
-// Returns how many.
+// Does the same for all shim sockets in `directory` (16 hexadecimal digits and
+// ".sock") that are older than kYoungSocket at `now`: other daemons may share
+// the directory, and a shim creates its socket shortly before it listens.
+// Returns how many it removed.
 inline constexpr Duration kYoungSocket = std::chrono::seconds(10);
 int RemoveDeadSockets(const std::string& directory, WallTime now);
 

@@ -22,8 +22,8 @@ Status CheckDiskSpace(const std::string& path, const DiskSpace& space,
   if (space.free >= needed) return OkStatus();
   constexpr double kMiB = 1 << 20;
   return Unavailable(
-      "the disk of {} is nearly full: {:.0f} MiB are free, and nothing is "
-      "started with less than {:.0f} MiB",
+      "the disk of {} is nearly full: {:.0f} MiB are free, and a start needs "
+      "{:.0f} MiB",
       path, static_cast<double>(space.free) / kMiB,
       static_cast<double>(needed) / kMiB);
 }

@@ -18,7 +18,7 @@ struct DiskSpace {
 // Reads the space of the file system that holds `path`.
 StatusOr<DiskSpace> ReadDiskSpace(const std::string& path);
 
-// What must stay free: the smaller of the two.
+// Space that must stay free: the smaller of the two.
 struct DiskFloor {
   uint64_t bytes = uint64_t{1} << 30;
   double part = 0.05;

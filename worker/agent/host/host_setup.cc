@@ -26,7 +26,7 @@ StatusOr<std::string> ShimPath(const std::string& flag) {
     path.assign(self, static_cast<size_t>(size));
     const std::string dir = path.substr(0, path.rfind('/'));
     path = JoinPath(dir, "lockstep-shim");
-    // Installed, it is no program for people's PATH.
+    // An installed shim is not in PATH, because users never run it.
     const std::string installed =
         JoinPath(dir, "../libexec/lockstep/lockstep-shim");
     if (access(path.c_str(), X_OK) != 0 &&
@@ -49,20 +49,20 @@ StatusOr<TaskUser> FindUser(const std::string& name) {
   char buffer[16384];
   if (getpwnam_r(name.c_str(), &entry, buffer, sizeof(buffer), &found) != 0 ||
       found == nullptr) {
-    return NotFound("--task_user: there is no user {}", name);
+    return NotFound("--task-user: user {} does not exist", name);
   }
   if (entry.pw_uid == 0) {
-    return InvalidArgument("--task_user {} is root: name another user", name);
+    return InvalidArgument("--task-user {} is root: name another user", name);
   }
   if (geteuid() != 0 && geteuid() != entry.pw_uid) {
-    return PermissionDenied("--task_user {} needs root", name);
+    return PermissionDenied("--task-user {} needs root", name);
   }
   TaskUser user{entry.pw_uid, entry.pw_gid, {}, entry.pw_dir};
   int count = 256;
   user.groups.resize(static_cast<size_t>(count));
   if (getgrouplist(name.c_str(), entry.pw_gid, user.groups.data(), &count) <
       0) {
-    return InvalidArgument("--task_user {} is in more than 256 groups", name);
+    return InvalidArgument("--task-user {} is in more than 256 groups", name);
   }
   user.groups.resize(static_cast<size_t>(count));
   return user;
@@ -93,7 +93,7 @@ StatusOr<std::string> AddressTowards(const HostPort& target) {
       return std::string(text);
     }
   }
-  return Unavailable("no way to {}: name this host's address with --address",
+  return Unavailable("no route to {}: set this host's address with --address",
                      target.host);
 }
 

@@ -1,4 +1,5 @@
-// What a worker daemon finds out about its host and user before it starts.
+// Reads the facts about the host and the user that a worker daemon needs before
+// it starts.
 #ifndef LOCKSTEP_WORKER_AGENT_HOST_HOST_SETUP_H_
 #define LOCKSTEP_WORKER_AGENT_HOST_HOST_SETUP_H_
 
@@ -10,8 +11,8 @@
 
 namespace lockstep {
 
-// `flag`, or lockstep-shim beside this program, or as it is installed, in
-// ../libexec/lockstep. NotFound where there is none.
+// Returns `flag`, else lockstep-shim next to this program, else the installed
+// ../libexec/lockstep/lockstep-shim. NotFound if none exists.
 StatusOr<std::string> ShimPath(const std::string& flag);
 
 // The numbers of user `name`. NotFound; InvalidArgument: it is root;

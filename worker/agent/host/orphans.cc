@@ -31,15 +31,15 @@ std::string ProgramOf(const std::string& pid) {
   return size > 0 ? std::string(target, static_cast<size_t>(size)) : "";
 }
 
-// What this process forks has its program, and its environment, until exec.
+// A fork of this process has its program and environment until exec.
 bool IsAboutToExec(pid_t pid) {
   const std::string program = ProgramOf(std::to_string(pid));
   return !program.empty() && program == ProgramOf("self");
 }
 
-// Whether it has no kToolVariable. What a caller has read before the program
-// was read may have been this process's own environment, of a fork that has
-// become a tool since: so it is read once more, afterwards.
+// Returns whether the process lacks kToolVariable. Reads the environment again
+// after the program: the caller may have read this process's own environment in
+// a fork that has become a tool since.
 bool IsNoTool(pid_t pid) {
   const auto environ = EnvironOf(pid, MonotonicNow() + kExecTime);
   return environ && VariableIn(*environ, kToolVariable).empty();
@@ -64,11 +64,11 @@ Status BecomeSubreaper() {
   siginfo_t info{};
   if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0) {
     return FailedPrecondition(
-        "the process has children that it did not start: what they leave "
-        "behind could not be told from what ranks leave");
+        "the process has children that it did not start, so it cannot tell "
+        "their orphans from those of ranks");
   }
   if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
-    return ErrnoStatus(errno, "becoming the parent of what ranks leave behind");
+    return ErrnoStatus(errno, "becoming the subreaper of ranks");
   }
   return OkStatus();
 }

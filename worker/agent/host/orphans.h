@@ -1,14 +1,13 @@
-// What ranks have left behind whose shim was killed, where no variable of their
-// environment says so any more (`env -i`, stray_processes.h) and there is no
-// cgroup.
+// Finds processes of ranks whose shim was killed, if no variable of their
+// environment identifies them (`env -i`, stray_processes.h) and no cgroup does.
 //
-// A shim is a child subreaper, and so is the daemon: what loses its shim
-// becomes the daemon's child. Where the daemon is away at that moment it
-// becomes init's; so the daemon writes down, about once a second, what descends
-// from each shim, and it and the next one know these processes by their numbers
-// and start times.
+// Shims and the daemon are child subreapers, so a process that loses its shim
+// becomes the daemon's child. If the daemon is not running at that moment, the
+// process becomes init's child. Therefore the daemon records the descendants of
+// each shim about once a second; it and the next daemon identify them by number
+// and start time.
 //
-// What the daemon starts for itself has kToolVariable.
+// Processes that the daemon starts for itself have kToolVariable.
 #ifndef LOCKSTEP_WORKER_AGENT_HOST_ORPHANS_H_
 #define LOCKSTEP_WORKER_AGENT_HOST_ORPHANS_H_
 
@@ -29,10 +28,9 @@
 
 namespace lockstep {
 
-// Makes this process the parent of what its descendants leave behind. To be
-// called before it starts anything. FailedPrecondition: it has children
-// already (a shell that became this program by exec), which, and what they
-// leave, could not be told from a rank's.
+// Makes this process the subreaper of its descendants. Call it before starting
+// any process. FailedPrecondition if the process already has children (a shell
+// became this program by exec): their orphans would look like those of ranks.
 Status BecomeSubreaper();
 
 // Whether the process, with this environment, fell to this one, a subreaper, as
@@ -45,8 +43,8 @@ bool IsOrphan(const ProcessStat& process, const std::string& environ,
 std::vector<ProcessId> DescendantsOf(pid_t shim,
                                      const std::vector<ProcessStat>& all);
 
-// "PID START_TIME" in lines. What is no such line is passed over: a process
-// that is found by it has to have the start time, too.
+// Encodes lines of "PID START_TIME". Decoding skips malformed lines: a process
+// must also match the start time.
 std::string EncodeProcesses(const std::vector<ProcessId>& processes);
 std::vector<ProcessId> DecodeProcesses(std::string_view text);
 // Writes them to the file `path`, unless it holds `known`, which is then what
@@ -61,7 +59,7 @@ class OrphanReaper {
  public:
   static constexpr Duration kPatience = std::chrono::seconds(30);
 
-  // To be called now and then. Costs a system call while there is no zombie.
+  // Call it periodically. Costs one system call if there is no zombie.
   void Look(MonoTime now);
 
  private:

@@ -1,4 +1,4 @@
-// The cgroups of this daemon's ranks and tools: made, ended and removed.
+// Creates, empties and removes the cgroups of this daemon's ranks and tools.
 //
 // Belongs to the event loop's thread. Nothing here blocks for longer than a
 // write to cgroupfs.
@@ -27,10 +27,10 @@ class RankCgroups {
   StatusOr<std::string> Make(const std::string& id, const Resources& share);
   // The path of the group `id`; absent: there is none.
   std::optional<std::string> Find(const std::string& id) const;
-  // Absent: there is no such group.
+  // Absent if the group does not exist.
   std::optional<CgroupReading> Read(const std::string& id);
-  // Kills what is in the group `id` and removes it, now or in RemoveDropped.
-  // "" is no group.
+  // Kills the processes in the group `id` and removes it, now or in
+  // RemoveDropped. Does nothing for "".
   void Drop(const std::string& id);
   // Removes the dropped groups whose processes have ended. Call it now and
   // then.

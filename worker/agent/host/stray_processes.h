@@ -29,7 +29,7 @@
 
 namespace lockstep {
 
-// What is killed ends within it, unless the kernel holds it.
+// A killed process ends within this time unless the kernel holds it.
 inline constexpr Duration kEndTime = std::chrono::seconds(2);
 inline constexpr char kTaskVariable[] = "LOCKSTEP_TASK";
 
@@ -43,24 +43,24 @@ std::string TaskIdOf(const std::string& socket_path);
 // "MARK.ID".
 std::string TaskMark(const std::string& directory_mark, const std::string& id);
 
-// Whether the process with this environment is of the rank of `record`.
-// `in_session`: of the session that the rank led, which is asked for where the
-// process does not say its task's ID.
+// Returns whether the process with this environment belongs to the rank of
+// `record`. `in_session` tells that it is in the session that the rank led;
+// this decides if the environment lacks the task's ID.
 bool IsOfTask(std::string_view environ, const task::TaskRecord& record,
               bool in_session);
 
-// SIGKILL to a rank, its tree and all else that says it is of its task, after
-// its shim is gone; of a rank in no container also to `seen`, which descended
-// from the shim, with their trees, and to what fell to this process since the
-// shim started. Again, until a look finds none, up to kEndTime. Returns how
-// many it reached.
+// Sends SIGKILL to a rank, its tree and all other processes of its task after
+// its shim is gone. If the rank has no container, also to `seen`, the recorded
+// descendants of the shim, with their trees, and to orphans adopted since the
+// shim started. Repeats until a scan finds none, for at most kEndTime. Returns
+// the number of processes.
 int KillLeftovers(const task::TaskRecord& record,
                   const std::vector<ProcessId>& seen = {});
 
-// SIGKILL to those of `all` that say they are of a task of the directory with
-// `directory_mark`, but of none of `live` (IDs). To be right, `all` must have
-// been read before `live` was. Waits up to kEndTime until they have ended.
-// Returns how many it reached.
+// Sends SIGKILL to those of `all` that belong to a task of the directory with
+// `directory_mark` but to none of `live` (IDs). `all` must have been read
+// before `live`. Waits up to kEndTime for their end. Returns the number of
+// processes.
 int KillStrays(const std::vector<ProcessStat>& all,
                const std::string& directory_mark,
                const std::set<std::string>& live);

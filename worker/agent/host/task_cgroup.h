@@ -1,4 +1,4 @@
-// What the cgroup (v2) of a task counts, where the task has one of its own.
+// Reads the counters of a task's own cgroup (v2).
 #ifndef LOCKSTEP_WORKER_AGENT_HOST_TASK_CGROUP_H_
 #define LOCKSTEP_WORKER_AGENT_HOST_TASK_CGROUP_H_
 
@@ -19,9 +19,9 @@ struct TaskCgroupReading {
   bool operator==(const TaskCgroupReading&) const = default;
 };
 
-// The directory of process `pid`'s cgroup below `root` ("" in earnest), from
-// /proc/PID/cgroup. Nothing: it is the same as that of `daemon`, or there is
-// no cgroup v2.
+// Returns the directory of the cgroup of `pid` below `root` ("" in production),
+// from /proc/PID/cgroup. Nullopt if it equals that of `daemon` or there is no
+// cgroup v2.
 std::optional<std::string> OwnCgroup(pid_t pid, pid_t daemon,
                                      const std::string& root = "");
 // Nothing where `directory` is none that counts.

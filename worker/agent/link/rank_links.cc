@@ -89,7 +89,7 @@ void RankLinks::Tell(const Action& action) {
                                  ? v1::RankDirective::STOP
                                  : v1::RankDirective::CHECKPOINT);
       break;
-    // The ranks hear nothing of these.
+    // Ranks do not receive these.
     case Action::Kind::kPrepare:
     case Action::Kind::kCheckOutput:
     case Action::Kind::kStartRank:

@@ -1,5 +1,5 @@
-// The daemon's links to its native ranks: who may connect, what they are told,
-// and what they report.
+// The daemon's links to its native ranks: admits ranks, sends them messages and
+// receives their reports.
 //
 // Belongs to the event loop's thread.
 #ifndef LOCKSTEP_WORKER_AGENT_LINK_RANK_LINKS_H_
@@ -33,13 +33,13 @@ class RankLinks final : public RankLinkHandler {
 
   // Makes the socket, in the runtime directory.
   Status Listen();
-  // From now on ranks are heard.
+  // Starts to accept ranks.
   Status Start();
   const std::string& path() const { return server_->path(); }
   RendezvousRelay* rendezvous() { return &rendezvous_; }
 
-  // By rank, what a rank of the gang proves itself with: made before the gang's
-  // ranks are started, or as an earlier daemon has saved it.
+  // Nonces by rank, with which the ranks of the gang authenticate: created
+  // before the gang's ranks start, or loaded from an earlier daemon.
   void MakeNonces(const GangKey& key, const std::vector<RankStatus>& ranks);
   void SetNonces(const GangKey& key, std::map<int32_t, std::string> nonces);
   const std::map<int32_t, std::string>& NoncesOf(const GangKey& key) {

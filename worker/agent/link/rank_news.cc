@@ -19,7 +19,7 @@ void TakeReductionPlan(const v1::RankReport& report, RankNews* news) {
   if (plan.ok()) {
     news->reduction_plan = report.reduction_plan();
   } else {
-    news->event = "sent an unusable reduction plan: " +
+    news->event = "sent an invalid reduction plan: " +
                   std::string(Message(plan.status()));
   }
 }

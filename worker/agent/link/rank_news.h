@@ -1,5 +1,5 @@
-// What a rank reports over its link, checked and cut to what the coordinator
-// takes.
+// Validates the reports of a rank's link and cuts them to the coordinator's
+// limits.
 #ifndef LOCKSTEP_WORKER_AGENT_LINK_RANK_NEWS_H_
 #define LOCKSTEP_WORKER_AGENT_LINK_RANK_NEWS_H_
 

@@ -1,4 +1,4 @@
-// What the daemon tells a rank when it connects.
+// Builds the Welcome that the daemon sends to a connecting rank.
 #ifndef LOCKSTEP_WORKER_AGENT_LINK_RANK_WELCOME_H_
 #define LOCKSTEP_WORKER_AGENT_LINK_RANK_WELCOME_H_
 

@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kMaxPutBytes = 64 << 20;  // Of one gang.
+constexpr size_t kMaxPutBytes = 64 << 20;  // Per gang.
 
 bool IsKey(const std::string& name) {
   return !name.empty() && name.size() <= kMaxWireKey &&
@@ -35,7 +35,7 @@ void RendezvousRelay::Put(const RankRef& ref, const std::string& name,
   Entries& gang = gangs_[ref.gang];
   if (!IsKey(name) || value.size() > kMaxWireValue ||
       gang.put_bytes + name.size() + value.size() > kMaxPutBytes) {
-    LOG_WARN("{}: a rendezvous entry is refused: {} bytes under a key of {}",
+    LOG_WARN("{}: refused a rendezvous entry: value of {} bytes, key of {}",
              Describe(ref), value.size(), name.size());
     return;
   }

@@ -29,15 +29,15 @@ class RendezvousRelay {
           deliver)
       : send_(std::move(send)), deliver_(std::move(deliver)) {}
 
-  // A rank says that `name` is `value`. The first value of a name counts.
+  // A rank sets `name` to `value`. The first value of a name counts.
   void Put(const RankRef& ref, const std::string& name,
            const std::string& value);
   // A rank asks for the value of `name`.
   void Get(const RankRef& ref, const std::string& name);
   // The coordinator has the value of a name that was asked for.
   void OnValue(const RendezvousEntry& entry);
-  // Sends all entries and questions again, to a coordinator that may have been
-  // started anew.
+  // Sends all entries and queries again, because the coordinator may have
+  // restarted.
   void SendAll();
   void Forget(const GangKey& key) { gangs_.erase(key); }
 

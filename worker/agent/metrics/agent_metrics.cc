@@ -63,17 +63,17 @@ void CollectHost(const HostReadings& host, MetricFamilies* out) {
   out->Gauge("lockstep_host_memory_total_bytes", "Memory of this host.",
              AsDouble(host.base.memory.total));
   out->Gauge("lockstep_host_memory_available_bytes",
-             "Memory that programs could still have.",
+             "Memory available to programs.",
              AsDouble(host.base.memory.available));
   CollectDevices(host, out);
   for (const auto& [resource, seconds] : host.pressure) {
     out->Counter("lockstep_host_pressure_waiting_seconds_total",
-                 "Time in which at least one task waited, by resource.",
+                 "Pressure stall time of at least one task, by resource.",
                  seconds, {{"resource", resource}});
   }
   if (host.oom_kills) {
     out->Counter("lockstep_host_oom_kills_total",
-                 "Processes that the kernel killed for memory, since boot.",
+                 "Processes that the OOM killer killed since boot.",
                  AsDouble(*host.oom_kills));
   }
 }
@@ -90,46 +90,46 @@ void CollectTask(const TaskReading& task, MetricFamilies* out) {
              "Resident memory of a rank and its children.",
              static_cast<double>(task.memory_bytes), labels);
   out->Gauge("lockstep_task_memory_peak_bytes",
-             "Highest resident memory that was seen.",
+             "Highest observed resident memory.",
              static_cast<double>(task.memory_peak_bytes), labels);
   MetricLabels io = labels;
   io.emplace_back("direction", "read");
-  const std::string io_help = "Bytes from and to storage, by direction.";
+  const std::string io_help =
+      "Bytes read from and written to storage, by direction.";
   out->Counter("lockstep_task_io_bytes_total", io_help,
                AsDouble(task.read_bytes), io);
   io.back().second = "write";
   out->Counter("lockstep_task_io_bytes_total", io_help,
                AsDouble(task.write_bytes), io);
-  out->Counter("lockstep_task_restarts_total",
-               "Attempts of the job before the one that runs.", task.restarts,
-               labels);
+  out->Counter("lockstep_task_restarts_total", "Earlier attempts of the job.",
+               task.restarts, labels);
   out->Counter("lockstep_task_log_bytes_total",
                "Bytes of a rank's log sent to the coordinator.",
                AsDouble(task.log.sent_bytes), labels);
-  out->Counter("lockstep_task_log_dropped_total",
-               "Parts of a rank's log that were not kept.",
+  out->Counter("lockstep_task_log_dropped_total", "Gaps in a rank's log.",
                AsDouble(task.log.gaps), labels);
   out->Counter("lockstep_task_log_dropped_bytes_total",
-               "Bytes of a rank's log that were not kept.",
+               "Bytes dropped from a rank's log.",
                AsDouble(task.log.dropped_bytes), labels);
   if (!task.cgroup) return;
   out->Counter("lockstep_task_oom_kills_total",
-               "Processes of a rank that the kernel killed for memory.",
+               "Processes of a rank that the OOM killer killed.",
                AsDouble(task.cgroup->oom_kills), labels);
   out->Counter("lockstep_task_throttled_seconds_total",
-               "Time in which a rank was held back by its CPU limit.",
+               "Time in which the CPU limit throttled a rank.",
                task.cgroup->throttled_seconds, labels);
 }
 
-// The names of metrics, in the order of task::RankPhase: waiting and standing
-// still are told from working.
+// Label values in the order of task::RankPhase. Waiting and stalled are
+// separate from working.
 constexpr const char* kPhaseNames[] = {
     "input_wait", "compute",          "allreduce",  "straggler_wait",
     "optimizer",  "checkpoint_stall", "evaluation", "other"};
 static_assert(std::size(kPhaseNames) == task::kTimedPhases);
 
 constexpr char kAllReduceSeconds[] =
-    "Time in which reductions ran (busy), and held a rank up (exposed).";
+    "Time in which reductions ran (busy) and in which a rank waited for them "
+    "(exposed).";
 
 void CollectSteps(const TaskReading& task, MetricFamilies* out) {
   if (!task.counters) return;
@@ -151,31 +151,31 @@ void CollectSteps(const TaskReading& task, MetricFamilies* out) {
   one.back() = {"kind", "busy"};
   out->Counter("lockstep_allreduce_seconds_total", kAllReduceSeconds,
                c.allreduce_busy_seconds, one);
-  out->Counter("lockstep_allreduce_bytes_total", "Bytes that were reduced.",
+  out->Counter("lockstep_allreduce_bytes_total", "Bytes reduced.",
                AsDouble(c.allreduce_bytes), labels);
   out->Counter("lockstep_allreduce_buckets_total",
-               "Reductions, each of a bucket of gradients or of a few numbers.",
+               "Reductions of gradient buckets and of small values.",
                AsDouble(c.collectives), labels);
-  out->Counter("lockstep_rank_steps_total", "Steps that were committed.",
+  out->Counter("lockstep_rank_steps_total", "Committed steps.",
                AsDouble(c.steps_committed), labels);
   out->Counter("lockstep_rank_steps_skipped_total",
-               "Steps left out for a gradient that is no number.",
+               "Steps skipped because a gradient was not finite.",
                AsDouble(c.steps_skipped), labels);
-  out->Counter("lockstep_input_records_total", "Samples that were used.",
+  out->Counter("lockstep_input_records_total", "Samples trained on.",
                AsDouble(c.samples), labels);
   out->Counter("lockstep_rank_checkpoints_total",
-               "Checkpoints that a rank took part in.",
+               "Checkpoints in which a rank took part.",
                AsDouble(c.checkpoints_saved), labels);
-  out->Gauge("lockstep_straggler_lag_seconds",
-             "How much later than the median rank it came to the reductions "
-             "of some twenty steps.",
-             c.straggler_lag_seconds, labels);
+  out->Gauge(
+      "lockstep_straggler_lag_seconds",
+      "Mean delay of a rank behind the median rank, over about twenty steps.",
+      c.straggler_lag_seconds, labels);
   if (c.communication.late_rank >= 0) {
     out->Gauge("lockstep_late_rank",
-               "Rank that came last to the last step's reductions.",
+               "Last rank to reach the reductions of the newest step.",
                c.communication.late_rank, labels);
     out->Gauge("lockstep_late_rank_wait_seconds",
-               "How long this rank waited for it.",
+               "Time that this rank waited for late_rank in the newest step.",
                c.communication.late_waited_seconds, labels);
   }
   one.back() = {"late_rank", ""};
@@ -183,8 +183,8 @@ void CollectSteps(const TaskReading& task, MetricFamilies* out) {
     if (culprit.rank < 0) break;
     one.back().second = std::to_string(culprit.rank);
     out->Counter("lockstep_late_rank_waited_seconds_total",
-                 "Time this rank waited for late_rank, of the eight ranks it "
-                 "waited for longest.",
+                 "Time that this rank waited for late_rank, for the eight "
+                 "longest waits.",
                  culprit.waited_seconds, one);
   }
 }
@@ -196,21 +196,20 @@ void CollectTimes(const char* name, const char* help,
                  labels);
 }
 
-// Of the job, as its chief sees it.
+// Metrics of the job, as its chief reports them.
 void CollectJob(const TaskReading& task, MetricFamilies* out) {
   if (!task.counters || task.rank != 0) return;
   const task::RankCounters& c = *task.counters;
   const MetricLabels labels = {{"job_id", task.job}};
   CollectTimes("lockstep_step_seconds",
-               "Steps by how long they took, with all that was between them.",
+               "Duration of steps, including the time between them.",
                c.step_times, labels, out);
   out->Gauge("lockstep_allreduce_bus_bandwidth_bytes_per_second",
-             "Bytes reduced times 2 (n - 1) / n over busy time, of the last "
-             "steps.",
+             "Bus bandwidth of the newest steps: bytes reduced times 2 (n - 1) "
+             "/ n per second of busy time.",
              c.communication.bus_bytes_per_second, labels);
   out->Gauge("lockstep_late_rank_cost_ratio",
-             "Part of the last steps' time that the rank cost which held the "
-             "others up most.",
+             "Fraction of the newest steps' time that the straggler cost.",
              c.communication.straggler.cost, labels);
 }
 
@@ -220,18 +219,19 @@ void CollectInput(const TaskReading& task, MetricFamilies* out) {
   const MetricLabels labels = {{"job_id", task.job},
                                {"rank", std::to_string(task.rank)}};
   out->Counter("lockstep_input_bytes_total",
-               "Bytes of the records read, those made ahead included.",
+               "Bytes of records read, including prefetched ones.",
                AsDouble(input.bytes), labels);
   out->Counter("lockstep_input_corrupt_records_total",
-               "Records that could not be read or decoded.",
+               "Records that failed to be read or decoded.",
                AsDouble(input.corrupt_records), labels);
-  out->Gauge("lockstep_input_queue_depth", "Steps whose samples are ready.",
-             AsDouble(input.queue_depth), labels);
+  out->Gauge("lockstep_input_queue_depth",
+             "Steps whose samples are prefetched.", AsDouble(input.queue_depth),
+             labels);
   out->Gauge("lockstep_input_queue_capacity",
-             "Steps whose samples can be made ahead.",
+             "Largest number of prefetched steps.",
              AsDouble(input.queue_capacity), labels);
   MetricLabels stage = labels;
-  const std::string help = "Time of all reading threads, by stage.";
+  const std::string help = "Time of all reader threads, by stage.";
   stage.emplace_back("stage", "read");
   out->Counter("lockstep_input_stage_seconds_total", help, input.read_seconds,
                stage);
@@ -250,10 +250,10 @@ void CollectCheckpoints(const TaskReading& task, MetricFamilies* out) {
   MetricLabels labels = {{"job_id", task.job},
                          {"rank", std::to_string(task.rank)}};
   out->Counter("lockstep_rank_checkpoint_bytes_total",
-               "Bytes of a rank's parts of checkpoints.",
+               "Bytes of a rank's checkpoint shards.",
                AsDouble(c.checkpoint_bytes), labels);
   out->Counter("lockstep_checkpoint_failures_total",
-               "Checkpoints that a rank gave up or could not begin.",
+               "Checkpoints that a rank abandoned or failed to begin.",
                AsDouble(c.checkpoint_failures), labels);
   // Rank 0 writes the state and publishes: its times are the job's.
   if (task.rank != 0) return;
@@ -261,12 +261,12 @@ void CollectCheckpoints(const TaskReading& task, MetricFamilies* out) {
   for (size_t i = 0; i < task::kCheckpointPhases; ++i) {
     labels.back().second = kCheckpointPhaseNames[i];
     out->Counter("lockstep_checkpoint_phase_seconds_total",
-                 "Time that checkpoints took, by phase.",
-                 c.checkpoint_seconds[i], labels);
-    CollectTimes(
-        "lockstep_checkpoint_seconds",
-        "Checkpoints by how long each phase took.", c.checkpoint_times[i],
-        {{"job_id", task.job}, {"phase", kCheckpointPhaseNames[i]}}, out);
+                 "Duration of checkpoints, by phase.", c.checkpoint_seconds[i],
+                 labels);
+    CollectTimes("lockstep_checkpoint_seconds",
+                 "Duration of each checkpoint phase.", c.checkpoint_times[i],
+                 {{"job_id", task.job}, {"phase", kCheckpointPhaseNames[i]}},
+                 out);
   }
 }
 
@@ -330,7 +330,7 @@ std::vector<prometheus::MetricFamily> AgentMetrics::Collect() const {
               "Size of the file system that holds the daemon's directory.",
               AsDouble(disk->size_bytes));
     out.Gauge("lockstep_worker_disk_available_bytes",
-              "Space left for others than root on that file system.",
+              "Space available to non-root users on that file system.",
               AsDouble(disk->available_bytes));
   }
   out.Gauge("lockstep_worker_cpus_offered", "Cores offered to jobs.",
@@ -338,15 +338,16 @@ std::vector<prometheus::MetricFamily> AgentMetrics::Collect() const {
   out.Gauge("lockstep_worker_memory_offered_bytes", "Memory offered to jobs.",
             static_cast<double>(readings.memory_offered_bytes));
   if (readings.certificate_end) {
-    out.Gauge("lockstep_certificate_expiry_timestamp_seconds",
-              "When this daemon's certificate ends, since unix epoch.",
-              *readings.certificate_end);
+    out.Gauge(
+        "lockstep_certificate_expiry_timestamp_seconds",
+        "Expiry of this daemon's certificate, in seconds since the Unix epoch.",
+        *readings.certificate_end);
   }
   out.Gauge("lockstep_worker_connected",
             "1 while the coordinator has admitted this daemon.",
             readings.connected ? 1 : 0);
   out.Counter("lockstep_worker_reconnects_total",
-              "Streams to the coordinator that ended.",
+              "Closed streams to the coordinator.",
               AsDouble(readings.reconnects));
   out.Counter("lockstep_worker_work_dropped_total",
               "Jobs whose working directories were removed because the disk "

@@ -1,10 +1,10 @@
-// What a worker daemon shows on /metrics: this host, its GPUs and its tasks,
-// with the meanings in docs/metrics-worker.md.
+// Metrics of a worker daemon on /metrics: this host, its GPUs and its tasks.
+// docs/metrics-worker.md defines them.
 //
-// The event loop sets what it knows; threads of the HTTP server read the host
-// and the last readings of the GPUs when they collect. Names and units follow
-// Prometheus's conventions; there is no `job`, `instance` or `node` label,
-// which belong to whoever scrapes.
+// The event loop sets its values. Threads of the HTTP server read the host and
+// the newest GPU readings when they collect. Names and units follow
+// Prometheus's conventions. The labels `job`, `instance` and `node` are absent:
+// the scraper sets them.
 #ifndef LOCKSTEP_WORKER_AGENT_METRICS_AGENT_METRICS_H_
 #define LOCKSTEP_WORKER_AGENT_METRICS_AGENT_METRICS_H_
 

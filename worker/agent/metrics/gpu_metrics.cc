@@ -39,18 +39,18 @@ constexpr char kRemapped[] = "Rows of memory replaced by spare ones, by cause.";
 // lockstep_gpu_NAME.
 constexpr Row kRows[] = {
     {GpuValue::kUtilization, kGauge, "utilization_ratio",
-     "Part of the last sample period in which a kernel ran."},
+     "Fraction of the last sample period in which a kernel ran."},
     {GpuValue::kMemoryAccess, kGauge, "memory_access_ratio",
-     "Part of the last sample period in which memory was read or written."},
+     "Fraction of the last sample period in which memory was read or written."},
     {GpuValue::kMemoryUsed, kGauge, "memory_used_bytes",
      "Memory in use by programs."},
     {GpuValue::kMemoryFree, kGauge, "memory_free_bytes", "Memory not in use."},
     {GpuValue::kMemoryReserved, kGauge, "memory_reserved_bytes",
-     "Memory that the driver keeps for itself."},
+     "Memory reserved by the driver."},
     {GpuValue::kMemoryTotal, kGauge, "memory_total_bytes", kMemory},
     {GpuValue::kPower, kGauge, "power_watts", "Power draw."},
     {GpuValue::kPowerLimit, kGauge, "power_limit_watts",
-     "The limit of power that is in force."},
+     "Power limit in force."},
     {GpuValue::kEnergy, kCounter, "energy_joules_total",
      "Energy since the driver was loaded."},
     {GpuValue::kTemperatureCore, kGauge, "temperature_celsius", kTemperature,
@@ -206,10 +206,10 @@ void CollectReading(const GpuReading& reading, const MetricLabels& labels,
     out->Gauge("lockstep_gpu_throttle_active",
                "1 while the GPU is slowed down, by reason.",
                (*reading.throttled)[i] ? 1 : 0, all);
-    out->Counter("lockstep_gpu_throttle_seconds_total",
-                 "Time slowed down, by reason; as sampled since this daemon "
-                 "started.",
-                 reading.throttled_seconds[i], all);
+    out->Counter(
+        "lockstep_gpu_throttle_seconds_total",
+        "Sampled time of slowdown since this daemon started, by reason.",
+        reading.throttled_seconds[i], all);
   }
 }
 
@@ -281,15 +281,16 @@ void CollectDcgmReading(const GpuReading& reading, const MetricLabels& labels,
 void CollectGpus(const GpuPageInput& input, MetricFamilies* out) {
   if (input.gpus.empty()) return;
   out->Gauge("lockstep_gpu_driver_info",
-             "Always 1; the label says what driver runs here.", 1,
+             "Always 1; the label names the driver version.", 1,
              {{"version", input.driver_version}});
-  out->Gauge("lockstep_gpu_sampler_age_seconds",
-             "Since the GPUs were last read. It grows when the driver hangs.",
-             ToSeconds(input.status.age));
-  out->Counter("lockstep_gpu_samples_total", "How often the GPUs were read.",
+  out->Gauge(
+      "lockstep_gpu_sampler_age_seconds",
+      "Time since the last GPU reading. It grows while the driver hangs.",
+      ToSeconds(input.status.age));
+  out->Counter("lockstep_gpu_samples_total", "Number of GPU readings.",
                static_cast<double>(input.status.samples));
   out->Counter("lockstep_gpu_sample_seconds_total",
-               "Time that reading the GPUs took.", input.status.read_seconds);
+               "Time spent reading the GPUs.", input.status.read_seconds);
   for (size_t i = 0; i < input.gpus.size(); ++i) {
     const Gpu& gpu = input.gpus[i];
     const MetricLabels labels = LabelsOf(gpu);
@@ -304,7 +305,7 @@ void CollectGpus(const GpuPageInput& input, MetricFamilies* out) {
                held ? 1 : 0, labels);
     if (held) {
       out->Gauge("lockstep_gpu_allocation",
-                 "Always 1; the labels say which rank holds the GPU.", 1,
+                 "Always 1; the labels name the rank that holds the GPU.", 1,
                  {{"gpu", std::to_string(gpu.index)},
                   {"job_id", holder->second.job},
                   {"rank", std::to_string(holder->second.rank)}});

@@ -1,5 +1,5 @@
-// GPUs on /metrics (lockstep_gpu_*) and on /metrics/dcgm (DCGM's names, labels
-// and units, so that dashboards made for dcgm-exporter work without it).
+// GPU metrics on /metrics (lockstep_gpu_*) and on /metrics/dcgm (DCGM's names,
+// labels and units, for dashboards of dcgm-exporter).
 #ifndef LOCKSTEP_WORKER_AGENT_METRICS_GPU_METRICS_H_
 #define LOCKSTEP_WORKER_AGENT_METRICS_GPU_METRICS_H_
 
@@ -25,7 +25,7 @@ struct GpuHolder {
   bool operator==(const GpuHolder&) const = default;
 };
 
-// What both pages are made of.
+// Input of both pages.
 struct GpuPageInput {
   std::vector<Gpu> gpus;
   std::vector<GpuPlace> places;  // In the order of gpus, or empty.

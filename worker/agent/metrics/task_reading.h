@@ -1,4 +1,4 @@
-// What the daemon knows about its ranks and its stream, as /metrics shows it.
+// State of ranks and of the stream, for /metrics.
 #ifndef LOCKSTEP_WORKER_AGENT_METRICS_TASK_READING_H_
 #define LOCKSTEP_WORKER_AGENT_METRICS_TASK_READING_H_
 
@@ -20,7 +20,7 @@ struct LogReading {
   uint64_t gaps = 0;
 };
 
-// One rank. Of a finished one the last reading stays for a while.
+// One rank. The last reading of a finished rank stays for a while.
 struct TaskReading {
   std::string job;
   std::string role;
@@ -37,7 +37,7 @@ struct TaskReading {
   LogReading log;
   // Absent: the rank has no cgroup of its own.
   std::optional<TaskCgroupReading> cgroup;
-  // What its page says; native ranks only.
+  // Counters of its page; native ranks only.
   std::optional<task::RankCounters> counters;
   std::vector<int32_t> gpus;
 };

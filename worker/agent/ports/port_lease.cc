@@ -30,7 +30,7 @@ StatusOr<Fd> TakeExclusion(int32_t port) {
       static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) != 0) {
     if (errno == EADDRINUSE) {
-      return AlreadyExists("port {} is leased already", port);
+      return AlreadyExists("port {} is already leased", port);
     }
     return ErrnoStatus(errno, fmt::format("leasing port {}", port));
   }
@@ -45,9 +45,9 @@ bool Bind(int fd, const Address& address) {
               sizeof(address)) == 0;
 }
 
-// Bound on all addresses of both families where there is IPv6. With
-// SO_REUSEADDR it gives way to a listener that says so too and to no other;
-// binding fails where anybody listens.
+// Binds the port on all addresses of both families, if there is IPv6.
+// SO_REUSEADDR lets a listener with the same option share the port; binding
+// fails if the port already has a listener.
 StatusOr<Fd> TakeTcp(int32_t port) {
   Fd six(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (six) {
@@ -81,7 +81,7 @@ StatusOr<PortRange> ParsePortRange(std::string_view text) {
   const auto last = std::from_chars(at, end, range.last);
   if (first.ec != std::errc() || last.ec != std::errc() || range.first < 1 ||
       range.last > kHighest || range.first > range.last) {
-    return InvalidArgument("\"{}\" is no range of ports",
+    return InvalidArgument("\"{}\" is not a range of ports",
                            text.substr(0, std::min<size_t>(text.size(), 40)));
   }
   return range;
@@ -102,7 +102,7 @@ StatusOr<std::vector<PortRange>> ParsePortList(std::string_view text) {
     if (number.ec != std::errc() || range.first < 1 || range.last > kHighest ||
         range.first > range.last || (number.ptr != end && *number.ptr != ',')) {
       return InvalidArgument(
-          "\"{}\" is no list of ports such as 27182,27190-27199",
+          "\"{}\" is not a list of ports such as 27182,27190-27199",
           text.substr(0, std::min<size_t>(text.size(), 40)));
     }
     ranges.push_back(range);
@@ -161,7 +161,7 @@ StatusOr<std::vector<PortLease>> LeasePorts(
   }
   if (leases.size() < static_cast<size_t>(count)) {
     return ResourceExhausted(
-        "{} ports are needed and {} of {} outside the ephemeral range are "
+        "the job needs {} ports, and {} of {} outside the ephemeral range are "
         "free",
         count, leases.size(), all.size());
   }

@@ -1,16 +1,15 @@
-// Ports that programs on this host are promised.
+// Ports leased to programs on this host.
 //
-// A lease excludes other worker daemons of the same network namespace by an
-// abstract Unix socket per port, and strangers by a bound socket that never
-// listens. The latter says SO_REUSEADDR, so that the program that the port is
-// for binds it all the same by saying so too, as nearly every server does. One
-// that does not say so gets EADDRINUSE; for its next start the daemon lets go
-// of that socket (LetBind), as a kernel has no third way. Both sockets are
-// handed to the shim of the task, which keeps them open: the port stays leased
-// for the task's whole life, whatever becomes of the daemon.
+// An abstract Unix socket per port excludes other worker daemons of the same
+// network namespace. A bound socket that never listens excludes other programs.
+// The latter has SO_REUSEADDR, so the task's program can bind the port if it
+// sets that option too, as nearly every server does. Otherwise it gets
+// EADDRINUSE; the daemon then closes that socket for its next start (LetBind).
+// Both sockets go to the shim of the task, which keeps them open: the port
+// stays leased for the task's whole life, even if the daemon ends.
 //
-// Ports are taken from outside the kernel's ephemeral range, where any
-// connection of anybody could land on them. Thread-compatible.
+// Ports come from outside the kernel's ephemeral range, where any connection
+// could take them. Thread-compatible.
 #ifndef LOCKSTEP_WORKER_AGENT_PORTS_PORT_LEASE_H_
 #define LOCKSTEP_WORKER_AGENT_PORTS_PORT_LEASE_H_
 
@@ -28,8 +27,8 @@ namespace lockstep {
 struct PortRange {
   int32_t first = 0;
   int32_t last = 0;  // Inclusive.
-  // Ranges whose first says so are taken from the beginning, not at random:
-  // for who has to know a port before.
+  // Takes ports from the beginning of the range instead of at random, for users
+  // who must know a port in advance.
   bool in_order = false;
 
   bool operator==(const PortRange&) const = default;
@@ -54,11 +53,11 @@ class PortLease {
   // The sockets, for a process that is to hold the lease too.
   std::vector<int> fds() const;
 
-  // Gives the port's own socket away: strangers may bind it from now on, and so
-  // may a program that does not say SO_REUSEADDR. Other daemons stay out.
+  // Closes the port's own socket: any program may bind the port, also without
+  // SO_REUSEADDR. Other daemons stay excluded.
   void LetBind() { tcp_.Reset(); }
 
-  // A free port; AlreadyExists when `port` is taken by anybody.
+  // Leases a free port. AlreadyExists if `port` is in use.
   static StatusOr<PortLease> Take(int32_t port);
   // For a task that runs already and may have bound it: excludes daemons only.
   // AlreadyExists: another process holds the lease, as the task's shim does.

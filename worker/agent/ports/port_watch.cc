@@ -41,7 +41,7 @@ bool Parse(std::string_view text, int base, Number* number) {
   return parsed.ec == std::errc() && parsed.ptr == end && !text.empty();
 }
 
-// Of a process, which anybody may have named.
+// Any user may have chosen the process name.
 std::string Shown(std::string name) {
   std::replace_if(
       name.begin(), name.end(), [](char c) { return c < 0x20 || c > 0x7e; },
@@ -180,7 +180,7 @@ std::map<uint64_t, std::string> HoldersOf(const std::set<uint64_t>& inodes,
     }
   }
   for (const uint64_t inode : inodes) {
-    holders.try_emplace(inode, "a process that this daemon may not look at");
+    holders.try_emplace(inode, "a process that this daemon may not inspect");
   }
   return holders;
 }

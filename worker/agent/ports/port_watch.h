@@ -1,9 +1,8 @@
 // Finds processes that listen on a task's ports.
 //
-// A leased port is "taken" when a socket listens on it that no process of the
-// task has open. Binding does not tell: servers of gRPC say SO_REUSEPORT, so
-// that two of one user listen on the same port in silence and share its
-// connections.
+// A leased port is "taken" if a socket listens on it that no process of the
+// task has open. A bind does not detect this: gRPC servers set SO_REUSEPORT, so
+// two servers of one user silently share the port's connections.
 #ifndef LOCKSTEP_WORKER_AGENT_PORTS_PORT_WATCH_H_
 #define LOCKSTEP_WORKER_AGENT_PORTS_PORT_WATCH_H_
 

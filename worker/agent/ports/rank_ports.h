@@ -51,7 +51,7 @@ class RankPorts {
   std::vector<int> Hold(const RankRef& ref, const LocalGang& gang);
   void Adopt(const RankRef& ref, std::set<int32_t> ports);
   const std::set<int32_t>& Of(const RankRef& ref) { return ranks_[ref].ports; }
-  // The listeners of the rank cannot be told from others: do not watch it.
+  // Stops watching: the rank's listeners are indistinguishable from others.
   void Unwatch(const RankRef& ref) { ranks_[ref].ports.clear(); }
   // The rank has ended; its ports stay known for CheckEnded.
   void SetEnded(const RankRef& ref) { ranks_[ref].ended = true; }

@@ -38,7 +38,7 @@ ToolLimits LimitsOfTools() {
   return limits;
 }
 
-// What a gang may use while it gets ready: its own, and what pip needs.
+// Resources for the preparation of a gang: its own plus those of pip.
 Resources ShareOfTools(const GangSpec& spec) {
   constexpr int64_t kLeast = int64_t{2} << 30;
   constexpr int64_t kUnsaid = int64_t{8} << 30;
@@ -132,7 +132,7 @@ void GangPreparer::LimitTools(const GangKey& key, Run* run,
     run->cgroup = id;
     input->tool_limits.cgroup = *group;
   } else {
-    LOG_ERROR("{}: pip runs in no group of its own: {}", Describe(key),
+    LOG_ERROR("{}: pip runs without its own cgroup: {}", Describe(key),
               Message(group.status()));
   }
 }
@@ -188,10 +188,9 @@ void GangPreparer::RunAlone(Run* run, const std::function<void()>& work,
     run->thread = parts_.options->start_thread(work);
   } catch (const std::system_error& error) {
     parts_.loop->Post(lifetime_.Guard(
-        [failed,
-         status = Unavailable("the worker cannot start a thread to prepare "
-                              "it: {}",
-                              error.what())] { failed(status); }));
+        [failed, status = Unavailable(
+                     "the worker cannot start a preparation thread: {}",
+                     error.what())] { failed(status); }));
   }
 }
 
@@ -234,20 +233,20 @@ void GangPreparer::OnProgress(const GangKey& key, uint64_t number,
 }
 
 void GangPreparer::ReportIfStillRunning(const GangKey& key, uint64_t number) {
-  parts_.loop->At(
-      parts_.loop->Now().mono + kSlow, lifetime_.Guard([this, key, number] {
-        const auto it = running_.find(key);
-        if (it == running_.end() || it->second->number != number ||
-            !IsWanted(key)) {
-          return;
-        }
-        if (!times_.Get(key)) {
-          times_.Set(key, TaskPreparation{{},
-                                          std::string(kPreflightPart),
-                                          "waiting for another job's"});
-        }
-        report_(key);
-      }));
+  parts_.loop->At(parts_.loop->Now().mono + kSlow, lifetime_.Guard([this, key,
+                                                                    number] {
+    const auto it = running_.find(key);
+    if (it == running_.end() || it->second->number != number ||
+        !IsWanted(key)) {
+      return;
+    }
+    if (!times_.Get(key)) {
+      times_.Set(key, TaskPreparation{{},
+                                      std::string(kPreflightPart),
+                                      "waiting for another job's preparation"});
+    }
+    report_(key);
+  }));
 }
 
 std::shared_ptr<GangPreparer::Run> GangPreparer::Take(const GangKey& key,

@@ -38,7 +38,7 @@ namespace lockstep {
 
 class GangPreparer {
  public:
-  // What it uses of the daemon. All are borrowed.
+  // Owners that it uses. All are borrowed.
   struct Parts {
     const DaemonSetup* setup = nullptr;
     const PrepareOptions* options = nullptr;
@@ -52,7 +52,7 @@ class GangPreparer {
     RankPorts* ports = nullptr;
   };
 
-  // `report` tells the coordinator of a gang's progress.
+  // `report` sends a gang's progress to the coordinator.
   GangPreparer(const Parts& parts, std::function<void(const GangKey&)> report);
   // Ends what runs and waits for it.
   ~GangPreparer();
@@ -87,7 +87,7 @@ class GangPreparer {
     Cancellation cancel;
     std::thread thread;  // Last: it uses the others.
   };
-  // What a gang that is ready has.
+  // Resources of a prepared gang.
   struct Held {
     std::vector<PackageCache::Lease> packages;
     // Prepared::mounts.

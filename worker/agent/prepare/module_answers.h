@@ -1,9 +1,9 @@
-// Modules that an interpreter was asked for and found, so that it is not asked
-// again for each start of the same job: a start of CPython takes 15 to 50 ms.
+// Cache of modules that an interpreter has found, to avoid a query per start of
+// the same job: starting CPython takes 15 to 50 ms.
 //
-// Only that a module was found is kept, and only of code that cannot change: a
-// package's content, by its digest, and nothing before it in sys.path. What the
-// interpreter itself has may change; then `python -m` says so.
+// It keeps only positive answers, and only for immutable code: the content of a
+// package, by digest, with nothing before it in sys.path. The interpreter's own
+// modules may change; `python -m` then reports the error.
 #ifndef LOCKSTEP_WORKER_AGENT_PREPARE_MODULE_ANSWERS_H_
 #define LOCKSTEP_WORKER_AGENT_PREPARE_MODULE_ANSWERS_H_
 

@@ -40,7 +40,7 @@ void NodePrefetcher::Want(const Prefetch& wanted) {
   core_.Want(wanted, loop_->Now().mono);
   std::erase_if(leases_,
                 [&](const auto& entry) { return !core_.Wants(entry.first); });
-  // Always: a coordinator that was started anew knows nothing.
+  // Always report, because a restarted coordinator has no state.
   Report();
   FetchNext();
 }
@@ -77,7 +77,7 @@ void NodePrefetcher::BeginDue(MonoTime now) {
 
 Status NodePrefetcher::CheckRoom() const {
   const auto space = options_->disk_space(dir_);
-  // Then the fetch itself says what is wrong.
+  // The fetch itself reports the error.
   if (!space.ok()) return OkStatus();
   if (space->free > BytesOf(options_->disk_floor, space->size)) {
     return OkStatus();
@@ -120,7 +120,7 @@ void NodePrefetcher::OnDone(Fetch* slot, const std::string& key,
     result.status =
         Status(result.status.code(),
                PrintableText(Message(result.status), kMaxReportedText));
-    LOG_WARN("not fetched ahead: {}", Message(result.status));
+    LOG_WARN("prefetch failed: {}", Message(result.status));
   }
   core_.OnDone(key, std::move(result), loop_->Now().mono);
   if (!core_.Wants(key)) leases_.erase(key);
@@ -159,7 +159,7 @@ void NodePrefetcher::FetchPackage(const Package& wanted) {
         result.status = lease.status();
         if (!lease.ok()) return result;
         auto kept = std::make_shared<PackageCache::Lease>(*std::move(lease));
-        // Before the end of the fetch is told.
+        // Runs before the report of the fetch.
         loop_->Post(lifetime_.Guard([this, kept, digest = wanted.digest] {
           leases_[digest] = std::move(*kept);
         }));

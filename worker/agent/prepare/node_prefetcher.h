@@ -28,8 +28,9 @@ namespace lockstep {
 
 class NodePrefetcher {
  public:
-  // Pointers are borrowed. `dir`: free space is looked at there. `busy`: some
-  // gang is being prepared. `report` tells the coordinator what is here.
+  // Pointers are borrowed. `dir` is where free space is measured. `busy`
+  // returns whether a gang is being prepared. `report` sends the prefetched
+  // items to the coordinator.
   NodePrefetcher(const PrepareOptions* options, std::string dir,
                  EventLoop* loop, Containers* containers,
                  std::function<bool()> busy,
@@ -39,7 +40,7 @@ class NodePrefetcher {
   // Ends what is fetched, for good, and waits for that.
   void CancelAll();
 
-  // What the coordinator wants here, all of it.
+  // Sets all items that the coordinator wants on this node.
   void Want(const Prefetch& wanted);
 
  private:

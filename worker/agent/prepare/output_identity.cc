@@ -36,7 +36,7 @@ StatusOr<std::string> ReadFile(const std::string& path) {
   }
   if (!fd || fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode) ||
       info.st_size > kMaxFile) {
-    return ResourceExhausted("{} is not a file of one line", path);
+    return ResourceExhausted("{} does not consist of one line", path);
   }
   std::string text(kMaxFile, '\0');
   const ssize_t n = pread(fd.get(), text.data(), text.size(), 0);
@@ -61,15 +61,15 @@ StatusOr<std::string> ReadIdentity(const std::string& directory) {
   if (line.ends_with('\n')) line.remove_suffix(1);
   if (!IsOutputIdentity(line)) {
     return FailedPrecondition(
-        "{} is damaged: it must hold one line of 32 hex digits, which name the "
-        "output directory; restore it, or remove it if no job uses the "
-        "directory",
+        "{} is damaged: it must contain one line of 32 hex digits, the id of "
+        "the output directory; restore the file, or remove it if no job uses "
+        "the directory",
         path);
   }
   return std::string(line);
 }
 
-// AlreadyExists: another has made it first.
+// AlreadyExists if another host has created it first.
 Status Publish(const std::string& temporary, const std::string& path) {
   if (link(temporary.c_str(), path.c_str()) == 0) return OkStatus();
   const int error = errno;
@@ -107,13 +107,14 @@ StatusOr<std::string> ReadOrMake(FileSystem* files,
   if (known.status().code() != StatusCode::kNotFound) return known;
   if (const Status made = MakeIdentity(files, directory); !made.ok()) {
     return PreflightRefusal(
-        made, fmt::format("the output directory {} cannot be given "
-                          "an identity: {}",
-                          directory, Message(made)));
+        made,
+        fmt::format("cannot write an identity into the output directory {}: {}",
+                    directory, Message(made)));
   }
   known = ReadIdentity(directory);
   if (known.status().code() == StatusCode::kNotFound) {
-    return Unavailable("{} vanished as soon as it was made", FileIn(directory));
+    return Unavailable("{} vanished right after its creation",
+                       FileIn(directory));
   }
   return known;
 }
@@ -132,29 +133,29 @@ Status Missing(const std::string& sentence) {
   return WithReason(FailedPrecondition("{}", sentence), kOutputMissing);
 }
 
-// On the host of rank 0, in whose place no directory is made anew.
+// Runs on the host of rank 0. Creates no directory in place of a missing one.
 StatusOr<std::string> CompareOnFirst(const OutputIdentityInput& input) {
   const std::string& directory = input.directory;
   auto seen = ReadIdentity(directory);
   if (seen.ok() && *seen == input.expected) return seen;
   if (seen.ok()) {
     return Missing(fmt::format(
-        "the output directory {} is another one than the job has written to "
-        "before: its {} says {}, not {}; mount the right file system",
+        "the output directory {} is not the one that the job wrote to before: "
+        "its {} has {}, not {}; mount the right file system",
         directory, kOutputIdentityFile, *seen, input.expected));
   }
   switch (seen.status().code()) {
     case StatusCode::kNotFound:
       return Missing(fmt::format(
           "the file {} is missing from the output directory {}, where the job "
-          "has written before: mount the directory again, or write the line {} "
-          "into the file if it is the right one",
+          "wrote before: mount the directory again, or write the line {} into "
+          "the file if the directory is the right one",
           kOutputIdentityFile, directory, input.expected));
     case StatusCode::kFailedPrecondition:
-      return Missing(fmt::format(
-          "the output directory {}, where the job has written before, cannot "
-          "be told from another one: {}",
-          directory, Message(seen.status())));
+      return Missing(
+          fmt::format("cannot verify that the output directory {} is the one "
+                      "that the job wrote to before: {}",
+                      directory, Message(seen.status())));
     default:
       return seen;
   }
@@ -170,7 +171,7 @@ StatusOr<std::string> Compare(const OutputIdentityInput& input) {
   if (!seen.ok() && !missing) return seen;
   if (seen.ok() && *seen == input.expected) return seen;
   if (missing) return NotShared(directory, "does not see");
-  return NotShared(directory, "sees another one in the place of");
+  return NotShared(directory, "sees another file in place of");
 }
 
 // With the rights of the task's user, for the job names the path.
@@ -185,8 +186,8 @@ StatusOr<std::string> Look(FileSystem* files,
   const AsUser as(user->uid, user->gid, user->groups);
   if (as.ok()) return look();
   return FailedPrecondition(
-      "the worker cannot look at the output directory {} as user {}: it does "
-      "not run as root",
+      "the worker cannot check the output directory {} as user {}: it does not "
+      "run as root",
       input.directory, user->uid);
 }
 

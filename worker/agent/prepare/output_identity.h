@@ -30,8 +30,8 @@ struct OutputIdentityOptions {
 
 struct OutputIdentityInput {
   std::string directory;
-  // What the file must hold; empty: this host has rank 0, and reads or makes
-  // the file.
+  // Required content of the file. If empty, this host has rank 0 and reads or
+  // creates the file.
   std::string expected;
   bool has_first_rank = false;
   // Reads and writes as this user; absent: as the daemon.
@@ -39,17 +39,17 @@ struct OutputIdentityInput {
   OutputIdentityOptions options;
 };
 
-// What the identity file of the directory holds. Blocks for as long as the file
-// system does, and for `options.patience` where another host's file is awaited;
-// `waiting` is called each time that it is still missing.
+// Returns the content of the directory's identity file. Blocks as long as the
+// file system does, and for `options.patience` while it waits for another
+// host's file; calls `waiting` on each retry.
 //   FailedPrecondition, with the reason OUTPUT_NOT_SHARED: this host does not
 //                       see the file, or sees another directory's
 //   FailedPrecondition, with the reason OUTPUT_MISSING: an identity is
 //                       expected on the host of rank 0, and its file is
-//                       missing, damaged, not to be read or another
-//                       directory's. Nothing is made
-//   FailedPrecondition  the file is damaged, or may not be read or made
-//   Unavailable         worth another try: the file system does not work
+//                       missing, damaged, unreadable or another directory's.
+//                       No file is created
+//   FailedPrecondition  the file is damaged, or cannot be read or created
+//   Unavailable         retry: the file system does not work
 //   Cancelled           by `cancel`
 StatusOr<std::string> OutputIdentity(FileSystem* files,
                                      const OutputIdentityInput& input,

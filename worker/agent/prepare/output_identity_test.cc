@@ -147,7 +147,7 @@ TEST_F(OutputIdentityTest, AnotherDirectoryIsNotShared) {
   input_.expected = kOther;
   const Status status = Look().status();
   EXPECT_EQ(ReasonOf(status), kOutputNotShared);
-  EXPECT_THAT(Message(status), HasSubstr("sees another one"));
+  EXPECT_THAT(Message(status), HasSubstr("sees another file"));
 }
 
 // The directory may not be mounted: a second file would hide that for ever.
@@ -196,7 +196,7 @@ TEST_F(OutputIdentityTest, ItIsMadeWithTheRightsOfTheTasksUser) {
   input_.user = TaskUser{12345, 12345, {}, "/"};
   const Status status = Look().status();
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status;
-  EXPECT_THAT(Message(status), HasSubstr("cannot be given an identity"));
+  EXPECT_THAT(Message(status), HasSubstr("cannot write an identity into"));
   ASSERT_EQ(chown(input_.directory.c_str(), 12345, 12345), 0);
   ASSERT_TRUE(Look().ok());
   struct stat info {};

@@ -1,11 +1,11 @@
-// What a worker daemon fetches ahead for jobs that wait. Pure: no I/O, no lock,
-// no clock. Thread-compatible: the daemon's event loop owns it.
+// Decides what a worker daemon prefetches for waiting jobs. Pure: no I/O, no
+// lock, no clock. Thread-compatible: the daemon's event loop owns it.
 //
-// Level-triggered: the coordinator says all that it wants here; what is here is
-// told with every change. One image and one package are fetched at a time; what
-// fails is tried again later and later. What is being fetched and is not wanted
-// any more is ended after a while: the job may just have been placed here, and
-// then its gang joins the fetch.
+// Level-triggered: the coordinator sends the full list of wanted items, and
+// each change is reported back. One image and one package are fetched at a
+// time. A failed fetch is retried with growing delays. A fetch that is no
+// longer wanted is cancelled after a while: the job may have just been placed
+// here, and its gang then joins the fetch.
 #ifndef LOCKSTEP_WORKER_AGENT_PREPARE_PREFETCH_CORE_H_
 #define LOCKSTEP_WORKER_AGENT_PREPARE_PREFETCH_CORE_H_
 
@@ -31,10 +31,10 @@ class PrefetchCore {
  public:
   explicit PrefetchCore(PrefetchTimes times = {}) : times_(times) {}
 
-  // What is known of items that are still wanted stays known.
+  // Keeps the state of items that are still wanted.
   void Want(const Prefetch& wanted, MonoTime now);
 
-  // Names an item, of images and packages alike.
+  // Returns the key of an item, for images and packages.
   static std::string KeyOf(const ImageContent& image);
   static std::string KeyOf(const Package& package) { return package.digest; }
 

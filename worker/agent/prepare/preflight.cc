@@ -32,7 +32,7 @@ Status CheckGpus(const PreflightInput& input) {
       }
     }
     if (task.gpus.size() < static_cast<size_t>(task.resources.gpus)) {
-      return FailedPrecondition("{} needs {} GPUs and was given {}",
+      return FailedPrecondition("{} needs {} GPUs, but {} are assigned",
                                 TaskName(task.type, task.index),
                                 task.resources.gpus, task.gpus.size());
     }
@@ -53,7 +53,7 @@ Status CheckShm(const PreflightInput& input) {
   if (input.shm->size < needed) {
     return FailedPrecondition(
         "/dev/shm of this host has {} MiB, and the tasks need {}: mount it "
-        "larger",
+        "with a larger size",
         input.shm->size / kMiB, needed / kMiB);
   }
   return Unavailable(
@@ -67,18 +67,18 @@ Status CheckScript(const std::string& script, const std::string& directory) {
   const std::string file = JoinPath(directory, script);
   struct stat info {};
   if (stat(file.c_str(), &info) == 0) return OkStatus();
-  // What the daemon may not look at, the task's user may.
+  // The task's user may have rights that the daemon lacks.
   if (errno != ENOENT && errno != ENOTDIR) return OkStatus();
   return FailedPrecondition("the script {} is not on this host", file);
 }
 
 Status CheckPrograms(const PreflightInput& input) {
   for (const LocalTask& task : input.spec->tasks) {
-    // What is in an image, its engine finds.
+    // The engine checks programs inside an image.
     if (task.container) continue;
     const std::vector<std::string> argv = CommandOf(*input.spec, task);
     if (argv.empty()) {
-      return FailedPrecondition("{} has no program to run",
+      return FailedPrecondition("{} has no program",
                                 TaskName(task.type, task.index));
     }
     const auto own = task.environment.find("PATH");
@@ -95,8 +95,8 @@ Status CheckPrograms(const PreflightInput& input) {
   return OkStatus();
 }
 
-// Whether `user` has `owner`'s kind of right on `path`: of another user it
-// cannot be tried from here; the bits say nearly always.
+// Returns whether the mode bits give `user` the rights of `owner` on `path`.
+// Only a process of that user could test it; the bits nearly always suffice.
 bool Allows(const std::string& path, const TaskUser& user, mode_t owner) {
   struct stat info {};
   if (stat(path.c_str(), &info) != 0 || user.uid == 0) return true;
@@ -118,7 +118,8 @@ Status CheckWorkingDirectory(FileSystem* files, const std::string& path,
                               path);
   }
   if (!info->is_directory) {
-    return FailedPrecondition("the working directory {} is no directory", path);
+    return FailedPrecondition("the working directory {} is not a directory",
+                              path);
   }
   if (user && user->uid != geteuid() && !Allows(path, *user, S_IXUSR)) {
     return FailedPrecondition(
@@ -131,12 +132,12 @@ Status CheckWorkingDirectory(FileSystem* files, const std::string& path,
 Status TryOutputDirectory(FileSystem* files, const std::string& path) {
   if (const Status made = files->MakeDirs(path); !made.ok()) {
     return PreflightRefusal(
-        made, fmt::format("the output directory {} cannot be made: "
-                          "{}",
-                          path, Message(made)));
+        made, fmt::format("cannot create the output directory {}: {}", path,
+                          Message(made)));
   }
   if (!files->Stat(path).value_or(FileInfo{}).is_directory) {
-    return FailedPrecondition("the output directory {} is no directory", path);
+    return FailedPrecondition("the output directory {} is not a directory",
+                              path);
   }
   // Writing is the only sure test: of a read-only or full file system, too.
   const std::string probe = JoinPath(path, ".lockstep-" + RandomHex(8));
@@ -168,8 +169,8 @@ Status CheckOutputDirectory(FileSystem* files, std::string path,
     const AsUser as(user->uid, user->gid, user->groups);
     if (!as.ok()) {
       return FailedPrecondition(
-          "the worker cannot look at the output directory {} as user {}: it "
-          "does not run as root",
+          "the worker cannot check the output directory {} as user {}: it does "
+          "not run as root",
           path, user->uid);
     }
     status = TryOutputDirectory(files, path);
@@ -205,8 +206,8 @@ StatusOr<std::string> FindProgram(const std::string& name,
     const int error = check(file);
     if (error == 0) return file;
     if (error == EACCES) {
-      return PermissionDenied("program {} is no executable file on this host",
-                              file);
+      return PermissionDenied(
+          "program {} is not an executable file on this host", file);
     }
     return NotFound("program {} is not on this host", file);
   }
@@ -231,7 +232,7 @@ Status Preflight(FileSystem* files, const PreflightInput& input) {
   LOCKSTEP_RETURN_IF_ERROR(CheckShm(input));
   const std::string& output = input.spec->output_directory;
   const std::string& work = input.spec->working_directory;
-  // Where ranks start in the output directory, that is made first.
+  // If ranks start in the output directory, create it first.
   const bool starts_there = !output.empty() && work == output;
   if (starts_there) {
     LOCKSTEP_RETURN_IF_ERROR(CheckOutputDirectory(files, output, input.user));

@@ -1,6 +1,5 @@
-// What is looked at before a gang is said to be prepared on this host. Each
-// refusal is a sentence for the job's owner, and says by its code whether it
-// is worth asking again.
+// Checks that a gang can start on this host. Each refusal is a sentence for the
+// job's owner, and its code tells whether a retry makes sense.
 #ifndef LOCKSTEP_WORKER_AGENT_PREPARE_PREFLIGHT_H_
 #define LOCKSTEP_WORKER_AGENT_PREPARE_PREFLIGHT_H_
 
@@ -18,9 +17,8 @@
 
 namespace lockstep {
 
-// `sentence` with the code that says whether it is worth asking again:
-// Unavailable if what `cause` says of a file system may pass by itself, else
-// FailedPrecondition.
+// Returns `sentence` as Unavailable if `cause` is a temporary problem of a file
+// system, else as FailedPrecondition.
 Status PreflightRefusal(const Status& cause, const std::string& sentence);
 
 struct PreflightInput {

@@ -62,11 +62,11 @@ TEST_F(PreflightTest, AProgramWithASlashIsTakenAsItIs) {
   spec_.tasks[0].argv = {"./tool"};
   EXPECT_THAT(Complaint(), HasSubstr(dir_ + "/./tool is not on this host"));
   ASSERT_TRUE(RealFileSystem()->WriteAtomic(dir_ + "/tool", "x", 0644).ok());
-  EXPECT_THAT(Complaint(), HasSubstr("is no executable file"));
+  EXPECT_THAT(Complaint(), HasSubstr("is not an executable file"));
   ASSERT_EQ(chmod((dir_ + "/tool").c_str(), 0755), 0);
   EXPECT_EQ(Complaint(), "OK");
   spec_.tasks[0].argv = {dir_ + "/"};
-  EXPECT_THAT(Complaint(), HasSubstr("no executable file"));
+  EXPECT_THAT(Complaint(), HasSubstr("not an executable file"));
 }
 
 TEST_F(PreflightTest, TheOutputDirectoryIsMadeAndWrittenTo) {
@@ -142,9 +142,9 @@ TEST_F(PreflightTest, AnAlmostFullDiskIsWaitedFor) {
   input_.disk = {100 << 20, 6 << 20};
   EXPECT_EQ(Complaint(), "OK");
   input_.disk = {100 << 20, 4 << 20};
-  EXPECT_EQ(Passing(), "the disk of " + dir_ +
-                           " is nearly full: 4 MiB are free, and nothing is "
-                           "started with less than 5 MiB");
+  EXPECT_EQ(Passing(),
+            "the disk of " + dir_ +
+                " is nearly full: 4 MiB are free, and a start needs 5 MiB");
   // Of a large one a part would be too much.
   EXPECT_EQ(BytesOf({}, uint64_t{10} << 40), uint64_t{1} << 30);
   input_.disk = {uint64_t{10} << 40, uint64_t{2} << 30};
@@ -214,7 +214,7 @@ TEST_F(PreflightTest, GpusMustBeHereAndFree) {
   EXPECT_THAT(Complaint(), HasSubstr("GPU 2 is not on this host"));
   spec_.tasks[0].gpus = {0};
   spec_.tasks[0].resources.gpus = 2;
-  EXPECT_THAT(Complaint(), HasSubstr("needs 2 GPUs and was given 1"));
+  EXPECT_THAT(Complaint(), HasSubstr("needs 2 GPUs, but 1 are assigned"));
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ ImageContent WantedOf(const GangSpec& spec, const std::string& image) {
   return {image, "", "", ""};
 }
 
-// Keeps the times of the parts and says what goes on.
+// Measures the parts and reports progress.
 class Timer {
  public:
   explicit Timer(const std::function<void(const TaskPreparation&)>& say,
@@ -88,7 +88,7 @@ class Timer {
   TaskPreparation state_;
   MonoTime since_{};
   MonoTime told_{};
-  std::string said_;  // The detail that was told.
+  std::string said_;  // The detail reported last.
 };
 
 // Empty where the host of rank 0 has not named one yet.
@@ -108,8 +108,8 @@ StatusOr<std::string> LookAtOutput(FileSystem* files,
   return OutputIdentity(
       files, look,
       [&] {
-        timer->Detail(fmt::format("waiting to see {} in {}",
-                                  kOutputIdentityFile, look.directory));
+        timer->Detail(fmt::format("waiting for {} in {}", kOutputIdentityFile,
+                                  look.directory));
       },
       cancel);
 }
@@ -121,7 +121,7 @@ class Preparer {
       : files_(files), input_(*input), timer_(*timer), cancel_(cancel) {}
 
   Status Run(Prepared* out) {
-    // A known directory first: the preflight would make one that is missing.
+    // Check a known directory first: the preflight creates a missing one.
     const bool known = !input_.spec.output_identity.empty();
     if (known) {
       LOCKSTEP_ASSIGN_OR_RETURN(out->output_identity,
@@ -150,7 +150,7 @@ class Preparer {
   Status LookAtHost() {
     if (auto space = input_.disk_space(input_.preflight.state_directory);
         space.ok()) {
-      // What is to come must have room, too.
+      // Later downloads need space, too.
       for (const Package& package : input_.spec.packages) {
         const auto bytes = static_cast<uint64_t>(package.bytes);
         space->free -= std::min(space->free, bytes);
@@ -235,7 +235,7 @@ class Preparer {
     if (images.empty()) return OkStatus();
     if (input_.containers == nullptr) {
       return FailedPrecondition(
-          "this node runs no containers: neither podman nor docker is there");
+          "this node cannot run containers: it has neither podman nor docker");
     }
     const MonoTime deadline = MonotonicNow() + input_.image_time;
     for (const std::string& image : images) {
@@ -303,7 +303,7 @@ class Preparer {
       std::vector<std::string> question = {argv[0], module};
       question.insert(question.end(), path.begin(), path.end());
       if (!asked.insert(std::move(question)).second) continue;
-      timer_.Detail("looking for module " + module);
+      timer_.Detail("searching for module " + module);
       LOCKSTEP_RETURN_IF_ERROR(LookForModule(task, argv[0], module, path));
     }
     return OkStatus();

@@ -44,8 +44,8 @@ struct PreparationInput {
   std::vector<std::string> tool_environment;
   ToolLimits tool_limits = {};
   std::vector<PortRange> port_ranges;
-  // False: the ports are kept from other daemons only, for a program that could
-  // not bind one that is held.
+  // If false, the ports are only reserved against other daemons, for a program
+  // that cannot bind a held port.
   bool hold_ports = true;
   // Borrowed; null: each question is asked.
   ModuleAnswers* module_answers = nullptr;
@@ -92,14 +92,13 @@ bool Fetches(const GangSpec& spec);
 // another host's file in the output directory.
 bool WaitsForOthers(const GangSpec& spec);
 
-// `say` is told whenever another part begins, and about once a second what
-// goes on in it.
+// Calls `say` whenever a part begins, and about once a second with its
+// progress.
 Prepared Prepare(FileSystem* files, PreparationInput input,
                  const std::function<void(const TaskPreparation&)>& say,
                  Cancellation* cancel);
 
-// What was found out about the output directory of a gang that is ready
-// otherwise.
+// Result of the check of the output directory of a prepared gang.
 struct OutputCheck {
   Status status;
   std::string identity;
@@ -113,8 +112,8 @@ OutputCheck CheckOutput(FileSystem* files, const PreparationInput& input,
                         const std::function<void(const TaskPreparation&)>& say,
                         Cancellation* cancel);
 
-// What a failed preparation is to the coordinator: refused for good, or worth
-// another try.
+// Returns the cause to report for a failed preparation: refused for good, or
+// retryable.
 Cause RefusalOf(const Status& status);
 
 }  // namespace lockstep

@@ -185,7 +185,7 @@ TEST_F(PreparationTest, SharedMemoryAndDiskMustDo) {
   const Prepared small = Run();
   EXPECT_EQ(Message(small.status),
             "/dev/shm of this host has 8 MiB, and the tasks need 16: mount it "
-            "larger");
+            "with a larger size");
   EXPECT_EQ(RefusalOf(small.status).reason, Reason::kPrepareRefused);
   shm_ = {64 << 20, 1 << 20};
   const Prepared full = Run();

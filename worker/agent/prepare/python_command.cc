@@ -5,8 +5,8 @@
 namespace lockstep {
 namespace {
 
-// The first argument that is no option of the interpreter's; -m and -c end
-// them, and some take a word.
+// Returns the index of the first argument after the interpreter's options; -m
+// and -c end the options, and some options take a value.
 size_t FirstArgument(const std::vector<std::string>& argv) {
   size_t at = 1;
   while (at < argv.size() && argv[at].size() > 1 && argv[at][0] == '-') {

@@ -1,4 +1,4 @@
-// What a command that runs Python names. Pure.
+// Parses a command that runs Python. Pure.
 #ifndef LOCKSTEP_WORKER_AGENT_PREPARE_PYTHON_COMMAND_H_
 #define LOCKSTEP_WORKER_AGENT_PREPARE_PYTHON_COMMAND_H_
 
@@ -12,8 +12,8 @@ namespace lockstep {
 
 // "python3", "/opt/venv/bin/python3.11" ...
 bool IsPython(const std::string& program);
-// What a task's command is on this node: "python" and "python3" are the
-// runtime's interpreter, where the job has one.
+// Returns a task's command on this node: if the job has a runtime, its
+// interpreter replaces "python" and "python3".
 std::vector<std::string> CommandOf(const GangSpec& spec, const LocalTask& task);
 // MODULE of `python [options] -m MODULE ...`; "": it names none.
 std::string ModuleOf(const std::vector<std::string>& argv);

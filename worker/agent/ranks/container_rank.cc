@@ -137,7 +137,7 @@ void PlanLimits(const ContainerRankInput& input, ContainerPlan* plan) {
       (memory > 0 ? memory : input.setup->node.capacity.memory_bytes) / 2;
 }
 
-// The engine's client is ours, and nothing of the job tells it what to do.
+// The engine's client is trusted; the job cannot control it.
 void RunClient(const ContainerEngine& engine, const ContainerPlan& plan,
                const std::string& mark, task::ShimSpec* spec) {
   spec->argv = engine.RunArguments(plan);

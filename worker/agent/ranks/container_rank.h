@@ -27,7 +27,7 @@ struct ContainerRankInput {
   const LocalTask* task = nullptr;
   const ContainerEngine* engine = nullptr;
   RankPaths paths;
-  // Where the rank starts, if the job does not say; kept for the job's life.
+  // Default working directory of the rank, kept for the job's life.
   std::string work;
   // Directories of the gang's packages, for PYTHONPATH.
   std::vector<std::string> code;
@@ -42,8 +42,8 @@ struct ContainerRankInput {
 };
 
 // Turns the `spec` of a rank's shim into that of the engine's client, which
-// runs the rank in a container. Writes the container's environment to a file
-// in the rank's directory.
+// runs the rank in a container. Writes the container's environment to a file in
+// the rank's directory.
 Status PutInContainer(const ContainerRankInput& input, task::ShimSpec* spec);
 
 // The name of the container of this start of a rank.

@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-// What is forked while the others are killed: until a round finds none.
+// Killed processes may fork meanwhile, so repeat until a round finds none.
 constexpr int kStrayRounds = 5;
 
 }  // namespace
@@ -28,8 +28,7 @@ void RankAdoption::Adopt(const TaskStore::Found& found) {
   const std::string& sockets = parts_.setup->runtime_dir;
   if (const int removed = RemoveDeadSockets(sockets, parts_.loop->Now().wall);
       removed > 0) {
-    LOG_INFO("{}: {} sockets of shims that were killed are removed", sockets,
-             removed);
+    LOG_INFO("{}: removed {} sockets of killed shims", sockets, removed);
   }
   for (const std::string& directory : found.aside) {
     removal_->RemoveAside(directory);
@@ -57,14 +56,13 @@ void RankAdoption::KillStrayProcesses() {
     if (now == 0) break;
   }
   if (killed > 0) {
-    LOG_WARN("killed {} processes of tasks that no shim holds any more",
-             killed);
+    LOG_WARN("killed {} processes of tasks whose shim is gone", killed);
   }
 }
 
 void RankAdoption::AdoptGang(const StoredGang& stored) {
   const GangKey key{stored.assignment.job, stored.assignment.generation};
-  LOG_INFO("{}: found from before the restart, {}", Describe(key),
+  LOG_INFO("{}: recovered after the restart, {}", Describe(key),
            Name(stored.status.phase));
   parts_.core->Adopt(stored.assignment, stored.status);
   parts_.links->SetNonces(key, stored.link_nonces);
@@ -106,12 +104,11 @@ void RankAdoption::ClearDamaged(const std::string& directory) {
   const auto names =
       files_->List(directory).value_or(std::vector<std::string>());
   if (names.empty() || names == std::vector<std::string>{"code"}) {
-    LOG_INFO("{}: the daemon before this one left while it was prepared",
+    LOG_INFO("{}: the previous daemon stopped while it prepared this gang",
              directory);
   } else {
     LOG_ERROR(
-        "{} holds no readable record of its gang: its processes are "
-        "killed and it is removed",
+        "{} has no readable gang record: killing its processes and removing it",
         directory);
   }
   for (const std::string& name : names) {

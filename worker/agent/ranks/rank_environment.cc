@@ -13,20 +13,20 @@
 namespace lockstep {
 namespace {
 
-// What a program may need of the host, and nothing that says who the daemon
-// is or how its libraries are loaded.
+// Variables of the host that a program may need; none describes the daemon or
+// how its libraries are loaded.
 constexpr const char* kInherited[] = {
     "HOME", "HOSTNAME", "LANG",   "LANGUAGE", "LOGNAME",
     "PATH", "SHELL",    "TMPDIR", "TZ",       "USER"};
 
-// Of the daemon alone, whoever asks for them: how its libraries are loaded and
-// what systemd hands to it.
+// Variables that no job inherits: they control how the daemon's libraries are
+// loaded, or come from systemd.
 constexpr const char* kNeverInherited[] = {"CREDENTIALS_DIRECTORY",
                                            "LISTEN_FDNAMES", "LISTEN_FDS",
                                            "LISTEN_PID", "NOTIFY_SOCKET"};
 
-// Of the host's owner, for native ranks: where the libraries lie that the
-// engine opens.
+// Variables of the host's owner for native ranks: where the libraries are that
+// the engine opens.
 constexpr const char* kEngineLibraries[] = {"LOCKSTEP_MODULE_DIR",
                                             "LOCKSTEP_NCCL_LIBRARY"};
 
@@ -68,7 +68,7 @@ Environment Inherited(const RankEnvironmentInput& input) {
   return env;
 }
 
-// What the job's own variables win over.
+// Defaults that the job's own variables override.
 void PutDefaults(const RankEnvironmentInput& input, Environment* env) {
   (*env)["PYTHONUNBUFFERED"] = std::string("1");
   // As many threads as cores: two ranks with two each on two cores thrash.
@@ -92,7 +92,7 @@ void PutDefaults(const RankEnvironmentInput& input, Environment* env) {
       [](const TaskSpec& task) { return task.type == TaskType::kPs; });
   if (has_ps && (input.task->type == TaskType::kPs ||
                  input.task->type == TaskType::kWorker)) {
-    // TensorFlow's servers then hear of lost peers.
+    // Makes TensorFlow's servers report lost peers.
     (*env)["GRPC_FAIL_FAST"] = "use_caller";
   }
 }
@@ -127,8 +127,8 @@ void PutTorchelastic(const RankEnvironmentInput& input, Environment* env) {
   (*env)["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(spec.restart_budget);
 }
 
-// Who has a proxy must not go to the gang's other hosts through it: gRPC of
-// TensorFlow and JAX would.
+// Keeps connections within the gang off a proxy: gRPC of TensorFlow and JAX
+// would use it.
 void KeepProxiesOffTheCluster(const ClusterSpec& cluster, Environment* env) {
   constexpr const char* kProxies[] = {
       "http_proxy", "https_proxy", "all_proxy", "grpc_proxy",
@@ -167,8 +167,8 @@ Status CheckInherit(const std::vector<std::string>& inherit) {
         pattern.substr(0, pattern.size() - (pattern.ends_with('*') ? 1 : 0));
     if (pattern == "*" || IsEnvironmentName(name)) continue;
     return InvalidArgument(
-        "--inherit {}: is no variable's name; such as HTTPS_PROXY, or NCCL_* "
-        "for all that begin so, or *",
+        "--inherit {}: not the name of a variable; use a name such as "
+        "HTTPS_PROXY, a prefix such as NCCL_*, or * for all",
         pattern);
   }
   return OkStatus();
@@ -180,7 +180,7 @@ Environment MakeRankEnvironment(const RankEnvironmentInput& input) {
   PutDefaults(input, &env);
   for (const auto& [name, value] : input.task->environment) env[name] = value;
 
-  // Of a host with GPUs a rank sees its own only; "" hides them all.
+  // A rank on a host with GPUs sees only its own; "" hides all.
   const bool native = assignment.spec->kind == JobKind::kNative;
   env["CUDA_VISIBLE_DEVICES"] =
       Join(native ? GpusOfRank(assignment, input.rank) : GpusOfTask(input));

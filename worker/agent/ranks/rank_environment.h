@@ -13,8 +13,8 @@ namespace lockstep {
 
 using Environment = std::map<std::string, std::string>;
 
-// What a job may ask to inherit where the host's owner says nothing else: what
-// leads to the outside, time zone and language.
+// Default of the variables that a job may request: proxies, time zone and
+// language.
 std::vector<std::string> DefaultInherit();
 
 // "NAME", "PREFIX*" or "*". InvalidArgument: it is none.
@@ -23,9 +23,9 @@ Status CheckInherit(const std::vector<std::string>& inherit);
 struct RankEnvironmentInput {
   // The daemon's own environment; only an allow-list of it is inherited.
   Environment daemon;
-  // Which of it, beside that, a job may ask for, by name or "PREFIX*". Never
-  // LD_*, LOCKSTEP_* and what systemd hands to the daemon. Native ranks get
-  // LOCKSTEP_MODULE_DIR and LOCKSTEP_NCCL_LIBRARY unasked.
+  // Variables that a job may request in addition, by name or "PREFIX*". LD_*,
+  // LOCKSTEP_* and systemd's variables are excluded. Native ranks always get
+  // LOCKSTEP_MODULE_DIR and LOCKSTEP_NCCL_LIBRARY.
   std::vector<std::string> inherit = DefaultInherit();
   // REQUIRES: has a cluster spec that holds `rank`, and a spec whose `task`
   // holds it too.
@@ -46,13 +46,14 @@ struct RankEnvironmentInput {
   int nonce_fd = 3;
 };
 
-// From weakest to strongest: what is inherited, defaults (threads by the
-// rank's share of the cores, unbuffered Python, the network's interface), the
-// job's and its role's variables, what the contracts of the frameworks say
-// (RankEnvironment of common/model), LOCKSTEP_*. docs/environment.md has each.
+// Layers, from weakest to strongest: inherited variables; defaults (threads by
+// the rank's share of the cores, unbuffered Python, the network interface);
+// variables of the job and its role; the frameworks' contracts (RankEnvironment
+// in common/model); LOCKSTEP_*. docs/environment.md lists each.
 //
-// A program of several ranks a task sees the GPUs of them all, in the order of
-// LOCAL_RANK, as torchrun's workers do; a native rank sees its own alone.
+// A program with several ranks per task sees the GPUs of all of them, in the
+// order of LOCAL_RANK, like torchrun's workers. A native rank sees only its
+// own.
 Environment MakeRankEnvironment(const RankEnvironmentInput& input);
 
 // "NAME=value", sorted.

@@ -1,4 +1,4 @@
-// What the classes that start, restart and adopt ranks are built of.
+// Parts shared by the classes that start, restart and adopt ranks.
 #ifndef LOCKSTEP_WORKER_AGENT_RANKS_RANK_PARTS_H_
 #define LOCKSTEP_WORKER_AGENT_RANKS_RANK_PARTS_H_
 
@@ -30,8 +30,7 @@ namespace lockstep {
 
 struct RankOptions {
   std::string shim_program;  // An absolute path.
-  // What a job may ask to inherit of the daemon's environment
-  // (RankEnvironmentInput).
+  // Variables of the daemon that a job may request (RankEnvironmentInput).
   std::vector<std::string> inherit = DefaultInherit();
   // About how many bytes the logs of all ranks here may take; each rank's share
   // follows.
@@ -61,7 +60,7 @@ struct RankParts {
   Supervisor* supervisor = nullptr;
 };
 
-// What the rest of the daemon does for ranks.
+// Callbacks into the rest of the daemon.
 struct RankHooks {
   // Returns a directory that the gang's containers are shown; absent: it was
   // not looked for when the gang was prepared.

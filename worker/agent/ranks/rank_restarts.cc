@@ -13,8 +13,7 @@
 namespace lockstep {
 namespace {
 
-// The shim of the process before leaves once it was told that its exit is
-// known.
+// Time for the previous shim to exit after its exit record is acknowledged.
 constexpr Duration kShimTime = std::chrono::seconds(2);
 constexpr Duration kRetry = std::chrono::milliseconds(3);
 
@@ -33,7 +32,7 @@ std::vector<int32_t> RanksBeside(const LocalGang& gang, int32_t rank) {
 }
 
 void KillShim(const RankRef& ref, const std::string& task_record) {
-  LOG_WARN("{}: the shim of its last process does not leave and is killed",
+  LOG_WARN("{}: killing the shim of its previous process, which does not exit",
            Describe(ref));
   const auto record = ReadTaskRecord(task_record);
   if (!record.ok()) return;
@@ -50,7 +49,7 @@ bool RankRestarts::IsRestart(const RankRef& ref) const {
 
 void RankRestarts::Restart(const RankRef& ref) {
   Rank& rank = parts_.table->Get(ref);
-  LOG_INFO("{}: is started again alone, for the {}. time", Describe(ref),
+  LOG_INFO("{}: restarting it alone, attempt {}", Describe(ref),
            StatusOf(parts_.core->Find(ref.gang), ref.rank)->restarts);
   for (const std::string& path :
        {rank.paths.exit_record, rank.paths.page, rank.paths.error_file}) {
@@ -75,7 +74,7 @@ void RankRestarts::StartWhenFree(const RankRef& ref, MonoTime kill_at,
   const RankPaths& paths = parts_.table->Get(ref).paths;
   if (gang->assignment.goal >= Goal::kStop) {
     return parts_.exits->OnNotStarted(ref, ECANCELED,
-                                      "stopped before it was started again");
+                                      "stopped before its restart");
   }
   const MonoTime now = parts_.loop->Now().mono;
   const bool held = parts_.supervisor->IsHeld(ref, paths);
@@ -83,12 +82,11 @@ void RankRestarts::StartWhenFree(const RankRef& ref, MonoTime kill_at,
     if (now >= give_up) {
       if (held) {
         return parts_.exits->OnNotStarted(ref, ETIMEDOUT,
-                                          "its last shim does not leave");
+                                          "its previous shim does not exit");
       }
       return parts_.exits->OnNotStarted(
           ref, EADDRINUSE,
-          "a port that was leased for it is held by another worker of this "
-          "host");
+          "another worker of this host holds a port that was leased to it");
     }
     if (held && now >= kill_at) {
       KillShim(ref, paths.task_record);
@@ -110,7 +108,7 @@ void RankRestarts::StartWhenFree(const RankRef& ref, MonoTime kill_at,
 
 bool RankRestarts::HasPorts(const RankRef& ref, const LocalGang& gang) {
   if (parts_.ports->Restore(ref.gang, gang, ref.rank)) return true;
-  // The shim of a rank beside it may hold it for both.
+  // The shim of another rank of the task may hold it for both.
   const std::vector<int32_t> beside = RanksBeside(gang, ref.rank);
   return std::any_of(beside.begin(), beside.end(), [&](int32_t rank) {
     return parts_.supervisor->IsHeld({ref.gang, rank},

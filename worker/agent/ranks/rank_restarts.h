@@ -1,10 +1,10 @@
-// Starts a rank again alone, while the rest of its gang runs on: with its
-// ports, its directory and its log, in the same generation.
+// Restarts one rank while the rest of its gang keeps running: with the same
+// ports, directory, log and generation.
 //
-// Its number (RankStatus.restarts) is on disk before its new process is, and
-// the records of the old process are gone before that: a daemon that starts in
-// between finds either a rank that has ended, and is told to start it again, or
-// one that has never been started.
+// Its number (RankStatus.restarts) is on disk before its new process exists,
+// and the records of the old process are gone before that. A daemon that starts
+// in between finds either an ended rank, which it is told to restart, or a rank
+// that has never started.
 //
 // Belongs to the event loop's thread.
 #ifndef LOCKSTEP_WORKER_AGENT_RANKS_RANK_RESTARTS_H_

@@ -141,8 +141,9 @@ Status RankStarter::EnterContainer(const RankRef& ref, const LocalGang& gang,
                                    task::ShimSpec* spec) {
   const auto engine = parts_.containers->engine();
   if (engine == nullptr) {
-    return FailedPrecondition("no container engine works on node {} any more",
-                              parts_.setup->node.name);
+    return FailedPrecondition(
+        "node {} no longer has a working container engine",
+        parts_.setup->node.name);
   }
   const GangSpec& job = *gang.assignment.spec;
   ContainerRankInput input;
@@ -182,8 +183,8 @@ void RankStarter::Start(const RankRef& ref) {
   std::vector<int> held = parts_.ports->Hold(ref, *gang);
   const std::set<int32_t>& ports = parts_.ports->Of(ref);
   spec.ports = {ports.begin(), ports.end()};
-  // It would fail, later and with another error; RankExits says whose port it
-  // is.
+  // The start would fail later with another error; RankExits names the holder
+  // of the port.
   if (parts_.ports->IsTaken(ref)) {
     return parts_.exits->OnNotStarted(ref, EADDRINUSE, "");
   }
@@ -194,7 +195,7 @@ void RankStarter::Start(const RankRef& ref) {
       return parts_.exits->OnNotStarted(ref, denied ? EACCES : EIO,
                                         Message(put));
     }
-    // Its listeners cannot be told from others.
+    // Its listeners are indistinguishable from others.
     if (!parts_.containers->engine()->in_tree()) parts_.ports->Unwatch(ref);
   } else {
     EnterCgroup(ref, *task, &spec);

@@ -32,7 +32,7 @@ class RankStarter {
   // Before the first Start of a gang's ranks. Saves the gang, so that the next
   // daemon knows of all processes.
   void BeginGang(const GangKey& key);
-  // A failure is told to RankExits, as an exit.
+  // Reports a failure to RankExits as an exit.
   void Start(const RankRef& ref);
 
  private:

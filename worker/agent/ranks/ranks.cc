@@ -21,7 +21,7 @@ Ranks::Ranks(const Parts& parts, RankHooks hooks,
       logs_(LogShipperOptions(), parts.files),
       sampler_(parts.loop, parts.files, &table_,
                [this](const RankRef& ref) { return supervisor_.ShimPid(ref); }),
-      // What is left of a rank may be its container.
+      // An ended rank may leave a container.
       exits_({parts.loop, parts.core, &table_, &sampler_, &ports_, &cgroups_,
               &logs_},
              [this] { parts_.containers->SweepLater(); }),
@@ -74,8 +74,8 @@ std::vector<TaskReading> Ranks::Readings() const {
 }
 
 bool Ranks::MayHold(const std::string& container) const {
-  // A rank is known here before its container is made, and its own shim
-  // removes that. Of one whose record could not be read any is its.
+  // The table has a rank before its container exists, and its own shim removes
+  // the container. A rank without a readable record may own any container.
   return std::any_of(
       table_.all().begin(), table_.all().end(), [&](const auto& entry) {
         const auto& [ref, rank] = entry;
@@ -102,8 +102,8 @@ void Ranks::WatchPorts() {
       RankNews news;
       news.event_reason = Reason::kPortTaken;
       news.event = fmt::format(
-          "port {}, which is leased for this task, is taken: {}, which is none "
-          "of the task, listens on it",
+          "port {}, leased to this task, is taken: {}, which does not belong "
+          "to the task, listens on it",
           taken.port, taken.holder);
       LOG_WARN("{}: {}", Describe(taken.rank), news.event);
       core->OnRankNews(taken.rank.gang, taken.rank.rank, news,

@@ -24,7 +24,7 @@ namespace lockstep {
 
 class Ranks final : public SupervisorHandler {
  public:
-  // What it uses of the daemon. All are borrowed; `cgroups` may be null.
+  // Owners that it uses. All are borrowed; `cgroups` may be null.
   struct Parts {
     const DaemonSetup* setup = nullptr;
     const RankOptions* options = nullptr;
@@ -48,7 +48,7 @@ class Ranks final : public SupervisorHandler {
   RankSampler* sampler() { return &sampler_; }
   RankExits* exits() { return &exits_; }
   const RankTable& table() const { return table_; }
-  // What is known of each rank.
+  // Returns a reading of each rank.
   std::vector<TaskReading> Readings() const;
   // A rank here may hold the container of that name.
   bool MayHold(const std::string& container) const;

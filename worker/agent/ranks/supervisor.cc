@@ -28,19 +28,19 @@ ProcessId ToId(const task::ProcessRef& ref) {
   return {ref.pid, ref.start_time};
 }
 
-// The lock of a rank's shim, which it holds from before it is spawned to its
-// end. Unavailable while somebody has it.
+// Takes the lock of a rank's shim, which the shim holds from before its start
+// to its end. Unavailable while another process holds it.
 StatusOr<Fd> TakeLock(const std::string& path) {
   Fd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!fd) return ErrnoStatus(errno, "opening " + path);
   if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-    return Unavailable("a shim of this rank is there already: it holds {}",
+    return Unavailable("a shim of this rank is already running: it holds {}",
                        path);
   }
   return fd;
 }
 
-// Whoever has the file `path` open, save ourselves.
+// Kills all other processes that have the file `path` open.
 void KillHolders(const std::string& path) {
   for (const ProcessStat& process : ReadAllProcesses()) {
     if (process.pid == getpid()) continue;
@@ -157,14 +157,14 @@ void Supervisor::AwaitRecord(const RankRef& ref) {
     return;
   }
   if (!shim_is_there) {
-    EndWithoutRecord(ref,
-                     rank->kill_when_connected
-                         ? "stopped before it was started"
-                         : "the worker daemon ended before it was started");
+    EndWithoutRecord(
+        ref, rank->kill_when_connected
+                 ? "stopped before its start"
+                 : "the worker daemon ended before it started this rank");
     return;
   }
   if (Now().mono >= rank->connect_by) {
-    LOG_ERROR("{}: its shim has written no record and is killed",
+    LOG_ERROR("{}: killing its shim, which has written no record",
               Describe(ref));
     KillHolders(rank->paths.lock);
     rank->connect_by = Now().mono + kConnectTime;
@@ -185,8 +185,7 @@ void Supervisor::AdoptShim(const RankRef& ref, const task::TaskRecord& record,
       OpenVerified(ToId(record.shim)).ok()) {
     // A live shim holds the lock of its own directory: this one is a copy, and
     // nothing of the first one's is touched.
-    EndWithoutRecord(ref, "the process that holds it is of " +
-                              record.exit_record_path +
+    EndWithoutRecord(ref, "its shim belongs to " + record.exit_record_path +
                               ", of which this directory is a copy");
     return;
   }
@@ -204,7 +203,7 @@ void Supervisor::AdoptShim(const RankRef& ref, const task::TaskRecord& record,
     return;
   }
   KillLeftoversOf(rank.paths, record);
-  EndLost(ref, record, "the process that held it is gone");
+  EndLost(ref, record, "its shim is gone");
 }
 
 void Supervisor::Hold(const RankRef& ref, Process shim) {
@@ -238,7 +237,7 @@ void Supervisor::Connect(const RankRef& ref) {
     return;
   }
   if (Now().mono >= rank->connect_by) {
-    LOG_ERROR("{}: its shim does not answer and is killed: {}", Describe(ref),
+    LOG_ERROR("{}: killing its shim, which does not answer: {}", Describe(ref),
               Message(client.status()));
     if (rank->shim) (void)SendSignal(*rank->shim, SIGKILL);
     return;  // OnShimEnded goes on.
@@ -254,7 +253,8 @@ void Supervisor::OnClientReadable(const RankRef& ref) {
     if (rank == nullptr || !rank->client) return;
     auto push = rank->client->TakePush();
     if (!push.ok()) {
-      // Gone (its pidfd tells) or confused: connect again while it lives.
+      // The shim is gone (its pidfd tells) or confused: reconnect while it
+      // lives.
       CloseClient(rank);
       rank->connect_by = Now().mono + kConnectTime;
       loop_->At(Now().mono + kConnectRetry, [this, ref, alive = alive_] {
@@ -271,7 +271,7 @@ void Supervisor::OnState(const RankRef& ref, const task::ShimReply& state) {
   using Phase = task::ShimReply::Phase;
   Rank* rank = Find(ref);
   if (rank == nullptr || rank->ended) return;
-  // While it is ending, whether it ever ran is not known yet: End tells.
+  // While it is stopping, it is unknown whether it ever ran: End decides.
   if (!rank->started && state.phase == Phase::kRunning &&
       state.process.pid > 0) {
     rank->started = true;
@@ -291,7 +291,7 @@ void Supervisor::OnShimEnded(const RankRef& ref) {
     ranks_.erase(ref);
     return;
   }
-  OnClientReadable(ref);  // Its last words.
+  OnClientReadable(ref);  // Reads its exit message.
   rank = Find(ref);
   if (rank == nullptr || rank->ended) {
     ranks_.erase(ref);
@@ -303,7 +303,7 @@ void Supervisor::OnShimEnded(const RankRef& ref) {
     return;
   }
   const auto record = ReadTaskRecord(rank->paths.task_record);
-  std::string why = "the process that held it (lockstep-shim) ended";
+  std::string why = "its shim (lockstep-shim) ended";
   if (record.ok()) {
     KillLeftoversOf(rank->paths, *record);
     return EndLost(ref, *record, why);
@@ -322,13 +322,13 @@ void Supervisor::KillTree(const RankRef& ref, Duration grace) {
   const bool at_once = grace <= Duration{};
   if (rank->client) {
     const auto answer = rank->client->KillTree(grace, Now().mono + kAnswerTime);
-    // What came before the answer has left the socket: no event tells of it.
+    // Messages before the answer are already read: no event announces them.
     loop_->At(Now().mono, [this, ref, alive = alive_] {
       if (*alive) OnClientReadable(ref);
     });
     if (!answer.ok()) {
-      LOG_WARN("{}: its shim did not take the order to end: {}", Describe(ref),
-               Message(answer.status()));
+      LOG_WARN("{}: its shim did not accept the stop request: {}",
+               Describe(ref), Message(answer.status()));
     } else if (!at_once) {
       return;
     }
@@ -336,7 +336,8 @@ void Supervisor::KillTree(const RankRef& ref, Duration grace) {
     rank->kill_when_connected = grace;
   }
   if (!at_once || ++rank->forced < 2 || !rank->shim) return;
-  LOG_WARN("{}: did not end and is killed with its shim", Describe(ref));
+  LOG_WARN("{}: killing it with its shim, because it did not end",
+           Describe(ref));
   if (const auto record = ReadTaskRecord(rank->paths.task_record);
       record.ok()) {
     KillLeftoversOf(rank->paths, *record);

@@ -1,12 +1,11 @@
-// Starts one lockstep-shim per rank, watches it, finds it again after a
-// restart of the daemon, and says how its rank ended.
+// Starts one lockstep-shim per rank, watches it, finds it again after a restart
+// of the daemon, and reports how its rank ended.
 //
-// Nothing is signalled by a bare pid: requests go over the shim's socket;
-// where a shim is gone or does not answer, processes are held by pidfds whose
-// start time was checked.
+// It never signals a bare pid: requests go over the shim's socket. If a shim is
+// gone or does not answer, it uses pidfds whose start time was checked.
 //
-// Everything runs on the event loop's thread. A shim answers at once, so that
-// a request waits for it, for at most kAnswerTime.
+// Runs on the event loop's thread. A shim answers immediately, so a request
+// waits for the answer, for at most kAnswerTime.
 #ifndef LOCKSTEP_WORKER_AGENT_RANKS_SUPERVISOR_H_
 #define LOCKSTEP_WORKER_AGENT_RANKS_SUPERVISOR_H_
 
@@ -54,15 +53,15 @@ class Supervisor {
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
-  // A failure to start is told by OnRankExited as well. `held`: what the shim
-  // keeps open beside its lock (ports).
+  // OnRankExited also reports a failure to start. `held` are descriptors that
+  // the shim keeps open besides its lock (ports).
   void Start(const RankRef& ref, const task::ShimSpec& spec,
              const RankPaths& paths, std::vector<int> held = {});
   // A rank that an earlier daemon started, or was about to. One whose shim is
   // there and has written nothing yet is waited for.
   void Adopt(const RankRef& ref, const RankPaths& paths);
-  // SIGTERM to the tree, SIGKILL after `grace`. Of a rank that does not go
-  // when told to go at once, the shim itself is killed at the second time.
+  // Sends SIGTERM to the tree, and SIGKILL after `grace`. If the rank does not
+  // end on a request without grace, a second one kills the shim itself.
   void KillTree(const RankRef& ref, Duration grace);
 
   // False: no shim of the rank is there, so that it may be started (again).

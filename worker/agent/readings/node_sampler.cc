@@ -37,7 +37,7 @@ void NodeSampler::CheckDisk() {
   const Status enough = CheckDiskSpace(setup_->dir, *space, disk_floor_);
   if (!enough.ok() && !disk_is_full_) LOG_ERROR("{}", Message(enough));
   if (enough.ok() && disk_is_full_) {
-    LOG_INFO("the disk of {} has space again", setup_->dir);
+    LOG_INFO("the disk of {} has enough space again", setup_->dir);
   }
   disk_is_full_ = !enough.ok();
 }
@@ -46,8 +46,8 @@ bool NodeSampler::SampleGpus(MonoTime now) {
   readings_.gpus.clear();
   if (gpus_ == nullptr) return false;
   const GpuStatus status = gpus_->Latest(now);
-  // Before the first reading, nothing is said; after it, a GPU of which
-  // nothing is known gets no new work.
+  // Before the first reading nothing is reported. After it, a GPU without a
+  // reading gets no new work.
   TakeXids(status.xids);
   if (status.samples == 0) return false;
   readings_.gpus = ToGpuUsage(setup_->node.gpus, status.readings);

@@ -1,5 +1,5 @@
-// What the host and its GPUs show, for heartbeats: use of processors and
-// memory, readings and errors of GPUs, and whether the disk is full.
+// Readings of the host and its GPUs for heartbeats: use of CPU and memory,
+// readings and errors of GPUs, and whether the disk is full.
 //
 // Belongs to the event loop's thread. Reads /proc.
 #ifndef LOCKSTEP_WORKER_AGENT_READINGS_NODE_SAMPLER_H_

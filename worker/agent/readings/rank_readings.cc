@@ -71,7 +71,7 @@ RankProgress ToProgress(const task::RankPage& page, Generation generation) {
 ExitStatus ToExitStatus(const task::ExitRecord& record) {
   ExitStatus exit;
   exit.end_time = FromUnixNanos(std::max<int64_t>(0, record.end_unix_nanos));
-  // How it ended is said by `how` and `value`: only what is beyond that.
+  // `how` and `value` describe the end; the text only adds to them.
   if (record.kind == task::ExitKind::kNotStarted ||
       record.message != task::DescribeExit(record)) {
     exit.message = PrintableText(record.message, 2048);

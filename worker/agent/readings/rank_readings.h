@@ -1,4 +1,4 @@
-// What ranks' pages, exit records and GPUs say, in the model's words. Pure.
+// Converts rank pages, exit records and GPU readings to model values. Pure.
 #ifndef LOCKSTEP_WORKER_AGENT_READINGS_RANK_READINGS_H_
 #define LOCKSTEP_WORKER_AGENT_READINGS_RANK_READINGS_H_
 
@@ -38,8 +38,8 @@ class CpuPeak {
   std::optional<double> cores_;
 };
 
-// What the GPUs of a rank do together: the mean of their utilization, the sum
-// of their memory. Absent: no reading.
+// Combined use of a rank's GPUs: mean utilization and total memory. Absent
+// without a reading.
 struct GpuSetUse {
   std::optional<double> utilization;
   std::optional<int64_t> memory_bytes;
@@ -47,15 +47,14 @@ struct GpuSetUse {
 GpuSetUse UseOfGpus(const std::vector<GpuUsage>& readings,
                     const std::vector<int32_t>& indices);
 
-// `*to` becomes the larger one; what is absent says nothing.
+// Raises `*to` to the larger value; an absent value changes nothing.
 template <typename T>
 void Raise(const std::optional<T>& value, std::optional<T>* to) {
   if (value && (!*to || **to < *value)) *to = value;
 }
 
-// Of the GPUs `offered`, in their order; those that `readings` (of all GPUs of
-// the host, perhaps none) lacks have no values. Within what the coordinator
-// takes.
+// Returns the usage of the GPUs `offered`, in their order, within the
+// coordinator's limits. A GPU that `readings` lacks has no values.
 std::vector<GpuUsage> ToGpuUsage(const std::vector<Gpu>& offered,
                                  const std::vector<GpuReading>& readings);
 

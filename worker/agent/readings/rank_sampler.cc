@@ -50,7 +50,7 @@ void RankSampler::ReadPage(const RankRef& ref, bool last) {
   std::string error;
   if (rank.page == nullptr) {
     rank.page = task::PageReader::Open(table_->Get(ref).paths.page, &error);
-    if (rank.page == nullptr) return;  // Not made yet, or no native rank.
+    if (rank.page == nullptr) return;  // Not created yet, or not a native rank.
   }
   task::RankPage page;
   const auto result = last ? rank.page->ReadLast(&page, &error)
@@ -61,7 +61,7 @@ void RankSampler::ReadPage(const RankRef& ref, bool last) {
       rank.counters = std::move(page.counters);
     }
   }
-  // Its writer may have made the file anew: look again.
+  // The writer may have replaced the file: open it again.
   if (result == task::PageReader::Result::kBad) rank.page.reset();
 }
 

@@ -81,7 +81,7 @@ class RankSampler {
     // Sum and number of readings of the GPUs' utilization, for its mean.
     double gpu_sum = 0;
     int64_t gpu_samples = 0;
-    // What the file RankPaths::processes holds.
+    // Content of the file RankPaths::processes.
     std::string processes;
   };
 

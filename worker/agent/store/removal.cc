@@ -18,8 +18,7 @@ void Removal::RemoveAside(const std::string& directory,
                           std::function<void()> done) {
   thread_.Add([this, directory, done = std::move(done)] {
     if (const Status removed = files_->RemoveAll(directory); !removed.ok()) {
-      LOG_WARN("{}: the next start of the worker tries it again",
-               Message(removed));
+      LOG_WARN("{}: the worker retries at its next start", Message(removed));
     }
     if (done) loop_->Post(done);
   });

@@ -19,8 +19,8 @@ constexpr uint32_t kVersion = 1;
 // No job's name begins so.
 constexpr size_t kMaxMessage = 8 << 20;
 
-// "N\n"; 0 where there is no such file. `remedy` ends the sentence about a
-// damaged one.
+// Reads a file of "N\n"; returns 0 if it does not exist. `remedy` ends the
+// error about a damaged file.
 StatusOr<uint64_t> LoadNumber(FileSystem* files, const std::string& path,
                               std::string_view remedy) {
   const auto text = files->Read(path, 64);
@@ -104,7 +104,7 @@ StatusOr<StoredGang> DecodeStoredGang(std::string_view bytes) {
     gang.link_nonces[rank] = reader.Str(64);
   }
   if (!parsed || !reader.AtEnd()) {
-    return DataLoss("the gang record is cut short or has a field too many");
+    return DataLoss("the gang record is truncated or has an extra field");
   }
   auto a = FromProto(assignment);
   auto s = FromProto(status);
@@ -191,7 +191,7 @@ StatusOr<TaskStore::Found> TaskStore::LoadAll() {
     const auto bytes = files_->Read(JoinPath(directory, "gang"), 32 << 20);
     auto gang = bytes.ok() ? DecodeStoredGang(*bytes)
                            : StatusOr<StoredGang>(bytes.status());
-    // A directory that was renamed by hand is not what its record says.
+    // A manually renamed directory does not match its record.
     if (gang.ok() &&
         GangDirectory({gang->assignment.job, gang->assignment.generation}) ==
             directory) {
@@ -207,7 +207,8 @@ StatusOr<uint64_t> NextIncarnation(FileSystem* files, const std::string& dir) {
   LOCKSTEP_ASSIGN_OR_RETURN(
       const uint64_t counter,
       LoadNumber(files, JoinPath(dir, "incarnation"),
-                 "restore it, or remove it and have the node forgotten"));
+                 "restore it, or remove it and run `lockstep nodes forget` for "
+                 "this node"));
   LOCKSTEP_RETURN_IF_ERROR(
       SaveNumber(files, JoinPath(dir, "incarnation"), counter + 1));
   return counter + 1;
@@ -215,8 +216,7 @@ StatusOr<uint64_t> NextIncarnation(FileSystem* files, const std::string& dir) {
 
 StatusOr<StorePoint> LoadObeyed(FileSystem* files, const std::string& dir) {
   constexpr std::string_view kRemedy =
-      "restore it, or remove it when the coordinator that runs is the right "
-      "one";
+      "restore it, or remove it if the running coordinator is the right one";
   const std::string path = JoinPath(dir, "obeyed");
   const auto text = files->Read(path, 256);
   if (text.status().code() == StatusCode::kNotFound) {

@@ -1,20 +1,20 @@
-// Where a daemon keeps what it must find again after a restart: a directory
-// per gang and, in it, one per rank.
+// The state that a daemon recovers after a restart: a directory per gang with
+// one per rank.
 //
 //   DIR/tasks/JOB.gN/gang                 assignment, status and link nonces
 //   DIR/tasks/JOB.gN/rank-R/task.record   by the shim (worker/task)
 //                          exit.record    by the shim
 //                          log, log.*     by the shim
-//                          shim.err       what the shim could not record
-//                          processes      what descends from the shim
-//                                         (orphans.h); of no use after a boot
-//                          lock           flock(2)ed while a shim is there or
-//                                         is being started
-//                          work/          the rank's own: its page, and what
-//                                         it says of its error (torchelastic)
-//   DIR/tasks/.gone-*                     what is to be removed
+//                          shim.err       errors that the shim cannot record
+//                          processes      descendants of the shim (orphans.h);
+//                                         useless after a reboot
+//                          lock           flock(2)ed while a shim runs or
+//                          starts work/          the rank's page, and
+//                          torchelastic's
+//                                         error file
+//   DIR/tasks/.gone-*                     to be removed
 //
-// Where ranks start, and what outlives a gang, is in work_store.h.
+// Working directories, which outlive a gang, are in work_store.h.
 //
 // Thread-compatible.
 #ifndef LOCKSTEP_WORKER_AGENT_STORE_TASK_STORE_H_
@@ -62,7 +62,7 @@ struct StoredGang {
 };
 
 std::string EncodeStoredGang(const StoredGang& gang);
-// DataLoss says what is wrong with the bytes.
+// DataLoss describes what is wrong with the bytes.
 StatusOr<StoredGang> DecodeStoredGang(std::string_view bytes);
 
 class TaskStore {
@@ -90,7 +90,7 @@ class TaskStore {
     std::vector<StoredGang> gangs;
     // Directories of gangs whose file is missing or damaged.
     std::vector<std::string> damaged;
-    // What was set aside.
+    // Directories that were set aside.
     std::vector<std::string> aside;
   };
   StatusOr<Found> LoadAll();

@@ -148,7 +148,7 @@ class GrpcCoordinatorClient final : public CoordinatorClient {
   CondVar gone_;
   uint64_t next_id_ ABSL_GUARDED_BY(mu_) = 1;
   Stream* current_ ABSL_GUARDED_BY(mu_) = nullptr;
-  // By their numbers: the next one may have the address of one that is gone.
+  // Keyed by number: a new stream may reuse the address of an old one.
   std::map<uint64_t, std::unique_ptr<Stream>> streams_ ABSL_GUARDED_BY(mu_);
 };
 

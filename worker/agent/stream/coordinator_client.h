@@ -41,7 +41,8 @@ class CoordinatorClient {
   virtual void Disconnect() = 0;
 };
 
-// Over gRPC. `channel` says where to and as whom (common/rpc/channel.h).
+// Uses gRPC. `channel` has the target and the credentials
+// (common/rpc/channel.h).
 std::unique_ptr<CoordinatorClient> MakeGrpcCoordinatorClient(
     std::shared_ptr<grpc::Channel> channel, CoordinatorClient::Events events);
 

@@ -26,7 +26,7 @@ v1::WorkerMessage MessageOf(const NodeHeartbeat& beat) {
 }  // namespace
 
 void LogMalformed(const Status& status) {
-  LOG_ERROR("a message of the coordinator makes no sense: {}", Message(status));
+  LOG_ERROR("the coordinator sent an invalid message: {}", Message(status));
 }
 
 CoordinatorStream::Readiness::Readiness() : status_(NotAdmitted()) {}
@@ -120,7 +120,7 @@ void CoordinatorStream::Connect() {
       loop_->At(loop_->Now().mono + welcome_timeout_,
                 lifetime_.Guard([this, stream = stream_] {
                   if (stream != stream_ || state_ != State::kOpen) return;
-                  LOG_WARN("the coordinator does not answer: connecting again");
+                  LOG_WARN("the coordinator does not answer: reconnecting");
                   client_->Disconnect();
                 }));
 }
@@ -135,11 +135,11 @@ void CoordinatorStream::OnClosed(uint64_t stream, const Status& status) {
   heartbeats_.Stop();
   loop_->CancelTimer(welcome_timer_);
   if (status.code() == StatusCode::kAborted) {
-    fatal_ = Aborted("another daemon speaks for node {} now: {}",
+    fatal_ = Aborted("another daemon has registered as node {}: {}",
                      setup_->node.name, Message(status));
     return handler_->OnReplaced(ReasonOf(status) == kClonedNode);
   }
-  // It is older than it can tell by its Welcome, so it sent none.
+  // The coordinator found that it is outdated and sent no Welcome.
   if (ReasonOf(status) == "COORDINATOR_OUTDATED" &&
       Ready().code() != StatusCode::kFailedPrecondition) {
     Refuse(status);

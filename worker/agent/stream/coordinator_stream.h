@@ -1,7 +1,7 @@
-// The daemon's stream to the coordinator: connects, registers, and connects
-// again, obeys one coordinator, beats, and ships logs.
+// The daemon's stream to the coordinator: connects, registers, reconnects,
+// follows one coordinator, sends heartbeats and ships logs.
 //
-// Everything runs on the event loop's thread, save what says otherwise.
+// Everything runs on the event loop's thread unless noted otherwise.
 #ifndef LOCKSTEP_WORKER_AGENT_STREAM_COORDINATOR_STREAM_H_
 #define LOCKSTEP_WORKER_AGENT_STREAM_COORDINATOR_STREAM_H_
 
@@ -39,7 +39,7 @@ struct StreamOptions {
   Duration welcome_timeout = std::chrono::seconds(10);
 };
 
-// What the rest of the daemon does for the stream. Called on the loop's thread.
+// Callbacks into the rest of the daemon, on the loop's thread.
 class StreamHandler {
  public:
   virtual ~StreamHandler() = default;
@@ -66,16 +66,16 @@ class CoordinatorStream {
 
   // Reads which coordinator was obeyed. DataLoss: that is damaged.
   Status Load() { return obeyed_.Load(); }
-  // What the client must be made with; its events are posted to the loop.
+  // Create the client with these; its events are posted to the loop.
   CoordinatorClient::Events ClientEvents();
   // Connects through `client`, which is borrowed.
   void Start(CoordinatorClient* client);
   bool started() const { return client_ != nullptr; }
-  // Connects anew, so that Register says what has changed. Nothing is sent
-  // before Start.
+  // Reconnects, so that Register carries the changes. Sends nothing before
+  // Start.
   void Reregister();
 
-  // Dropped while no stream is open: Register tells everything.
+  // Drops the message if no stream is open: Register then sends the full state.
   void Send(const v1::WorkerMessage& message);
   // Sends if `stream` is still the open one: an answer counts only on the
   // stream over which it was asked.
@@ -83,8 +83,8 @@ class CoordinatorStream {
   // Sends what is new of the ranks' logs.
   void ShipLogs();
 
-  // Whether to obey an order of this epoch, of the coordinator that was
-  // welcomed. False: it is refused, and Ready says why.
+  // Returns whether to follow an order of this epoch from the welcomed
+  // coordinator. If not, Ready returns the reason.
   bool Obeys(uint64_t epoch);
   void NoteVersion(int64_t version) { obeyed_.NoteVersion(version); }
 

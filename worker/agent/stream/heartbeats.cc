@@ -43,7 +43,7 @@ void Heartbeats::Stop() { loop_->CancelTimer(timer_); }
 
 void Heartbeats::Beat() {
   if (sequence_ > acknowledged_ + kMaxUnacknowledged) {
-    LOG_WARN("the coordinator does not answer heartbeats: connecting again");
+    LOG_WARN("the coordinator does not answer heartbeats: reconnecting");
     return lost_();
   }
   NodeHeartbeat beat;

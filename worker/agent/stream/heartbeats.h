@@ -18,7 +18,7 @@
 
 namespace lockstep {
 
-// What a heartbeat says.
+// Source of a heartbeat's content.
 class HeartbeatSource {
  public:
   virtual ~HeartbeatSource() = default;

@@ -105,7 +105,7 @@ void LogShipper::OnAck(const LogAckInfo& ack, MonoTime now) {
   Log& log = it->second;
   log.progress = now;
   if (ack.offset < log.acked || ack.offset > log.sent) {
-    // It has less than it said before, or more than this daemon sent.
+    // It has lost bytes, or has more than this daemon sent.
     log.sent = ack.offset;
     log.end_sent = false;
   }
@@ -208,7 +208,7 @@ std::optional<LogPiece> LogShipper::TakePiece(const RankRef& ref, Log* log,
     const auto chunk =
         ReadLog(log->path, file, std::min<uint64_t>(most, until - log->sent));
     if (!chunk.ok()) {
-      // No log was ever made (its program did not start).
+      // The program did not start, so there is no log.
       if (!log->ended) return std::nullopt;
     } else if (chunk->gap > 0 && last) {
       AddMark(log, chunk->offset, GapLine(chunk->bytes, chunk->gap));

@@ -1,14 +1,14 @@
-// Sends the logs of this node's ranks to the coordinator: each from the byte
-// that the coordinator has acknowledged, all together with a bounded number of
-// bytes in flight, round-robin. Deleting a log before its end was acknowledged
-// is the caller's choice.
+// Ships the logs of this node's ranks to the coordinator. Each log starts at
+// the byte that the coordinator has acknowledged. The number of bytes in flight
+// is bounded over all logs, and logs take turns. The caller decides whether to
+// delete a log before its end is acknowledged.
 //
-// Offsets on the wire count the bytes that were ever sent of a log. They are
-// those of the files until a gap (bytes that the shim dropped before they were
-// sent) makes a line of its own; from then on they differ by what the gap's
-// mark says, which is kept beside the log for the next daemon.
+// Offsets on the wire count all bytes ever sent of a log. They equal the file
+// offsets until a gap (bytes that the shim dropped before they were sent) adds
+// a line; from then on they differ by the length in the gap mark, which is
+// stored next to the log for the next daemon.
 //
-// Thread-compatible: belongs to the event loop. Reads a little from files.
+// Thread-compatible: belongs to the event loop. Reads small parts of files.
 #ifndef LOCKSTEP_WORKER_AGENT_STREAM_LOG_SHIPPER_H_
 #define LOCKSTEP_WORKER_AGENT_STREAM_LOG_SHIPPER_H_
 
@@ -28,7 +28,7 @@ namespace lockstep {
 struct LogShipperOptions {
   size_t max_in_flight = 1 << 20;
   size_t chunk = 128 << 10;
-  // What was not acknowledged by then is sent again.
+  // Bytes without an acknowledgement after this time are sent again.
   Duration ack_timeout = std::chrono::seconds(15);
 };
 
@@ -80,7 +80,8 @@ class LogShipper {
     bool end_sent = false;
     bool end_acked = false;
     uint64_t total_sent = 0;
-    MonoTime progress;  // Of the newest ack, or of sending after none.
+    // Time of the newest ack, or of the first send after it.
+    MonoTime progress;
 
     // For an acknowledgement: of bytes, or of the end alone.
     bool Waits() const { return sent > acked || (end_sent && !end_acked); }

@@ -18,19 +18,19 @@ StatusOr<bool> ObeyedPoint::Obey(const WelcomeInfo& welcome) {
                        said.history != point_.history;
     const std::string which =
         other ? fmt::format(
-                    "of history {}, and this node has obeyed history "
-                    "{}, which it does not replace",
+                    "of history {}, which does not replace history {} that "
+                    "this node has followed",
                     said.history, point_.history)
-              : fmt::format("of epoch {}, and this node has obeyed {}epoch {}",
-                            said.epoch,
-                            said.epoch == point_.epoch ? "another " : "",
-                            point_.epoch);
+              : fmt::format(
+                    "of epoch {}, and this node has followed {}epoch {}",
+                    said.epoch, said.epoch == point_.epoch ? "another " : "",
+                    point_.epoch);
     return FailedPrecondition(
-        "the coordinator is {}: it runs from an old copy of its store, or is "
-        "one that should be gone. Its orders are refused. If it is the right "
-        "one, run `lockstep-coordinator accept-loss` on its directory; if this "
-        "node has moved to another cluster, stop this daemon, remove {} and "
-        "start it again",
+        "the coordinator is {}: it runs from an old copy of its store, or "
+        "should no longer run. This node refuses its orders. If it is the "
+        "right one, run `lockstep-coordinator accept-loss` on its directory; "
+        "if this node has moved to another cluster, stop this daemon, remove "
+        "{} and start it again",
         which, JoinPath(dir_, point_.history.empty() ? "epoch" : "obeyed"));
   }
   if (said.history != point_.history) point_.version = 0;
@@ -45,10 +45,9 @@ StatusOr<bool> ObeyedPoint::Obey(const WelcomeInfo& welcome) {
 
 Status ObeyedPoint::CheckOrder(uint64_t epoch) const {
   if (epoch == point_.epoch) return OkStatus();
-  // The coordinator says that it is another one than in its Welcome.
+  // The coordinator differs from the one in its Welcome.
   return FailedPrecondition(
-      "an order of epoch {} came from a coordinator that was obeyed as epoch "
-      "{}: it is refused",
+      "refused an order of epoch {}: the coordinator registered as epoch {}",
       epoch, point_.epoch);
 }
 

@@ -1,9 +1,9 @@
-// Which coordinator this node obeys: the newest state of a coordinator's store
-// that was obeyed here. A coordinator with an older store is refused.
+// The coordinator that this node follows: the newest store state that it has
+// followed. A coordinator with an older store is refused.
 //
 // Belongs to the event loop's thread. Writes to the daemon's directory before
-// it says yes. A write that fails is logged, and tried again at the next
-// Welcome: a full disk must not part the node from its coordinator.
+// it accepts. A failed write is logged and retried at the next Welcome: a full
+// disk must not separate the node from its coordinator.
 #ifndef LOCKSTEP_WORKER_AGENT_STREAM_OBEYED_POINT_H_
 #define LOCKSTEP_WORKER_AGENT_STREAM_OBEYED_POINT_H_
 

@@ -59,7 +59,7 @@ class Call final : public grpc::ClientReadReactor<v1::FetchPackageResponse> {
   }
 
  private:
-  // Until the bytes end; whether well, the call's status says.
+  // Reads until the bytes end; the call's status tells whether it succeeded.
   Status Read(Duration idle, const PackageSource::Take& take) {
     for (;;) {
       {
@@ -67,7 +67,7 @@ class Call final : public grpc::ClientReadReactor<v1::FetchPackageResponse> {
         MutexLock lock(&mu_);
         while (!read_) {
           if (!changed_.WaitUntil(&mu_, deadline) && !read_) {
-            return DeadlineExceeded("no byte came for {}",
+            return DeadlineExceeded("received no bytes for {}",
                                     FormatDuration(idle));
           }
         }
@@ -82,8 +82,8 @@ class Call final : public grpc::ClientReadReactor<v1::FetchPackageResponse> {
     }
   }
 
-  // What is worth going on from where it ended: all that a connection or a
-  // coordinator that restarts may cause.
+  // Returns Unavailable for errors of the connection or of a restarting
+  // coordinator, after which the fetch can resume.
   static Status Judge(const Status& status) {
     switch (status.code()) {
       case StatusCode::kCancelled:

@@ -66,7 +66,7 @@ void Conclude(int error, ProbeResult* result) {
 Fd Begin(const ProbeTarget& target, ProbeResult* result) {
   const auto address = AddressOf(target.address, target.port);
   if (!address) {
-    result->error = target.address + " is no IP address";
+    result->error = target.address + " is not an IP address";
     return Fd();
   }
   Fd fd(socket(address->bytes.ss_family,
@@ -134,8 +134,8 @@ std::vector<ProbeResult> Probe(const std::vector<ProbeTarget>& targets,
     }
     const bool more = tries < kTries && next_try < deadline;
     if (open_tries.empty() && !more) break;
-    // Looked at once more when the time is over: this thread may have been
-    // late, which says nothing of the host.
+    // Check once more after the deadline: this thread may have been late, which
+    // is not evidence against the host.
     Await((more ? next_try : deadline) - now, &open_tries, &results);
     if (std::all_of(results.begin(), results.end(),
                     [](const ProbeResult& result) { return result.reached; }) ||
@@ -153,7 +153,7 @@ std::vector<ProbeResult> Probe(const std::vector<ProbeTarget>& targets,
 StatusOr<std::unique_ptr<ProbeListener>> ProbeListener::Listen(
     const std::string& address) {
   auto bound = AddressOf(address, 0);
-  if (!bound) return InvalidArgument("{} is no IP address", address);
+  if (!bound) return InvalidArgument("{} is not an IP address", address);
   Fd fd(socket(bound->bytes.ss_family,
                SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return ErrnoStatus(errno, "a socket on " + address);

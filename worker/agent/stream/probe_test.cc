@@ -59,7 +59,7 @@ TEST(ProbeTest, WhoIsNotThereIsNotReachedWithinTheTime) {
   EXPECT_FALSE(results[0].reached);
   EXPECT_NE(results[0].error, "");
   EXPECT_FALSE(results[1].reached);
-  EXPECT_THAT(results[1].error, HasSubstr("no IP address"));
+  EXPECT_THAT(results[1].error, HasSubstr("not an IP address"));
   EXPECT_LT(MonotonicNow() - begun, 20s);
 }
 

@@ -16,7 +16,7 @@ Duration Reconnects::OnClosed(const Status& status) {
   const std::string complaint =
       status.ok() ? "the coordinator closed the stream" : status.ToString();
   if (complaint != last_complaint_) {
-    LOG_WARN("not connected with the coordinator: {}", complaint);
+    LOG_WARN("not connected to the coordinator: {}", complaint);
     last_complaint_ = complaint;
     if (status.code() == StatusCode::kUnavailable && check_dates_) {
       // Not here: it may wait for a host that does not answer.

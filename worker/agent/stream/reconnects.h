@@ -1,4 +1,4 @@
-// When to connect again after a stream has ended, and what the log says of it.
+// Decides when to reconnect after a stream has ended, and what to log about it.
 //
 // Belongs to the event loop's thread; a thread of its own checks certificates.
 #ifndef LOCKSTEP_WORKER_AGENT_STREAM_RECONNECTS_H_
@@ -17,16 +17,16 @@ namespace lockstep {
 
 class Reconnects {
  public:
-  // The wait doubles from `first` to `most`. `check_dates` says which
-  // certificate is out of its dates after a connection ended with a status; it
-  // may take half a second, and may be empty.
+  // The wait doubles from `first` to `most`. `check_dates` names the
+  // certificate that has expired or is not yet valid, after a connection ended
+  // with a status; it may take half a second, and may be empty.
   Reconnects(Duration first, Duration most,
              std::function<Status(const Status&)> check_dates)
       : first_(first), most_(most), check_dates_(std::move(check_dates)) {}
 
   // A stream is open and the coordinator is obeyed.
   void OnConnected();
-  // The coordinator is not obeyed: there is no haste.
+  // Uses the longest wait, because the coordinator is not followed.
   void SlowDown() { wait_ = most_; }
   // A stream has ended, or could not be opened. Returns how long to wait.
   Duration OnClosed(const Status& status);

@@ -57,9 +57,9 @@ void Requests::OnFile(uint64_t stream, const FileQuery& query) {
     return SendFile(stream, refusal);
   }
   if (files_ >= kMostFileRequests) {
-    refusal.status = Unavailable(
-        "node {} answers {} requests for files already: try again in a moment",
-        setup_->node.name, files_);
+    refusal.status =
+        Unavailable("node {} already serves {} file requests: try again later",
+                    setup_->node.name, files_);
     return SendFile(stream, refusal);
   }
   ++files_;

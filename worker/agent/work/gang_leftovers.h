@@ -1,6 +1,6 @@
-// What a gang has left once its ranks have ended: files in the output
+// Lists the files that a gang left when its ranks ended: in the output
 // directory, on the node of rank 0, and in the working directories of its
-// tasks. The report of a gang's end waits for it, within bounds.
+// tasks. The report of a gang's end waits for this for a limited time.
 //
 // Belongs to the event loop's thread; threads of its own read the directories.
 #ifndef LOCKSTEP_WORKER_AGENT_WORK_GANG_LEFTOVERS_H_

@@ -73,7 +73,7 @@ class Search {
   Fd Open(const std::string& path) const;
   std::vector<Entry> List(const Fd& fd);
   void Look(const Folder& folder);
-  // Of all files below `path`.
+  // Returns the total size of the files below `path`.
   int64_t BytesBelow(const std::string& path, int depth);
   void Add(const std::string& path, std::string_view kind, int64_t bytes);
 
@@ -138,7 +138,7 @@ int64_t Search::BytesBelow(const std::string& path, int depth) {
 void Search::Add(const std::string& path, std::string_view kind,
                  int64_t bytes) {
   const std::string name = path.empty() ? "." : path;
-  // A name that is no text cannot be said; nobody makes one on purpose.
+  // Skips names that are not UTF-8; programs do not create them on purpose.
   if (found_.size() >= limits_.files || name.size() > kMaxPath ||
       PrintableText(name, kMaxPath) != name) {
     return;
@@ -182,7 +182,7 @@ void Search::Look(const Folder& folder) {
   }
   if (has_events) Add(folder.path, "tensorboard", events);
   for (const Entry& entry : entries) {
-    // What workers write beside the chief's, and take away again.
+    // Temporary folders that workers write next to the chief's.
     if (!entry.is_directory || entry.name.starts_with("workertemp_")) continue;
     if (IsCheckpointFolder(entry.name)) {
       Add(below(entry.name), "checkpoint",

@@ -1,7 +1,7 @@
-// What a job left below its output directory: models and logs that a person
-// would look for, by the names that frameworks give them.
+// Lists the models and logs that a job left below its output directory, by the
+// names that frameworks use.
 //
-//   kind          what
+//   kind          files
 //   saved_model   a folder with saved_model.pb (or .pbtxt): TensorFlow
 //   keras         *.keras, *.h5, *.hdf5
 //   safetensors   *.safetensors

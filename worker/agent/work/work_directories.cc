@@ -75,8 +75,8 @@ void WorkDirectories::DropOldest() {
   }
   ++dropped_jobs_;
   LOG_WARN(
-      "the working directories of job {} are removed, as the disk of {} is "
-      "nearly full and they were used the longest ago",
+      "removed the working directories of job {}, the least recently used, "
+      "because the disk of {} is nearly full",
       *oldest, setup_->dir);
   // One at a time: it may be enough.
   dropping_ = true;

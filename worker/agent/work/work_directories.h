@@ -1,6 +1,6 @@
-// The working directories of this node's jobs: made when ranks start, kept
-// beyond their gangs, and removed when the coordinator says so or when the disk
-// is full.
+// The working directories of this node's jobs: created when ranks start, kept
+// longer than their gangs, and removed on the coordinator's request or when the
+// disk is full.
 //
 // Belongs to the event loop's thread.
 #ifndef LOCKSTEP_WORKER_AGENT_WORK_WORK_DIRECTORIES_H_
@@ -46,7 +46,7 @@ class WorkDirectories {
   // The jobs are over for the coordinator: their directories go, now or once
   // their gangs are gone.
   void Drop(const std::vector<std::string>& uids);
-  // A coordinator that was just obeyed says anew what may go.
+  // A new coordinator sends its removals again.
   void ForgetDrops() { unwanted_.clear(); }
   // The disk is full: removes the directories that were used the longest ago,
   // of one job that is not here.

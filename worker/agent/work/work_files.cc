@@ -33,8 +33,8 @@ Dir OpenDir(int fd) {
   return {dir, closedir};
 }
 
-// The owner of a file may set any time. What the coordinator's messages cannot
-// hold, from 1970 to 2261, becomes the nearest that they can.
+// The owner of a file may set any time. Times outside 1970 to 2261, the range
+// of the coordinator's messages, become the nearest valid time.
 WallTime TimeOf(const struct stat& info) {
   constexpr int64_t kLastSecond = 9'200'000'000;
   const int64_t seconds =
@@ -132,14 +132,15 @@ StatusOr<Fd> OpenBeneath(int root, const std::string& path, uint64_t flags) {
   switch (errno) {
     case ELOOP:
       return InvalidArgument(
-          "{} is a link or lies behind one, and links are not followed", shown);
+          "{} is a symbolic link or lies below one, and links are not followed",
+          shown);
     case EXDEV:
       return InvalidArgument("{} leads out of the working directory", shown);
     case ENOENT:
     case ENOTDIR:
       return NotFound("{} is not in the working directory", shown);
     case ENAMETOOLONG:
-      return InvalidArgument("the path is too long for a file's");
+      return InvalidArgument("the path is too long");
     case ENOSYS:
       return FailedPrecondition(
           "the kernel of this node has no openat2 (Linux 5.6 or later), "
@@ -172,7 +173,7 @@ Status ListFolder(int root, const FileQuery& query, const WalkLimits& limits,
 Status CheckRegular(const Fd& fd, const std::string& path, struct stat* info) {
   const std::string shown = PrintableText(path, kMaxName);
   if (fstat(fd.get(), info) != 0)
-    return ErrnoStatus(errno, "looking at " + shown);
+    return ErrnoStatus(errno, "inspecting " + shown);
   if (S_ISREG(info->st_mode)) return OkStatus();
   return InvalidArgument(
       "{} is {}: only regular files can be read", shown,
@@ -217,8 +218,8 @@ StatusOr<Fd> OpenRoot(const std::string& directory, const FileQuery& query) {
   const std::string task = TaskName(query.type, query.index);
   if (errno == ENOENT) {
     return NotFound(
-        "the working directory of {} is not on this node: it was empty, or was "
-        "removed",
+        "the working directory of {} is not on this node: it was empty or has "
+        "been removed",
         task);
   }
   return ErrnoStatus(errno, "opening the working directory of " + task);
@@ -255,7 +256,7 @@ FileAnswer AnswerQuery(const std::string& directory, const FileQuery& query,
   FileAnswer answer;
   answer.status = [&]() -> Status {
     if (query.path.find('\0') != std::string::npos) {
-      return InvalidArgument("the path has a NUL byte in it");
+      return InvalidArgument("the path contains a NUL byte");
     }
     // By the daemon itself: the task's user need not reach its own directory's
     // parents.

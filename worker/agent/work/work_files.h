@@ -1,9 +1,9 @@
-// Looks into the working directory of a task: what it holds at the end, lists
-// of a folder, and parts of a file for whoever fetches it.
+// Reads the working directory of a task: its content at the end, lists of a
+// folder, and parts of a file.
 //
-// The directory is the task's user's, who may put anything there and change it
-// at any moment: nothing outside of it is opened, no link is followed, and only
-// regular files are read.
+// The directory belongs to the task's user, who may change its content at any
+// moment. Therefore nothing outside of it is opened, no link is followed, and
+// only regular files are read.
 #ifndef LOCKSTEP_WORKER_AGENT_WORK_WORK_FILES_H_
 #define LOCKSTEP_WORKER_AGENT_WORK_WORK_FILES_H_
 
@@ -33,8 +33,8 @@ WorkDirectory DescribeWork(const std::string& directory,
                            const std::function<MonoTime()>& now);
 
 // Answers for the task whose directory is `directory`, with the rights of
-// `user` where the daemon is root. Statuses of the answer:
-//   NotFound            there is no such file or folder, or no such directory
+// `user` if the daemon is root. Statuses of the answer:
+//   NotFound            the file, folder or directory does not exist
 //   InvalidArgument     the path leads out, or is neither file nor folder
 //   PermissionDenied    the task's user may not read it
 //   FailedPrecondition  this kernel cannot open a path beneath a directory

@@ -58,7 +58,7 @@ StatusOr<std::string> WorkStore::Make(const std::string& uid, TaskType type,
   jobs_.insert(uid);
   (void)utimensat(AT_FDCWD, job.c_str(), nullptr, 0);
   if (mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) {
-    return ErrnoStatus(errno, "making the working directory " + path);
+    return ErrnoStatus(errno, "creating the working directory " + path);
   }
   // Also of one that was there: a daemon may have died in between.
   if (owner != geteuid() && lchown(path.c_str(), owner, group) != 0) {

@@ -1,12 +1,12 @@
 // The working directories of tasks: one for each task of each job, the same in
 // every generation on this node.
 //
-//   DIR/work/UID/chief-0     of the task's user; its ranks start here
+//   DIR/work/UID/chief-0     owned by the task's user; its ranks start here
 //   DIR/work/.gone-*         set aside, to be removed
 //
-// The time of DIR/work/UID is when the job last began or ended here. A job's
-// directories outlive its gangs: they are removed when the coordinator says
-// so, or, oldest first, when the disk is full.
+// The time of DIR/work/UID is the last start or end of the job here. A job's
+// directories outlive its gangs: they are removed on the coordinator's request,
+// or, least recently used first, when the disk is full.
 //
 // Thread-compatible.
 #ifndef LOCKSTEP_WORKER_AGENT_WORK_WORK_STORE_H_
@@ -47,9 +47,8 @@ class WorkStore {
 
   // Jobs that have directories here.
   const std::set<std::string>& jobs() const { return jobs_; }
-  // The one of them, apart from `busy`, that was used the longest ago, at least
-  // kKeptAtLeast. A job that waits for its next attempt has nothing here that
-  // says so.
+  // Returns the least recently used job outside `busy`, unused for at least
+  // kKeptAtLeast. A job that waits for its next attempt is not in `busy`.
   std::optional<std::string> Oldest(const std::set<std::string>& busy,
                                     WallTime now) const;
   static constexpr Duration kKeptAtLeast = std::chrono::hours(24);

@@ -226,7 +226,9 @@ Status FindFit(const BackendChoice& choice, std::string_view line) {
       Printable(line), backend == "shm" ? '"' + ours + '"' : "always empty");
 }
 
-Status NoChoice() { return InvalidArgument("bytes that are no choice"); }
+Status NoChoice() {
+  return InvalidArgument("bytes that are not a backend choice");
+}
 
 }  // namespace
 
@@ -243,7 +245,7 @@ std::string EncodeOffer(const RankOffer& offer) {
 StatusOr<RankOffer> DecodeOffer(std::string_view bytes) {
   const std::vector<std::string_view> parts = Split(bytes, kSeparator);
   if (parts.size() != kOfferParts) {
-    return InvalidArgument("{} bytes that are no offer of a backend",
+    return InvalidArgument("{} bytes that are not a backend offer",
                            bytes.size());
   }
   RankOffer offer;

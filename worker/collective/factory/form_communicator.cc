@@ -77,7 +77,7 @@ StatusOr<const lockstep_collective_module*> LoadModule(
   auto* entry = reinterpret_cast<lockstep_collective_module_function*>(
       dlsym(handle, kLockstepCollectiveEntry));
   if (entry == nullptr) {
-    return FailedPrecondition("{} is no backend module: it has no {}", path,
+    return FailedPrecondition("{} is not a backend module: it has no {}", path,
                               kLockstepCollectiveEntry);
   }
   const lockstep_collective_module* module = entry();
@@ -98,15 +98,15 @@ StatusOr<const lockstep_collective_module*> LoadModule(
 
 Status CheckOptions(const CommunicatorOptions& options) {
   if (options.size < 1 || options.rank < 0 || options.rank >= options.size) {
-    return InvalidArgument("{}: rank {} is none of {} ranks", options.label,
-                           options.rank, options.size);
+    return InvalidArgument("{}: rank {} is out of range for {} ranks",
+                           options.label, options.rank, options.size);
   }
   if (options.operation_timeout <= Duration::zero()) {
     return InvalidArgument("{}: operation_timeout must be positive",
                            options.label);
   }
   if (options.backend != "auto" && !IsModuleName(options.backend)) {
-    return InvalidArgument("{}: \"{}\" is no backend name", options.label,
+    return InvalidArgument("{}: \"{}\" is not a backend name", options.label,
                            options.backend);
   }
   return Annotate(CheckNotRemoved(options.backend), options.label);
@@ -216,8 +216,8 @@ StatusOr<std::unique_ptr<Communicator>> FormCommunicator(
   }
   if (options.size == 1) {
     if (!options.reduction_plan.empty()) {
-      return WithReason(InvalidArgument("{}: the reduction plan is \"{}\", and "
-                                        "one rank reduces with nobody",
+      return WithReason(InvalidArgument("{}: the reduction plan is \"{}\", but "
+                                        "a single rank has no peers",
                                         options.label, options.reduction_plan),
                         kReasonPlanRefused);
     }

@@ -7,7 +7,7 @@ namespace lockstep {
 namespace {
 
 // What follows is a peer's words, whose ranks are global.
-constexpr std::string_view kQuote = "it said: ";
+constexpr std::string_view kQuote = "it reported: ";
 
 bool IsDigit(char c) { return std::isdigit(static_cast<unsigned char>(c)); }
 

@@ -172,7 +172,7 @@ void FailureDetector::PeerDied(int rank) {
   if (code == StatusCode::kFailedPrecondition) {
     return Break(FailedPrecondition("{}", words));
   }
-  BreakAs(Unavailable("{}: the connection to rank {} is lost; it said: {}",
+  BreakAs(Unavailable("{}: the connection to rank {} is lost; it reported: {}",
                       label_, rank, words),
           true);
 }

@@ -34,7 +34,8 @@ Hello MakeHello(int rank, int size, size_t segment_bytes) {
 
 Status CheckHello(const Hello& hello, int size) {
   if (std::memcmp(hello.magic, kMagic, sizeof(kMagic)) != 0) {
-    return FailedPrecondition("it runs another version, or is a stranger");
+    return FailedPrecondition(
+        "it runs another version, or is not a rank of this job");
   }
   if (hello.size != static_cast<uint32_t>(size)) {
     return FailedPrecondition("it is one of {} ranks, not of {}", hello.size,
@@ -109,7 +110,8 @@ Status ReceiveMessage(int socket, void* data, size_t bytes, Fd* file,
   }
   if (got == 0) return Unavailable("it closed the connection");
   if (static_cast<size_t>(got) != bytes || (message.msg_flags & MSG_TRUNC)) {
-    return FailedPrecondition("it runs another version, or is a stranger");
+    return FailedPrecondition(
+        "it runs another version, or is not a rank of this job");
   }
   return OkStatus();
 }
@@ -118,7 +120,7 @@ StatusOr<pid_t> ProcessOf(int socket) {
   ucred credentials{};
   socklen_t size = sizeof(credentials);
   if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) {
-    return ErrnoStatus(errno, "asking who is at the other end");
+    return ErrnoStatus(errno, "reading the peer's credentials");
   }
   if (credentials.uid != geteuid()) {
     return PermissionDenied("it runs as user {}, this rank as user {}",

@@ -164,8 +164,8 @@ class ShmCommunicator final : public Communicator {
 StatusOr<std::unique_ptr<Communicator>> FormShm(
     const CommunicatorOptions& options, const BrokenFunction& broken) {
   if (options.size < 1 || options.rank < 0 || options.rank >= options.size) {
-    return InvalidArgument("{}: rank {} is none of {} ranks", options.label,
-                           options.rank, options.size);
+    return InvalidArgument("{}: rank {} is out of range for {} ranks",
+                           options.label, options.rank, options.size);
   }
   if (options.size > shm::kMaxRanks) {
     return InvalidArgument("{}: backend shm is for up to {} ranks, not {}",

@@ -81,7 +81,7 @@ StatusOr<Plan> ParsePlan(std::string_view line, int ranks) {
                   &plan.ahead, &plan.mesh_ranks, &plan.streams) != 7 ||
       // Nothing else, and written in one way only: lines are compared.
       PlanLine(plan, of) != line || !CheckPlan(plan).ok()) {
-    return InvalidArgument("\"{}\" is no reduction plan for tcp", text);
+    return InvalidArgument("\"{}\" is not a reduction plan for tcp", text);
   }
   if (of != ranks) {
     return InvalidArgument(

@@ -163,7 +163,7 @@ class TcpTransport final : public Transport {
 
 Status CheckOptions(const CommunicatorOptions& options) {
   if (options.size < 1 || options.rank < 0 || options.rank >= options.size) {
-    return InvalidArgument("rank {} is none of {} ranks", options.rank,
+    return InvalidArgument("rank {} is out of range for {} ranks", options.rank,
                            options.size);
   }
   if (options.size > 1 && options.rendezvous == nullptr) {

@@ -419,7 +419,7 @@ TEST(FormTest, RefusesWhatCannotWork) {
   options.bind_address = "0.0.0.0";
   expect(options, "every address");
   options.bind_address = "localhost";
-  expect(options, "no IP address");
+  expect(options, "not an IP address");
   options.bind_address = "192.0.2.1";
   expect(options, "cannot bind to 192.0.2.1");
 }
