@@ -228,40 +228,7 @@ Status App::Reload() {
   return OkStatus();
 }
 
-<<<<<<< HEAD
-Status App::LoadIdentity() {
-  if (config.insecure_loopback) return OkStatus();
-  if (config.ca.empty() || config.cert.empty() || config.key.empty()) {
-    return InvalidArgument(
-        "give --ca, --cert and --key (`lockstep init` makes them), or "
-        "--insecure-loopback to try it on this machine alone");
-  }
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      credentials,
-      LoadCredentials(RealFileSystem(), {config.ca, config.cert, config.key},
-                      clock.Now().wall));
-  const Identity& identity = credentials->identity;
-  if (identity.kind != Identity::Kind::kCoordinator) {
-    return InvalidArgument("{} is the certificate of {}, not a coordinator's",
-                           config.cert, Describe(identity));
-  }
-  if (identity.cluster != config.cluster) {
-    return InvalidArgument(
-        "{} is of cluster {}, and --cluster is {}: they must be the same",
-        config.cert, identity.cluster, config.cluster);
-  }
-  if (const Duration left = credentials->not_after - clock.Now().wall;
-      left < kCertificateWarning) {
-    LOG_WARN("the certificate {} ends in {}: issue a new one and start again",
-             config.cert, FormatDuration(left));
-  }
-  return OkStatus();
-}
-
-Status App::Serve() {
-=======
 Status App::ServeRpc() {
->>>>>>> h/rooms
   RpcServerOptions options;
   options.address = config.listen;
   options.insecure_loopback = config.insecure_loopback;

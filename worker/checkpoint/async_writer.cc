@@ -30,11 +30,8 @@ void AsyncWriter::Shared::GiveUp(const Status& why) {
   Event event;
   event.kind = AsyncWriter::kFailed;
   event.status = Annotate(
-<<<<<<< HEAD
-      why, fmt::format("abandoned the checkpoint of step {}", request.step));
-=======
-      why, fmt::format("checkpoint of step {} given up", flight.request.step));
->>>>>>> h/rooms
+      why,
+      fmt::format("abandoned the checkpoint of step {}", flight.request.step));
   Push(std::move(event));
 }
 
@@ -91,18 +88,11 @@ Status AsyncWriter::Begin(const Request& request, Snapshot snapshot) {
   MutexLock lock(&shared_->mu);
   shared_->CheckDeadline();
   if (shared_->phase != Shared::kIdle) {
-<<<<<<< HEAD
-    return WithReason(Unavailable("cannot begin the checkpoint of step {}: "
-                                  "that of step {} is in flight",
-                                  request.step, shared_->request.step),
-                      "CHECKPOINT_IN_FLIGHT");
-=======
     return WithReason(
-        Unavailable("checkpoint of step {} not begun: the one of step {} is "
-                    "still in flight",
+        Unavailable("cannot begin the checkpoint of step {}: that of step {} "
+                    "is in flight",
                     request.step, shared_->flight.request.step),
         "CHECKPOINT_IN_FLIGHT");
->>>>>>> h/rooms
   }
   shared_->flight = {request, shared_->options.clock->Now().mono,
                      std::move(snapshot), std::nullopt};
