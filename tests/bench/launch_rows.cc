@@ -33,6 +33,8 @@ Words SubmitCommand(const std::string& name, const Words& argv) {
                          argv);
 }
 
+std::string NameOfSlot(int slot) { return "job" + std::to_string(slot); }
+
 // One job of ours: `submit` starts it with the name and the board's arguments
 // for its ranks. Seconds until both have written, after which it succeeds.
 Sampler OursUntilBoth(RowRun* run,
@@ -40,7 +42,7 @@ Sampler OursUntilBoth(RowRun* run,
                                                  const Words& board)>& submit) {
   return [=]() -> StatusOr<double> {
     const int slot = run->board.Take(kRanks);
-    const std::string name = "job" + std::to_string(slot);
+    const std::string name = NameOfSlot(slot);
     const int64_t start = MonotonicNanos();
     LOCKSTEP_RETURN_IF_ERROR(submit(name, run->board.Arguments(slot)));
     LOCKSTEP_ASSIGN_OR_RETURN(const double took,
@@ -153,14 +155,9 @@ Sampler SubmittedSpec(RowRun* run, const FrontDoor& door) {
       run, [run, &door](const std::string& name, const Words& board) {
         v1::JobSpec spec = door.spec;
         spec.set_name(name);
-        const auto put = [&](auto* argv) {
-          if (argv->empty()) return;
-          argv->RemoveLast();
-          argv->Add(std::string(board[1]));
-        };
-        put(spec.mutable_argv());
-        for (v1::RoleSpec& role : *spec.mutable_roles())
-          put(role.mutable_argv());
+        for (v1::RoleSpec& role : *spec.mutable_roles()) {
+          role.set_argv(role.argv_size() - 1, board[1]);
+        }
         return run->ours->Submit(spec);
       });
 }
@@ -181,10 +178,8 @@ Status OpenFrontDoor(RowRun* run, FrontDoor* door) {
                             run->ours->UploadTrainer(door->folder));
   // The first job brings the package to both nodes.
   LOCKSTEP_RETURN_IF_ERROR(SubmittedTraining(run, *door, "probe")().status());
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto jobs, run->ours->client()->ListJobs());
-  if (jobs.size() != 1) return Internal("{} jobs, not one", jobs.size());
   LOCKSTEP_ASSIGN_OR_RETURN(const v1::Job job,
-                            run->ours->client()->GetJob(jobs[0].name()));
+                            run->ours->client()->GetJob(NameOfSlot(0)));
   door->spec = job.spec();
   return OkStatus();
 }

@@ -106,25 +106,171 @@ struct Exchange {
 // What of lockstep-train is in a step.
 class Loop {
  public:
-  static StatusOr<std::unique_ptr<Loop>> Make(const ProbeOptions& options);
-  Status Run(int64_t steps, bool word, std::string* answer);
+  static StatusOr<std::unique_ptr<Loop>> Make(const ProbeOptions& options) {
+    std::unique_ptr<Loop> loop(new Loop(options));
+    const int rank = options.self.rank;
+    LOCKSTEP_ASSIGN_OR_RETURN(loop->model_, MakeStepModel(options.model, rank));
+    if (options.batch > 0) {
+      loop->model_.batch = static_cast<uint64_t>(options.batch);
+    }
+    loop->batch_ = MakeStepBatch(loop->model_, rank, options.self.ranks);
+    if (!options.export_path.empty()) {
+      LOCKSTEP_RETURN_IF_ERROR(
+          ExportStart(options.export_path, loop->model_, loop->batch_, rank));
+    }
+    Replica* const replica = loop->model_.replica.get();
+    std::vector<OptimizedParameter> optimized;
+    for (size_t i = 0; i < replica->parameters(); ++i) {
+      optimized.push_back({replica->tensors()[i].name, replica->values(i)});
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(loop->optimizer_,
+                              MakeOptimizer({}, std::move(optimized)));
+    LOCKSTEP_ASSIGN_OR_RETURN(loop->gradients_, loop->MakeExchange(false));
+    LOCKSTEP_RETURN_IF_ERROR(loop->WarmUp(&loop->gradients_, options.rate));
+    return loop;
+  }
+
+  Status Run(int64_t steps, bool word, std::string* answer) {
+    const double rate = word ? 0 : options_.rate;
+    if (word && !word_) {
+      LOCKSTEP_ASSIGN_OR_RETURN(word_, MakeExchange(true));
+      LOCKSTEP_RETURN_IF_ERROR(WarmUp(&*word_, rate));
+    }
+    Exchange* const exchange = word ? &*word_ : &gradients_;
+    const auto communication = [exchange] {
+      exchange->progress->Publish();
+      const task::RankCounters& c = exchange->progress->counters();
+      return std::pair(
+          c.allreduce_busy_seconds,
+          c.phase_seconds[static_cast<size_t>(task::RankPhase::kAllReduce)]);
+    };
+    const auto before = communication();
+    const int64_t start = MonotonicNow().time_since_epoch().count();
+    for (int64_t i = 0; i < steps; ++i) {
+      LOCKSTEP_RETURN_IF_ERROR(Step(exchange, rate).status());
+    }
+    const int64_t end = MonotonicNow().time_since_epoch().count();
+    const auto after = communication();
+    *answer = fmt::format("{} {} {} {}", start, end, after.first - before.first,
+                          after.second - before.second);
+    return OkStatus();
+  }
+
   // One more step. "end HASH LOSS ERROR".
-  StatusOr<std::string> End();
+  StatusOr<std::string> End() {
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const auto reference,
+        ReferenceGradients(options_.model, model_, options_.self.ranks));
+    double error = 0;
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const double loss,
+        Step(&gradients_, options_.rate, &reference, &error));
+    return fmt::format("end {:016x} {:.9g} {:.3g}", Hash(),
+                       loss / static_cast<double>(batch_.count), error);
+  }
 
  private:
+  explicit Loop(const ProbeOptions& options) : options_(options) {}
+
   // `word`: over one that exchanges 4 bytes.
-  StatusOr<Exchange> MakeExchange(bool word) const;
+  StatusOr<Exchange> MakeExchange(bool word) const {
+    Exchange exchange;
+    const ProbeRank& self = options_.self;
+    const std::string dir = self.store + (word ? "/word" : "");
+    // By one of the ranks.
+    std::error_code error;
+    std::filesystem::create_directory(dir, error);
+    if (error) return Internal("{}: {}", dir, error.message());
+    LOCKSTEP_ASSIGN_OR_RETURN(exchange.communicator, self.Form(dir, kPatience));
+    if (word) {
+      LOCKSTEP_ASSIGN_OR_RETURN(
+          exchange.communicator,
+          WordCommunicator::Make(std::move(exchange.communicator)));
+    }
+    // With a page, as in a job.
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        exchange.progress,
+        Progress::Create(fmt::format("{}/page-{}", dir, self.rank), self.rank,
+                         1));
+    std::vector<Parameter> parameters;
+    size_t weights = 0;
+    for (size_t i = 0; i < model_.replica->parameters(); ++i) {
+      parameters.push_back({model_.replica->tensors()[i].name,
+                            model_.replica->values(i).size()});
+      weights += parameters.back().elements;
+    }
+    fmt::print(stderr, "rank {}: {} parameters, backend {}\n", self.rank,
+               weights, exchange.communicator->backend());
+    SteppedReducerOptions stepped;
+    stepped.generation = 1;
+    stepped.reducer.learn_order = true;
+    stepped.reducer.state_hash_interval = 0;
+    stepped.operation_timeout = kPatience;
+    stepped.communicator = exchange.communicator.get();
+    stepped.progress = exchange.progress.get();
+    LOCKSTEP_ASSIGN_OR_RETURN(exchange.reducer,
+                              MakeSteppedReducer(parameters, stepped));
+    return exchange;
+  }
+
   // Until buffers are faulted in and the order of gradients is learned.
-  Status WarmUp(Exchange* exchange, double rate);
+  Status WarmUp(Exchange* exchange, double rate) {
+    for (int i = 0; i < kWarmUps; ++i) {
+      LOCKSTEP_RETURN_IF_ERROR(Step(exchange, rate).status());
+    }
+    return OkStatus();
+  }
+
   // The loss of its own batch before the step, summed. Where `reference` is
   // given, `error` becomes the reduced gradients' distance from it.
   StatusOr<double> Step(
       Exchange* exchange, double rate,
       const std::vector<std::vector<double>>* reference = nullptr,
-      double* error = nullptr);
-  uint64_t Hash() const;
+      double* error = nullptr) {
+    Progress* const progress = exchange->progress.get();
+    Reducer* const reducer = exchange->reducer.get();
+    progress->Enter(task::RankPhase::kInput);
+    progress->Enter(task::RankPhase::kCompute);
+    places_.clear();
+    for (size_t i = 0; i < reducer->parameters(); ++i) {
+      places_.push_back(reducer->gradient(i));
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const double loss, model_.replica->Backward(
+                               batch_, 0, batch_.count,
+                               [&](size_t i, std::span<const float> gradient) {
+                                 return reducer->Put(i, gradient);
+                               },
+                               places_));
+    StepInputs inputs;
+    inputs.samples = static_cast<int64_t>(batch_.count);
+    inputs.loss_sum = loss;
+    inputs.position = static_cast<uint64_t>(reducer->step());
+    inputs.learning_rate = rate;
+    LOCKSTEP_ASSIGN_OR_RETURN(const StepResult result, reducer->Finish(inputs));
+    progress->Enter(task::RankPhase::kOptimizer);
+    reduced_.clear();
+    for (size_t i = 0; i < reducer->parameters(); ++i) {
+      reduced_.emplace_back(reducer->gradient(i));
+    }
+    if (!result.apply) return Internal("a step was skipped");
+    if (reference != nullptr) *error = GradientError(reduced_, *reference);
+    optimizer_->Step(rate, reduced_, result.gradient_scale);
+    LOCKSTEP_RETURN_IF_ERROR(reducer->Commit().status());
+    progress->Enter(task::RankPhase::kOther);
+    return loss;
+  }
 
-  explicit Loop(const ProbeOptions& options) : options_(options) {}
+  uint64_t Hash() const {
+    uint64_t hash = 0;
+    for (size_t i = 0; i < model_.replica->parameters(); ++i) {
+      const std::span<float> values = model_.replica->values(i);
+      hash = hash * 1000003 + Crc32c(std::string_view(
+                                  reinterpret_cast<const char*>(values.data()),
+                                  values.size_bytes()));
+    }
+    return hash;
+  }
 
   const ProbeOptions options_;
   StepModel model_;
@@ -136,162 +282,6 @@ class Loop {
   std::vector<std::span<float>> places_;
   std::vector<std::span<const float>> reduced_;
 };
-
-StatusOr<std::unique_ptr<Loop>> Loop::Make(const ProbeOptions& options) {
-  std::unique_ptr<Loop> loop(new Loop(options));
-  const int rank = options.self.rank;
-  LOCKSTEP_ASSIGN_OR_RETURN(loop->model_, MakeStepModel(options.model, rank));
-  if (options.batch > 0) {
-    loop->model_.batch = static_cast<uint64_t>(options.batch);
-  }
-  loop->batch_ = MakeStepBatch(loop->model_, rank, options.self.ranks);
-  if (!options.export_path.empty()) {
-    LOCKSTEP_RETURN_IF_ERROR(
-        ExportStart(options.export_path, loop->model_, loop->batch_, rank));
-  }
-  Replica* const replica = loop->model_.replica.get();
-  std::vector<OptimizedParameter> optimized;
-  for (size_t i = 0; i < replica->parameters(); ++i) {
-    optimized.push_back({replica->tensors()[i].name, replica->values(i)});
-  }
-  LOCKSTEP_ASSIGN_OR_RETURN(loop->optimizer_,
-                            MakeOptimizer({}, std::move(optimized)));
-  LOCKSTEP_ASSIGN_OR_RETURN(loop->gradients_, loop->MakeExchange(false));
-  LOCKSTEP_RETURN_IF_ERROR(loop->WarmUp(&loop->gradients_, options.rate));
-  return loop;
-}
-
-StatusOr<Exchange> Loop::MakeExchange(bool word) const {
-  Exchange exchange;
-  const ProbeRank& self = options_.self;
-  const std::string dir = self.store + (word ? "/word" : "");
-  // By one of the ranks.
-  std::error_code error;
-  std::filesystem::create_directory(dir, error);
-  if (error) return Internal("{}: {}", dir, error.message());
-  LOCKSTEP_ASSIGN_OR_RETURN(exchange.communicator, self.Form(dir, kPatience));
-  if (word) {
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        exchange.communicator,
-        WordCommunicator::Make(std::move(exchange.communicator)));
-  }
-  // With a page, as in a job.
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      exchange.progress,
-      Progress::Create(fmt::format("{}/page-{}", dir, self.rank), self.rank,
-                       1));
-  std::vector<Parameter> parameters;
-  size_t weights = 0;
-  for (size_t i = 0; i < model_.replica->parameters(); ++i) {
-    parameters.push_back(
-        {model_.replica->tensors()[i].name, model_.replica->values(i).size()});
-    weights += parameters.back().elements;
-  }
-  fmt::print(stderr, "rank {}: {} parameters, backend {}\n", self.rank, weights,
-             exchange.communicator->backend());
-  SteppedReducerOptions stepped;
-  stepped.generation = 1;
-  stepped.reducer.learn_order = true;
-  stepped.reducer.state_hash_interval = 0;
-  stepped.operation_timeout = kPatience;
-  stepped.communicator = exchange.communicator.get();
-  stepped.progress = exchange.progress.get();
-  LOCKSTEP_ASSIGN_OR_RETURN(exchange.reducer,
-                            MakeSteppedReducer(parameters, stepped));
-  return exchange;
-}
-
-Status Loop::WarmUp(Exchange* exchange, double rate) {
-  for (int i = 0; i < kWarmUps; ++i) {
-    LOCKSTEP_RETURN_IF_ERROR(Step(exchange, rate).status());
-  }
-  return OkStatus();
-}
-
-StatusOr<double> Loop::Step(Exchange* exchange, double rate,
-                            const std::vector<std::vector<double>>* reference,
-                            double* error) {
-  Progress* const progress = exchange->progress.get();
-  Reducer* const reducer = exchange->reducer.get();
-  progress->Enter(task::RankPhase::kInput);
-  progress->Enter(task::RankPhase::kCompute);
-  places_.clear();
-  for (size_t i = 0; i < reducer->parameters(); ++i) {
-    places_.push_back(reducer->gradient(i));
-  }
-  LOCKSTEP_ASSIGN_OR_RETURN(const double loss,
-                            model_.replica->Backward(
-                                batch_, 0, batch_.count,
-                                [&](size_t i, std::span<const float> gradient) {
-                                  return reducer->Put(i, gradient);
-                                },
-                                places_));
-  StepInputs inputs;
-  inputs.samples = static_cast<int64_t>(batch_.count);
-  inputs.loss_sum = loss;
-  inputs.position = static_cast<uint64_t>(reducer->step());
-  inputs.learning_rate = rate;
-  LOCKSTEP_ASSIGN_OR_RETURN(const StepResult result, reducer->Finish(inputs));
-  progress->Enter(task::RankPhase::kOptimizer);
-  reduced_.clear();
-  for (size_t i = 0; i < reducer->parameters(); ++i) {
-    reduced_.emplace_back(reducer->gradient(i));
-  }
-  if (!result.apply) return Internal("a step was skipped");
-  if (reference != nullptr) *error = GradientError(reduced_, *reference);
-  optimizer_->Step(rate, reduced_, result.gradient_scale);
-  LOCKSTEP_RETURN_IF_ERROR(reducer->Commit().status());
-  progress->Enter(task::RankPhase::kOther);
-  return loss;
-}
-
-Status Loop::Run(int64_t steps, bool word, std::string* answer) {
-  const double rate = word ? 0 : options_.rate;
-  if (word && !word_) {
-    LOCKSTEP_ASSIGN_OR_RETURN(word_, MakeExchange(true));
-    LOCKSTEP_RETURN_IF_ERROR(WarmUp(&*word_, rate));
-  }
-  Exchange* const exchange = word ? &*word_ : &gradients_;
-  const auto communication = [exchange] {
-    exchange->progress->Publish();
-    const task::RankCounters& c = exchange->progress->counters();
-    return std::pair(
-        c.allreduce_busy_seconds,
-        c.phase_seconds[static_cast<size_t>(task::RankPhase::kAllReduce)]);
-  };
-  const auto before = communication();
-  const int64_t start = MonotonicNow().time_since_epoch().count();
-  for (int64_t i = 0; i < steps; ++i) {
-    LOCKSTEP_RETURN_IF_ERROR(Step(exchange, rate).status());
-  }
-  const int64_t end = MonotonicNow().time_since_epoch().count();
-  const auto after = communication();
-  *answer = fmt::format("{} {} {} {}", start, end, after.first - before.first,
-                        after.second - before.second);
-  return OkStatus();
-}
-
-uint64_t Loop::Hash() const {
-  uint64_t hash = 0;
-  for (size_t i = 0; i < model_.replica->parameters(); ++i) {
-    const std::span<float> values = model_.replica->values(i);
-    hash = hash * 1000003 +
-           Crc32c(std::string_view(reinterpret_cast<const char*>(values.data()),
-                                   values.size_bytes()));
-  }
-  return hash;
-}
-
-StatusOr<std::string> Loop::End() {
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      const auto reference,
-      ReferenceGradients(options_.model, model_, options_.self.ranks));
-  double error = 0;
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      const double loss, Step(&gradients_, options_.rate, &reference, &error));
-  return fmt::format("end {:016x} {:.9g} {:.3g}", Hash(),
-                     loss / static_cast<double>(batch_.count), error);
-}
 
 // "ready" and what it computes with.
 std::string Ready() {

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <fstream>
 #include <thread>
 
 #include "common/base/fd.h"
@@ -36,14 +35,6 @@ constexpr int kHalf = 100;
 constexpr Duration kLease = LOCKSTEP_SLOW_BUILD ? 20s : 6s;
 // A connection that was greeted costs gRPC and OpenSSL less than this.
 constexpr int64_t kMaxBytesEach = 256 << 10;
-
-int64_t ResidentBytes() {
-  std::ifstream statm("/proc/self/statm");
-  int64_t total = 0;
-  int64_t resident = 0;
-  statm >> total >> resident;
-  return resident * ::sysconf(_SC_PAGESIZE);
-}
 
 class FloodTest : public ServiceTest {
  protected:

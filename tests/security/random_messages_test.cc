@@ -4,11 +4,9 @@
 // LOCKSTEP_SEED repeats a run; LOCKSTEP_CALLS makes it longer.
 #include <gtest/gtest.h>
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
-#include <fstream>
 #include <random>
 #include <thread>
 
@@ -34,14 +32,6 @@ constexpr std::chrono::seconds kBudget(LOCKSTEP_SLOW_BUILD ? 60 : 20);
 constexpr int kFewestCalls = 2'000;
 constexpr int64_t kMaxGrowthBytes = int64_t{256} << 20;
 constexpr int kThreads = 4;
-
-int64_t ResidentBytes() {
-  std::ifstream statm("/proc/self/statm");
-  int64_t total = 0;
-  int64_t resident = 0;
-  statm >> total >> resident;
-  return resident * ::sysconf(_SC_PAGESIZE);
-}
 
 uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
   const char* const text = std::getenv(name);

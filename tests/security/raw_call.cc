@@ -1,6 +1,9 @@
 #include "tests/security/raw_call.h"
 
 #include <grpcpp/generic/generic_stub.h>
+#include <unistd.h>
+
+#include <fstream>
 
 #include "common/pki/authorisation.h"
 #include "common/rpc/status_conversion.h"
@@ -32,6 +35,14 @@ bool RawAnswer::Admitted() const {
     default:
       return true;
   }
+}
+
+int64_t ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t total = 0;
+  int64_t resident = 0;
+  statm >> total >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
 }
 
 RawAnswer Call(const std::shared_ptr<grpc::Channel>& channel,

@@ -34,6 +34,9 @@ RawAnswer Call(const std::shared_ptr<grpc::Channel>& channel,
                const std::vector<std::string>& requests, bool stop_early = true,
                Duration patience = std::chrono::seconds(20));
 
+// The memory of this process, of which the server is a part.
+int64_t ResidentBytes();
+
 // "/lockstep.v1.JobService/GetJob".
 std::string PathOf(const google::protobuf::MethodDescriptor& method);
 // Of all services.

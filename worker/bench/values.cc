@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 namespace lockstep {
 namespace {
@@ -85,23 +86,10 @@ double RoundingOf(DataType type) {
 }
 
 double Reduce(ReduceOp op, const std::vector<double>& values) {
-  double result = values[0];
-  for (size_t i = 1; i < values.size(); ++i) {
-    switch (op) {
-      case ReduceOp::kSum:
-      case ReduceOp::kMean:
-        result += values[i];
-        break;
-      case ReduceOp::kMin:
-        result = std::min(result, values[i]);
-        break;
-      case ReduceOp::kMax:
-        result = std::max(result, values[i]);
-        break;
-    }
-  }
-  if (op == ReduceOp::kMean) result /= static_cast<double>(values.size());
-  return result;
+  if (op == ReduceOp::kMin) return *std::ranges::min_element(values);
+  if (op == ReduceOp::kMax) return *std::ranges::max_element(values);
+  const double sum = std::accumulate(values.begin(), values.end(), 0.0);
+  return op == ReduceOp::kMean ? sum / static_cast<double>(values.size()) : sum;
 }
 
 // expected(i) for i < kPeriod.

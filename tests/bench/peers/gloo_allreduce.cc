@@ -74,22 +74,20 @@ class Gloo {
 
  private:
   std::unique_ptr<gloo::Algorithm> Old(size_t count) {
-    const std::vector<float*> pointers = {data_};
-    const int n = static_cast<int>(count);
-    if (algorithm_ == "old_ring") {
-      return std::make_unique<gloo::AllreduceRing<float>>(context_, pointers,
-                                                          n);
-    }
+    if (algorithm_ == "old_ring")
+      return Make<gloo::AllreduceRing<float>>(count);
     if (algorithm_ == "old_ring_chunked") {
-      return std::make_unique<gloo::AllreduceRingChunked<float>>(context_,
-                                                                 pointers, n);
+      return Make<gloo::AllreduceRingChunked<float>>(count);
     }
     if (algorithm_ == "old_bcube") {
-      return std::make_unique<gloo::AllreduceBcube<float>>(context_, pointers,
-                                                           n);
+      return Make<gloo::AllreduceBcube<float>>(count);
     }
-    return std::make_unique<gloo::AllreduceHalvingDoubling<float>>(context_,
-                                                                   pointers, n);
+    return Make<gloo::AllreduceHalvingDoubling<float>>(count);
+  }
+  template <typename Algorithm>
+  std::unique_ptr<gloo::Algorithm> Make(size_t count) {
+    return std::make_unique<Algorithm>(context_, std::vector<float*>{data_},
+                                       static_cast<int>(count));
   }
 
   const std::shared_ptr<gloo::Context> context_;
