@@ -44,8 +44,7 @@ TEST_F(ServiceTest, WelcomeTellsEpochAndPace) {
   EXPECT_EQ(first->welcome().cluster(), "test");
 }
 
-// The daemon before this one, which leaves the field out, is taken: all other
-// tests but this one say the newest.
+// A daemon that says none is in tests/upgrade/old_stream_test.cc.
 TEST_F(ServiceTest, DaemonsOfThisProtocolAndTheOneBeforeAreTaken) {
   Registration registration;
   registration.node.name = "a";
@@ -57,10 +56,8 @@ TEST_F(ServiceTest, DaemonsOfThisProtocolAndTheOneBeforeAreTaken) {
   const struct {
     int32_t protocol;
     std::string upgrade;
-  } kCases[] = {{0, kWorkerProtocol == 2 ? "" : "worker"},
-                {kWorkerProtocol - 1, ""},
+  } kCases[] = {{kWorkerProtocol - 1, ""},
                 {kWorkerProtocol, ""},
-                {kWorkerProtocol - 2, kWorkerProtocol == 2 ? "" : "worker"},
                 {-1, "worker"},
                 {kWorkerProtocol + 1, "coordinator"}};
   for (const auto& [protocol, upgrade] : kCases) {
