@@ -143,7 +143,7 @@ TIME = [
           maximum=1),
     graph("Lag behind the median rank", "s",
           "How much later a rank arrives at the reductions of about twenty "
-          "steps; negative means earlier. A line that stays high is a straggler.",
+          "steps; negative means earlier. A line that stays up is a straggler.",
           Query(metric("lockstep_straggler_lag_seconds"),
                 "{{job_id}} rank {{rank}}: {{node}}"), minimum=None,
           links=[TO_NODE]),
