@@ -48,7 +48,7 @@ std::string DrainText(const v1::Node& node, WallTime now) {
   if (!node.has_drain()) return "";
   const v1::Drain& drain = node.drain();
   std::string text =
-      "by " + (drain.requester().empty() ? std::string("somebody")
+      "by " + (drain.requester().empty() ? std::string("an unknown user")
                                          : Printable(drain.requester()));
   if (drain.has_time()) {
     text += fmt::format(", {} ago", Age(now - ToWallTime(drain.time())));

@@ -25,10 +25,9 @@ struct ConnectionLimits {
   size_t request_bytes = 64 << 10;
   // Concurrent connections, in all and per remote address (IPv6: per /64).
   size_t connections = 256;
-
+  size_t connections_of_address = 128;
   // Memory of answers being written. Above it the slowest connection is closed,
   // unless it is the only one.
-  // closed, unless it is the only one.
   size_t answer_bytes = 64 << 20;
 };
 

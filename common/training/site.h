@@ -34,7 +34,7 @@ struct SiteRegion {
   bool operator==(const SiteRegion&) const = default;
 };
 
-// Who may read a job's arguments, logs and files.
+// The readers of a job's arguments, logs and files.
 enum class Visibility {
   // Its owner and admins.
   kOwner,

@@ -210,17 +210,17 @@ std::string HoldersOfRest(const JobSpec& spec,
     std::string holders = HoldersText(ShortageOfRest(spec, host), host);
     if (!holders.empty()) texts[host.node] = std::move(holders);
   }
-  std::vector<std::string> texts;
+  std::vector<std::string> parts;
   for (const auto& [node, holders] : texts) {
-    if (texts.size() == kMost) {
+    if (parts.size() == kMost) {
       const size_t more = texts.size() - kMost;
-      texts.push_back(
+      parts.push_back(
           fmt::format("{} more node{}", more, more == 1 ? "" : "s"));
       break;
     }
-    texts.push_back(fmt::format("{}: {}", node, holders));
+    parts.push_back(fmt::format("{}: {}", node, holders));
   }
-  return fmt::format("{}", fmt::join(texts, "; "));
+  return fmt::format("{}", fmt::join(parts, "; "));
 }
 
 int64_t TaskCountOf(const JobSpec& spec) {

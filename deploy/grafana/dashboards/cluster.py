@@ -21,7 +21,7 @@ NOW = [
     number("GPUs in jobs", "none", "GPUs that jobs hold, busy or not.",
            Query(GPU_ALLOCATED, "in jobs"), width=3),
     number("GPUs useful", "percentunit",
-           "Part of all GPUs that made progress which was kept: GPUs in jobs, "
+           "Share of all GPUs that made lasting progress: GPUs in jobs, "
            "each weighted by the goodput of its job.",
            Query(f"avg(cluster:lockstep_gpu_useful:ratio{{{ALL}}})", "useful"),
            width=3, minimum=0, maximum=1),
@@ -29,17 +29,17 @@ NOW = [
            Query(f'sum(lockstep_nodes{{{POOL},state="ready"}})', "ready"),
            width=3),
     number("Nodes away", "none",
-           "Nodes that are silent, given up or kept out of use.",
+           "Nodes that are silent, lost or not in use.",
            Query('sum(lockstep_nodes{' + POOL +
                  ',state=~"unknown|lost|quarantined"})', "away"),
            width=3, steps=[(1, RED)]),
-    number("Jobs running", "none", "Jobs that compute.",
+    number("Jobs running", "none", "Jobs in RUNNING.",
            Query(f'sum(lockstep_queue_jobs{{{ALL},state="running"}})',
                  "running"), width=3),
     number("Jobs waiting", "none", "Jobs in the queue.",
            Query(f'sum(lockstep_queue_jobs{{{ALL},state="pending"}})',
                  "waiting"), width=3),
-    number("Alerts", "none", "Alerts of lockstep that fire now.",
+    number("Alerts", "none", "Alerts of lockstep that are firing.",
            Query('count(ALERTS{alertname=~"Lockstep.+",alertstate="firing",'
                  'severity!="info"}) or vector(0)', "firing"),
            width=3, steps=[(1, RED)]),
@@ -47,39 +47,39 @@ NOW = [
 
 USE = [
     graph("GPUs: in jobs and useful", "percentunit",
-          "What jobs hold, and how much of that made progress. The space "
-          "between the lines is paid for and lost.",
+          "Allocated GPUs, and those that made lasting progress. The space "
+          "between the lines is wasted.",
           Query(f"avg(cluster:lockstep_gpu_allocated:ratio{{{ALL}}})",
                 "in jobs"),
           Query(f"avg(cluster:lockstep_gpu_useful:ratio{{{ALL}}})", "useful"),
           maximum=1),
     graph("GPU utilization by node", "percentunit",
-          "Time with a kernel running, mean of a node's GPUs.",
+          "Time with a running kernel, mean of a node's GPUs.",
           Query(f"avg by (node) (lockstep_gpu_utilization_ratio{{{POOL}}})",
                 "{{node}}"), maximum=1, links=[TO_NODE]),
     graph("Imbalance between GPUs of a node", "percentunit",
-          "Busiest GPU minus idlest one of the same node. Even work keeps "
+          "Busiest minus idlest GPU of the same node. Even load keeps "
           "this near 0.",
           Query("max by (node) (lockstep_gpu_utilization_ratio{%s}) - min by "
                 "(node) (lockstep_gpu_utilization_ratio{%s})" % (POOL, POOL),
                 "{{node}}"), maximum=1, links=[TO_NODE]),
     graph("CPU utilization by node", "percentunit",
-          "Time that cores did not idle or wait for a disk.",
+          "Time in which cores were neither idle nor waiting for a disk.",
           Query("1 - sum by (node) (rate(lockstep_host_cpu_seconds_total{"
                 + POOL + ',mode=~"idle|iowait"}[$__rate_interval])) / '
                 "sum by (node) (rate(lockstep_host_cpu_seconds_total{" + POOL +
                 "}[$__rate_interval]))", "{{node}}"),
           maximum=1, links=[TO_NODE]),
-    graph("Allocated", "percentunit", "Part of each resource that jobs hold.",
+    graph("Allocated", "percentunit", "Share of each resource that jobs hold.",
           Query(f"sum by (resource) (lockstep_resources_allocated{{{POOL}}}) /"
                 f" (sum by (resource) (lockstep_resources_capacity{{{POOL}}})"
                 " > 0)", "{{resource}}"), maximum=1),
-    graph("Power", "watt", "Of all GPUs, by pool.",
+    graph("Power", "watt", "All GPUs, by pool.",
           Query(f"sum by (pool) (lockstep_gpu_power_watts{{{POOL}}})",
                 "{{pool}}"), stacked=True),
     graph("Idle resources by reason", "none",
-          "GPUs and cores that did no work, and why: free, drained, or held "
-          "by a job that stands still.",
+          "GPUs and cores without work, by cause: free, drained, or allocated "
+          "to a stalled job.",
           Query("sum by (resource, reason) (rate("
                 "lockstep_idle_resource_seconds_total{" + POOL +
                 ',resource=~"gpu|cpu"}[$__rate_interval]))',
@@ -95,40 +95,40 @@ QUEUE = [
     graph("Queue", "none", "Queued jobs and placed jobs.",
           Query(f"sum by (state) (lockstep_queue_jobs{{{ALL}}})",
                 "{{state}}"), stacked=True),
-    graph("Oldest wait", "s", "How long the job that waits longest has.",
+    graph("Oldest wait", "s", "Waiting time of the longest waiting job.",
           Query(f"max by (queue) (lockstep_queue_oldest_pending_seconds"
                 f"{{{ALL}}})", "{{queue}}"), steps=[(3600, YELLOW)]),
     graph("Launch, median by phase", "s",
-          "From submit to the first step, and what it is made of.",
+          "From submission to the first step, by phase.",
           Query(quantile(0.5, "lockstep_job_launch_seconds", ALL, "phase"),
                 "{{phase}}")),
     graph("Launch, 95th percentile by phase", "s",
-          "From submit to the first step: one launch in twenty takes longer.",
+          "One launch in twenty takes longer from submission to first step.",
           Query(quantile(0.95, "lockstep_job_launch_seconds", ALL, "phase"),
                 "{{phase}}")),
-    graph("Looks at the queue", "s", "99th percentile of a look.",
+    graph("Scheduling passes", "s", "99th percentile of a pass over the queue.",
           Query(quantile(0.99, "lockstep_scheduler_pass_seconds", ALL),
-                "a look")),
-    graph("Free GPUs that lie apart", "percentunit",
-          "Part of the free GPUs that a gang of 8 on one host cannot use, by "
+                "a pass")),
+    graph("Scattered free GPUs", "percentunit",
+          "Share of the free GPUs that a gang of 8 on one host cannot use, by "
           "pool.",
           Query(f"lockstep_scheduler_fragmentation_ratio{{{POOL}}}",
                 "{{pool}}"), maximum=1, no_value="no GPU"),
     graph("Share of the queues", "percentunit",
-          "Part of what all jobs hold that a queue's do, and should.",
+          "Share of allocated resources that a queue has, and should have.",
           Query(f"lockstep_queue_share_actual_ratio{{{ALL}}}", "{{queue}}"),
           Query(f"lockstep_queue_share_target_ratio{{{ALL}}}",
                 "{{queue}} should"), maximum=1),
     graph("Placements", "ops",
-          "Jobs looked at per second, by what came of it. A job that waits "
-          "counts at each look.",
+          "Placement attempts per second, by result. A waiting job "
+          "counts in each pass.",
           Query("sum by (result) (rate(lockstep_scheduler_placements_total{"
                 + ALL + "}[$__rate_interval]))", "{{result}}")),
 ]
 
 JOBS = [
     graph("Goodput by job", "percentunit",
-          "Part of a job's time that made progress which was kept.",
+          "Share of a job's time that made lasting progress.",
           Query(f"job:lockstep_goodput:ratio1h{{{ALL}}}", "{{job_id}}"),
           maximum=1, links=[TO_JOB]),
     graph("Restarts", "none", "In the last hour, by job and reason.",
@@ -143,14 +143,14 @@ JOBS = [
                 ',resource="gpu"}[$__range])) / 3600 * on (job_id) (1 - avg '
                 f"by (job_id) (job:lockstep_goodput:ratio1h{{{ALL}}})))",
                 "", instant=True), links=[TO_JOB]),
-    graph("Jobs by state", "none", "Those that have ended, too.",
+    graph("Jobs by state", "none", "Ended jobs included.",
           Query(f"sum by (state) (lockstep_jobs{{{ALL}}})", "{{state}}"),
           stacked=True),
-    table("Jobs", "none", "Jobs now and of the last minutes: whose, how large.",
+    table("Jobs", "none", "Current and recent jobs with owner and size.",
           Query(f"lockstep_job_info{{{ALL}}}", "", instant=True),
           hide=("Value", "__name__", "job", "instance", "cluster"), width=16,
           links=[TO_JOB]),
-    graph("Time to come back", "s",
+    graph("Recovery time", "s",
           "Mean time from a failure to new steps, by phase.",
           Query("sum by (phase) (rate(lockstep_job_recovery_seconds_sum{"
                 + ALL + "}[$__range])) / sum by (phase) (rate("
@@ -162,7 +162,7 @@ NODES = [
     graph("Nodes by state", "none", "All nodes that the coordinator knows.",
           Query(f"sum by (state) (lockstep_nodes{{{POOL}}})", "{{state}}"),
           stacked=True),
-    table("Nodes that are not ready", "none", "And what they are.",
+    table("Nodes that are not ready", "none", "With their states.",
           Query('lockstep_node_state{' + ALL + ',state!="ready"} == 1', "",
                 instant=True),
           hide=("Value", "__name__", "job", "instance", "cluster"),
@@ -172,21 +172,21 @@ NODES = [
                 + ALL + "}", "{{node}}"), links=[TO_NODE]),
     graph("Answers to heartbeats", "s",
           "Median and 99th percentile from a heartbeat to its answer, by "
-          "pool. Long: the network, or a coordinator that is overworked.",
+          "pool. High values mean a slow network or an overloaded coordinator.",
           Query(quantile(0.5, "lockstep_node_heartbeat_rtt_seconds", POOL,
                          "pool"), "{{pool}} median"),
           Query(quantile(0.99, "lockstep_node_heartbeat_rtt_seconds", POOL,
                          "pool"), "{{pool}} 99th percentile")),
-    graph("Jobs by node", "none", "Jobs that hold something of the node.",
+    graph("Jobs by node", "none", "Jobs with resources of the node.",
           Query(f"sum by (node) (lockstep_node_jobs{{{ALL}}})", "{{node}}"),
           links=[TO_NODE]),
     graph("Node failures", "none",
-          "Times in the last hour that a node became unknown, lost or "
+          "How often in the last hour a node became unknown, lost or "
           "quarantined.",
           Query("sum by (pool, reason) (increase("
                 f"lockstep_node_failures_total{{{POOL}}}[1h]))",
                 "{{pool}} {{reason}}")),
-    graph("Price of all nodes", "none", "Per hour, by pool, in use or not.",
+    graph("Price of all nodes", "none", "Per hour, by pool, idle included.",
           Query(f"sum by (pool, currency) (lockstep_node_price_per_hour"
                 f"{{{POOL}}})", "{{pool}} {{currency}}")),
     table("Nodes", "none", "Pool, and version of the worker daemon.",
@@ -208,17 +208,17 @@ CONTROL = [
           Query(quantile(0.99, "grpc_server_handling_seconds", ALL,
                          "grpc_method"), "{{grpc_method}}")),
     graph("Calls in progress", "none",
-          "Begun and not answered: streams of workers, watches and logs.",
+          "Unanswered calls: streams of workers, watches and logs.",
           Query("sum by (grpc_method) (grpc_server_started_total{" + ALL +
                 "}) - sum by (grpc_method) (grpc_server_handled_total{" + ALL +
                 "})", "{{grpc_method}}")),
     graph("Streams", "none",
-          "Open ones: of clients that watch jobs or read logs, and of worker "
+          "Open streams of clients that watch jobs or read logs, and of worker "
           "daemons.",
           Query(f"sum by (kind) (lockstep_watch_streams{{{ALL}}})",
                 "{{kind}}")),
     graph("Readers that are behind", "none",
-          "What waits for the slowest: changes of jobs, lines of logs, "
+          "Events that the slowest reader lacks: changes of jobs, log lines, "
           "messages to a worker daemon.",
           Query(f"max by (kind) (lockstep_watch_lag_events{{{ALL}}})",
                 "{{kind}}"), steps=[(1000, YELLOW)]),
@@ -226,11 +226,11 @@ CONTROL = [
           "Changes of jobs and lines of logs that wait for their readers.",
           Query(f"lockstep_watch_kept_bytes{{{ALL}}}", "kept")),
     graph("Streams ended for slow readers", "none",
-          "In the last hour. stalled: the reader took nothing for a minute; "
+          "In the last hour. stalled: the reader was idle for a minute; "
           "memory: too much was kept for its user.",
           Query("increase(lockstep_watch_ended_total{" + ALL + "}[1h])",
                 "{{why}}"), steps=[(1, YELLOW)]),
-    graph("Transactions of the store", "s", "How long they take.",
+    graph("Transactions of the store", "s", "Their duration.",
           Query(quantile(0.5, "lockstep_state_commit_seconds", ALL),
                 "median"),
           Query(quantile(0.99, "lockstep_state_commit_seconds", ALL),
@@ -241,17 +241,17 @@ CONTROL = [
     graph("Events", "ops", "Per second, by type.",
           Query("sum by (type) (rate(lockstep_events_total{" + ALL +
                 "}[$__rate_interval]))", "{{type}}")),
-    graph("Packages of code", "bytes", "What jobs brought and is kept.",
+    graph("Packages of code", "bytes", "Stored packages of jobs.",
           Query(f"sum by (cluster) (lockstep_package_bytes{{{ALL}}})",
                 "bytes")),
     graph("Uploads of packages", "none",
-          "In the last hour, by what became of them.",
+          "In the last hour, by result.",
           Query("sum by (result) (increase(lockstep_package_uploads_total{" +
                 ALL + "}[1h]))", "{{result}}")),
     graph("Leaders", "none", "1, always.",
           Query(f"sum by (cluster) (lockstep_leader{{{ALL}}})", "leaders"),
           steps=[(2, RED)]),
-    table("Versions", "none", "What runs where.",
+    table("Versions", "none", "Versions of the daemons.",
           Query("lockstep_build_info{" + ALL + "}", "", instant=True),
           hide=("Value", "__name__", "cluster")),
     graph("Time since the daemons started", "s", "By process.",

@@ -1,4 +1,4 @@
-"""One job: how far, how fast, what its time goes into, what it costs."""
+"""One job: progress, speed, time by activity, cost."""
 
 from grafana import (JOB, RED, TO_NODE, YELLOW, Query, annotation, dashboard,
                      graph, heatmap, number, table, timeline, variable)
@@ -27,13 +27,13 @@ def checkpoint_seconds(what, by):
 
 
 STATE = [
-    number("Progress", "percentunit", "Part of the asked steps that is done.",
+    number("Progress", "percentunit", "Share of the planned steps done.",
            Query(metric("lockstep_job_progress_ratio"), "{{job_id}}"),
            minimum=0, maximum=1),
-    number("Time left", "s", "At the present rate.",
+    number("Time left", "s", "At the current rate.",
            Query(metric("lockstep_job_eta_seconds"), "{{job_id}}"),
            no_value="unknown"),
-    number("Step", "none", "Newest step that the chief has committed.",
+    number("Step", "none", "Last step that the chief committed.",
            Query(metric("lockstep_job_step"), "{{job_id}}")),
     number("Epoch", "none", "Times through the data.",
            Query(metric("lockstep_job_epoch"), "{{job_id}}")),
@@ -41,7 +41,7 @@ STATE = [
            Query(metric("lockstep_job_cost_total"), "{{currency}}")),
     number("Samples now", "ops", "Per second, over the last 10 s.",
            Query(metric("lockstep_job_samples_per_second"), "{{job_id}}")),
-    timeline("State", "What the job was when.",
+    timeline("State", "States of the job over time.",
              Query("max by (job_id, state) ("
                    + metric("lockstep_job_state") + ")",
                    "{{job_id}} {{state}}"), width=24),
@@ -53,57 +53,57 @@ SPEED = [
     graph("Steps", "ops", "Per second.",
           Query(rate("lockstep_job_steps_total", "job_id"), "{{job_id}}")),
     graph("Time of a step", "s",
-          "Mean; and, of native jobs, what half of the steps and 99 of a "
-          "hundred stay below, with all that is between steps. Those are "
-          "known to a factor of three: two bounds to a decade.",
+          "Mean; for native jobs also the median and the 99th percentile of "
+          "the time between steps. Percentiles are "
+          "known to a factor of three (two buckets per decade).",
           Query("1 / (" + rate("lockstep_job_steps_total", "job_id")
                 + " > 0)", "{{job_id}} mean"),
           Query(step_quantile(0.5), "{{job_id}} p50"),
           Query(step_quantile(0.99), "{{job_id}} p99")),
-    graph("Loss", "none", "As the chief reported it last.",
+    graph("Loss", "none", "Last value that the chief reported.",
           Query(metric("lockstep_job_loss"), "{{job_id}}"), minimum=None),
     graph("Values reported", "none",
-          "What the chief reports by name, the newest of each.",
+          "Named values of the chief, the newest of each.",
           Query(metric("lockstep_job_user_metric"), "{{job_id}} {{metric}}"),
           minimum=None),
     graph("Floating-point operations", "flops",
-          "Per second, of all ranks: samples times what the chief says that "
-          "one takes.",
+          "Per second, of all ranks: samples times the chief's reported cost "
+          "of a sample.",
           Query(rate("lockstep_job_flops_total", "job_id"), "{{job_id}}"),
           no_value="not reported"),
     graph("Use of the GPUs' peak", "percentunit",
           "Model FLOP utilization over the last 10 s: operations of its "
-          "samples, of those that its GPUs can do at most by the site's table "
+          "samples as a share of its GPUs' peak in the site's table "
           "of machines.",
           Query(metric("lockstep_job_mfu_ratio"), "{{job_id}}"), maximum=1,
           no_value="not known"),
     graph("Ranks", "none",
-          "Of chief and workers: asked for, and at work. They differ while "
-          "the job waits or comes back.",
+          "Chief and worker ranks: requested and running. They differ while "
+          "the job waits or recovers.",
           Query(metric("lockstep_job_world_size"), "{{job_id}} {{kind}}")),
     graph("Goodput", "percentunit",
-          "Part of the time that made progress which was kept.",
+          "Share of the time that made lasting progress.",
           Query(metric("job:lockstep_goodput:ratio5m"), "{{job_id}} 5 min"),
           Query(metric("job:lockstep_goodput:ratio1h"), "{{job_id}} 1 h"),
           maximum=1),
 ]
 
 TIME = [
-    graph("What a step is made of", "percentunit",
-          "Phases exclude each other and add up to the ranks' wall time: "
-          "waiting for input, computing, all-reduce that is not hidden, "
+    graph("Parts of a step", "percentunit",
+          "Phases are disjoint and add up to the ranks' wall time: "
+          "waiting for input, computing, exposed all-reduce, "
           "waiting for the last rank, optimizer, checkpoint, evaluation, the "
           "rest.",
           Query(metric("job:lockstep_phase_share:ratio5m"),
                 "{{job_id}} {{phase}}"),
           stacked=True, maximum=1, width=12, height=10),
     graph("Time by state", "percentunit",
-          "All of the job's time: productive is what was kept.",
+          "All of the job's time; productive means lasting progress.",
           Query(rate("lockstep_job_time_seconds_total", "job_id, state"),
                 "{{job_id}} {{state}}"), stacked=True, width=12, height=10),
     heatmap("Waiting for others, by rank", "percentunit",
             "Share of its time in which a rank waits for the last one to join "
-            "the all-reduce. A straggler hardly waits itself: it is a light "
+            "the all-reduce. A straggler itself hardly waits: it is a light "
             "row among dark ones.",
             Query("sum by (rank) (rate("
                   + metric("lockstep_step_phase_seconds_total",
@@ -123,33 +123,33 @@ TIME = [
     graph("All-reduce", "Bps", "Bytes of gradients reduced, by rank.",
           Query(rate("lockstep_allreduce_bytes_total", "job_id, rank"),
                 "{{job_id}} rank {{rank}}")),
-    graph("All-reduce that is not hidden", "percentunit",
-          "Part of its time in which a rank waits for a reduction that all "
-          "have joined.",
+    graph("Exposed all-reduce", "percentunit",
+          "Share of its time in which a rank waits for a reduction that all "
+          "ranks have joined.",
           Query(rate("lockstep_allreduce_seconds_total", "job_id, rank",
                      'kind="exposed"'), "{{job_id}} rank {{rank}}"),
           maximum=1),
     graph("Communication hidden by computing", "percentunit",
-          "Share of the reduction time that holds no rank up. If it is low and "
+          "Share of the reduction time that delays no rank. If it is low and "
           "all-reduce in the panel above is high, use smaller buckets, larger "
           "batches, or a faster network.",
           Query(metric("job:lockstep_overlap:ratio5m"), "{{job_id}}"),
           maximum=1),
-    graph("All-reduce under way", "percentunit",
-          "Part of its time in which a bucket of a rank is being reduced, "
-          "hidden or not.",
+    graph("All-reduce in progress", "percentunit",
+          "Share of its time in which a bucket of a rank is being reduced, "
+          "exposed or not.",
           Query(rate("lockstep_allreduce_seconds_total", "job_id, rank",
                      'kind="busy"'), "{{job_id}} rank {{rank}}"),
           maximum=1),
     graph("Lag behind the median rank", "s",
-          "How much later a rank comes to the reductions of some twenty "
-          "steps; negative: earlier. A line that stays above is a straggler.",
+          "How much later a rank arrives at the reductions of about twenty "
+          "steps; negative means earlier. A line that stays up is a straggler.",
           Query(metric("lockstep_straggler_lag_seconds"),
                 "{{job_id}} rank {{rank}}: {{node}}"), minimum=None,
           links=[TO_NODE]),
     graph("Cost of the late rank", "percentunit",
-          "Part of the last hundred steps' time for which only one rank was "
-          "missing, the one that cost most. Of ranks that are equally fast "
+          "Share of the last hundred steps' time in which only one rank was "
+          "missing, for the costliest rank. With equally fast ranks "
           "each costs little.",
           Query("max by (job_id) ("
                 + metric("lockstep_late_rank_cost_ratio") + ")",
@@ -162,8 +162,8 @@ TIME = [
                 + metric("lockstep_late_rank_wait_seconds") + ")",
                 "{{job_id}} rank {{rank}}"), no_value="not known"),
     graph("Ranks waited for", "percentunit",
-          "Part of its time for which a rank waited for each other one: the "
-          "mean of the ranks that did, of the ten worst. One line far above "
+          "Share of its time for which a rank waited for each other one: the "
+          "mean of the waiting ranks, for the ten worst. One line far above "
           "the others is a straggler.",
           Query("topk(10, avg by (job_id, late_rank) (rate("
                 + metric("lockstep_late_rank_waited_seconds_total") + RATE

@@ -34,13 +34,13 @@ STATE = [
     number("Memory offered", "bytes", "To jobs.",
            Query(metric("lockstep_worker_memory_offered_bytes"),
                  "{{node}}")),
-    number("GPUs held", "none", "By jobs, of those that are there.",
+    number("GPUs held", "none", "Allocated to jobs, and total.",
            Query("sum by (node) (" + metric("lockstep_gpu_allocated") + ")",
                  "{{node}} held"),
            Query("count by (node) (" + metric("lockstep_gpu_allocated")
                  + ")", "{{node}} there"), no_value="no GPU"),
     number("GPUs that do not answer", "none",
-           "Fallen off the bus, or with a driver that hangs.",
+           "They fell off the bus, or their driver hangs.",
            Query("sum by (node) (1 - " + metric("lockstep_gpu_up") + ")",
                  "{{node}}"), steps=[(1, RED)], no_value="no GPU"),
     number("Reconnects", "none",
@@ -60,14 +60,14 @@ HOST = [
                 + " / on (node) group_left () "
                 + rate("lockstep_host_cpu_seconds_total", "node"),
                 "{{node}} {{mode}}"), stacked=True, maximum=1),
-    graph("Memory", "bytes", "In use, and there.",
+    graph("Memory", "bytes", "In use, and total.",
           Query(metric("lockstep_host_memory_total_bytes") + " - "
                 + metric("lockstep_host_memory_available_bytes"),
                 "{{node}} in use"),
           Query(metric("lockstep_host_memory_total_bytes"),
                 "{{node}} total")),
     graph("Pressure", "percentunit",
-          "Part of the time in which something waited for this resource.",
+          "Share of the time in which a process waited for this resource.",
           Query(rate("lockstep_host_pressure_waiting_seconds_total",
                      "node, resource"), "{{node}} {{resource}}"), maximum=1),
     graph("Network", "Bps", "By device and direction.",
@@ -84,7 +84,7 @@ HOST = [
                      "node, device, direction"),
                 "{{node}} {{device}} {{direction}}")),
     graph("Disk of the worker", "bytes",
-          "Of the file system with the daemon's directory.",
+          "The file system with the daemon's directory.",
           Query(metric("lockstep_worker_disk_available_bytes"),
                 "{{node}} left"),
           Query(metric("lockstep_worker_disk_size_bytes"),
@@ -97,20 +97,20 @@ HOST = [
 
 GPUS = [
     graph("GPU utilization", "percentunit",
-          "Time with a kernel running. GPUs of one job should move together.",
+          "Time with a running kernel. GPUs of one job should be alike.",
           Query(metric("lockstep_gpu_utilization_ratio"), GPU), maximum=1),
     graph("Time spent accessing memory", "percentunit",
           "Time in which the GPU's memory was read or written; not how full "
           "it is.",
           Query(metric("lockstep_gpu_memory_access_ratio"), GPU), maximum=1),
     graph("Imbalance", "percentunit",
-          "Busiest GPU minus idlest one of the node.",
+          "Busiest minus idlest GPU of the node.",
           Query("max by (node) (" + metric("lockstep_gpu_utilization_ratio")
                 + ") - min by (node) ("
                 + metric("lockstep_gpu_utilization_ratio") + ")", "{{node}}"),
           maximum=1),
     graph("GPU memory in use", "percentunit",
-          "By programs and by the driver itself, of all.",
+          "Used by programs and the driver, as a share of all memory.",
           Query("(" + metric("lockstep_gpu_memory_used_bytes") + " + "
                 + metric("lockstep_gpu_memory_reserved_bytes") + ") / "
                 + metric("lockstep_gpu_memory_total_bytes"), GPU),
@@ -124,11 +124,11 @@ GPUS = [
     graph("Temperature", "celsius", "By sensor.",
           Query(metric("lockstep_gpu_temperature_celsius"),
                 GPU + " {{sensor}}"), steps=[(85, YELLOW), (95, RED)]),
-    graph("Clocks", "percentunit", "Of the highest ones, by domain.",
+    graph("Clocks", "percentunit", "As a share of the maximum, by domain.",
           Query(metric("lockstep_gpu_clock_hertz") + " / "
                 + metric("lockstep_gpu_clock_max_hertz"),
                 GPU + " {{domain}}"), maximum=1),
-    graph("Slowed down", "percentunit", "Part of the time, by reason.",
+    graph("Slowed down", "percentunit", "Share of the time, by reason.",
           Query(rate("lockstep_gpu_throttle_seconds_total",
                      "node, gpu, reason"), GPU + " {{reason}}"), maximum=1),
     timeline("Slowed down now", "By reason.",
@@ -195,11 +195,11 @@ TASKS = [
                      "node, job_id, rank, direction"),
                 "{{job_id}} rank {{rank}} {{direction}}"), links=[TO_JOB]),
     table("Ranks", "none",
-          "Here now or until lately, and how often their job had restarted.",
+          "Current and recent ranks, with the restarts of their job.",
           Query("max by (node, job_id, role, index, rank) ("
                 + metric("lockstep_task_restarts_total") + ")", "",
                 instant=True), width=12, links=[TO_JOB], no_value="none"),
-    table("GPUs by job", "none", "GPUs that jobs hold.",
+    table("GPUs by job", "none", "GPUs allocated to jobs.",
           Query("max by (node, gpu, job_id, rank) ("
                 + metric("lockstep_gpu_allocation") + ")", "", instant=True),
           hide=("Value",), width=12, links=[TO_JOB], no_value="none held"),
