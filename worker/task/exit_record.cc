@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "worker/task/bytes.h"
+#include "worker/task/record_fields.h"
 
 namespace lockstep::task {
 namespace {
@@ -15,6 +16,34 @@ constexpr std::string_view kExitMagic = "LSEXITRC";
 constexpr uint32_t kPlainExitVersion = 1;
 constexpr uint32_t kContainerExitVersion = 2;
 constexpr size_t kMaxExitText = 8192;
+
+template <typename F, typename Record>
+void ExitFieldsOf(F& f, Record& record, bool contained) {
+  f(record.job, 256);
+  f(record.generation);
+  f(record.rank);
+  f(record.boot_id, 64);
+  f.Pid(record.process.pid);
+  f(record.process.start_time);
+  f.Enum(record.kind, ExitKind::kNotStarted);
+  f(record.wait_status);
+  f(record.start_errno);
+  f.Text(record.message, kMaxExitText);
+  f(record.user_nanos);
+  f(record.system_nanos);
+  f(record.max_rss_bytes);
+  f(record.start_unix_nanos);
+  f(record.end_unix_nanos);
+  f(record.start_mono_nanos);
+  f(record.end_mono_nanos);
+  f(record.tree_killed);
+  f(record.tree_left);
+  f(record.log_bytes);
+  f(record.log_lost_bytes);
+  f.Text(record.log_error, kMaxExitText);
+  if (contained) f(record.oom_kills);
+}
+
 }  // namespace
 
 std::string SignalName(int signo) {
@@ -64,33 +93,11 @@ std::string DescribeExit(const ExitRecord& record) {
 }
 
 std::string EncodeExitRecord(const ExitRecord& record) {
-  ByteWriter w;
-  w.Str(record.job);
-  w.U64(record.generation);
-  w.U32(record.rank);
-  w.Str(record.boot_id);
-  w.I32(record.process.pid);
-  w.U64(record.process.start_time);
-  w.U8(static_cast<uint8_t>(record.kind));
-  w.I32(record.wait_status);
-  w.I32(record.start_errno);
-  w.Str(std::string_view(record.message).substr(0, kMaxExitText));
-  w.I64(record.user_nanos);
-  w.I64(record.system_nanos);
-  w.U64(record.max_rss_bytes);
-  w.I64(record.start_unix_nanos);
-  w.I64(record.end_unix_nanos);
-  w.I64(record.start_mono_nanos);
-  w.I64(record.end_mono_nanos);
-  w.U32(record.tree_killed);
-  w.U32(record.tree_left);
-  w.U64(record.log_bytes);
-  w.U64(record.log_lost_bytes);
-  w.Str(std::string_view(record.log_error).substr(0, kMaxExitText));
-  if (record.oom_kills == 0)
-    return Seal(kExitMagic, kPlainExitVersion, w.Take());
-  w.U32(record.oom_kills);
-  return Seal(kExitMagic, kContainerExitVersion, w.Take());
+  const bool contained = record.oom_kills != 0;
+  RecordWriter writer;
+  ExitFieldsOf(writer, record, contained);
+  return Seal(kExitMagic, contained ? kContainerExitVersion : kPlainExitVersion,
+              writer.Take());
 }
 
 bool DecodeExitRecord(std::string_view bytes, ExitRecord* record,
@@ -103,36 +110,12 @@ bool DecodeExitRecord(std::string_view bytes, ExitRecord* record,
       !Unseal(what, kExitMagic, kPlainExitVersion, bytes, &payload, error)) {
     return false;
   }
-  ByteReader r(payload);
-  record->job = r.Str(256);
-  record->generation = r.U64();
-  record->rank = r.U32();
-  record->boot_id = r.Str(64);
-  record->process.pid = r.I32();
-  record->process.start_time = r.U64();
-  const uint8_t kind = r.U8();
-  record->kind = static_cast<ExitKind>(kind);
-  record->wait_status = r.I32();
-  record->start_errno = r.I32();
-  record->message = r.Str(kMaxExitText);
-  record->user_nanos = r.I64();
-  record->system_nanos = r.I64();
-  record->max_rss_bytes = r.U64();
-  record->start_unix_nanos = r.I64();
-  record->end_unix_nanos = r.I64();
-  record->start_mono_nanos = r.I64();
-  record->end_mono_nanos = r.I64();
-  record->tree_killed = r.U32();
-  record->tree_left = r.U32();
-  record->log_bytes = r.U64();
-  record->log_lost_bytes = r.U64();
-  record->log_error = r.Str(kMaxExitText);
-  record->oom_kills = contained ? r.U32() : 0;
-  if (!r.AtEnd() || kind < 1 || kind > 3 || record->process.pid < 0) {
-    *error = "the exit record has a field out of range";
-    return false;
-  }
-  return true;
+  *record = ExitRecord();
+  RecordReader reader(payload);
+  ExitFieldsOf(reader, *record, contained);
+  if (reader.Complete()) return true;
+  *error = "the exit record has a field out of range";
+  return false;
 }
 
 }  // namespace lockstep::task

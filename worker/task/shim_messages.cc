@@ -1,6 +1,7 @@
 #include "worker/task/shim_messages.h"
 
 #include "worker/task/bytes.h"
+#include "worker/task/record_fields.h"
 
 namespace lockstep::task {
 namespace {
@@ -10,17 +11,38 @@ constexpr uint32_t kMessageVersion = 1;
 constexpr size_t kMaxMessageText = 8192;
 constexpr size_t kMaxExitRecord = 32 << 10;
 constexpr int kMaxSignal = 64;
+
+template <typename F, typename Request>
+void RequestFieldsOf(F& f, Request& request) {
+  f.Enum(request.kind, ShimRequest::Kind::kForget);
+  f(request.id);
+  f(request.nonce, 64);
+  f(request.signo);
+  f(request.whole_tree);
+  f(request.grace_nanos);
+}
+
+// `record` is the exit record in its envelope; empty: there is none.
+template <typename F, typename Reply, typename Bytes>
+void ReplyFieldsOf(F& f, Reply& reply, Bytes& record) {
+  f.Enum(reply.kind, ShimReply::Kind::kRefused);
+  f(reply.id);
+  f.Text(reply.error, kMaxMessageText);
+  f.Enum(reply.phase, ShimReply::Phase::kExited);
+  f.Pid(reply.shim.pid);
+  f(reply.shim.start_time);
+  f.Pid(reply.process.pid);
+  f(reply.process.start_time);
+  f(record, kMaxExitRecord);
+  f(reply.durable);
+}
+
 }  // namespace
 
 std::string EncodeShimRequest(const ShimRequest& request) {
-  ByteWriter w;
-  w.U8(static_cast<uint8_t>(request.kind));
-  w.U32(request.id);
-  w.Str(request.nonce);
-  w.I32(request.signo);
-  w.Bool(request.whole_tree);
-  w.I64(request.grace_nanos);
-  return Seal(kRequestMagic, kMessageVersion, w.Take());
+  RecordWriter writer;
+  RequestFieldsOf(writer, request);
+  return Seal(kRequestMagic, kMessageVersion, writer.Take());
 }
 
 bool DecodeShimRequest(std::string_view bytes, ShimRequest* request,
@@ -30,16 +52,9 @@ bool DecodeShimRequest(std::string_view bytes, ShimRequest* request,
               &payload, error)) {
     return false;
   }
-  ByteReader r(payload);
-  const uint8_t kind = r.U8();
-  request->kind = static_cast<ShimRequest::Kind>(kind);
-  request->id = r.U32();
-  request->nonce = r.Str(64);
-  request->signo = r.I32();
-  request->whole_tree = r.Bool();
-  request->grace_nanos = r.I64();
-  if (!r.AtEnd() || kind < 1 || kind > 5 || request->signo < 0 ||
-      request->signo > kMaxSignal) {
+  RecordReader reader(payload);
+  RequestFieldsOf(reader, *request);
+  if (!reader.Complete() || request->signo < 0 || request->signo > kMaxSignal) {
     *error = "the request to the shim has a field out of range";
     return false;
   }
@@ -47,20 +62,12 @@ bool DecodeShimRequest(std::string_view bytes, ShimRequest* request,
 }
 
 std::string EncodeShimReply(const ShimReply& reply) {
-  ByteWriter w;
-  w.U8(static_cast<uint8_t>(reply.kind));
-  w.U32(reply.id);
-  w.Str(std::string_view(reply.error).substr(0, kMaxMessageText));
-  w.U8(static_cast<uint8_t>(reply.phase));
-  w.I32(reply.shim.pid);
-  w.U64(reply.shim.start_time);
-  w.I32(reply.process.pid);
-  w.U64(reply.process.start_time);
-  w.Str(reply.phase == ShimReply::Phase::kExited
-            ? EncodeExitRecord(reply.exit_record)
-            : std::string());
-  w.Bool(reply.durable);
-  return Seal(kReplyMagic, kMessageVersion, w.Take());
+  const std::string record = reply.phase == ShimReply::Phase::kExited
+                                 ? EncodeExitRecord(reply.exit_record)
+                                 : std::string();
+  RecordWriter writer;
+  ReplyFieldsOf(writer, reply, record);
+  return Seal(kReplyMagic, kMessageVersion, writer.Take());
 }
 
 bool DecodeShimReply(std::string_view bytes, ShimReply* reply,
@@ -70,21 +77,10 @@ bool DecodeShimReply(std::string_view bytes, ShimReply* reply,
               &payload, error)) {
     return false;
   }
-  ByteReader r(payload);
-  const uint8_t kind = r.U8();
-  reply->kind = static_cast<ShimReply::Kind>(kind);
-  reply->id = r.U32();
-  reply->error = r.Str(kMaxMessageText);
-  const uint8_t phase = r.U8();
-  reply->phase = static_cast<ShimReply::Phase>(phase);
-  reply->shim.pid = r.I32();
-  reply->shim.start_time = r.U64();
-  reply->process.pid = r.I32();
-  reply->process.start_time = r.U64();
-  const std::string record = r.Str(kMaxExitRecord);
-  reply->durable = r.Bool();
-  if (!r.AtEnd() || kind < 1 || kind > 2 || phase < 1 || phase > 4 ||
-      reply->shim.pid < 0 || reply->process.pid < 0) {
+  std::string record;
+  RecordReader reader(payload);
+  ReplyFieldsOf(reader, *reply, record);
+  if (!reader.Complete()) {
     *error = "the answer of the shim has a field out of range";
     return false;
   }

@@ -1,6 +1,7 @@
 #include "worker/task/shim_spec.h"
 
 #include "worker/task/bytes.h"
+#include "worker/task/record_fields.h"
 
 namespace lockstep::task {
 namespace {
@@ -9,6 +10,42 @@ constexpr std::string_view kSpecMagic = "LSSHSPEC";
 constexpr uint32_t kSpecVersion = 3;
 constexpr size_t kMaxSpecPath = 4095;
 constexpr size_t kMaxStrings = 65536;
+
+template <typename F, typename Spec>
+void SpecFieldsOf(F& f, Spec& spec) {
+  f(spec.job, 256);
+  f(spec.generation);
+  f(spec.rank);
+  f(spec.argv, kMaxStrings, kMaxArgBytes);
+  f(spec.env, kMaxStrings, kMaxArgBytes);
+  f(spec.cwd, kMaxSpecPath);
+  f(spec.set_ids);
+  f(spec.uid);
+  f(spec.gid);
+  f(spec.groups, kMaxStrings);
+  f(spec.umask);
+  f(spec.core_limit);
+  f(spec.log_path, kMaxSpecPath);
+  f(spec.log_head_bytes);
+  f(spec.log_tail_bytes);
+  f(spec.log_append);
+  f(spec.task_record_path, kMaxSpecPath);
+  f(spec.exit_record_path, kMaxSpecPath);
+  f(spec.socket_path, kMaxSpecPath);
+  f(spec.page_path, kMaxSpecPath);
+  f(spec.nonce, 64);
+  f(spec.secret, 64 << 10);
+  f(spec.secret_fd);
+  f(spec.ports, kMaxStrings);
+  f(spec.grace_nanos);
+  f(spec.drain_nanos);
+  f(spec.cgroup, kMaxSpecPath);
+  f(spec.container.name, 256);
+  f(spec.container.signal, kMaxStrings, kMaxArgBytes);
+  f(spec.container.inspect, kMaxStrings, kMaxArgBytes);
+  f(spec.container.remove, kMaxStrings, kMaxArgBytes);
+  f(spec.container.reports);
+}
 
 bool Say(std::string_view text, std::string* error) {
   error->assign(text);
@@ -93,40 +130,9 @@ bool CheckShimSpec(const ShimSpec& spec, std::string* error) {
 }
 
 std::string EncodeShimSpec(const ShimSpec& spec) {
-  ByteWriter w;
-  w.Str(spec.job);
-  w.U64(spec.generation);
-  w.U32(spec.rank);
-  w.Strs(spec.argv);
-  w.Strs(spec.env);
-  w.Str(spec.cwd);
-  w.Bool(spec.set_ids);
-  w.U32(spec.uid);
-  w.U32(spec.gid);
-  w.U32s(spec.groups);
-  w.U32(spec.umask);
-  w.U64(spec.core_limit);
-  w.Str(spec.log_path);
-  w.U64(spec.log_head_bytes);
-  w.U64(spec.log_tail_bytes);
-  w.Bool(spec.log_append);
-  w.Str(spec.task_record_path);
-  w.Str(spec.exit_record_path);
-  w.Str(spec.socket_path);
-  w.Str(spec.page_path);
-  w.Str(spec.nonce);
-  w.Str(spec.secret);
-  w.U32(spec.secret_fd);
-  w.U32s(spec.ports);
-  w.I64(spec.grace_nanos);
-  w.I64(spec.drain_nanos);
-  w.Str(spec.cgroup);
-  w.Str(spec.container.name);
-  w.Strs(spec.container.signal);
-  w.Strs(spec.container.inspect);
-  w.Strs(spec.container.remove);
-  w.Bool(spec.container.reports);
-  return Seal(kSpecMagic, kSpecVersion, w.Take());
+  RecordWriter writer;
+  SpecFieldsOf(writer, spec);
+  return Seal(kSpecMagic, kSpecVersion, writer.Take());
 }
 
 bool DecodeShimSpec(std::string_view bytes, ShimSpec* spec,
@@ -136,40 +142,11 @@ bool DecodeShimSpec(std::string_view bytes, ShimSpec* spec,
               error)) {
     return false;
   }
-  ByteReader r(payload);
-  spec->job = r.Str(256);
-  spec->generation = r.U64();
-  spec->rank = r.U32();
-  spec->argv = r.Strs(kMaxStrings, kMaxArgBytes);
-  spec->env = r.Strs(kMaxStrings, kMaxArgBytes);
-  spec->cwd = r.Str(kMaxSpecPath);
-  spec->set_ids = r.Bool();
-  spec->uid = r.U32();
-  spec->gid = r.U32();
-  spec->groups = r.U32s(kMaxStrings);
-  spec->umask = r.U32();
-  spec->core_limit = r.U64();
-  spec->log_path = r.Str(kMaxSpecPath);
-  spec->log_head_bytes = r.U64();
-  spec->log_tail_bytes = r.U64();
-  spec->log_append = r.Bool();
-  spec->task_record_path = r.Str(kMaxSpecPath);
-  spec->exit_record_path = r.Str(kMaxSpecPath);
-  spec->socket_path = r.Str(kMaxSpecPath);
-  spec->page_path = r.Str(kMaxSpecPath);
-  spec->nonce = r.Str(64);
-  spec->secret = r.Str(64 << 10);
-  spec->secret_fd = r.U32();
-  spec->ports = r.U32s(kMaxStrings);
-  spec->grace_nanos = r.I64();
-  spec->drain_nanos = r.I64();
-  spec->cgroup = r.Str(kMaxSpecPath);
-  spec->container.name = r.Str(256);
-  spec->container.signal = r.Strs(kMaxStrings, kMaxArgBytes);
-  spec->container.inspect = r.Strs(kMaxStrings, kMaxArgBytes);
-  spec->container.remove = r.Strs(kMaxStrings, kMaxArgBytes);
-  spec->container.reports = r.Bool();
-  if (!r.AtEnd()) return Say("the shim's spec has a field out of range", error);
+  RecordReader reader(payload);
+  SpecFieldsOf(reader, *spec);
+  if (!reader.Complete()) {
+    return Say("the shim's spec has a field out of range", error);
+  }
   return CheckShimSpec(*spec, error);
 }
 

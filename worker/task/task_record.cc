@@ -1,6 +1,7 @@
 #include "worker/task/task_record.h"
 
 #include "worker/task/bytes.h"
+#include "worker/task/record_fields.h"
 
 namespace lockstep::task {
 namespace {
@@ -9,31 +10,38 @@ constexpr std::string_view kTaskMagic = "LSTASKRC";
 constexpr uint32_t kPlainTaskVersion = 1;
 constexpr uint32_t kContainerTaskVersion = 2;
 constexpr size_t kMaxTaskPath = 4095;
+
+template <typename F, typename Record>
+void TaskFieldsOf(F& f, Record& record, bool contained) {
+  f(record.job, 256);
+  f(record.generation);
+  f(record.rank);
+  f(record.boot_id, 64);
+  f.Pid(record.shim.pid);
+  f(record.shim.start_time);
+  f.Pid(record.process.pid);
+  f(record.process.start_time);
+  f(record.nonce, 64);
+  f(record.socket_path, kMaxTaskPath);
+  f(record.log_path, kMaxTaskPath);
+  f(record.exit_record_path, kMaxTaskPath);
+  f(record.page_path, kMaxTaskPath);
+  f(record.cwd, kMaxTaskPath);
+  f(record.ports, 65536);
+  f(record.started_unix_nanos);
+  if (!contained) return;
+  f(record.engine, kMaxTaskPath);
+  f(record.container, 256);
+}
+
 }  // namespace
 
 std::string EncodeTaskRecord(const TaskRecord& record) {
-  ByteWriter w;
-  w.Str(record.job);
-  w.U64(record.generation);
-  w.U32(record.rank);
-  w.Str(record.boot_id);
-  w.I32(record.shim.pid);
-  w.U64(record.shim.start_time);
-  w.I32(record.process.pid);
-  w.U64(record.process.start_time);
-  w.Str(record.nonce);
-  w.Str(record.socket_path);
-  w.Str(record.log_path);
-  w.Str(record.exit_record_path);
-  w.Str(record.page_path);
-  w.Str(record.cwd);
-  w.U32s(record.ports);
-  w.I64(record.started_unix_nanos);
-  if (record.container.empty())
-    return Seal(kTaskMagic, kPlainTaskVersion, w.Take());
-  w.Str(record.engine);
-  w.Str(record.container);
-  return Seal(kTaskMagic, kContainerTaskVersion, w.Take());
+  const bool contained = !record.container.empty();
+  RecordWriter writer;
+  TaskFieldsOf(writer, record, contained);
+  return Seal(kTaskMagic, contained ? kContainerTaskVersion : kPlainTaskVersion,
+              writer.Take());
 }
 
 bool DecodeTaskRecord(std::string_view bytes, TaskRecord* record,
@@ -46,30 +54,12 @@ bool DecodeTaskRecord(std::string_view bytes, TaskRecord* record,
       !Unseal(what, kTaskMagic, kPlainTaskVersion, bytes, &payload, error)) {
     return false;
   }
-  ByteReader r(payload);
-  record->job = r.Str(256);
-  record->generation = r.U64();
-  record->rank = r.U32();
-  record->boot_id = r.Str(64);
-  record->shim.pid = r.I32();
-  record->shim.start_time = r.U64();
-  record->process.pid = r.I32();
-  record->process.start_time = r.U64();
-  record->nonce = r.Str(64);
-  record->socket_path = r.Str(kMaxTaskPath);
-  record->log_path = r.Str(kMaxTaskPath);
-  record->exit_record_path = r.Str(kMaxTaskPath);
-  record->page_path = r.Str(kMaxTaskPath);
-  record->cwd = r.Str(kMaxTaskPath);
-  record->ports = r.U32s(65536);
-  record->started_unix_nanos = r.I64();
-  record->engine = contained ? r.Str(kMaxTaskPath) : std::string();
-  record->container = contained ? r.Str(256) : std::string();
-  if (!r.AtEnd() || record->shim.pid < 0 || record->process.pid < 0) {
-    *error = "the task record has a field out of range";
-    return false;
-  }
-  return true;
+  *record = TaskRecord();
+  RecordReader reader(payload);
+  TaskFieldsOf(reader, *record, contained);
+  if (reader.Complete()) return true;
+  *error = "the task record has a field out of range";
+  return false;
 }
 
 }  // namespace lockstep::task
