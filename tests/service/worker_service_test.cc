@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <google/protobuf/stubs/logging.h>
+#include <google/protobuf/unknown_field_set.h>
 
 #include <future>
 #include <random>
@@ -53,6 +54,8 @@ TEST_F(ServiceTest, DaemonsOfThisProtocolAndTheOneBeforeAreTaken) {
   v1::WorkerMessage message;
   *message.mutable_register_() = ToProto(registration);
   EXPECT_EQ(message.register_().protocol(), kWorkerProtocol);
+  // A field of a later program is passed over.
+  message.GetReflection()->MutableUnknownFields(&message)->AddVarint(9999, 1);
   const struct {
     int32_t protocol;
     std::string upgrade;

@@ -92,6 +92,8 @@ TEST_P(OldStreamTest, AJobRunsOnTheOldDaemonAndEnds) {
       continue;
     }
     const v1::CoordinatorMessage& then = line.heard;
+    // What to fetch ahead is each coordinator's own choice.
+    if (then.has_prefetch()) continue;
     if (then.has_assignment() && uid.empty()) {
       MustSubmit("recorded");
       uid = Get("recorded")->uid();
