@@ -230,11 +230,10 @@ constexpr int kLiveJobs = 500;
 constexpr int kScrapes = 40;
 
 int64_t CountSeries(const std::string& text) {
+  std::istringstream lines(text);
   int64_t series = 0;
-  bool line_start = true;
-  for (const char c : text) {
-    if (line_start && c != '#' && c != '\n') ++series;
-    line_start = c == '\n';
+  for (std::string line; std::getline(lines, line);) {
+    series += !line.empty() && line[0] != '#';
   }
   return series;
 }
@@ -276,14 +275,15 @@ Status RunO2(RowRun* run) {
         .Add({{"job_id", "job" + std::to_string(i)}, {"state", "running"}})
         .Set(static_cast<double>(i) / 3);
   }
-  bool verified = series > 10 * kLiveJobs;
-  const auto ours = Timed([&] { return Scrape(address, token).status(); });
-  const auto theirs = Timed([&] {
+  const auto serialize = [&] {
     std::ostringstream out;
     prometheus::TextSerializer().Serialize(out, registry.Collect());
-    verified &= CountSeries(out.str()) == series;
-    return OkStatus();
-  });
+    return std::move(out).str();
+  };
+  bool verified = series > 10 * kLiveJobs && CountSeries(serialize()) == series;
+  const auto ours = Timed([&] { return Scrape(address, token).status(); });
+  const auto theirs = Timed(
+      [&] { return serialize().empty() ? Internal("no text") : OkStatus(); });
   return run->Compare(
       6, kScrapes, {ours, theirs},
       {{"O2",

@@ -4,12 +4,12 @@
 
 #include <atomic>
 #include <latch>
-#include <random>
 #include <set>
 #include <thread>
 
 #include "common/base/file.h"
 #include "common/base/mutex.h"
+#include "common/base/random.h"
 #include "tests/bench/cluster_rows.h"
 
 namespace lockstep {
@@ -165,15 +165,8 @@ constexpr uint64_t kPackageBytes = 200'000'000;
 constexpr int kPackageRanks = 2;
 
 Status WriteRandom(const std::string& path) {
-  static std::mt19937_64 random(1);
-  std::string bytes(kPackageBytes, '\0');
-  for (size_t i = 0; i + sizeof(uint64_t) <= bytes.size();
-       i += sizeof(uint64_t)) {
-    const uint64_t word = random();
-    bytes.replace(i, sizeof(word), reinterpret_cast<const char*>(&word),
-                  sizeof(word));
-  }
-  LOCKSTEP_RETURN_IF_ERROR(RealFileSystem()->WriteAtomic(path, bytes));
+  LOCKSTEP_RETURN_IF_ERROR(
+      RealFileSystem()->WriteAtomic(path, RandomBytes(kPackageBytes)));
   // What the last round and this one wrote is no part of either side.
   sync();
   return OkStatus();

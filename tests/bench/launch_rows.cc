@@ -52,6 +52,15 @@ Sampler OursUntilBoth(RowRun* run,
   };
 }
 
+// The same by the command `argv`.
+Sampler OursByCommand(RowRun* run,
+                      const std::function<Words(const std::string& name,
+                                                const Words& board)>& argv) {
+  return OursUntilBoth(run, [=](const std::string& name, const Words& board) {
+    return RunProgram(argv(name, board), run->ours->environment());
+  });
+}
+
 // The same of Slurm: `argv` is the command, whose `writers` processes write.
 Sampler SlurmUntilAll(RowRun* run, int writers,
                       const std::function<Words(const Words& board)>& argv) {
@@ -85,9 +94,8 @@ Status RunL1(RowRun* run) {
   LOCKSTEP_RETURN_IF_ERROR(run->StartBoth(2));
   const std::string probe = BenchProgram("task_probe");
   const auto command =
-      OursUntilBoth(run, [=](const std::string& name, const Words& board) {
-        return RunProgram(SubmitCommand(name, Words{probe} + board),
-                          run->ours->environment());
+      OursByCommand(run, [=](const std::string& name, const Words& board) {
+        return SubmitCommand(name, Words{probe} + board);
       });
   const auto srun = SlurmUntilAll(run, kRanks, [=](const Words& board) {
     return Words{"srun", "--quiet", "-n2", probe} + board;
@@ -191,12 +199,6 @@ Status RunF1(RowRun* run) {
   FrontDoor door;
   LOCKSTEP_RETURN_IF_ERROR(OpenFrontDoor(run, &door));
   const std::string probe = BenchProgram("task_probe");
-  const auto command = [&](const auto& argv) {
-    return OursUntilBoth(
-        run, [run, argv](const std::string& name, const Words& board) {
-          return RunProgram(argv(name, board), run->ours->environment());
-        });
-  };
   const auto training = [&](const std::string& name, const Words& board) {
     return LockstepCommand(
         Words{"jobs", "submit", "training", name, "--scale-tier", "custom",
@@ -212,7 +214,7 @@ Status RunF1(RowRun* run) {
       kLaunchRounds, kLaunchSamples,
       {SubmittedTraining(run, door, "probe"), SubmittedProgram(run, probe),
        SubmittedSpec(run, door), SubmittedTraining(run, door, "checking"),
-       command(training), command(plain)},
+       OursByCommand(run, training), OursByCommand(run, plain)},
       {{"F1", "SubmitJob of a plain command", 0, 1, kRanks},
        {"F1-same", "SubmitJob of the same spec", 0, 2, kRanks},
        {"F1-check", "the same without that question", 3, 0, kRanks},

@@ -80,41 +80,38 @@ class Resnet50 final : public Classifier {
   nn::Linear fc_{nullptr};
 };
 
-// What Replica makes itself of the trainer's own networks; InvalidArgument for
-// an unknown name.
-StatusOr<ModelOptions> OptionsOf(const std::string& name) {
-  ModelOptions options;
-  options.seed = kStepSeed;
-  if (name == "shallow") {
-    options.name = "shallow";
-    options.shape = {28, 28, 1};
-    options.classes = 10;
-  } else if (name == "cnn") {
-    options.name = "resnet";
-    options.blocks = 2;
-    options.shape = {64, 64, 3};
-    options.classes = 10;
-  } else if (name == "resnet50") {
-    options.name = name;
-    options.shape = {64, 64, 3};
-    options.classes = 1000;
-  } else {
-    return InvalidArgument("no model {}", name);
+struct Shape {
+  const char* name;
+  const char* network;  // Of worker/trainer/models.h; else Resnet50.
+  ImageShape images;
+  int64_t classes;
+  uint64_t batch;
+};
+constexpr Shape kShapes[] = {{"shallow", "shallow", {28, 28, 1}, 10, 64},
+                             {"cnn", "resnet", {64, 64, 3}, 10, 16},
+                             {"resnet50", "", {64, 64, 3}, 1000, 4}};
+
+// The network of this shape, with weights of its own. May throw what LibTorch
+// throws.
+StatusOr<std::shared_ptr<Classifier>> MakeStepNetwork(const Shape& shape) {
+  torch::manual_seed(kStepSeed);
+  if (*shape.network == '\0') {
+    return std::shared_ptr<Classifier>(
+        std::make_shared<Resnet50>(shape.classes));
   }
-  return options;
+  ModelOptions options;
+  options.name = shape.network;
+  options.blocks = 2;
+  options.shape = shape.images;
+  options.classes = shape.classes;
+  return MakeClassifier(options);
 }
 
-// The network that MakeStepModel makes of this name, with weights of its own.
-// May throw what LibTorch throws.
-StatusOr<std::shared_ptr<Classifier>> MakeStepNetwork(const std::string& name) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const ModelOptions options, OptionsOf(name));
-  if (name != "resnet50") return MakeClassifier(options);
-  return std::shared_ptr<Classifier>(
-      std::make_shared<Resnet50>(options.classes));
-}
-
-uint64_t SamplesOf(const std::string& name) {
-  return name == "shallow" ? 64 : name == "cnn" ? 16 : 4;
+StatusOr<Shape> ShapeOf(const std::string& name) {
+  for (const Shape& shape : kShapes) {
+    if (name == shape.name) return shape;
+  }
+  return InvalidArgument("no model {}", name);
 }
 
 // As Replica makes them: (samples, channels, height, width), -1 to 1.
@@ -157,22 +154,19 @@ double Length(const std::vector<double>& values) {
 
 }  // namespace
 
-StatusOr<StepModel> MakeStepModel(const std::string& name, int rank) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const ModelOptions options, OptionsOf(name));
+StatusOr<StepModel> MakeStepModel(const std::string& name) try {
+  LOCKSTEP_ASSIGN_OR_RETURN(const Shape shape, ShapeOf(name));
+  LOCKSTEP_ASSIGN_OR_RETURN(std::shared_ptr<Classifier> network,
+                            MakeStepNetwork(shape));
   StepModel model;
-  model.shape = options.shape;
-  model.classes = options.classes;
-  model.batch = SamplesOf(name);
-  if (name == "resnet50") {
-    torch::manual_seed(kStepSeed);
-    LOCKSTEP_ASSIGN_OR_RETURN(std::shared_ptr<Classifier> network,
-                              MakeStepNetwork(name));
-    LOCKSTEP_ASSIGN_OR_RETURN(model.replica,
-                              MakeReplica(std::move(network), model.shape));
-  } else {
-    LOCKSTEP_ASSIGN_OR_RETURN(model.replica, Replica::Create(options, rank));
-  }
+  model.shape = shape.images;
+  model.classes = shape.classes;
+  model.batch = shape.batch;
+  LOCKSTEP_ASSIGN_OR_RETURN(model.replica,
+                            MakeReplica(std::move(network), model.shape));
   return model;
+} catch (const std::exception& error) {
+  return Internal("making the model: {}", error.what());
 }
 
 Batch MakeStepBatch(const StepModel& model, int rank, int ranks) {
@@ -191,8 +185,9 @@ Batch MakeStepBatch(const StepModel& model, int rank, int ranks) {
 
 StatusOr<std::vector<std::vector<double>>> ReferenceGradients(
     const std::string& name, const StepModel& model, int ranks) try {
+  LOCKSTEP_ASSIGN_OR_RETURN(const Shape shape, ShapeOf(name));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::shared_ptr<Classifier> network,
-                            MakeStepNetwork(name));
+                            MakeStepNetwork(shape));
   network->to(torch::kFloat64);
   network->train();
   std::vector<torch::Tensor> parameters = network->parameters();

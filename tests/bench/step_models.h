@@ -28,7 +28,7 @@ struct StepModel {
 // "cnn": 64x64x3, eight residual blocks of 32 to 256 channels, 16 samples.
 // "resnet50": 64x64x3, He et al.'s, 25.6 million parameters, 4 samples.
 // Equal on all ranks. InvalidArgument for another name.
-StatusOr<StepModel> MakeStepModel(const std::string& name, int rank);
+StatusOr<StepModel> MakeStepModel(const std::string& name);
 
 // Fixed and synthetic; of rank `rank`.
 Batch MakeStepBatch(const StepModel& model, int rank, int ranks);

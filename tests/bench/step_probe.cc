@@ -109,7 +109,7 @@ class Loop {
   static StatusOr<std::unique_ptr<Loop>> Make(const ProbeOptions& options) {
     std::unique_ptr<Loop> loop(new Loop(options));
     const int rank = options.self.rank;
-    LOCKSTEP_ASSIGN_OR_RETURN(loop->model_, MakeStepModel(options.model, rank));
+    LOCKSTEP_ASSIGN_OR_RETURN(loop->model_, MakeStepModel(options.model));
     if (options.batch > 0) {
       loop->model_.batch = static_cast<uint64_t>(options.batch);
     }

@@ -98,12 +98,8 @@ class Case {
       std::memset(data_, kGarbage, bytes());
     }
     LOCKSTEP_RETURN_IF_ERROR(Once(in_place));
-    auto* const scratch = static_cast<int64_t*>(scratch_->data);
-    *scratch = static_cast<int64_t>(CountWrongHere(round));
-    LOCKSTEP_RETURN_IF_ERROR(Run(communicator_,
-                                 {.slice = {scratch_, 0, 1, DataType::kInt64}},
-                                 options_.timeout));
-    return *scratch;
+    return SumOf(communicator_, scratch_,
+                 static_cast<int64_t>(CountWrongHere(round)), options_.timeout);
   }
 
   uint64_t CountWrongHere(int round) const {
@@ -161,6 +157,15 @@ StatusOr<double> LargestOf(Communicator* communicator, const Buffer* scratch,
   auto* const place = static_cast<double*>(scratch->data);
   *place = value;
   LOCKSTEP_RETURN_IF_ERROR(LargestOfEach(communicator, scratch, 1, timeout));
+  return *place;
+}
+
+StatusOr<int64_t> SumOf(Communicator* communicator, const Buffer* scratch,
+                        int64_t value, Duration timeout) {
+  auto* const place = static_cast<int64_t*>(scratch->data);
+  *place = value;
+  LOCKSTEP_RETURN_IF_ERROR(
+      Run(communicator, {.slice = {scratch, 0, 1, DataType::kInt64}}, timeout));
   return *place;
 }
 

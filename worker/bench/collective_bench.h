@@ -22,6 +22,9 @@ Status BenchCollectives(Communicator* communicator, const BenchOptions& options,
 // The largest of all ranks' `value`, which is not negative.
 StatusOr<double> LargestOf(Communicator* communicator, const Buffer* scratch,
                            double value, Duration timeout);
+// The sum of all ranks' `value`.
+StatusOr<int64_t> SumOf(Communicator* communicator, const Buffer* scratch,
+                        int64_t value, Duration timeout);
 // Each of the first `count` float64 becomes the largest of all ranks'. None is
 // negative or NaN.
 Status LargestOfEach(Communicator* communicator, const Buffer* values,

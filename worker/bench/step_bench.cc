@@ -129,9 +129,11 @@ class StepBench {
     LOCKSTEP_ASSIGN_OR_RETURN(results_.step, SlowestSteps(times));
     if (!options_.check) return OkStatus();
     LOCKSTEP_ASSIGN_OR_RETURN(
-        results_.wrong,
+        const int64_t wrong,
         trainer->CountWrong(communicator_->size(), communicator_->backend()));
-    return SumWrong();
+    LOCKSTEP_ASSIGN_OR_RETURN(results_.wrong, SumOf(communicator_, scratch_,
+                                                    wrong, options_.timeout));
+    return OkStatus();
   }
 
   static StepOfRank OfRank(const task::RankCounters& before,
@@ -175,15 +177,6 @@ class StepBench {
         LargestOfEach(communicator_, all, times.size(), options_.timeout));
     std::memcpy(times.data(), all->data, bytes);
     return Summarize(std::move(times));
-  }
-
-  Status SumWrong() {
-    std::memcpy(scratch_->data, &results_.wrong, sizeof(results_.wrong));
-    LOCKSTEP_RETURN_IF_ERROR(lockstep::Run(
-        communicator_, {.slice = {scratch_, 0, 1, DataType::kInt64}},
-        options_.timeout));
-    std::memcpy(&results_.wrong, scratch_->data, sizeof(results_.wrong));
-    return OkStatus();
   }
 
   Communicator* const communicator_;

@@ -126,26 +126,21 @@ class Ring {
   }
 
   bool Receive(float* to, size_t size, bool add, size_t* received) {
-    if (!add) {
-      const ssize_t n = recv(previous_, reinterpret_cast<char*>(to) + *received,
-                             size - *received, 0);
-      if (n < 0) {
-        Check(errno == EAGAIN, "receiving");
-        return false;
-      }
-      Check(n > 0, "a rank is gone");
-      *received += static_cast<size_t>(n);
-      return true;
-    }
     // Bytes up to a whole number of floats are kept for the next time.
     char* const piece = reinterpret_cast<char*>(piece_.data());
-    const size_t most = std::min(kPiece, size - *received) - kept_;
-    const ssize_t n = recv(previous_, piece + kept_, most, 0);
+    const size_t left = size - *received;
+    const ssize_t n =
+        add ? recv(previous_, piece + kept_, std::min(kPiece, left) - kept_, 0)
+            : recv(previous_, reinterpret_cast<char*>(to) + *received, left, 0);
     if (n < 0) {
       Check(errno == EAGAIN, "receiving");
       return false;
     }
     Check(n > 0, "a rank is gone");
+    if (!add) {
+      *received += static_cast<size_t>(n);
+      return true;
+    }
     const size_t have = kept_ + static_cast<size_t>(n);
     const size_t floats = have / sizeof(float);
     float* const at = to + *received / sizeof(float);
