@@ -28,8 +28,8 @@ constexpr int kReadsPerTurn = 8;
 // The states of a line that is redrawn are written kStateTime apart.
 constexpr int64_t kQuietTime = 200 * kNanosPerMilli;
 constexpr int64_t kStateTime = 1000 * kNanosPerMilli;
-// A disk that was full is tried again after so long.
-constexpr int64_t kSayTime = 1000 * kNanosPerMilli;
+// Interval of retries while the disk is full.
+constexpr int64_t kReportTime = 1000 * kNanosPerMilli;
 // Before the first read a writer may fill this much without waiting.
 constexpr int kPipeBytes = 1 << 20;
 
@@ -50,7 +50,7 @@ std::vector<uint64_t> Segments(const std::string& path) {
   return offsets;
 }
 
-// How much of `data` was written; errno says why not all.
+// Returns the number of bytes of `data` written; errno explains a short write.
 size_t WriteSome(int fd, std::string_view data) {
   size_t done = 0;
   while (done < data.size()) {
@@ -120,7 +120,7 @@ uint64_t LogWriter::FileLimit() const {
 }
 
 void LogWriter::Append(const LogLine& line) {
-  if (lost_unsaid_ > 0) AppendGapLine(line.unix_nanos);
+  if (lost_unreported_ > 0) AppendGapLine(line.unix_nanos);
   std::string bytes;
   cri::AppendLogLine(line, &bytes);
   AppendBytes(bytes);
@@ -129,17 +129,17 @@ void LogWriter::Append(const LogLine& line) {
 void LogWriter::AppendGapLine(int64_t now) {
   gap_line_.clear();
   cri::AppendLogLine({now, LogStream::kStderr, true,
-                      "lockstep: " + std::to_string(lost_unsaid_) +
+                      "lockstep: " + std::to_string(lost_unreported_) +
                           " bytes of output were lost: " + lost_why_},
                      &gap_line_);
-  gap_bytes_ = lost_unsaid_;
-  lost_unsaid_ = 0;
+  gap_bytes_ = lost_unreported_;
+  lost_unreported_ = 0;
   AppendBytes(std::string(gap_line_));
 }
 
-void LogWriter::SayWhatWasLost() {
+void LogWriter::ReportLostBytes() {
   Flush();
-  if (lost_unsaid_ == 0) return;
+  if (lost_unreported_ == 0) return;
   AppendGapLine(WallNanos());
   Flush();
 }
@@ -198,22 +198,22 @@ void LogWriter::Flush() {
 void LogWriter::Lose(std::string_view doing, int error) {
   uint64_t bytes = buffer_.size();
   if (!gap_line_.empty() && buffer_.find(gap_line_) != std::string::npos) {
-    // It was no output; what it stood for is still to be said.
+    // The gap mark is not output; its bytes are still unreported.
     bytes -= gap_line_.size();
-    lost_unsaid_ += gap_bytes_;
+    lost_unreported_ += gap_bytes_;
     gap_line_.clear();
     gap_bytes_ = 0;
   }
   lost_ += bytes;
-  lost_unsaid_ += bytes;
+  lost_unreported_ += bytes;
   lost_why_ = strerror(error);
-  say_due_ = MonoNanos() + kSayTime;
+  report_due_ = MonoNanos() + kReportTime;
   if (error_.empty()) error_ = ErrorText(doing, error);
   buffer_.clear();
 }
 
 void LogWriter::Sync() {
-  SayWhatWasLost();
+  ReportLostBytes();
   if (fd_ && fsync(fd_.get()) != 0 && error_.empty()) {
     error_ = ErrorText("syncing the log " + path_, errno);
   }
