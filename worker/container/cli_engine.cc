@@ -35,7 +35,7 @@ CliEngine::CliEngine(EngineSetup setup, std::string version,
       times_(times) {}
 
 bool CliEngine::confines_root() const {
-  // Podman is no daemon: it has the rights of who runs it.
+  // Podman has no daemon: it has the rights of its caller.
   if (setup_.kind == EngineKind::kPodman) return geteuid() != 0;
   return setup_.rootless;
 }
@@ -57,7 +57,7 @@ std::vector<std::string> CliEngine::InspectArguments(
 
 std::vector<std::string> CliEngine::RemoveArguments(
     const std::string& name) const {
-  // At once: who wanted grace has given it. With what `VOLUME` made.
+  // Removes it at once, because the grace is over, with its anonymous volumes.
   if (in_tree()) {
     return {setup_.program, "rm",       "--force", "--time=0",
             "--volumes",    "--ignore", name};
@@ -69,7 +69,7 @@ Status CliEngine::Remove(const std::string& name, MonoTime deadline) {
   LOCKSTEP_ASSIGN_OR_RETURN(
       const CommandResult result,
       RunCommand({RemoveArguments(name), env_, {}}, deadline));
-  // Podman says it in lower case.
+  // Podman prints it in lower case.
   if (result.ok() ||
       result.last_error.find("o such container") != std::string::npos) {
     return OkStatus();

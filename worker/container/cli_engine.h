@@ -15,12 +15,12 @@ namespace lockstep {
 
 // For fetching an image.
 struct ImageTimes {
-  // Of the question whether it is here.
+  // Limit of an inspection of an image.
   Duration look = std::chrono::seconds(30);
   // Of asking the registry for a newer one than is here. Engines try again and
   // again where it does not answer.
   Duration refresh = std::chrono::seconds(20);
-  // Of a fetch that says nothing and moves nothing.
+  // Limit of a fetch without output or progress.
   Duration idle = std::chrono::seconds(60);
 };
 
@@ -31,12 +31,13 @@ struct LocalImage {
 
   bool operator==(const LocalImage&) const = default;
 };
-// Of the line "ID [NAME@DIGEST]..."; nullopt: it is none.
+// Parses a line "ID [NAME@DIGEST]..."; nullopt if it is malformed.
 std::optional<LocalImage> ParseLocalImage(std::string_view line);
 // Its name without tag and digest.
 std::string RepositoryOf(std::string_view image);
-// As `image` is named by its registry; "": none has it. Engines give a digest
-// to what was only made here, too: by that of "localhost/" nobody can fetch.
+// Returns the digest of `image` at its registry, or "" if no registry has it.
+// Engines assign a digest to local images, too; one of "localhost/" cannot be
+// fetched.
 std::string RegistryDigest(std::string_view image, const LocalImage& local);
 
 class CliEngine final : public ContainerEngine {

@@ -98,7 +98,7 @@ class Runner {
         result_.last_error.empty() ? "" : ": " + result_.last_error);
   }
 
-  // An engine that fetches says little; its sockets and files tell more.
+  // A fetching engine prints little; its sockets and files show progress.
   bool IsIdle(pid_t session, MonoTime now) {
     if (command_.idle_limit <= Duration{}) return false;
     if (now - last_sample_ >= command_.idle_limit / kIdleSamples) {
@@ -127,7 +127,7 @@ class Runner {
     if (size <= 0) return err_.Reset();
     last_sign_ = MonotonicNow();
     for (ssize_t i = 0; i < size; ++i) {
-      // A bar of progress is drawn anew after "\r".
+      // A progress bar is redrawn after "\r".
       if (buffer[i] == '\n' || buffer[i] == '\r') {
         EndLine();
       } else if (line_.size() < kMaxOutputLine) {

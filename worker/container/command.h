@@ -25,8 +25,8 @@ struct Command {
   // Called for each line of standard error, and about once a second with the
   // last one again; false: end the command. May be empty.
   std::function<bool(const std::string&)> on_line;
-  // End it once it has neither said, read nor written anything for so long.
-  // 0: only at the deadline.
+  // Ends the command after this time without output or I/O. 0: only the
+  // deadline ends it.
   Duration idle_limit{};
 };
 

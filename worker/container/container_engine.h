@@ -66,7 +66,7 @@ struct ContainerPlan {
   int64_t memory_bytes = 0;
   // Of /dev/shm; 0: what the engine gives.
   int64_t shm_bytes = 0;
-  // Absent: who the image says.
+  // Absent: the image's user.
   std::optional<ContainerUser> user;
 };
 
@@ -91,8 +91,8 @@ struct FoundContainer {
   bool operator==(const FoundContainer&) const = default;
 };
 
-// Thread-safe. What talks with the engine blocks, to its deadline:
-// DeadlineExceeded. Errors say what the engine said last.
+// Thread-safe. Calls to the engine block until the deadline at most
+// (DeadlineExceeded). Errors include the engine's last message.
 class ContainerEngine {
  public:
   virtual ~ContainerEngine() = default;
@@ -126,14 +126,14 @@ class ContainerEngine {
   virtual std::vector<std::string> RemoveArguments(
       const std::string& name) const = 0;
 
-  // Sees to it that a container of `wanted` can start at once. Without an id any
-  // content of its name will do: fetched where it is missing here, or may be
-  // newer at its registry (no tag, "latest"). With an id that content alone:
-  // found here by name or id, or fetched by its digest; what the name stands
-  // for here is left as it is.
-  // `progress` gets a line now and then and says whether to go on (Cancelled).
-  // FailedPrecondition: it cannot be had; where the name is another content
-  // here, with both digests.
+  // Ensures that a container of `wanted` can start immediately. Without an id,
+  // any content of the name suffices; it is fetched if it is missing or may be
+  // newer at its registry (no tag, or "latest"). With an id, only that content
+  // does: it is found here by name or id, or fetched by its digest; the local
+  // meaning of the name stays unchanged. `progress` gets a line from time to
+  // time and returns false to cancel (Cancelled). FailedPrecondition if the
+  // image is unavailable; if the name has another content here, the error names
+  // both digests.
   virtual StatusOr<ImageHere> EnsureImage(
       const ImageContent& wanted, MonoTime deadline,
       const std::function<bool(const std::string&)>& progress) = 0;

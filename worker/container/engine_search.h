@@ -16,8 +16,9 @@ class EngineSearch {
  public:
   using Result = StatusOr<std::unique_ptr<ContainerEngine>>;
 
-  // Begins at once and gives up after `limit`. `late` gets a result that Take
-  // did not, on the search's thread, but not once this is destroyed.
+  // Begins immediately and stops after `limit`. `late` gets a result that
+  // arrives after Take, on the search's thread, but not after the destruction
+  // of this object.
   EngineSearch(EngineOptions options, Duration limit,
                std::function<void(Result)> late);
   // Does not wait for an engine that hangs.

@@ -20,7 +20,7 @@ namespace {
 
 // What lockstep-shim --limited exits with where it is not (worker/shim/init.h).
 constexpr int kNotLimited = 9;
-// Of one trial; the first after a boot cleans up what the last one left.
+// Limit of one trial; the first one after a boot cleans up earlier leftovers.
 constexpr Duration kTrialTime = std::chrono::seconds(10);
 
 MonoTime Until(MonoTime deadline) {
@@ -75,9 +75,9 @@ std::vector<std::string> Ulimits(uint64_t most_files, uint64_t most_processes) {
           fmt::format("--ulimit=nproc={}:{}", p, p)};
 }
 
-// Podman's defaults, and what is known to help where they do not work: lower
-// limits where ours may not be raised, runc without cgroups v2, on which crun
-// insists. What the host looks like comes first, for each attempt takes time.
+// Returns podman's defaults and known workarounds: lower limits if ours cannot
+// be raised, and runc without cgroups v2, which crun requires. The host's
+// properties decide the order, because each attempt takes time.
 std::vector<std::vector<std::string>> Attempts(const std::string& path) {
   std::vector<std::vector<std::string>> limits = {
       {}, Ulimits(1 << 20, 32768), Ulimits(1024, 1000)};
@@ -110,7 +110,7 @@ class Trial {
         const CommandResult version,
         RunCommand({{setup_.program, "--version"}, env_, {}}, Until(deadline)));
     if (!version.ok()) return Fail(version.last_error);
-    // "Docker version 24.0.7, build 1": the client's, which says nothing yet.
+    // The client's version; the server's is still unknown.
     std::string number = VersionIn(version.output);
     if (setup_.kind == EngineKind::kDocker) {
       LOCKSTEP_ASSIGN_OR_RETURN(const CommandResult server,
@@ -153,7 +153,7 @@ class Trial {
   Status TryPodman(MonoTime deadline) {
     LOCKSTEP_RETURN_IF_ERROR(MakeRoot());
     const std::vector<std::string> given = setup_.options;
-    // What fits the host best is tried first: its failure says most.
+    // The first trial fits the host best: its error is the most useful.
     Status first = OkStatus();
     for (const bool limited : {true, false}) {
       if (limited && !options_.want_limits) continue;
@@ -219,7 +219,7 @@ class Trial {
   const EngineOptions& options_;
   EngineSetup setup_;
   const std::vector<std::string> env_;
-  std::string root_;  // Of the trial, absolute.
+  std::string root_;  // Absolute path of the trial.
 };
 
 }  // namespace

@@ -19,7 +19,7 @@ struct EngineOptions {
   std::string engine = "auto";
   // Of `run`, e.g. "--runtime=runc".
   std::vector<std::string> options;
-  // Of the daemon.
+  // Environment of the daemon.
   std::map<std::string, std::string> environment;
   // The static program that becomes the first process of containers
   // (lockstep-shim).
@@ -30,13 +30,12 @@ struct EngineOptions {
   bool want_limits = false;
 };
 
-// An engine that has run a container here (podman: a directory with `init`
-// alone, no image is needed) or whose daemon answers (docker). Where a plain
-// `run` does not work, for want of cgroups v2 or of rights to raise limits, it
-// is tried with what is known to help; what helped stays with the engine.
-// Takes a tenth of a second to a few; blocks to `deadline` at most.
-// NotFound: no program is there. Unavailable says why the last one does not
-// work.
+// Finds an engine that has run a container here (podman: a directory with
+// `init`, without an image) or whose daemon answers (docker). If a plain `run`
+// fails because cgroups v2 or rights to raise limits are missing, known
+// workarounds are tried, and the working one stays with the engine. Takes from
+// a tenth of a second to several seconds; blocks until `deadline` at most.
+// NotFound if there is no program. Unavailable names the last failure.
 StatusOr<std::unique_ptr<ContainerEngine>> FindContainerEngine(
     const EngineOptions& options, MonoTime deadline);
 

@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-// How soon somebody who does not wait any more is noticed.
+// Delay until a cancelled waiter is noticed.
 constexpr Duration kLook = std::chrono::milliseconds(200);
 
 }  // namespace
@@ -85,7 +85,7 @@ StatusOr<ImageHere> ImageFetcher::Get(
       if (fetch != nullptr && fetch->ended) {
         --fetch->users;
         const StatusCode code = fetch->result.status().code();
-        // Of others, who did not wait for it so long.
+        // Other waiters may have had an earlier deadline.
         const bool early = code == StatusCode::kCancelled ||
                            (code == StatusCode::kDeadlineExceeded &&
                             MonotonicNow() >= fetch->deadline);

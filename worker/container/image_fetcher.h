@@ -1,9 +1,9 @@
-// Images on this node, each fetched once however many want it at a time: for a
-// gang that gets ready, and ahead for jobs that wait.
+// Fetches each image once per node, for gangs in preparation and for
+// prefetches.
 //
-// A fetch runs on a thread of its own and ends, without an image, when nobody
-// waits for it any more. Of one name one fetch runs at a time: who wants
-// another content of it waits for that. Safe from any thread.
+// A fetch runs on a thread of its own and is cancelled when its last waiter
+// leaves. Each name has at most one fetch at a time: a request for another
+// content of the name waits for it. Safe from any thread.
 #ifndef LOCKSTEP_WORKER_CONTAINER_IMAGE_FETCHER_H_
 #define LOCKSTEP_WORKER_CONTAINER_IMAGE_FETCHER_H_
 
@@ -27,7 +27,7 @@ class ImageFetcher {
   using Progress = std::function<bool(const std::string&)>;
 
   ImageFetcher() = default;
-  // Ends what is under way. Nobody may wait any more.
+  // Cancels running fetches. REQUIRES: no waiters.
   ~ImageFetcher();
 
   // As engine->EnsureImage, of which many see the one result. Errors also:
@@ -48,8 +48,8 @@ class ImageFetcher {
     std::thread thread;
   };
 
-  // One that will do, begun where none runs; null: another content of the name
-  // is being fetched, and `*line` is what that says.
+  // Returns a matching fetch, and starts it if none runs. Returns null while
+  // another content of the name is being fetched; `*line` is then its progress.
   StatusOr<std::shared_ptr<Fetch>> Join(
       const std::shared_ptr<ContainerEngine>& engine,
       const ImageContent& wanted, MonoTime deadline, std::string* line)

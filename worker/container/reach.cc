@@ -19,7 +19,7 @@
 namespace lockstep {
 namespace {
 
-// What a thread leaves for who may wait for it no longer.
+// Result of a thread whose caller may have stopped waiting.
 struct Answer {
   Mutex mu;
   CondVar changed;

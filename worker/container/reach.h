@@ -18,12 +18,11 @@ struct ReachedDirectory {
   uint64_t inode = 0;
 };
 
-// An engine that is root mounts any path, also one below directories that are
-// closed to the task's user: what it is told to mount must be in that user's
-// reach. PermissionDenied names path and user; NotFound. Of the calling thread
-// alone, and only for the time of the call, the file system's rights change;
-// the daemon must be root, or that user itself. Blocks as long as the file
-// system does.
+// An engine that runs as root can mount any path, also below directories that
+// are closed to the task's user. Therefore this checks that the user can reach
+// the path. PermissionDenied names path and user; NotFound. Changes the file
+// system rights of the calling thread during the call; the daemon must be root
+// or that user. Blocks as long as the file system does.
 StatusOr<ReachedDirectory> ReachAs(const ContainerUser& user,
                                    const std::string& path);
 // The same on a thread of its own, which is left alone with a file system that

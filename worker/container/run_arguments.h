@@ -37,8 +37,8 @@ struct EngineSetup {
 std::vector<std::string> RunArguments(const EngineSetup& setup,
                                       const ContainerPlan& plan);
 
-// What tells our first process of a container (worker/shim/init.h) which
-// directories those of `mounts` are that were looked at.
+// Variables that tell the container's init (worker/shim/init.h) which
+// directories were checked for `mounts`.
 std::map<std::string, std::string> MountVariables(
     const std::vector<ContainerMount>& mounts);
 
@@ -49,9 +49,9 @@ std::map<std::string, std::string> MountVariables(
 std::string EnvironmentFile(
     const std::map<std::string, std::string>& environment);
 
-// InvalidArgument for what no command line of an engine can say, ":" in the
-// path of a mount, and for an image that is no name of one at a registry: an
-// option, or a file of the host that engines would read with their rights.
+// InvalidArgument if an engine's command line cannot express the plan, such as
+// ":" in the path of a mount, or if the image is not a registry name: an
+// option, or a file of the host that engines would read with their own rights.
 Status CheckPlan(const ContainerPlan& plan);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Whether a command still does something, where it says nothing.
+// Detects whether a silent command still makes progress.
 #ifndef LOCKSTEP_WORKER_CONTAINER_SESSION_IO_H_
 #define LOCKSTEP_WORKER_CONTAINER_SESSION_IO_H_
 
@@ -10,12 +10,13 @@
 
 namespace lockstep {
 
-// What the processes of `session` have read and written by now, in bytes, also
-// from and to sockets (rchar and wchar of /proc/PID/io, proc(5)). It may fall
-// when one of them ends: a change is what counts. Nothing: it cannot be known.
+// Returns the bytes that the processes of `session` have read and written so
+// far, including sockets (rchar and wchar of /proc/PID/io, proc(5)). The sum
+// falls when a process ends: only a change is significant. Nullopt if it is
+// unknown.
 std::optional<uint64_t> BytesMoved(pid_t session);
 
-// Nothing where `proc_pid_io` is no such file's text.
+// Nullopt if `proc_pid_io` is malformed.
 std::optional<uint64_t> ParseBytesMoved(std::string_view proc_pid_io);
 
 }  // namespace lockstep

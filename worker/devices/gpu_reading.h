@@ -1,5 +1,5 @@
-// What is read of a GPU, in base units: ratios 0..1, bytes, watts, joules,
-// degrees Celsius, hertz, counts. Pure values.
+// Readings of a GPU in base units: ratios 0..1, bytes, watts, joules, degrees
+// Celsius, hertz, counts. Pure values.
 #ifndef LOCKSTEP_WORKER_DEVICES_GPU_READING_H_
 #define LOCKSTEP_WORKER_DEVICES_GPU_READING_H_
 
@@ -35,7 +35,7 @@ enum class GpuValue : size_t {
   kPcieReplays,
   kPcieLinkGeneration,
   kPcieLinkWidth,
-  // Of all links together, since the driver was loaded.
+  // Total of all links since the driver was loaded.
   kNvlinkTransmit,
   kNvlinkReceive,
   kNvlinkCrcFlitErrors,
@@ -55,8 +55,8 @@ enum class GpuValue : size_t {
 inline constexpr size_t kGpuValues =
     static_cast<size_t>(GpuValue::kRowRemapFailure) + 1;
 
-// Why a GPU runs slower than it could. Being idle and clocks that somebody set
-// are no throttling.
+// Reasons for which a GPU runs slower than it can. Idleness and clocks set by
+// an administrator are not throttling.
 enum class GpuThrottle : size_t {
   kPowerCap,    // The power limit.
   kSwThermal,   // Too hot, by the driver.
@@ -74,8 +74,8 @@ const char* Name(GpuThrottle throttle);
 // A value that this GPU or driver does not offer is absent.
 struct GpuReading {
   int32_t index = 0;
-  // False: it answers nothing, perhaps it fell off the bus. `error` says what
-  // the driver says.
+  // False if the GPU does not answer; it may have fallen off the bus. `error`
+  // is the driver's message.
   bool up = true;
   std::string error;
   std::array<std::optional<double>, kGpuValues> values{};

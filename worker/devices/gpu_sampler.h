@@ -1,10 +1,10 @@
-// Reads the GPUs again and again on threads of its own, so that a driver that
-// is slow or hangs holds up nobody else.
+// Reads the GPUs periodically on threads of its own, so a slow or hanging
+// driver blocks no other thread.
 //
 // One thread opens the driver and reads, another waits for Xid events. Each
-// finished reading replaces the last; Latest never waits for the driver. When
-// the driver hangs the last reading grows old and is then no longer handed
-// out. Safe from any thread.
+// finished reading replaces the last one; Latest never waits for the driver.
+// While the driver hangs, the last reading ages and is then no longer returned.
+// Safe from any thread.
 #ifndef LOCKSTEP_WORKER_DEVICES_GPU_SAMPLER_H_
 #define LOCKSTEP_WORKER_DEVICES_GPU_SAMPLER_H_
 
@@ -32,11 +32,11 @@ struct GpuSamplerOptions {
   Duration close_within = std::chrono::seconds(2);
 };
 
-// What is known at one moment.
+// Snapshot of the GPUs.
 struct GpuStatus {
   // In the order of GpuSampler::gpus(); empty when there is none that is fresh.
   std::vector<GpuReading> readings;
-  // Of the newest reading, or since the start when there is none.
+  // Age of the newest reading, or time since the start without one.
   Duration age{};
   uint64_t samples = 0;     // Finished so far.
   double read_seconds = 0;  // That they took, all together.
@@ -47,9 +47,9 @@ struct GpuStatus {
 
 class GpuSampler {
  public:
-  // Opens the driver; returns when the GPUs are known. NotFound: there is no
-  // driver on this host. Unavailable: there is one and it does not answer.
-  // DeadlineExceeded: it did not come back in time.
+  // Opens the driver and returns when the GPUs are known. NotFound: this host
+  // has no driver. Unavailable: the driver does not answer. DeadlineExceeded:
+  // the driver did not return in time.
   static StatusOr<std::unique_ptr<GpuSampler>> Open(GpuSamplerOptions options);
   // Waits for the threads at most close_within; one that hangs in the driver
   // is left behind, with the driver's library.
@@ -71,8 +71,8 @@ class GpuSampler {
   const std::shared_ptr<State> state_;
 };
 
-// None where there is no driver. A driver that does not answer is a warning in
-// the log, and no GPUs.
+// Returns null if there is no driver. If the driver does not answer, logs a
+// warning and returns null.
 std::unique_ptr<GpuSampler> OpenGpusIfThere(const GpuSamplerOptions& options);
 
 }  // namespace lockstep

@@ -1,7 +1,6 @@
-// What this host says of itself beyond common/os/procfs.h: disks, InfiniBand,
-// pressure. Bytes, seconds, counts since boot. Parsers are pure, readers take
-// the directory to read below, so that a test can give its own. Safe from any
-// thread.
+// Readings of this host beyond common/os/procfs.h: disks, InfiniBand, pressure.
+// Units are bytes, seconds, and counts since boot. Parsers are pure; readers
+// take the root directory, so tests can pass their own. Safe from any thread.
 #ifndef LOCKSTEP_WORKER_DEVICES_HOST_READINGS_H_
 #define LOCKSTEP_WORKER_DEVICES_HOST_READINGS_H_
 

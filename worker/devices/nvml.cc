@@ -19,7 +19,7 @@ using nvml::Return;
 
 constexpr unsigned int kMostGpus = 4096;
 
-// What a fake or broken driver may say, cut to size.
+// Truncates the text of a fake or broken driver.
 std::string Text(const char* buffer, size_t size) {
   std::string text(buffer, std::find(buffer, buffer + size, '\0'));
   for (char& c : text) {
@@ -152,7 +152,7 @@ void Nvml::ReadMemory(void* device, GpuReading* reading) const {
     reading->Set(GpuValue::kMemoryFree, static_cast<double>(memory.free));
     reading->Set(GpuValue::kMemoryUsed, static_cast<double>(memory.used));
   } else if (result != nvml::kNotSupported) {
-    // Every GPU that works tells its memory.
+    // Every working GPU reports its memory.
     reading->up = false;
     reading->error = nvml::Words(*functions_, result);
   }
@@ -173,7 +173,7 @@ void Nvml::ReadFields(void* device, GpuReading* reading) const {
     if (fields[i].result != kSuccess) continue;
     const auto number = Number(fields[i]);
     if (!number || !std::isfinite(*number) || *number < 0) continue;
-    // GPUs without such a sensor say 0 degrees.
+    // GPUs without this sensor report 0 degrees.
     if (row.value == GpuValue::kTemperatureMemory && *number == 0) continue;
     reading->Set(row.value, *number * row.scale);
   }

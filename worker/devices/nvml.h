@@ -1,13 +1,12 @@
-// NVIDIA GPUs, by the driver's own library.
+// NVIDIA GPUs, through the driver's own library.
 //
-// libnvidia-ml.so.1 comes with the driver and is opened at run time: a host
-// without it has no GPUs, and that is no error. Only what is in nvml_api.h is
-// used; each reading is optional: where the driver lacks its function or the
-// GPU does not support it, the value is absent.
+// libnvidia-ml.so.1 is part of the driver and is opened at run time: a host
+// without it has no GPUs, which is not an error. Only functions in nvml_api.h
+// are used. Each reading is optional: its value is absent if the driver lacks
+// the function or the GPU does not support it.
 //
-// Safe from any thread after Open. Any call may take as long as the driver
-// likes, for ever when it hangs: GpuSampler calls from a thread of its own.
-// Never touches CUDA.
+// Safe from any thread after Open. Any call may block, forever if the driver
+// hangs: GpuSampler calls from a thread of its own. Never uses CUDA.
 #ifndef LOCKSTEP_WORKER_DEVICES_NVML_H_
 #define LOCKSTEP_WORKER_DEVICES_NVML_H_
 
@@ -27,7 +26,7 @@ namespace nvml {
 struct Functions;
 }
 
-// What DCGM's label sets say beyond Gpu.
+// Values for DCGM's labels beyond Gpu.
 struct GpuPlace {
   std::string pci_bus_id;  // "00000000:3B:00.0"; empty: not known.
   int32_t minor = -1;      // N of /dev/nvidiaN; -1: not known.
@@ -37,9 +36,9 @@ class Nvml {
  public:
   inline static constexpr char kLibrary[] = "libnvidia-ml.so.1";
 
-  // NotFound: there is no driver on this host. Unavailable: there is one and
-  // it does not answer (the driver's own words). A GPU that does not answer is
-  // left out, with a warning.
+  // NotFound: this host has no driver. Unavailable: the driver does not answer;
+  // the message is the driver's. A GPU that does not answer is skipped with a
+  // warning.
   static StatusOr<std::unique_ptr<Nvml>> Open(
       const std::string& library = kLibrary);
   ~Nvml();

@@ -23,10 +23,10 @@ class ByteSource {
 
 // Of memory that outlives it.
 std::unique_ptr<ByteSource> MakeByteSource(std::string_view bytes);
-// Of a file.
+// Reads a file.
 StatusOr<std::unique_ptr<ByteSource>> OpenByteSource(const std::string& path);
-// What gzip (RFC 1952) made of it, all members. DataLoss where `compressed`
-// is damaged or cut off.
+// Decompresses gzip (RFC 1952), all members. DataLoss if `compressed` is
+// damaged or truncated.
 StatusOr<std::unique_ptr<ByteSource>> MakeGunzip(
     std::unique_ptr<ByteSource> compressed);
 

@@ -93,7 +93,8 @@ class Maker {
     return OkStatus();
   }
 
-  // Of a tree nothing is installed: what its setup.py requires must be there.
+  // A tree is not installed, so the runtime must have its setup.py's
+  // requirements.
   void NoteRequirements(const Package& package, const std::string& tree) {
     constexpr uint64_t kMost = 1 << 20;
     const auto setup =

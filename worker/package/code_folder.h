@@ -28,7 +28,7 @@ struct CodeFolderInput {
   std::string directory;
   std::vector<Package> packages;
   Runtime runtime;
-  // Of the runtime, found; "": none is needed.
+  // The runtime's interpreter; "" if none is needed.
   std::string python;
   std::optional<PackageUser> user;
   std::vector<std::string> env;  // Of pip.
@@ -45,8 +45,8 @@ struct CodeFolder {
   std::vector<std::string> notes = {};
 };
 
-// Makes it, and leaves nothing on an error. `say` is told what goes on, as
-// "trainer-0.1.tar.gz: 3 of 12 MiB". Errors as of the parts, with the
+// Creates the folder; leaves nothing on an error. Reports progress to `say`, as
+// in "trainer-0.1.tar.gz: 3 of 12 MiB". Errors are those of the parts, with the
 // package's name; InvalidArgument and DataLoss are the package's fault.
 StatusOr<CodeFolder> MakeCodeFolder(
     const CodeFolderInput& input, PackageCache* cache,

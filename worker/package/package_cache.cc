@@ -19,7 +19,7 @@ constexpr std::string_view kFilePrefix = "sha256-";
 constexpr std::string_view kPart = ".part";
 constexpr size_t kHexDigits = 64;
 constexpr Duration kMostBackoff = std::chrono::seconds(2);
-// How often one who waits for another's fetch looks.
+// Poll interval of a waiter for another caller's fetch.
 constexpr Duration kLook = std::chrono::milliseconds(100);
 
 bool IsHex(std::string_view text) {
@@ -52,7 +52,7 @@ StatusOr<std::string> DigestOfFile(const std::string& path,
   }
 }
 
-// What a job says of a package may be wrong.
+// The job's claims about a package may be wrong.
 Status CheckSize(const Package& package, uint64_t bytes) {
   if (bytes == static_cast<uint64_t>(package.bytes)) return OkStatus();
   return DataLoss("package {} has {} bytes, not {}", package.digest, bytes,
@@ -145,7 +145,7 @@ StatusOr<std::unique_ptr<PackageCache>> PackageCache::Open(
 
 Status PackageCache::Find() {
   FileSystem* const files = RealFileSystem();
-  // Nobody else on this host may read what jobs brought.
+  // Packages of jobs are private on this host.
   LOCKSTEP_RETURN_IF_ERROR(files->MakeDirs(options_.dir, 0700));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto names, files->List(options_.dir));
   MutexLock lock(&mu_);
@@ -230,7 +230,7 @@ StatusOr<PackageCache::Lease> PackageCache::Get(const Package& package,
   const std::string& digest = package.digest;
   {
     MutexLock lock(&mu_);
-    ++entries_[digest].users;  // So that nobody sweeps it.
+    ++entries_[digest].users;  // Keeps it from Sweep.
   }
   Lease lease(this, digest, PathOf(digest));
   for (;;) {
@@ -264,7 +264,7 @@ StatusOr<PackageCache::Lease> PackageCache::Get(const Package& package,
 }
 
 void PackageCache::Note(const std::string& digest, bool checked) {
-  // Who was told to stop while it was checked leaves it as it was.
+  // A cancelled check leaves the entry unchanged.
   const auto info = RealFileSystem()->Stat(PathOf(digest));
   MutexLock lock(&mu_);
   Entry& entry = entries_[digest];

@@ -81,28 +81,29 @@ class PackageCache {
   static StatusOr<std::unique_ptr<PackageCache>> Open(
       PackageCacheOptions options, PackageSource* source);
 
-  // Waits until the package is here. `progress` is called now and then, on
-  // this thread. Errors, each a sentence:
-  //   InvalidArgument    `package` is none
-  //   NotFound           the coordinator has no such package
-  //   DataLoss           what came, or is here, is not what the digest and the
-  //                      size say
-  //   DeadlineExceeded   nothing came for `idle`, or it took too long
+  // Waits until the package is here. Calls `progress` from time to time on this
+  // thread. Errors, each a sentence:
+  //   InvalidArgument    `package` is invalid
+  //   NotFound           the coordinator does not have the package
+  //   DataLoss           the received or stored bytes do not match the digest
+  //   and
+  //                      the size
+  //   DeadlineExceeded   no bytes arrived for `idle`, or it took too long
   //   ResourceExhausted  the disk is full
-  //   Cancelled          and nothing is left, unless others want it too
+  //   Cancelled          nothing is left, unless another caller wants it too
   StatusOr<Lease> Get(const Package& package, const Progress& progress,
                       Cancellation* cancel) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Of all packages that are here whole.
+  // Total size of complete packages.
   uint64_t bytes() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   struct Entry {
-    uint64_t bytes = 0;  // Of the file, where it is present.
+    uint64_t bytes = 0;  // Size of the file, if present.
     int users = 0;       // Leases, and those who wait for it.
     bool present = false;
     bool checked = false;
-    bool busy = false;  // Somebody fetches or checks it.
+    bool busy = false;  // A caller fetches or checks it.
     WallTime last_used{};
     int64_t arrived = 0;
   };
@@ -113,8 +114,8 @@ class PackageCache {
   std::string PathOf(const std::string& digest) const;
   void Release(const std::string& digest) ABSL_LOCKS_EXCLUDED(mu_);
   void Sweep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Makes the file, where it is not there already. `*checked`: it is there and
-  // what its digest says.
+  // Fetches the file unless it is here. Sets `*checked` if it exists and
+  // matches its digest.
   Status Fetch(const Package& package, const Progress& progress,
                Cancellation* cancel, bool* checked) ABSL_LOCKS_EXCLUDED(mu_);
   // Writes down what is there after that.

@@ -21,13 +21,13 @@ class PackageSource {
 
   virtual ~PackageSource() = default;
 
-  // Gives the bytes of the package from `offset` on to `take`, in order, on
+  // Passes the bytes of the package from `offset` on to `take`, in order, on
   // the caller's thread, and returns OK after the last. Errors:
-  //   NotFound          nobody has such a package
+  //   NotFound          the package does not exist
   //   OutOfRange        `offset` is behind its end
-  //   Cancelled         `cancel` says so
-  //   DeadlineExceeded  no byte came for `idle`
-  //   Unavailable       the connection broke: go on from where it ended
+  //   Cancelled         by `cancel`
+  //   DeadlineExceeded  no bytes arrived for `idle`
+  //   Unavailable       the connection broke: resume from where it ended
   virtual Status Fetch(const std::string& digest, int64_t offset, Duration idle,
                        const Take& take, Cancellation* cancel) = 0;
 };

@@ -12,7 +12,7 @@ namespace {
 // Exit code of a question whose last line is the sentence of the refusal.
 constexpr int kRefused = 3;
 
-// argv: target, path... Interpreters older than 3.8 cannot say: they pass.
+// argv: target, path... Interpreters before 3.8 cannot check this and pass.
 constexpr char kRequirements[] = R"py(
 import sys
 target = sys.argv[1]
@@ -177,7 +177,7 @@ bool PointsElsewhere(std::string_view line) {
       "error: metadata-generation-failed",
       "error: subprocess-exited-with-error"};
   const size_t text = line.find_first_not_of(' ');
-  // What is not ASCII draws frames.
+  // Non-ASCII characters draw frames.
   if (text == line.npos || static_cast<signed char>(line[text]) < 0)
     return true;
   line.remove_prefix(text);
@@ -186,7 +186,7 @@ bool PointsElsewhere(std::string_view line) {
       [&](std::string_view begin) { return line.starts_with(begin); });
 }
 
-// The last line that says why.
+// Returns the last line that gives a reason.
 std::string WhyOf(std::string_view output) {
   if (output.find("No module named pip") != output.npos) {
     return "it has no pip: install it, for example python3-pip";

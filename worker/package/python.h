@@ -1,6 +1,6 @@
-// What an interpreter must do and say while a job that brings Python code is
-// prepared. All of it runs as the task's user, bounded in time; none of it
-// imports the job's code, save what pip runs of an sdist.
+// Runs the interpreter during the preparation of a job with Python code. All of
+// it runs as the task's user with a time limit. None of it imports the job's
+// code, except pip for an sdist.
 #ifndef LOCKSTEP_WORKER_PACKAGE_PYTHON_H_
 #define LOCKSTEP_WORKER_PACKAGE_PYTHON_H_
 
@@ -43,8 +43,9 @@ Status CheckRequirements(const Python& python, const std::string& target,
                          const std::vector<std::string>& path,
                          Cancellation* cancel);
 
-// That `python -m module` would find its module, in the folders `path` or with
-// the interpreter. FailedPrecondition says what is missing, with near names.
+// Checks that `python -m module` finds its module in the folders `path` or in
+// the interpreter. FailedPrecondition names the missing module and similar
+// ones.
 Status CheckModule(const Python& python, const std::string& module,
                    const std::vector<std::string>& path, Cancellation* cancel);
 

@@ -1,10 +1,9 @@
 // Reads a tar archive (POSIX ustar and pax, and GNU's long names) as a stream,
-// by libarchive.
+// with libarchive.
 //
-// It says what is in the archive and judges nothing but the format: names are
-// as they stand there, however evil (unpack.h judges them). Sparse files and
-// archives of several volumes are refused, and so is an archive without the
-// mark of its end.
+// It validates only the format: names are returned unchanged, even malicious
+// ones (unpack.h checks them). Sparse files, multi-volume archives and archives
+// without an end mark are refused.
 #ifndef LOCKSTEP_WORKER_PACKAGE_TAR_READER_H_
 #define LOCKSTEP_WORKER_PACKAGE_TAR_READER_H_
 
@@ -50,10 +49,10 @@ class TarReader {
   TarReader(const TarReader&) = delete;
   TarReader& operator=(const TarReader&) = delete;
 
-  // The next entry; absent: the archive has ended, as it must. What was not
-  // read of the last one is passed over. DataLoss: no tar, or cut off.
+  // Returns the next entry, or nullopt at the end mark. Skips unread bytes of
+  // the previous entry. DataLoss: not a tar archive, or truncated.
   StatusOr<std::optional<TarEntry>> Next();
-  // Of the last entry's contents; 0: no more.
+  // Reads the entry's contents; 0 at the end.
   StatusOr<size_t> Read(char* buffer, size_t size);
 
  private:

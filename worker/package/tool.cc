@@ -18,7 +18,7 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kKeptOutput = 64 << 10;
-// What is killed ends within it, unless the kernel holds it.
+// A killed process ends within this time unless the kernel holds it.
 constexpr Duration kEndTime = std::chrono::seconds(5);
 // Of util-linux, which every Debian system has.
 constexpr char kSetpriv[] = "/usr/bin/setpriv";
@@ -166,7 +166,7 @@ StatusOr<ToolResult> RunTool(const ToolOptions& options, Cancellation* cancel) {
   // dead or not, is not waited for yet.
   ::kill(-process.id.pid, SIGKILL);
   const MonoTime end = MonotonicNow() + kEndTime;
-  // What has left the group, as a daemon does.
+  // Processes that have left the group, like daemons.
   const bool gone = KillMarked(kToolVariable, mark, end);
   LOCKSTEP_ASSIGN_OR_RETURN(result.exit, WaitExit(process, end));
   if (pipe.read) (void)Drain(pipe.read.get(), &result.output);

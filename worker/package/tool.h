@@ -1,5 +1,5 @@
-// Runs a program to its end, as somebody else and not for long: pip, and the
-// questions to an interpreter.
+// Runs a program to its end with a time limit, optionally as another user: pip,
+// and queries to an interpreter.
 #ifndef LOCKSTEP_WORKER_PACKAGE_TOOL_H_
 #define LOCKSTEP_WORKER_PACKAGE_TOOL_H_
 
@@ -16,14 +16,15 @@
 
 namespace lockstep {
 
-// What a program may use that runs code of a job before the job has a place of
-// its own. 0: as the daemon itself.
+// Limits for a program that runs a job's code before the job has a cgroup. 0:
+// the daemon's own limit.
 struct ToolLimits {
-  // Of each process (prlimit(1)).
+  // Per process (prlimit(1)).
   uint64_t address_space_bytes = 0;
   uint64_t file_bytes = 0;
   Duration cpu_time{};
-  // Of all processes of its user, more than there are; means nothing for root.
+  // Limit of the processes of its user, in addition to the existing ones; has
+  // no effect for root.
   uint64_t processes = 0;
   // A cgroup (v2) with limits of its own, for all that it starts; "": none.
   std::string cgroup = {};
@@ -48,12 +49,11 @@ struct ToolResult {
   std::string output;
 };
 
-// When it has ended, or is ended, everything that it has started is killed, in
-// whatever session it is by now: it is known by kToolVariable
-// (common/os/marked_processes.h), unless it takes that away. All of it has
-// ended when this returns. Errors: NotFound and PermissionDenied: there is no
-// such program; DeadlineExceeded at `timeout`, with its last line; Unavailable:
-// what it has started does not end; Cancelled.
+// Kills all descendants of the program when it ends, in any session: it finds
+// them by kToolVariable (common/os/marked_processes.h), unless they remove it.
+// All have ended when this returns. Errors: NotFound and PermissionDenied if
+// the program cannot run; DeadlineExceeded at `timeout`, with the last line of
+// output; Unavailable if descendants do not end; Cancelled.
 StatusOr<ToolResult> RunTool(const ToolOptions& options, Cancellation* cancel);
 
 // The last line that is not blank, cut to 400 printable bytes.

@@ -106,9 +106,9 @@ class Unpacker {
     }
   }
 
-  // Makes `folder_` the folder of `parts`, which is made where it is missing.
-  // The entry itself is the `own`th of the parts of its name: what is made on
-  // the way to it was no entry, and counts as one.
+  // Makes `folder_` the folder of `parts`, and creates it if it is missing. The
+  // entry itself is part number `own` of its name: created parents were not
+  // entries and count as one.
   Status EnterFolder(const std::vector<std::string>& parts, size_t own) {
     if (folder_ && parts == folder_parts_) return OkStatus();
     LOCKSTEP_ASSIGN_OR_RETURN(folder_, OpenFolder(parts, /*make=*/true, own));
@@ -238,7 +238,7 @@ class Unpacker {
   std::vector<std::string> folder_parts_;
   uint64_t bytes_ = 0;
   uint64_t entries_ = 0;
-  uint64_t implicit_ = 0;  // Folders that no entry has made.
+  uint64_t implicit_ = 0;  // Created parents without an entry.
 };
 
 }  // namespace

@@ -1,11 +1,11 @@
-// Unpacks an archive that somebody has sent into a folder, and nowhere else.
+// Unpacks an untrusted archive into a folder, and nowhere else.
 //
-// Every name is refused, with the sentence that says which and why, that
-// could reach out of the folder: absolute ones, "..", links whose target lies
-// outside, links on the way to a file, a second entry of the same name;
-// devices, fifos and sockets; and archives that grow without measure. Nothing
-// is written through a link: each folder on the way is opened without
-// following any.
+// Refuses, with a sentence that names the entry and the reason, every name that
+// could reach out of the folder: absolute names, "..", links whose target lies
+// outside, links on the way to a file, a second entry of the same name. Also
+// refuses devices, fifos, sockets, and archives that exceed the limits. Nothing
+// is written through a link: each folder on the way is opened without following
+// links.
 #ifndef LOCKSTEP_WORKER_PACKAGE_UNPACK_H_
 #define LOCKSTEP_WORKER_PACKAGE_UNPACK_H_
 
@@ -35,7 +35,7 @@ struct PackageUser {
 struct UnpackOptions {
   // nullopt: the owner is the caller.
   std::optional<PackageUser> user;
-  uint64_t max_bytes = uint64_t{32} << 30;  // Of all files, unpacked.
+  uint64_t max_bytes = uint64_t{32} << 30;  // Total of all unpacked files.
   // Includes the parent folders that are created.
   uint64_t max_entries = 1'000'000;
   // Limit for the whole unpacking.

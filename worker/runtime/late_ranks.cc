@@ -48,10 +48,11 @@ void LateRanks::Blame(int rank, Duration waited) {
   Waits& waits = waits_[rank];
   ++waits.steps;
   waits.waited += std::max(waited, Duration(0));
-  const task::CulpritReading now = {rank, waits.steps, ToSeconds(waits.waited)};
+  const task::LateRankReading now = {rank, waits.steps,
+                                     ToSeconds(waits.waited)};
   auto place = std::find_if(
       longest_waits_.begin(), longest_waits_.end(),
-      [&](const task::CulpritReading& other) { return other.rank == rank; });
+      [&](const task::LateRankReading& other) { return other.rank == rank; });
   if (place == longest_waits_.end()) place = longest_waits_.end() - 1;
   if (place->rank >= 0 && place->waited_seconds > now.waited_seconds) return;
   *place = now;

@@ -31,7 +31,7 @@ class LateRanks {
   task::StragglerReading straggler() const { return straggler_; }
   // The ranks that this rank waited for longest, the longest first; unused
   // places are at the end. Exact.
-  const std::array<task::CulpritReading, task::kCulprits>& longest_waits()
+  const std::array<task::LateRankReading, task::kLateRanks>& longest_waits()
       const {
     return longest_waits_;
   }
@@ -62,7 +62,7 @@ class LateRanks {
   task::StragglerReading straggler_;
 
   std::map<int, Waits> waits_;
-  std::array<task::CulpritReading, task::kCulprits> longest_waits_{};
+  std::array<task::LateRankReading, task::kLateRanks> longest_waits_{};
 };
 
 }  // namespace lockstep

@@ -48,8 +48,8 @@ TEST(LateRanksTest, TheLongestWaitsAreExact) {
       ranks.Add(r, milliseconds(r), milliseconds(r), milliseconds(100));
     }
   }
-  for (size_t i = 0; i < task::kCulprits; ++i) {
-    const task::CulpritReading& straggler = ranks.longest_waits()[i];
+  for (size_t i = 0; i < task::kLateRanks; ++i) {
+    const task::LateRankReading& straggler = ranks.longest_waits()[i];
     EXPECT_EQ(straggler.rank, 19 - static_cast<int>(i));
     EXPECT_EQ(straggler.steps, 50u);
     EXPECT_NEAR(straggler.waited_seconds, straggler.rank * 0.05, 1e-9);

@@ -144,7 +144,7 @@ void Progress::CountInline(Duration time) {
 
 void Progress::CountLate(int rank, Duration late_by, Duration waited) {
   late_ranks_.Add(rank, late_by, waited, step_length_);
-  counters_.communication.culprits = late_ranks_.longest_waits();
+  counters_.communication.longest_waits = late_ranks_.longest_waits();
   counters_.communication.straggler = late_ranks_.straggler();
   counters_.communication.late_rank = rank;
   counters_.communication.late_waited_seconds = ToSeconds(waited);

@@ -177,10 +177,10 @@ TEST(ReducerTimeTest, TheLateRankIsNamedByAll) {
     EXPECT_EQ(c.straggler.rank, 1);
     EXPECT_EQ(c.straggler.steps, 4u);
     EXPECT_GT(c.straggler.cost, 0);
-    EXPECT_EQ(c.culprits[0].rank, 1);
+    EXPECT_EQ(c.longest_waits[0].rank, 1);
     if (r == 0) {
       EXPECT_GT(c.late_waited_seconds, 0.005);
-      EXPECT_GT(c.culprits[0].waited_seconds, 0.02);
+      EXPECT_GT(c.longest_waits[0].waited_seconds, 0.02);
     } else {
       EXPECT_EQ(c.late_waited_seconds, 0);
     }

@@ -20,9 +20,8 @@ constexpr int64_t kRemoveAgain = 200 * kNanosPerMilli;
 constexpr int kMostRemovals = 3;
 constexpr int64_t kSettleTime = kNanosPerSecond;
 
-// What the client of an engine exits with for a failure of its own, for a
-// program that cannot be run, and for one that is not there (podman-run(1),
-// docker-run(1)).
+// Exit codes of an engine's client: for its own failure, for a program that
+// cannot be executed, and for a missing program (podman-run(1), docker-run(1)).
 constexpr int kEngineFailed = 125;
 constexpr int kNotExecutable = 126;
 constexpr int kNoProgram = 127;
@@ -75,7 +74,7 @@ void ContainerKeeper::OnClientEnded(int* wait_status, const std::string& said,
                         report_.start_error),
         record);
   }
-  // Killed, as we were told to: what was in it goes with the container.
+  // It was killed on request: its processes end with the container.
   if (WIFSIGNALED(*wait_status)) return;
   const int code = WEXITSTATUS(*wait_status);
   const bool never_ran =

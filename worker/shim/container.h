@@ -47,8 +47,9 @@ class ContainerKeeper {
   int output_fd() const { return helper_.output_fd(); }
   void OnOutput() { helper_.OnOutput(); }
 
-  // The client has ended with *wait_status: it becomes the program's own, or
-  // *record says why that never ran. `said`: the client's last line of error.
+  // The client has ended with *wait_status. Replaces it by the program's
+  // status, or explains in *record why the program never ran. `said` is the
+  // client's last error line.
   void OnClientEnded(int* wait_status, const std::string& said,
                      task::ExitRecord* record);
   // True once the container is gone, or was given up on (record->tree_left).

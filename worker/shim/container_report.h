@@ -1,5 +1,4 @@
-// What the first process of a container has told about its program
-// (init_report.h).
+// Reads the reports of a container's init about its program (init_report.h).
 #ifndef LOCKSTEP_WORKER_SHIM_CONTAINER_REPORT_H_
 #define LOCKSTEP_WORKER_SHIM_CONTAINER_REPORT_H_
 

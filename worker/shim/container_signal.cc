@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kSignalTime = 2 * kNanosPerSecond;
 constexpr int64_t kSignalAgain = 100 * kNanosPerMilli;
-// How long an engine that was told to kill may take before our own tree is.
+// Time for the engine to kill, before the shim kills its own tree.
 constexpr int64_t kKillTime = kNanosPerSecond;
 
 }  // namespace
@@ -59,7 +59,7 @@ void ContainerSignal::OnHelperEnded() {
   if (helper_->ok()) {
     if (signal_ == sending_) signal_ = 0;
   } else if (sending_ == SIGKILL) {
-    // There is no such container: not yet, or not any more.
+    // The container does not exist yet, or no longer.
     kill_failed_ = true;
   }
   sending_ = 0;

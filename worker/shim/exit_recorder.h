@@ -14,7 +14,7 @@ class ExitRecorder {
  public:
   explicit ExitRecorder(std::string path) : path_(std::move(path)) {}
 
-  // Sets when to give up. `now` is of CLOCK_MONOTONIC, as are all times here.
+  // Sets the deadline. `now` is of CLOCK_MONOTONIC, like all times here.
   void Begin(int64_t now);
   // Whether Write is to be called.
   bool IsDue(int64_t now) const { return !durable_ && now >= next_try_; }

@@ -1,4 +1,4 @@
-// A command that the shim runs beside its rank: one of a container engine.
+// A command of a container engine that the shim runs next to its rank.
 #ifndef LOCKSTEP_WORKER_SHIM_HELPER_H_
 #define LOCKSTEP_WORKER_SHIM_HELPER_H_
 
@@ -28,7 +28,7 @@ class Helper {
   // -1: nothing to read.
   int output_fd() const { return output_fd_.get(); }
   void OnOutput();
-  // Of the last one that has ended.
+  // Result of the last ended command.
   bool ok() const { return ok_; }
   const std::string& output() const { return output_; }
   int64_t deadline() const { return deadline_; }

@@ -73,7 +73,7 @@ void TellManager(std::string_view text) {
 std::string DivideGroup(const std::string& self, const std::string& mount) {
   const std::string own = BasePath(self);
   if (own.empty()) return "this host has no cgroup v2";
-  // Of all processes: not ours to divide.
+  // The root cgroup belongs to all processes and must not be divided.
   if (own == "/")
     return "this process is in the root cgroup: run it as a systemd unit";
   const std::string base = mount + own;

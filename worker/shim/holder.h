@@ -1,16 +1,16 @@
-// The process that keeps a cgroup (v2) for ranks: `lockstep-shim --hold`, the
+// The process that holds a cgroup (v2) for ranks: `lockstep-shim --hold`, the
 // only program of lockstep-ranks.service.
 //
-// Ranks cannot have their groups below the daemon's own unit: systemd before
-// version 254 puts the new main process of a unit into the unit's own group,
-// and the kernel refuses that (EBUSY) once the group hands controllers on to
-// others. The daemon could not be started again while a rank lives. So the
-// groups are below a unit that is not restarted with the daemon:
+// Ranks cannot have their groups below the daemon's own unit. Before version
+// 254, systemd puts the new main process of a unit into the unit's own group,
+// and the kernel refuses that (EBUSY) once the group delegates controllers. The
+// daemon could not restart while a rank lives. Therefore the groups are below a
+// unit that does not restart with the daemon:
 //
 //   BASE/          of lockstep-ranks.service, delegated to it
-//   BASE/holder/   this process: a group that hands controllers on may hold no
-//                  process itself, and systemd removes one without any
-//   BASE/rank-ID/  made by the daemon (worker/agent/host/cgroup_tree.h)
+//   BASE/holder/   this process: a group that delegates controllers must not
+//                  contain processes, and systemd removes an empty one
+//   BASE/rank-ID/  created by the daemon (worker/agent/host/cgroup_tree.h)
 #ifndef LOCKSTEP_WORKER_SHIM_HOLDER_H_
 #define LOCKSTEP_WORKER_SHIM_HOLDER_H_
 
@@ -24,8 +24,8 @@ namespace lockstep::shim {
 // failed, as one sentence.
 std::string DivideGroup(const std::string& self, const std::string& mount);
 
-// Divides the group, tells the service manager, and stays until a signal ends
-// it. Returns an exit code only where that fails.
+// Divides the group, notifies the service manager, and waits until a signal
+// ends it. Returns an exit code only on failure.
 int RunHolder();
 
 }  // namespace lockstep::shim

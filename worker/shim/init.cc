@@ -28,7 +28,7 @@ uint32_t ReadOomKills() {
   return 0;
 }
 
-// -1: nobody listens.
+// -1 if there is no reader.
 int ReportFd() {
   struct stat info {};
   if (fstat(kInitReportFd, &info) != 0 || !S_ISFIFO(info.st_mode)) return -1;

@@ -1,9 +1,9 @@
 // The first process of a rank's container: `lockstep-shim -- PROGRAM ARGS`.
 //
-// Starts the program, passes signals on to it, reaps orphans and ends with the
-// program's code (128 + signal). As the first process of a PID namespace the
-// program itself would not notice a signal that it has no handler for. Where
-// descriptor 3 is a pipe, start and end are told on it (init_report.h).
+// Starts the program, forwards signals, reaps orphans and exits with the
+// program's code (128 + signal). The program itself, as the first process of a
+// PID namespace, would ignore signals without a handler. If descriptor 3 is a
+// pipe, reports start and end on it (init_report.h).
 #ifndef LOCKSTEP_WORKER_SHIM_INIT_H_
 #define LOCKSTEP_WORKER_SHIM_INIT_H_
 
@@ -13,12 +13,13 @@
 
 namespace lockstep::shim {
 
-// LOCKSTEP_MOUNT_0, _1 ... say what was to be mounted, "DEVICE:INODE:PATH": an
-// engine goes by names, which the job's user may have given to something else
-// meanwhile. Where a path is another directory the program is not run (ESTALE).
+// LOCKSTEP_MOUNT_0, _1 ... identify the checked directories,
+// "DEVICE:INODE:PATH". An engine resolves names again, and the job's user may
+// have replaced them meanwhile. If a path is another directory, the program
+// does not run (ESTALE).
 inline constexpr char kMountVariable[] = "LOCKSTEP_MOUNT_";
-// The path that is not what its variable says; "": all are. Takes the variables
-// away.
+// Returns the path that does not match its variable, or "" if all match.
+// Removes the variables.
 std::string ChangedMount();
 
 // `argv`: the program and its arguments, ending with nullptr; found in PATH.

@@ -1,6 +1,5 @@
-// What the first process of a container (init.h) tells the shim outside: fixed
-// records on a pipe, each in one write of at most PIPE_BUF, in the byte order
-// of the host that both are on.
+// Reports of a container's init (init.h) to the shim outside: fixed records on
+// a pipe, each in one write of at most PIPE_BUF, in the host's byte order.
 #ifndef LOCKSTEP_WORKER_SHIM_INIT_REPORT_H_
 #define LOCKSTEP_WORKER_SHIM_INIT_REPORT_H_
 
@@ -12,7 +11,7 @@
 
 namespace lockstep::shim {
 
-// Of the pipe, in the container.
+// Descriptor of the pipe in the container.
 inline constexpr int kInitReportFd = 3;
 
 struct InitReport {

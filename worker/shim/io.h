@@ -34,8 +34,8 @@ bool ReadFd(int fd, size_t limit, std::string* out);
 bool ReadFile(const std::string& path, std::string* out);
 bool WriteFd(int fd, std::string_view data);
 
-// Temporary file beside it, fsync, rename, fsync of the directory: the record
-// is whole or not there. False and errno on failure.
+// Writes a temporary file, fsyncs, renames, and fsyncs the directory: the
+// record is complete or absent. Returns false and sets errno on failure.
 bool WriteRecord(const std::string& path, std::string_view bytes);
 
 // argv and envp of an exec, ended by null; they point into `strings`.

@@ -32,7 +32,7 @@ enum class Stage : int {
   kInterpreter,
 };
 
-// What the child says on the status pipe when it cannot go on.
+// Report of a failed child on the status pipe.
 struct ChildReport {
   Stage stage = Stage::kSetUp;
   int error = 0;
@@ -67,8 +67,8 @@ void DefaultSignals() {
   sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-// Only when the shim has said so (the task record is on disk by then); a shim
-// that died leaves end of file.
+// The shim sends it after the task record is on disk; a dead shim leaves end of
+// file.
 void WaitForGo(int go) {
   char byte = 0;
   ssize_t n;

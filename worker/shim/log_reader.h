@@ -14,14 +14,15 @@ struct LogChunk {
   // Whole lines (common/base/log_line.h). Empty: nothing at or after the
   // offset that was asked for, yet.
   std::string bytes;
-  uint64_t offset = 0;       // Of the first byte.
+  uint64_t offset = 0;       // Offset of the first byte.
   uint64_t next_offset = 0;  // Where to read on: offset + bytes.size().
   // Bytes between what was asked for and `offset` that are not kept any more:
   // then show cri::LogGapText(gap) first.
   uint64_t gap = 0;
 };
 
-// At most about `max_bytes` (at least one line). NotFound when there is no log.
+// Reads about `max_bytes` at most, but at least one line. NotFound if there is
+// no log.
 StatusOr<LogChunk> ReadLog(const std::string& log_path, uint64_t offset,
                            uint64_t max_bytes);
 // Where the log ends now; 0 when there is none.

@@ -28,7 +28,7 @@ constexpr int kReadsPerTurn = 8;
 // The states of a line that is redrawn are written kStateTime apart.
 constexpr int64_t kQuietTime = 200 * kNanosPerMilli;
 constexpr int64_t kStateTime = 1000 * kNanosPerMilli;
-// A disk that was full is tried again after so long.
+// Interval of retries while the disk is full.
 constexpr int64_t kSayTime = 1000 * kNanosPerMilli;
 // Before the first read a writer may fill this much without waiting.
 constexpr int kPipeBytes = 1 << 20;
@@ -50,7 +50,7 @@ std::vector<uint64_t> Segments(const std::string& path) {
   return offsets;
 }
 
-// How much of `data` was written; errno says why not all.
+// Returns the number of bytes of `data` written; errno explains a short write.
 size_t WriteSome(int fd, std::string_view data) {
   size_t done = 0;
   while (done < data.size()) {
@@ -198,7 +198,7 @@ void LogWriter::Flush() {
 void LogWriter::Lose(std::string_view doing, int error) {
   uint64_t bytes = buffer_.size();
   if (!gap_line_.empty() && buffer_.find(gap_line_) != std::string::npos) {
-    // It was no output; what it stood for is still to be said.
+    // The gap mark is not output; its bytes are still unreported.
     bytes -= gap_line_.size();
     lost_unsaid_ += gap_bytes_;
     gap_line_.clear();

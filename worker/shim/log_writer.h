@@ -1,11 +1,11 @@
-// A rank's output as lines of its log (common/base/log_line.h) in the files of
-// worker/task/log_files.h.
+// Writes a rank's output as lines of its log (common/base/log_line.h) to the
+// files of worker/task/log_files.h.
 //
 // Nothing here waits for a reader, and a full disk costs log lines, never the
-// rank its progress: what cannot be written is counted, and said in the log as
-// soon as writing works again ("lockstep: 812 bytes of output were lost: No
-// space left on device"). A whole line that is in a file stays there: a reader
-// may have taken it.
+// rank's progress: lost bytes are counted and reported in the log as soon as
+// writing works again ("lockstep: 812 bytes of output were lost: No space left
+// on device"). A complete line in a file stays there, because a reader may have
+// read it.
 #ifndef LOCKSTEP_WORKER_SHIM_LOG_WRITER_H_
 #define LOCKSTEP_WORKER_SHIM_LOG_WRITER_H_
 
@@ -28,7 +28,8 @@ class LogWriter {
   // One line; it is in the file after Flush.
   void Append(const cri::LogLine& line);
   void Flush();
-  // When SayWhatWasLost is to be tried, of CLOCK_MONOTONIC; -1: all is said.
+  // Time of the next SayWhatWasLost, of CLOCK_MONOTONIC; -1 if no loss is
+  // unreported.
   int64_t say_due() const { return lost_unsaid_ > 0 ? say_due_ : -1; }
   // Writes the line that stands for what was lost, if that works by now.
   void SayWhatWasLost();
@@ -43,7 +44,7 @@ class LogWriter {
   uint64_t FileLimit() const;
   void AppendBytes(std::string_view line);
   void NextFile();
-  // What is left in buffer_.
+  // Drops the rest of buffer_.
   void Lose(std::string_view doing, int error);
   void AppendGapLine(int64_t now);
 
@@ -65,10 +66,10 @@ class LogWriter {
   std::string error_;
 };
 
-// One of the rank's pipes: cuts what comes into lines. Of a line that is
-// redrawn by carriage returns, as progress bars are, only states are kept: the
-// last one, and about one a second on the way, as parts that begin with a
-// carriage return (cri::AppendToLine).
+// One of the rank's pipes: cuts its bytes into lines. A line that carriage
+// returns redraw, such as a progress bar, keeps only its last state and about
+// one state per second, as parts that begin with a carriage return
+// (cri::AppendToLine).
 class OutputPipe {
  public:
   OutputPipe(cri::LogStream stream, LogWriter* log)
@@ -106,8 +107,8 @@ class OutputPipe {
   LogWriter* const log_;
   Fd fd_;
 
-  // Of the line that has no end yet: what is in no part. Where it replaces
-  // parts, it begins with a carriage return.
+  // Bytes of the unfinished line that are in no part yet. They begin with a
+  // carriage return if they replace parts.
   std::string pending_;
   // Parts of that line are in the log.
   bool has_parts_ = false;

@@ -1,5 +1,5 @@
-// The shim's descendants: the rank and all it started. As a child subreaper
-// the shim is the parent of every one whose own parent is gone.
+// The shim's descendants: the rank and its processes. The shim is a child
+// subreaper, so it adopts every process whose parent ends.
 #ifndef LOCKSTEP_WORKER_SHIM_PROCESS_TREE_H_
 #define LOCKSTEP_WORKER_SHIM_PROCESS_TREE_H_
 
@@ -10,20 +10,20 @@
 
 namespace lockstep::shim {
 
-// Of /proc/PID/stat; 0 when there is no such process.
+// Reads /proc/PID/stat; returns 0 if the process does not exist.
 uint64_t StartTime(pid_t pid);
 
 // Sends `signo` to the process if it is a descendant of ours. False when it
 // is none (any more).
 bool SignalDescendant(pid_t pid, int signo);
 
-// Sends `signo` to every descendant there is now and returns how many got it;
-// signo 0 counts. One that forks meanwhile may slip through: whoever kills
-// repeats it until there is no child left.
+// Sends `signo` to every current descendant and returns their number; signo 0
+// only counts. A forking process may escape: repeat the call until no child is
+// left.
 //
-// No signal goes to a bare number: each is held by a pidfd first and then
-// seen to have one of us as its parent. `spare` and what descends from it are
-// left out.
+// Never signals a bare number: each process is held by a pidfd and then
+// verified to have one of ours as its parent. Skips `spare` and its
+// descendants.
 int SignalTree(int signo, pid_t spare = 0);
 
 // SIGKILL to all of a cgroup (v2), which no fork escapes. False where it cannot

@@ -1,4 +1,4 @@
-// What a rank writes to its standard output and error, on the way to its log.
+// A rank's standard output and error, on their way to its log.
 #ifndef LOCKSTEP_WORKER_SHIM_RANK_OUTPUT_H_
 #define LOCKSTEP_WORKER_SHIM_RANK_OUTPUT_H_
 
@@ -35,7 +35,7 @@ class RankOutput {
 
   // Reads what is there. Returns true if both pipes are at their end.
   bool Drain();
-  // Closes the pipes and syncs the log. *record tells how much it holds.
+  // Closes the pipes and syncs the log. Sets the log's size in *record.
   void Close(task::ExitRecord* record);
   // Tries again to write what was lost, if anything was.
   void Complete(task::ExitRecord* record);

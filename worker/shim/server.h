@@ -14,9 +14,9 @@
 
 namespace lockstep::shim {
 
-// Who may speak: root or the shim's own user (SO_PEERCRED), and only after a
-// HELLO with the nonce. Never waits for a peer: one that does not take its
-// answers is cut off and may connect again.
+// Accepts only root and the shim's own user (SO_PEERCRED), and only after a
+// HELLO with the nonce. Never waits for a peer: a peer that does not read its
+// answers is disconnected and may connect again.
 class Server {
  public:
   // Called for each request of a greeted connection; gives the answer.
@@ -25,8 +25,8 @@ class Server {
   Server(std::string nonce, Handler handler)
       : nonce_(std::move(nonce)), handler_(std::move(handler)) {}
 
-  // A socket file that nobody listens on any more is replaced; where another
-  // shim does, *error_number is EADDRINUSE.
+  // Replaces a socket file without a listener. If another shim listens,
+  // *error_number is EADDRINUSE.
   bool Listen(const std::string& path, std::string* error, int* error_number);
   bool listening() const { return static_cast<bool>(listener_); }
 

@@ -30,8 +30,8 @@ std::string ReadBootId() {
   return id;
 }
 
-// The daemon stops ranks by the socket. A stray signal must not end the shim,
-// for the rank would die with it and nobody would write down how.
+// The daemon stops ranks through the socket. A stray signal must not end the
+// shim: the rank would die with it, without an exit record.
 void IgnoreSignals() {
   struct sigaction action {};
   action.sa_handler = SIG_IGN;
@@ -78,7 +78,7 @@ int Shim::Run() {
 
 bool Shim::SetUp(std::string* error, int* error_number) {
   IgnoreSignals();
-  // Fails only where the daemon already made us a session's leader.
+  // Fails only if the daemon already made this process a session leader.
   setsid();
   umask(022);
   (void)!chdir("/");
@@ -165,7 +165,7 @@ void Shim::Turn() {
   server_.AddFds(&fds);
   if (poll(fds.data(), fds.size(), PollTimeout(MonoNanos())) < 0) return;
 
-  // Output before the end: what the rank said last is in the log first.
+  // Reads output before the end, so the log has the rank's last output first.
   output_.OnReady(&fds[output]);
   if (fds[1].revents != 0) OnStartStatus();
   if (fds[2].revents != 0) OnInitReport();
@@ -224,8 +224,8 @@ void Shim::OnStartStatus() {
     case StartResult::kPending:
       return;
     case StartResult::kRunning:
-      // End of file comes also from a child that never got the word to go. Of a
-      // container that reports, it says that the engine's client runs.
+      // A child that never got permission to run also closes the pipe. For a
+      // container with reports, this means that the engine's client runs.
       if (phase_ == Phase::kStarting && !spec_.container.reports &&
           record_.kind != ExitKind::kNotStarted) {
         EnterPhase(Phase::kRunning);

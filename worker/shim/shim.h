@@ -1,15 +1,15 @@
-// One rank's keeper: starts it, keeps its output, clears up after it and
-// writes down how it ended. One thread, one loop around poll(2).
+// The supervisor of one rank: starts it, keeps its output, cleans up after it
+// and records how it ended. One thread, one loop around poll(2).
 //
-//   starting -> running -> ending -> exited -> (forgotten, or nobody asks)
+//   starting -> running -> ending -> exited -> (forgotten, or no client)
 //      |  exec failed         ^
 //      +----------------------+
 //
-// ending: the rank is reaped; what it left behind is killed and reaped, its
-// pipes are read to their end, both within bounds. exited: the exit record is
-// made and is on its way to disk, where it is the truth; a shim whose record
-// is durable stays only as long as somebody is connected and has not said
-// FORGET. Without a daemon it goes on just the same.
+// ending: the rank is reaped; its leftover processes are killed and reaped, and
+// its pipes are read to their end, both within limits. exited: the exit record
+// is being written; on disk it is authoritative. A shim with a durable record
+// stays only while a client is connected that has not sent FORGET. The shim
+// does not need a daemon.
 #ifndef LOCKSTEP_WORKER_SHIM_SHIM_H_
 #define LOCKSTEP_WORKER_SHIM_SHIM_H_
 
@@ -50,7 +50,7 @@ class Shim {
     int64_t drain_deadline = 0;
   };
 
-  // How often the tree is killed anew until it is gone.
+  // Interval of repeated kills until the tree is gone.
   static constexpr int64_t kKillAgain = 10 * kNanosPerMilli;
 
   bool SetUp(std::string* error, int* error_number);

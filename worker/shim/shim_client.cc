@@ -27,7 +27,7 @@ int MillisUntil(MonoTime deadline) {
   return static_cast<int>(std::min<int64_t>(left.count(), 3'600'000));
 }
 
-// NotFound when nobody listens.
+// NotFound if there is no listener.
 StatusOr<Fd> TryConnect(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -110,8 +110,8 @@ StatusOr<std::unique_ptr<ShimClient>> ShimClient::Connect(
   ShimRequest hello;
   hello.kind = ShimRequest::Kind::kHello;
   hello.nonce = nonce;
-  // A shim answers in microseconds; a deadline that was for its appearing is
-  // no reason to hang up on one that is there.
+  // A shim answers in microseconds. The deadline for its start must not
+  // disconnect a running shim.
   const MonoTime answer_by =
       std::max(deadline, MonotonicNow() + std::chrono::seconds(1));
   const StatusOr<ShimReply> reply = client->Call(hello, answer_by);
@@ -155,7 +155,7 @@ StatusOr<ShimReply> ShimClient::Call(ShimRequest request, MonoTime deadline) {
   const std::string bytes = task::EncodeShimRequest(request);
   if (send(fd_.get(), bytes.data(), bytes.size(),
            MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(bytes.size())) {
-    // What it said before it went may still be in the socket: a refusal.
+    // The socket may still hold a refusal that it sent before it exited.
     const int error = errno;
     const StatusOr<ShimReply> word = Receive(MonotonicNow());
     if (word.ok() && word->kind == ShimReply::Kind::kRefused) {

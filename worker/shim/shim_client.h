@@ -20,19 +20,18 @@
 
 namespace lockstep {
 
-// Starts `shim_program` (an absolute path) for `spec` and returns at once; the
-// caller must WaitExit for the process some day, as for any child. What the
-// shim cannot write into its exit record goes to `stderr_path`, where it is
-// not empty. `held` are descriptors that the shim keeps open for its life and
-// the rank does not get: leased ports, a lock. InvalidArgument when the spec
-// cannot be.
+// Starts `shim_program` (an absolute path) for `spec` and returns immediately.
+// The caller must call WaitExit for the process eventually. Errors that the
+// shim cannot record go to `stderr_path` unless it is empty. `held` are
+// descriptors that the shim keeps open and the rank does not get: leased ports,
+// a lock. InvalidArgument if the spec is invalid.
 StatusOr<Process> StartShim(const std::string& shim_program,
                             const task::ShimSpec& spec,
                             const std::string& stderr_path,
                             const std::vector<int>& held = {});
 
-// The records that a shim leaves. NotFound when there is no such file,
-// DataLoss when it is damaged.
+// Reads the records of a shim. NotFound if the file does not exist, DataLoss if
+// it is damaged.
 StatusOr<task::TaskRecord> ReadTaskRecord(const std::string& path);
 StatusOr<task::ExitRecord> ReadExitRecord(const std::string& path);
 
@@ -44,13 +43,13 @@ StatusOr<task::ExitRecord> ReadExitRecord(const std::string& path);
 // shim's own sentence when it refused.
 class ShimClient {
  public:
-  // Retries until somebody listens. NotFound when nobody did by `deadline`
-  // (pass one that is over to try once), PermissionDenied for a wrong nonce.
+  // Retries until a shim listens. NotFound if none did by `deadline` (a past
+  // deadline means one try), PermissionDenied for a wrong nonce.
   static StatusOr<std::unique_ptr<ShimClient>> Connect(
       const std::string& socket_path, const std::string& nonce,
       MonoTime deadline);
 
-  // What the shim said last, to the greeting or since.
+  // The shim's last reply, including the one to HELLO.
   const task::ShimReply& last() const { return last_; }
 
   StatusOr<task::ShimReply> State(MonoTime deadline);

@@ -32,7 +32,7 @@ void Shim::AddUsage(const rusage& usage) {
 
 void Shim::OnRankEnded(int wait_status) {
   rank_reaped_ = true;
-  // What it left behind is in there, too; the rest is killed one by one.
+  // The cgroup contains leftover processes, too; others are killed one by one.
   KillCgroup(spec_.cgroup);
   record_.end_unix_nanos = WallNanos();
   record_.end_mono_nanos = MonoNanos();
@@ -62,7 +62,7 @@ void Shim::KillWhatIsDue(int64_t now) {
 
 void Shim::GoOnEnding(int64_t now) {
   if (!ending_.container_ended) {
-    // The engine's commands make children anew.
+    // The engine's commands create new children.
     if (container_.any()) {
       ending_.tree_gone = false;
       OnChild();

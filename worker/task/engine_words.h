@@ -1,4 +1,4 @@
-// What engines say, for people.
+// Messages of container engines, for users.
 #ifndef LOCKSTEP_WORKER_TASK_ENGINE_WORDS_H_
 #define LOCKSTEP_WORKER_TASK_ENGINE_WORDS_H_
 
@@ -12,8 +12,8 @@ namespace lockstep {
 std::string EngineSentence(std::string_view line);
 // "Run 'docker run --help' for more information", which comes after the reason.
 bool IsEngineAdvice(std::string_view line);
-// What docker's own first process says, as the container's last line, when it
-// cannot start the program; "": `line` is not that.
+// Parses the message of docker's init, the container's last line, that it
+// cannot start the program. Returns "" for another line.
 std::string ProgramNotRun(std::string_view line);
 
 }  // namespace lockstep

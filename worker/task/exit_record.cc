@@ -11,7 +11,7 @@
 namespace lockstep::task {
 namespace {
 constexpr std::string_view kExitMagic = "LSEXITRC";
-// 1 lacks what is said of containers.
+// Version 1 lacks the fields of containers.
 constexpr uint32_t kPlainExitVersion = 1;
 constexpr uint32_t kContainerExitVersion = 2;
 constexpr size_t kMaxExitText = 8192;

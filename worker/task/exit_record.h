@@ -14,8 +14,9 @@ namespace lockstep::task {
 enum class ExitKind : uint8_t {
   kExited = 1,    // By itself: wait_status holds its code.
   kSignaled = 2,  // By a signal: wait_status holds which.
-  // The program never ran: no such file, not executable, no such directory,
-  // no right to become its user. start_errno and `message` say why.
+  // The program never ran: it or its directory does not exist, it is not
+  // executable, or its user is not permitted. start_errno and `message` explain
+  // it.
   kNotStarted = 3,
 };
 
@@ -24,7 +25,7 @@ struct ExitRecord {
   uint64_t generation = 0;
   uint32_t rank = 0;
   std::string boot_id;
-  ProcessRef process;  // pid 0 when not even a process was made.
+  ProcessRef process;  // pid 0 if no process was created.
 
   ExitKind kind = ExitKind::kExited;
   int32_t wait_status = 0;  // As of wait(2); 0 for kNotStarted.
@@ -46,21 +47,20 @@ struct ExitRecord {
   uint32_t tree_killed = 0;
   uint32_t tree_left = 0;
 
-  // All CRI bytes of the attempt (the log's end offset), and of the output
-  // those that could not be written: `log_error` says why.
+  // All CRI bytes of the attempt (the log's end offset), and the output bytes
+  // that could not be written: `log_error` explains it.
   uint64_t log_bytes = 0;
   uint64_t log_lost_bytes = 0;
   std::string log_error;
 
-  // Of a rank in a container: its processes that the kernel ended for want of
-  // memory.
+  // Processes of a rank in a container that the OOM killer killed.
   uint32_t oom_kills = 0;
 
   bool operator==(const ExitRecord&) const = default;
 };
 
-// As a shell says it: the code, 128 + the signal, 127 for a program that is
-// not there, 126 for one that cannot be run.
+// Returns a shell's exit code: the code, 128 + the signal, 127 for a missing
+// program, 126 for one that cannot be executed.
 int ExitCode(const ExitRecord& record);
 // "exited with code 3", "killed by signal 9 (SIGKILL)", or why not started.
 std::string DescribeExit(const ExitRecord& record);

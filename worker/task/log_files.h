@@ -1,13 +1,12 @@
-// Which files a rank's log lies in, and where in them an offset is.
+// The files of a rank's log, and the position of an offset in them.
 //
-// Offsets count the encoded bytes since the attempt began and never go back.
-//   LOG                        offsets 0 .. head - 1, kept for good
-//   LOG.00000000000016777216   a segment: its name says its first offset
+// Offsets count the encoded bytes since the attempt began and never decrease.
+//   LOG                        offsets 0 .. head - 1, kept permanently
+//   LOG.00000000000016777216   a segment: its name is its first offset
 // The shim fills the head, then segments of a quarter of the tail each, and
 // removes the oldest before it begins a sixth: so the newest tail bytes are
-// always kept. Files hold whole lines. A gap between two files is what
-// was removed; whoever reads shows it as a line (common/base/log_line.h,
-// LogGapText).
+// always kept. Files hold complete lines. A gap between two files was removed;
+// readers show it as a line (common/base/log_line.h, LogGapText).
 #ifndef LOCKSTEP_WORKER_TASK_LOG_FILES_H_
 #define LOCKSTEP_WORKER_TASK_LOG_FILES_H_
 
@@ -18,10 +17,11 @@
 
 namespace lockstep::task {
 
-// How many full segments, beside the one being written, hold the tail.
+// Number of full segments that hold the tail, besides the one being written.
 inline constexpr int kTailSegments = 4;
 
-// The file beside `log_path` that starts at `offset`; `log_path` for 0.
+// Returns the file next to `log_path` that starts at `offset`; `log_path` for
+// 0.
 std::string SegmentPath(std::string_view log_path, uint64_t offset);
 // Is `name` the log `base_name` or one of its segments, and from where?
 bool ParseSegmentName(std::string_view base_name, std::string_view name,

@@ -111,11 +111,11 @@ void EncodeCommunication(const RankCounters& counters, PageWords* words) {
       c.straggler.steps | static_cast<uint64_t>(c.straggler.late_steps) << 32;
   w[kWordStragglerCost] = std::bit_cast<uint64_t>(c.straggler.cost);
   w[kWordBusBandwidth] = std::bit_cast<uint64_t>(c.bus_bytes_per_second);
-  uint64_t* culprit = &w[kWordCulprits];
-  for (const CulpritReading& one : c.culprits) {
-    *culprit++ = rank(one.rank);
-    *culprit++ = one.steps;
-    *culprit++ = std::bit_cast<uint64_t>(one.waited_seconds);
+  uint64_t* late = &w[kWordLateRanks];
+  for (const LateRankReading& one : c.longest_waits) {
+    *late++ = rank(one.rank);
+    *late++ = one.steps;
+    *late++ = std::bit_cast<uint64_t>(one.waited_seconds);
   }
   EncodeTimes(counters.step_times, &w[kWordStepTimes]);
   for (size_t i = 0; i < kCheckpointPhases; ++i) {
@@ -137,11 +137,11 @@ void DecodeCommunication(const PageWords& w, RankCounters* counters) {
   c.straggler.cost = std::min(Seconds(w[kWordStragglerCost]), 1.0);
   if (c.straggler.steps == 0) c.straggler = {};
   c.bus_bytes_per_second = Seconds(w[kWordBusBandwidth]);
-  const uint64_t* culprit = &w[kWordCulprits];
-  for (CulpritReading& one : c.culprits) {
-    one.rank = RankOrNone(*culprit++);
-    one.steps = *culprit++;
-    one.waited_seconds = Seconds(*culprit++);
+  const uint64_t* late = &w[kWordLateRanks];
+  for (LateRankReading& one : c.longest_waits) {
+    one.rank = RankOrNone(*late++);
+    one.steps = *late++;
+    one.waited_seconds = Seconds(*late++);
   }
   counters->step_times = DecodeTimes(&w[kWordStepTimes]);
   for (size_t i = 0; i < kCheckpointPhases; ++i) {

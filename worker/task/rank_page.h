@@ -1,13 +1,13 @@
-// The page in which a rank says how it is doing: 4 KiB in a file that the
-// rank maps and its worker daemon reads. It costs the rank no call a step.
+// The status page of a rank: 4 KiB in a file that the rank maps and its worker
+// daemon reads. Updates need no system call.
 //
 // 512 little-endian 64-bit words, written under a sequence lock: word 1 is odd
-// while the writer is at work. The bytes are in docs/formats/task-files.md.
-// The first cache line is progress; then comes a versioned block of counters
-// that only grow, so that a summary needs the last reading and no sampling.
+// during a write. docs/formats/task-files.md has the layout. The first cache
+// line is progress; a versioned block of counters follows. Counters only grow,
+// so a summary needs only the last reading.
 //
-// The rank is a program of a user: the reader takes every byte for garbage
-// until it has been looked at, and neither crashes nor waits.
+// The rank is a user's program: the reader treats every byte as untrusted until
+// it is checked, and neither crashes nor waits.
 #ifndef LOCKSTEP_WORKER_TASK_RANK_PAGE_H_
 #define LOCKSTEP_WORKER_TASK_RANK_PAGE_H_
 
@@ -27,15 +27,15 @@ inline constexpr size_t kPageWords = kPageBytes / 8;
 inline constexpr size_t kMaxReportedValues = 16;
 inline constexpr size_t kReportedNameBytes = 32;  // With a final NUL.
 
-// What a rank is doing. The first kTimedPhases are exclusive: at any moment a
-// rank's time counts for exactly one of them.
+// Activity of a rank. The first kTimedPhases are exclusive: each moment of a
+// rank counts for exactly one of them.
 enum class RankPhase : uint32_t {
   kInput = 0,          // Waiting for samples.
   kCompute = 1,        // Forward and backward.
   kAllReduce = 2,      // Waiting for a reduction that all have joined.
   kStragglerWait = 3,  // Waiting for the last rank to join one.
   kOptimizer = 4,
-  kCheckpoint = 5,  // Standing still for a checkpoint.
+  kCheckpoint = 5,  // Stalled by a checkpoint.
   kEvaluation = 6,
   kOther = 7,
   // Shown, their time counts as kOther:
@@ -49,7 +49,7 @@ inline constexpr size_t kRankPhases = 10;
 // "checkpoint", "evaluation", "other", "forming", "finished".
 const char* RankPhaseName(RankPhase phase);
 
-// What a checkpoint takes, as far as it is one rank's work.
+// Phases of one rank's work on a checkpoint.
 enum class CheckpointPhase : uint32_t {
   kSnapshot = 0,  // Copying the state; training stands still.
   kWrite = 1,
@@ -69,28 +69,28 @@ struct RankProgress {
   uint32_t rank = 0;
 };
 
-// Of what reads and decodes this rank's samples. All 0 where there is none.
+// Counters of the rank's input pipeline. All 0 without one.
 struct InputCounters {
-  uint64_t bytes = 0;  // Of records read, those made ahead included.
+  uint64_t bytes = 0;  // Of records read, including prefetched ones.
   // That could not be read or decoded.
   uint64_t corrupt_records = 0;
-  // Now: steps that are made ahead, and the most there can be.
+  // Current number of prefetched steps, and its limit.
   uint64_t queue_depth = 0;
   uint64_t queue_capacity = 0;
-  // Of all threads together.
+  // Total of all threads.
   double read_seconds = 0;
   double decode_seconds = 0;
 };
 
 // A rank that this one waited for.
-struct CulpritReading {
+struct LateRankReading {
   int32_t rank = -1;  // -1: none.
   uint64_t steps = 0;
   double waited_seconds = 0;
 
-  bool operator==(const CulpritReading&) const = default;
+  bool operator==(const LateRankReading&) const = default;
 };
-inline constexpr size_t kCulprits = 8;
+inline constexpr size_t kLateRanks = 8;
 
 // The rank that held its gang up most in the last steps.
 struct StragglerReading {
@@ -117,23 +117,24 @@ struct TimeHistogram {
   bool operator==(const TimeHistogram&) const = default;
 };
 
-// Who the ranks waited for, and what reducing gave.
+// Waits for late ranks, and the throughput of reductions.
 struct CommunicationReading {
-  // Of the last step: the rank that came last (-1: not known), and how long
-  // this rank waited for it.
+  // In the last step: the rank that came last (-1: unknown), and this rank's
+  // wait for it.
   int32_t late_rank = -1;
   double late_waited_seconds = 0;
   // The heaviest first; unused places at the end.
-  std::array<CulpritReading, kCulprits> culprits{};
+  std::array<LateRankReading, kLateRanks> longest_waits{};
   StragglerReading straggler;
-  // Of the last steps: bytes reduced, times 2 (n - 1) / n, over busy time.
+  // In the newest steps: bytes reduced, times 2 (n - 1) / n, per second of busy
+  // time.
   double bus_bytes_per_second = 0;
 
   bool operator==(const CommunicationReading&) const = default;
 };
 
-// Since the page was made; none goes down but the lag, the depth and what is
-// of the last steps.
+// Totals since the page was created. Only the lag, the depth and values of the
+// newest steps can decrease.
 struct RankCounters {
   int64_t start_mono_nanos = 0;  // When phase_seconds began to count.
   std::array<double, kTimedPhases> phase_seconds{};  // Add up to wall time.
@@ -151,8 +152,8 @@ struct RankCounters {
   double last_loss = 0;
   bool has_learning_rate = false;
   double last_learning_rate = 0;
-  // In which some bucket of gradients was under way, however many were; never
-  // less than the all-reduce phase. stepped_reducer.h says how it is known.
+  // Time in which at least one bucket of gradients was being reduced; at least
+  // the all-reduce phase. stepped_reducer.h defines the measurement.
   double allreduce_busy_seconds = 0;
   // How much later than the median rank this one came to the last steps'
   // reductions; negative: earlier.
@@ -181,8 +182,8 @@ struct RankPage {
 using PageWords = std::array<uint64_t, kPageWords>;
 void EncodeProgress(const RankProgress& progress, PageWords* words);
 void EncodeCounters(const RankCounters& counters, PageWords* words);
-// Looks at every word. Values that cannot be are replaced by none or 0, text
-// by printable ASCII. False where it is no page at all.
+// Validates every word. Replaces invalid values by absence or 0, and
+// unprintable text by printable ASCII. Returns false if it is not a page.
 bool DecodePage(const PageWords& words, RankPage* page, std::string* error);
 
 // The rank's end. Not thread-safe: one thread at a time writes.
@@ -205,7 +206,7 @@ class PageWriter {
       : words_(words), rank_(rank) {}
   void Store(size_t from, size_t to);
 
-  std::atomic<uint64_t>* const words_;  // Of the mapping.
+  std::atomic<uint64_t>* const words_;  // In the mapping.
   const uint32_t rank_;
   PageWords staged_{};
 };
@@ -217,10 +218,11 @@ class PageReader {
   enum class Result {
     kOk,
     kBusy,  // The writer was at work at each of a few tries: ask again later.
-    kBad,   // Not a page; *error says why.
+    kBad,   // Not a page; *error explains it.
   };
 
-  // nullptr with a sentence where there is no such regular file.
+  // Returns nullptr and a sentence if the file does not exist or is not
+  // regular.
   static std::unique_ptr<PageReader> Open(const std::string& path,
                                           std::string* error);
   ~PageReader();

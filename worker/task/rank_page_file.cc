@@ -59,9 +59,9 @@ std::unique_ptr<PageWriter> PageWriter::Create(const std::string& path,
 
 PageWriter::~PageWriter() { munmap(words_, kPageBytes); }
 
-// A sequence lock without fences, which the thread sanitizer does not know:
-// each word is stored with release, so whoever reads a new word also sees the
-// odd number that was stored before it (Boehm, "Can seqlocks get along with
+// A sequence lock without fences, which the thread sanitizer does not support:
+// each word is stored with release, so a reader of a new word also sees the odd
+// number that was stored before it (Boehm, "Can seqlocks get along with
 // programming language memory models?", MSPC 2012).
 void PageWriter::Store(size_t from, size_t to) {
   const uint64_t sequence =

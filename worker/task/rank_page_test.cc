@@ -74,8 +74,8 @@ RankCounters Counters() {
   c.values = {{"accuracy", 0.891}, {"top5", 0.99}};
   c.communication.late_rank = 30;
   c.communication.late_waited_seconds = 0.5;
-  c.communication.culprits[0] = {31, 32, 33.5};
-  c.communication.culprits[1] = {0, 1, 0.25};
+  c.communication.longest_waits[0] = {31, 32, 33.5};
+  c.communication.longest_waits[1] = {0, 1, 0.25};
   c.communication.straggler = {34, 100, 36, 0.375};
   c.communication.bus_bytes_per_second = 37e9;
   for (const double seconds : {0.0, 0.002, 0.5, 1e9}) {

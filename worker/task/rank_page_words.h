@@ -63,8 +63,8 @@ enum PageWord : size_t {
   kWordStragglerSteps,  // Low half: looked at; high half: late.
   kWordStragglerCost,
   kWordBusBandwidth,
-  kWordCulprits,  // kCulprits times: rank (-1: none), steps, seconds.
-  kWordStepTimes = kWordCulprits + 3 * kCulprits,
+  kWordLateRanks,  // kLateRanks times: rank (-1: none), steps, seconds.
+  kWordStepTimes = kWordLateRanks + 3 * kLateRanks,
   kWordCheckpointTimes = kWordStepTimes + kTimeBounds.size() + 2,
   kWordEnd =
       kWordCheckpointTimes + kCheckpointPhases * (kTimeBounds.size() + 2),

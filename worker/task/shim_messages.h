@@ -1,19 +1,21 @@
-// What a worker daemon and a shim say to each other: one message a packet on
-// the shim's Unix socket (SOCK_SEQPACKET).
+// Messages between a worker daemon and a shim: one message per packet on the
+// shim's Unix socket (SOCK_SEQPACKET).
 //
-//   daemon -> shim    HELLO nonce      first, within 5 s, or it is cut off
-//                     STATE            how is it?
+//   daemon -> shim    HELLO nonce      first, within 5 s, or it is disconnected
+//                     STATE            asks for the state
 //                     SIGNAL           signo, to the rank or to its whole tree
 //                     KILL_TREE        SIGTERM to all, SIGKILL after the grace
-//                     FORGET           the exit record was taken: you may go
-//   shim -> daemon    STATE            to HELLO, STATE, SIGNAL, KILL_TREE and
-//                                      FORGET; and unasked (id 0), to every
+//                     FORGET           the exit record was read: the shim may
+//                     exit
+//   shim -> daemon    STATE            answers HELLO, STATE, SIGNAL, KILL_TREE
+//   and
+//                                      FORGET; also unasked (id 0), to every
 //                                      greeted connection, at each new phase
 //                     REFUSED          a sentence; after a refused HELLO the
 //                                      connection is closed
 //
 // An answer carries the id of its request. The shim serves several connections
-// at a time, for a daemon that restarts does not close its old one first.
+// at a time, because a restarting daemon does not close its old one first.
 #ifndef LOCKSTEP_WORKER_TASK_SHIM_MESSAGES_H_
 #define LOCKSTEP_WORKER_TASK_SHIM_MESSAGES_H_
 
@@ -62,8 +64,8 @@ struct ShimReply {
   ProcessRef shim;
   ProcessRef process;
   ExitRecord exit_record;
-  // The exit record is on disk; false means that this message is all there is
-  // so far (the disk is full, say).
+  // The exit record is on disk. If false, this message is the only record so
+  // far, for example because the disk is full.
   bool durable = false;
 };
 

@@ -18,8 +18,8 @@ inline constexpr size_t kMaxSocketPath = 107;
 // (MAX_ARG_STRLEN of include/uapi/linux/binfmts.h).
 inline constexpr size_t kMaxArgBytes = 128 * 1024 - 1;
 
-// What a shim needs besides, where its rank is the attached client of a
-// container engine.
+// Additional fields for a rank that is the attached client of a container
+// engine.
 struct ContainerSpec {
   std::string name;  // Empty: the rank is a plain process.
   // Commands of the engine, run with the rank's environment; argv[0] is a
@@ -27,8 +27,8 @@ struct ContainerSpec {
   std::vector<std::string> signal;
   std::vector<std::string> inspect;  // Prints "STATUS EXIT_CODE OOM_KILLED".
   std::vector<std::string> remove;   // Ends it, too; fine where there is none.
-  // The container's first process is ours and tells of the program's start and
-  // end (worker/shim/init_report.h): it gets a pipe as descriptor 3.
+  // The container's first process is ours and reports the program's start and
+  // end (worker/shim/init_report.h) on a pipe, its descriptor 3.
   bool reports = false;
 };
 
@@ -53,12 +53,12 @@ struct ShimSpec {
   uint32_t umask = 022;
   uint64_t core_limit = 0;  // Bytes of RLIMIT_CORE; UINT64_MAX: unlimited.
 
-  // Of the log the first `log_head_bytes` and about the newest
-  // `log_tail_bytes` are kept (log_files.h).
+  // The log keeps its first `log_head_bytes` and about the newest
+  // `log_tail_bytes` (log_files.h).
   std::string log_path;
   uint64_t log_head_bytes = uint64_t{16} << 20;
   uint64_t log_tail_bytes = uint64_t{64} << 20;
-  // The log of an earlier start of the rank goes on; else it is made anew.
+  // Appends to the log of an earlier start of the rank instead of creating it.
   bool log_append = false;
 
   std::string task_record_path;
@@ -66,7 +66,7 @@ struct ShimSpec {
   std::string socket_path;  // At most kMaxSocketPath bytes.
   std::string page_path;    // Only noted in the task record.
 
-  // What a connection must say first; 16 to 64 bytes.
+  // Required first from each connection; 16 to 64 bytes.
   std::string nonce;
   // Where not empty, the rank inherits these bytes as a sealed memfd, open at
   // `secret_fd` (at least 3): what the rank alone may read.
@@ -74,7 +74,7 @@ struct ShimSpec {
   uint32_t secret_fd = 3;
   std::vector<uint32_t> ports;  // Only noted in the task record.
 
-  // Between SIGTERM and SIGKILL where a request to kill says nothing else.
+  // Default time between SIGTERM and SIGKILL.
   int64_t grace_nanos = 1'000'000'000;
   // How long output that something outside the rank's tree may still hold
   // open is waited for after the tree is gone.
@@ -88,7 +88,7 @@ struct ShimSpec {
 };
 
 std::string EncodeShimSpec(const ShimSpec& spec);
-// False with a sentence when `bytes` are damaged or say what cannot be.
+// Returns false and a sentence if `bytes` are damaged or invalid.
 bool DecodeShimSpec(std::string_view bytes, ShimSpec* spec, std::string* error);
 // What DecodeShimSpec checks beyond the form: a daemon asks before it starts.
 bool CheckShimSpec(const ShimSpec& spec, std::string* error);

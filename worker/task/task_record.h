@@ -1,8 +1,8 @@
-// What is known of a rank that was started: a file beside its socket, by
-// which a restarted worker daemon finds it again.
+// The record of a started rank: a file by which a restarted worker daemon finds
+// it again.
 //
 // The shim writes it twice: before it forks (rank.pid 0) and, with the rank's
-// pid, before the rank runs its program. So a program that runs has a record.
+// pid, before the rank runs its program. So every running program has a record.
 #ifndef LOCKSTEP_WORKER_TASK_TASK_RECORD_H_
 #define LOCKSTEP_WORKER_TASK_TASK_RECORD_H_
 
@@ -40,7 +40,7 @@ struct TaskRecord {
   std::vector<uint32_t> ports;
   int64_t started_unix_nanos = 0;
   // Of a rank in a container: its engine's program and its name there. The
-  // container may outlive every process named here.
+  // container may outlive every process in this record.
   std::string engine;
   std::string container;
 };

@@ -179,13 +179,13 @@ void CollectSteps(const TaskReading& task, MetricFamilies* out) {
                c.communication.late_waited_seconds, labels);
   }
   one.back() = {"late_rank", ""};
-  for (const task::CulpritReading& culprit : c.communication.culprits) {
-    if (culprit.rank < 0) break;
-    one.back().second = std::to_string(culprit.rank);
+  for (const task::LateRankReading& late : c.communication.longest_waits) {
+    if (late.rank < 0) break;
+    one.back().second = std::to_string(late.rank);
     out->Counter("lockstep_late_rank_waited_seconds_total",
                  "Time that this rank waited for late_rank, for the eight "
                  "longest waits.",
-                 culprit.waited_seconds, one);
+                 late.waited_seconds, one);
   }
 }
 

@@ -83,9 +83,9 @@ TaskReading FullTask(int32_t rank) {
   task.counters->checkpoint_seconds = {0.5, 1.5, 2.5, 3.5, 4.5};
   task.counters->communication.late_rank = 5;
   task.counters->communication.late_waited_seconds = 0.125;
-  for (size_t i = 0; i < task::kCulprits; ++i) {
-    task.counters->communication.culprits[i] = {static_cast<int32_t>(5 + i), 9,
-                                                11.25 - static_cast<double>(i)};
+  for (size_t i = 0; i < task::kLateRanks; ++i) {
+    task.counters->communication.longest_waits[i] = {
+        static_cast<int32_t>(5 + i), 9, 11.25 - static_cast<double>(i)};
   }
   task.counters->communication.straggler = {5, 100, 90, 0.375};
   task.counters->communication.bus_bytes_per_second = 2e9;
@@ -311,8 +311,8 @@ TEST_F(AgentMetricsTest, WhomARankWaitedFor) {
   // Unused places of the list are not ranks.
   AgentReadings readings;
   readings.tasks.push_back(FullTask(3));
-  for (size_t i = 1; i < task::kCulprits; ++i) {
-    readings.tasks[0].counters->communication.culprits[i] = {};
+  for (size_t i = 1; i < task::kLateRanks; ++i) {
+    readings.tasks[0].counters->communication.longest_waits[i] = {};
   }
   metrics_->Set(readings);
   const std::string page = PageText();
