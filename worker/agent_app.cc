@@ -70,7 +70,7 @@ StatusOr<ChannelOptions> AgentApp::Channel(const AgentFlags& flags,
 namespace {
 
 // For StreamOptions::check_dates: the daemon's own certificate may expire while
-// it runs, and gRPC does not say why it refuses the coordinator's.
+// it runs, and gRPC does not report why it refuses the coordinator's.
 Status CheckDates(const ChannelOptions& channel, const std::string& path,
                   const Status& ended) {
   const WallTime now = SystemClock().Now().wall;
@@ -140,7 +140,7 @@ void AgentApp::OpenCgroups(const AgentFlags& flags) {
   CgroupPlace place;
   place.self = ReadProcFile("/proc/self/cgroup").value_or(std::string());
   place.pid = ::getpid();
-  // systemd says both to its services.
+  // systemd sets both for its services.
   place.managed =
       getenv("INVOCATION_ID") != nullptr || getenv("NOTIFY_SOCKET") != nullptr;
   place.ranks = flags.rank_cgroup;
@@ -150,7 +150,7 @@ void AgentApp::OpenCgroups(const AgentFlags& flags) {
   } else {
     LOG_INFO("{}", Message(opened.status()));
     no_limits = Message(opened.status());
-    // As it stands beside a field of that name.
+    // The text stands next to a field of that name.
     constexpr std::string_view kPrefix = "limits are not enforced: ";
     if (no_limits.starts_with(kPrefix)) no_limits.erase(0, kPrefix.size());
   }
@@ -307,7 +307,7 @@ std::string AgentApp::StatusLine() const {
       agent->core().gangs().size());
 }
 
-// A timer of the event loop: the watchdog hears from it alone.
+// Runs as a timer of the event loop, so the watchdog detects a stuck loop.
 void AgentApp::Turn() {
   const MonoTime now = loop->Now().mono;
   notifier.Turn(now);

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// What the parser does not see.
+// Checks that the parser does not make.
 Status CheckFlags(const AgentFlags& flags) {
   LOCKSTEP_RETURN_IF_ERROR(
       Annotate(CheckLogLevel(flags.log_level), "--log-level"));
@@ -66,7 +66,7 @@ void AddPlaceFlags(Command* command, AgentFlags* flags) {
                "Connect without TLS; only to a coordinator on loopback");
 }
 
-// What it offers.
+// Resources that the node offers.
 void AddOfferFlags(Command* command, AgentFlags* flags) {
   command->Add("--cpus", &flags->cpus, "Cores to offer (default: all)",
                InRange(0.001, 65536.0));

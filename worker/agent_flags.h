@@ -1,4 +1,4 @@
-// Flags of lockstep-worker; docs/operations.md and --help say what they mean.
+// Flags of lockstep-worker; docs/operations.md and --help describe them.
 #ifndef LOCKSTEP_WORKER_AGENT_FLAGS_H_
 #define LOCKSTEP_WORKER_AGENT_FLAGS_H_
 
@@ -44,7 +44,8 @@ struct AgentFlags {
   std::string allow_faults;
 };
 
-// Returns false when the program should end with *exit_code, having said why.
+// Returns false if the program must exit with *exit_code; the reason is
+// printed.
 bool ParseAgentFlags(int argc, char** argv, AgentFlags* flags, int* exit_code);
 
 }  // namespace lockstep

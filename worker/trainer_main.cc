@@ -1,10 +1,9 @@
 // lockstep-train: trains an image classifier, as one rank of a job or alone.
 //
-// Exits with 0 when the training is done (or was stopped by order of the
-// coordinator), 2 for wrong usage and for data that no restart would find
-// otherwise, 75 when it ends because a peer is gone, 128 + signal when a signal
-// told it to stop, and 1 for failures of its own, after a last sentence on
-// standard error and to the job.
+// Exits with 0 when the training is done or the coordinator stopped it, with 2
+// for wrong usage and for data errors that a restart cannot fix, with 75 when a
+// peer is lost, with 128 + signal after a signal, and with 1 for its own
+// failures. Its last error goes to standard error and to the job.
 #include <fmt/format.h>
 
 #include <cstdio>

@@ -55,7 +55,7 @@ struct RankPlace {
   std::string host;
 };
 
-// What a rank tells of itself; longer names are cut.
+// Description of a rank; longer names are truncated.
 struct Told {
   int64_t pid;
   char host[120];

@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-// On all ranks alike. Rank 0 writes to stdout and to the JSON file. *wrong:
-// whether some rank had wrong data, known on all of them.
+// Call it on all ranks. Rank 0 writes to stdout and to the JSON file. Sets
+// *wrong on all ranks if any rank had wrong data.
 Status RunBench(const BenchOptions& options, Communicator* communicator,
                 bool* wrong);
 

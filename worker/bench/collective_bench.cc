@@ -28,8 +28,8 @@ class Case {
 
   StatusOr<BenchTiming> Measure(bool in_place) {
     BenchTiming timing;
-    // What is summed up again and again must not leave the numbers that
-    // processors are fast with: it becomes infinite, which they are.
+    // Repeated sums must not become denormal, which is slow; they become
+    // infinite, which is fast.
     Fill(0, data_);
     Fill(0, source_);
     for (int i = 0; i < options_.warm_up; ++i) {
@@ -221,7 +221,7 @@ Status BenchCollectives(Communicator* communicator, const BenchOptions& options,
         // What an operation does not reduce needs no op.
         if (!Reduces(kind) && op != options.ops.front()) continue;
         const Status status = measure(kind, type, op);
-        // Refused before anything was sent: all ranks alike.
+        // All ranks refused it before sending.
         if (status.code() == StatusCode::kInvalidArgument ||
             status.code() == StatusCode::kUnimplemented) {
           skip(fmt::format("{}, {} of {}: {}", Name(kind), NcclName(op),

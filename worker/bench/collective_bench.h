@@ -1,4 +1,4 @@
-// Measures collectives of one communicator, on all its ranks alike.
+// Measures collectives of one communicator, on all its ranks.
 #ifndef LOCKSTEP_WORKER_BENCH_COLLECTIVE_BENCH_H_
 #define LOCKSTEP_WORKER_BENCH_COLLECTIVE_BENCH_H_
 
@@ -12,9 +12,9 @@
 
 namespace lockstep {
 
-// Every size, type and op of every collective asked for, but for what the
-// backend does not do, which `skip` is told as a sentence. Calls `row` with
-// each as soon as it is known, on all ranks. Wrong data is no error here.
+// Runs every size, type and op of every requested collective. Passes each
+// combination that the backend does not support to `skip` as a sentence, and
+// each result to `row` immediately, on all ranks. Wrong data is not an error.
 Status BenchCollectives(Communicator* communicator, const BenchOptions& options,
                         const std::function<void(const BenchRow&)>& row,
                         const std::function<void(const std::string&)>& skip);

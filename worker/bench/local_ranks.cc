@@ -142,8 +142,8 @@ Status SharedRendezvousStore::Put(const std::string& key,
     if (end + size > kBytes - sizeof(Log)) {
       return ResourceExhausted("the ranks' rendezvous is full");
     }
-    // Whoever marks the entry at the end writes it; readers see it when the end
-    // has moved on.
+    // The process that marks the end entry writes it; readers see it when the
+    // end has moved on.
     Entry* const entry = log_->At(end);
     uint32_t free = 0;
     if (entry->written.compare_exchange_strong(free, 1)) {
@@ -154,7 +154,7 @@ Status SharedRendezvousStore::Put(const std::string& key,
       log_->used.store(end + size);
       return OkStatus();
     }
-    std::this_thread::yield();  // Somebody else is at it.
+    std::this_thread::yield();  // Another process writes.
   }
 }
 

@@ -41,7 +41,7 @@ bool ParseSlow(std::string_view text, StepBenchOptions* options) {
 constexpr int kExitUsage = 2;
 constexpr uint64_t kMostBytes = uint64_t{16} << 30;
 constexpr int kMostRanks = 256;
-// Timed, where it is not said; as many as a straggler is looked for in.
+// Default of timed steps: the window in which a straggler is determined.
 constexpr int kSteps = 100;
 
 using std::chrono::seconds;
@@ -107,7 +107,7 @@ void AddOutput(Command* command, BenchOptions* o) {
       "Only check the arguments: exit with 0 if they are valid, else with 2");
 }
 
-// What the parser does not see; empty: all is well.
+// Checks that the parser does not make. Returns the error, or "".
 std::string Settle(const Raw& raw, BenchOptions* o) {
   if (raw.what == "step") {
     o->steps = true;

@@ -21,7 +21,7 @@ struct StepBenchOptions {
   // Of computing a micro-batch, on rank 0 while the others are idle; all ranks
   // then do as much work.
   double compute_seconds = 0.05;
-  // Of a micro-batch, instead of compute_seconds; 0: not given.
+  // Per micro-batch, instead of compute_seconds; 0: not given.
   double flops = 0;
   uint64_t bucket_bytes = 0;  // 0: the backend's
   bool bf16_wire = false;
@@ -42,7 +42,7 @@ struct StepBenchTexts {
 };
 
 struct BenchOptions {
-  // What is measured, in this order. Empty: only steps.
+  // Collectives to measure, in this order. Empty: only steps.
   std::vector<CollectiveKind> collectives;
   bool steps = false;
 
@@ -79,8 +79,8 @@ std::vector<uint64_t> SizesOf(const BenchOptions& options);
 
 struct ParsedBench {
   BenchOptions options;
-  // >= 0: help, a version or a manual page was written, or the arguments are
-  // wrong, which stderr was told; end with it.
+  // >= 0: exit with it, because help, a version or a manual page was printed,
+  // or the arguments are wrong and stderr has the error.
   int exit_code = -1;
 };
 // Exit code 2 for wrong usage.
@@ -89,8 +89,8 @@ ParsedBench ParseBench(int argc, char** argv);
 // Empty, or what is wrong.
 std::string SettleSteps(const StepBenchTexts& texts, StepBenchOptions* options);
 
-// "25.6M": digits, perhaps a point, then K, M, G or T for 10^3 to 10^12. False
-// for anything else, and for what is no finite number above 0.
+// Parses "25.6M": digits with an optional point, then K, M, G or T for 10^3 to
+// 10^12. Returns false unless the value is finite and above 0.
 bool ParseCount(const std::string& text, double* value);
 
 }  // namespace lockstep

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// Of the runs that are only compared with.
+// Limit for the reference runs.
 constexpr int kMostReferenceSteps = 30;
 constexpr int kLeastReferenceSteps = 3;
 
@@ -59,7 +59,7 @@ class StepBench {
     return LargestOf(communicator_, scratch_, value, options_.timeout);
   }
 
-  // Rank 0's speed, while the others are idle, says how much work all do.
+  // Rank 0's speed, while the others are idle, sets the work of all.
   Status Calibrate() {
     double rate = 0;
     if (first()) rate = ComputeLoop().MeasureRate();
@@ -176,7 +176,7 @@ class StepBench {
     return OkStatus();
   }
 
-  // Of each step the slowest rank's time.
+  // Returns the time of the slowest rank for each step.
   StatusOr<StepTimes> SlowestSteps(std::vector<double> times) {
     const size_t bytes = times.size() * sizeof(double);
     LOCKSTEP_ASSIGN_OR_RETURN(const Buffer* all,

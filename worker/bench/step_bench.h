@@ -1,6 +1,6 @@
-// What a synchronous training step takes, through the reducer that trainers
-// use: three times the same work, first on rank 0 alone, then on all ranks side
-// by side, then with the gradients reduced.
+// Measures a synchronous training step through the reducer that trainers use.
+// Runs the same work three times: on rank 0 alone, on all ranks without
+// reductions, and with reductions.
 #ifndef LOCKSTEP_WORKER_BENCH_STEP_BENCH_H_
 #define LOCKSTEP_WORKER_BENCH_STEP_BENCH_H_
 
@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// All ranks alike; the result is whole on rank 0.
+// Call it on all ranks; only rank 0 gets the full result.
 StatusOr<StepResults> BenchSteps(Communicator* communicator,
                                  const BenchOptions& options);
 

@@ -1,4 +1,4 @@
-// What a step took, also as text and as JSON. Pure.
+// Timings of steps, with their text and JSON form. Pure.
 #ifndef LOCKSTEP_WORKER_BENCH_STEP_REPORT_H_
 #define LOCKSTEP_WORKER_BENCH_STEP_REPORT_H_
 
@@ -19,7 +19,7 @@ struct StepTimes {
   double mean = 0;
 };
 
-// Of one rank and step of the run that reduces, mean, in seconds.
+// Mean over the reduced steps of one rank, in seconds.
 struct StepOfRank {
   double compute = 0;
   double busy = 0;     // some reduction was under way
@@ -38,7 +38,7 @@ struct StepResults {
   StepTimes beside;             // all ranks, nothing reduced; the slowest's
   StepTimes step;               // all, reduced; the slowest rank's
   std::vector<StepOfRank> by_rank;
-  // Of the last steps, at most 100.
+  // Over the last 100 steps at most.
   task::StragglerReading straggler;
   int64_t wrong = -1;  // gradients, of all ranks; -1: not checked
 

@@ -17,7 +17,7 @@ void ComputeLoop::Run(int64_t turns) {
   for (int64_t turn = 0; turn < turns; ++turn) {
     for (float& value : values) value = value * 0.9999f + 0.0001f;
   }
-  // What is kept must be computed.
+  // Keeps the compiler from removing the computation.
   std::copy(values, values + kLanes, std::begin(values_));
 }
 

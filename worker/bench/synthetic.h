@@ -17,15 +17,15 @@
 
 namespace lockstep {
 
-// Multiplications and additions in registers: no memory and no calls, so that
-// it takes the same time whoever runs beside, on a core of its own.
+// Multiplies and adds in registers, without memory and calls, so other
+// processes do not change its time if it has a core of its own.
 class ComputeLoop {
  public:
   static constexpr int kLanes = 32;
   static constexpr double kFlopsPerTurn = 2.0 * kLanes;
 
   void Run(int64_t turns);
-  // Turns a second, the best of a few tries; takes some 20 ms.
+  // Returns iterations per second, the best of a few tries; takes about 20 ms.
   double MeasureRate();
 
  private:
@@ -41,9 +41,9 @@ inline float SyntheticGradient(int rank, size_t i) {
   return static_cast<float>(rank % 4 + 1) + static_cast<float>(i % 3);
 }
 
-// How many elements of a tensor's reduced gradient are not the sum over
-// `ranks` of `accumulate` times theirs, but for what `backend` rounds where
-// `bf16` says that they were bfloat16 on the wire.
+// Returns the number of elements of a tensor's reduced gradient that differ
+// from the expected sum over `ranks` of `accumulate` times theirs. Allows the
+// rounding of `backend` if `bf16` is set.
 uint64_t CountWrongGradients(std::span<const float> reduced, int ranks,
                              int accumulate, bool bf16,
                              std::string_view backend);
@@ -60,8 +60,8 @@ class SyntheticTrainer {
       std::span<const float> gradients);
 
   Status Step();
-  // Does one more step: wrong elements of what this rank ends with, of so many
-  // ranks over `backend`.
+  // Runs one more step and returns the number of wrong elements on this rank,
+  // of `ranks` ranks over `backend`.
   StatusOr<int64_t> CountWrong(int ranks, std::string_view backend);
   const task::RankCounters& Counters();
 

@@ -40,7 +40,7 @@ double BusBandwidth(const BenchRow& row, const BenchTiming& timing);
 // Lines with "#" first, and one of a row.
 std::string TableHeader();
 std::string TableRow(const BenchRow& row);
-// Of all rows: how many values were wrong and the mean bus bandwidth.
+// Returns the number of wrong values and the mean bus bandwidth of all rows.
 std::string TableFooter(const std::vector<BenchRow>& rows);
 
 nlohmann::json RowJson(const BenchRow& row);

@@ -16,7 +16,7 @@ uint64_t Mix(uint64_t x) {  // splitmix64's.
   return x ^ (x >> 31);
 }
 
-// Of a value that has at most 8 significant bits and is normal in the type.
+// For values with at most 8 significant bits that are normal in the type.
 uint16_t ToBfloat16(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof(bits));

@@ -1,9 +1,9 @@
-// What ranks put into their buffers, and whether what came out is right.
+// The values that ranks put into their buffers, and the check of the results.
 //
-// Every rank can compute every other's values: rank r's element i is one of a
-// period of numbers that is prime, so that a part in the wrong place shows.
-// They are exact in every type, and so are sums of up to 32 of them, but for
-// float32 and float64, whose noise makes them round. Pure.
+// Every rank can compute every other rank's values: element i of rank r comes
+// from a sequence with a prime period, so a part in the wrong place is
+// detected. The values are exact in every type, and so are sums of up to 32 of
+// them, except for float32 and float64, where noise makes them round. Pure.
 #ifndef LOCKSTEP_WORKER_BENCH_VALUES_H_
 #define LOCKSTEP_WORKER_BENCH_VALUES_H_
 

@@ -59,7 +59,7 @@ class AsyncWriter {
     // cannot be waited for, and the thread goes on when it ends.
     FileSystem* fs = nullptr;
     const Clock* clock = nullptr;
-    // It exists, as TakeOver made it; while it is missing, checkpoints fail.
+    // Directory that TakeOver created; while it is missing, checkpoints fail.
     std::string root{};
     std::string job{};
     uint64_t generation = 0;
@@ -93,7 +93,7 @@ class AsyncWriter {
     kVoted,
     // The chief's: complete at `path`.
     kPublished,
-    // Given up; `status` says why in a sentence. Training goes on.
+    // Abandoned; `status` has the reason. Training continues.
     kFailed,
   };
 
@@ -137,8 +137,9 @@ class AsyncWriter {
   // Unavailable while one is in flight, with the reason CHECKPOINT_IN_FLIGHT.
   Status Begin(const Request& request, Snapshot snapshot);
 
-  // On the chief, after its kVoted. Publishes by the votes given; a missing one
-  // fails it. FailedPrecondition: there is no checkpoint to publish.
+  // Call it on the chief, after its kVoted. Publishes with the given votes;
+  // fails if one is missing. FailedPrecondition: there is no checkpoint to
+  // publish.
   Status Publish(std::vector<Vote> votes);
   // Publishes once the votes of all ranks are in the staging directory, so that
   // they need no message.

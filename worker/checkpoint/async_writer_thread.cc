@@ -29,8 +29,8 @@ void AsyncWriter::Shared::Run() {
   }
 }
 
-// TakeOver made the directory. One that is missing was moved away or is not
-// mounted: made anew, it would be in the way of the right one.
+// TakeOver created the directory. If it is missing, it was moved or is not
+// mounted; a new one would hide the right one.
 StatusOr<Vote> AsyncWriter::Shared::WritePart(const WriteRequest& write,
                                               const Snapshot& taken,
                                               WriteTimes* times) {
@@ -147,7 +147,7 @@ void AsyncWriter::Shared::PublishNow() {
     phase = kIdle;
     Push(std::move(event));
   } else if (path.ok()) {
-    // Given up a moment too late: it is there, so it is told.
+    // The checkpoint was abandoned after its publication, so report it.
     Push(std::move(event));
   }
 }

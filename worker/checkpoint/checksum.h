@@ -1,6 +1,6 @@
-// Checksums of a file: CRC32C of each 4 MiB block, so that a reader finds
-// damage before it uses a byte of the block and can say where it is, and
-// CRC32C and size of the whole. PURE, apart from ChecksummedFile.
+// Checksums of a file: CRC32C of each 4 MiB block, so a reader detects and
+// locates damage before it uses a byte of the block, and CRC32C and size of the
+// whole file. PURE, apart from ChecksummedFile.
 #ifndef LOCKSTEP_WORKER_CHECKPOINT_CHECKSUM_H_
 #define LOCKSTEP_WORKER_CHECKPOINT_CHECKSUM_H_
 
@@ -65,9 +65,9 @@ class ChecksummedFile {
   Checksummer checksummer_;
 };
 
-// Reads `path` block by block and hands each to `use` (may be empty) only
-// after its CRC was found right. DataLoss where size or a CRC differs from
-// `want`; the text says which bytes.
+// Reads `path` block by block and passes each block to `use` (may be empty)
+// after its CRC was verified. DataLoss if the size or a CRC differs from
+// `want`; the text names the bytes.
 Status ReadChecked(
     FileSystem* fs, const std::string& path, const FileSums& want,
     const std::function<void(uint64_t offset, std::string_view block)>& use);

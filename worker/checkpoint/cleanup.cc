@@ -14,8 +14,8 @@ struct Fence {
   std::string job;
 };
 
-// Nothing where nobody took over. A fence that cannot be understood is none:
-// WriteAtomic never leaves half of one.
+// Nullopt without a fence. An invalid fence counts as none: WriteAtomic never
+// leaves a partial one.
 StatusOr<std::optional<Fence>> ReadFence(FileSystem* fs,
                                          const std::string& root) {
   const auto text = fs->Read(JoinPath(root, kFenceName), 4096);
@@ -35,7 +35,8 @@ StatusOr<std::optional<Fence>> ReadFence(FileSystem* fs,
   return std::optional<Fence>(std::move(fence));
 }
 
-// Renames first, so that nobody can publish or restore what is being deleted.
+// Renames first, so a checkpoint in deletion can neither be published nor
+// restored.
 Status Trash(FileSystem* fs, const std::string& root, const std::string& name) {
   const std::string trash =
       JoinPath(root, fmt::format("{}{}", kTrashPrefix, name));

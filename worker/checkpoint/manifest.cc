@@ -125,7 +125,7 @@ StatusOr<std::string> EncodeManifest(const Manifest& manifest) {
   out["written"] = manifest.written;
   auto lineage = nlohmann::ordered_json::array();
   for (const LineageEntry& entry : manifest.lineage) {
-    // For people: one that never said where it began made nothing.
+    // An entry without a start step has no output; the text for users omits it.
     if (entry.start_step == LineageEntry::kNotSaid) continue;
     lineage.push_back({{"generation", entry.generation},
                        {"start_step", static_cast<uint64_t>(std::max<int64_t>(

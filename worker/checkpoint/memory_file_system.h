@@ -1,12 +1,12 @@
-// For tests: a file system in memory that loses power.
+// For tests: a file system in memory that can lose power.
 //
-// Data that was not synced is gone after PowerLoss(): bytes of a file without
-// Sync, and names in a directory without SyncDir, renames and removals
-// included. POSIX promises no more than that; real file systems keep more, in
-// an order of their own. Every operation that changes something counts, and can
-// be made the last one that works or the one that fails. A sync can be made one
-// that does nothing. After a sync of a file failed, later ones succeed and keep
-// none of the data that was not kept by then, as on Linux. Thread-safe.
+// PowerLoss() drops data that was not synced: bytes of a file without Sync, and
+// names in a directory without SyncDir, including renames and removals. POSIX
+// guarantees no more; real file systems keep more, in an unspecified order.
+// Every modifying operation counts, and can be made the last one that works or
+// the one that fails. A sync can be made a no-op. After a failed sync of a
+// file, later ones succeed but keep none of the data that was unsynced, as on
+// Linux. Thread-safe.
 #ifndef LOCKSTEP_WORKER_CHECKPOINT_MEMORY_FILE_SYSTEM_H_
 #define LOCKSTEP_WORKER_CHECKPOINT_MEMORY_FILE_SYSTEM_H_
 

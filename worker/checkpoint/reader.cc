@@ -5,8 +5,8 @@
 namespace lockstep::checkpoint {
 namespace {
 
-// Whether the bytes are to blame. EIO and ESTALE (Internal) may be a server
-// that is away: they say nothing of the bytes.
+// Returns whether the bytes are damaged. EIO and ESTALE (Internal) may mean an
+// unreachable server instead.
 bool IsDamage(const Status& status) {
   switch (status.code()) {
     case StatusCode::kDataLoss:

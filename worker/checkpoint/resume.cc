@@ -20,8 +20,8 @@ bool Orders(const ResumeRequest& request) {
   return request.from_start || request.restore_step.has_value();
 }
 
-// A directory that was there before must not be made anew: it would hide that
-// the right one is away.
+// A directory that existed before must not be created again: it would hide that
+// the right one is missing.
 Status CheckParent(FileSystem* fs, const std::string& root,
                    const ResumeRequest& request) {
   const std::string parent = ParentDir(root);

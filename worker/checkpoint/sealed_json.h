@@ -22,7 +22,7 @@ namespace lockstep::checkpoint {
 
 // InvalidArgument where a string in `json` is not UTF-8.
 StatusOr<std::string> Seal(const nlohmann::ordered_json& json);
-// DataLoss unless `text` is what Seal made. `what` names it in the error.
+// DataLoss unless Seal made `text`. `what` names the text in the error.
 StatusOr<nlohmann::json> Unseal(std::string_view text, std::string_view what);
 
 // Takes checked fields out of an object. The first error sticks; the value is

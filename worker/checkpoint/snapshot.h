@@ -25,10 +25,10 @@ class Snapshot {
   Snapshot(Snapshot&& other) noexcept { *this = std::move(other); }
   Snapshot& operator=(Snapshot&& other) noexcept;
 
-  // Replaces what was there by copies of `tensors`; blobs are dropped. A
-  // replica that is not the chief passes none. InvalidArgument names a tensor
-  // whose size does not fit its shape; ResourceExhausted when there is no
-  // memory for the copy. After an error the snapshot is empty.
+  // Replaces the content by copies of `tensors` and drops blobs. A replica that
+  // is not the chief passes no tensors. InvalidArgument names a tensor whose
+  // size does not fit its shape; ResourceExhausted if memory for the copy is
+  // missing. After an error the snapshot is empty.
   Status Copy(std::span<const TensorView> tensors);
 
   // The same for state that does not lie in host memory: lays out room for

@@ -8,7 +8,7 @@
 namespace lockstep::checkpoint {
 namespace {
 
-// What a vote of a 10 TB shard takes, and no more.
+// Size of the vote of a 10 TB shard.
 constexpr uint64_t kMaxVoteBytes = 32 << 20;
 
 std::string RankPath(const std::string& root, const AttemptKey& attempt,
@@ -62,8 +62,9 @@ StatusOr<Vote> WriteRankFiles(FileSystem* fs, const std::string& root,
   const MonoTime written = MonotonicNow();
   LOCKSTEP_RETURN_IF_ERROR(file.SyncAndClose());
   if (times != nullptr) *times = {written - began, MonotonicNow() - written};
-  // No directory is synced: the chief moves the file, and syncs where it is
-  // then. Nor is the vote, which nobody asks for after a power loss.
+  // The directory is not synced: the chief moves the file and syncs its new
+  // directory. The vote is not synced either, because it is useless after a
+  // power loss.
   LOCKSTEP_RETURN_IF_ERROR(FaultPoint("checkpoint.rank.before_vote"));
   Vote vote;
   vote.attempt = id.attempt;
@@ -239,7 +240,7 @@ StatusOr<std::string> Publish(FileSystem* fs, const std::string& root,
   const std::string path = JoinPath(root, name);
   if (IsComplete(fs, path, votes)) {
     Discard(fs, root, request.attempt).IgnoreError();
-    // Whoever renamed it may not have come this far.
+    // An earlier writer may have renamed it without the sync.
     LOCKSTEP_RETURN_IF_ERROR(Annotate(fs->SyncDir(root), what + " for sure"));
     return path;
   }
@@ -256,7 +257,7 @@ StatusOr<std::string> Publish(FileSystem* fs, const std::string& root,
       Annotate(fs->SyncDir(root), what + " for sure (it is there, but may not "
                                          "survive a power loss)"));
   LOCKSTEP_RETURN_IF_ERROR(FaultPoint("checkpoint.publish.durable"));
-  // A hint for people: its loss harms nobody.
+  // Only a hint for users; losing it is harmless.
   WriteVisible(fs, JoinPath(root, kLatestName), name + "\n").IgnoreError();
   LOCKSTEP_RETURN_IF_ERROR(FaultPoint("checkpoint.publish.latest"));
   return path;

@@ -20,10 +20,10 @@ namespace lockstep {
 // Safe from any thread. Keeps one descriptor open per shard.
 class Dataset {
  public:
-  // Opens the files of FindShards and reads the place of each record. Shards
-  // are in the order of their paths, so that every rank that sees the same
-  // files has the same order. DataLoss: a shard is damaged, or holds another
-  // number of records than its name says.
+  // Opens the files of FindShards and reads the position of each record. Shards
+  // are sorted by path, so all ranks with the same files have the same order.
+  // DataLoss: a shard is damaged, or its number of records differs from its
+  // name.
   static StatusOr<std::shared_ptr<const Dataset>> Open(
       FileSystem* fs, const std::vector<std::string>& patterns);
 

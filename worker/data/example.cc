@@ -70,8 +70,8 @@ bool TakeVarint(std::string_view* bytes, uint64_t* value) {
   return false;
 }
 
-// Walks the fields of one message. After false, ok() tells the end from
-// damage.
+// Iterates over the fields of one message. After false, ok() distinguishes the
+// end from damage.
 class Fields {
  public:
   explicit Fields(std::string_view message) : rest_(message) {}
@@ -160,7 +160,8 @@ bool ParseFeature(std::string_view message, Value* value) {
   return feature.ok();
 }
 
-// What an Example may say about its image; a long name wins over a short one.
+// Fields of an Example about its image; a long name has priority over a short
+// one.
 struct Found {
   Value encoded[3], format, height[2], width[2], channels[3], label[3], text;
 
@@ -222,7 +223,7 @@ std::optional<int64_t> Number(const Value (&values)[kNames]) {
   return std::nullopt;
 }
 
-// Zero stands for "not said"; what is too large fails CheckShape.
+// Zero means unset; CheckShape rejects values that are too large.
 template <size_t kNames>
 uint32_t Side(const Value (&values)[kNames]) {
   const int64_t side = Number(values).value_or(0);
@@ -242,7 +243,7 @@ StatusOr<ImageFormat> DecideFormat(const Found& found,
     return InvalidArgument("image/format is \"{}\", but must be jpeg or raw",
                            format.substr(0, 32));
   }
-  // FF D8 FF begins every JPEG. Raw bytes have a shape beside them.
+  // FF D8 FF begins every JPEG. Raw bytes come with a shape.
   const bool jpeg = encoded.substr(0, 3) == "\xff\xd8\xff";
   return jpeg ? ImageFormat::kJpeg : ImageFormat::kRaw;
 }

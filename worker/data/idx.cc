@@ -17,8 +17,8 @@ uint32_t LoadBigEndian(std::string_view bytes, size_t at) {
   return value;
 }
 
-// The magic number says unsigned bytes with `min` to `max` dimensions, and the
-// dimensions are there; returns how many.
+// Checks that the magic number means unsigned bytes with `min` to `max`
+// dimensions and that the dimensions are present; returns their number.
 StatusOr<size_t> ParseMagic(std::string_view bytes, std::string_view name,
                             size_t min, size_t max, std::string_view kind) {
   if (bytes.size() < 4) {

@@ -33,8 +33,8 @@ struct IdxLabels {
   std::string_view labels;  // One byte each.
 };
 
-// `name` is for errors, which say at which byte what was wrong. InvalidArgument
-// for another kind of file, DataLoss where the size does not fit the header.
+// `name` is for errors, which name the wrong byte. InvalidArgument for another
+// kind of file, DataLoss if the size does not fit the header.
 StatusOr<IdxImages> ParseIdxImages(std::string_view bytes,
                                    std::string_view name);
 StatusOr<IdxLabels> ParseIdxLabels(std::string_view bytes,

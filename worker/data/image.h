@@ -11,8 +11,7 @@
 
 namespace lockstep {
 
-// A decoded image may not be larger: what a header says is only believed up
-// to here.
+// Largest decoded image: a header with a larger size is rejected.
 inline constexpr uint64_t kMaxImageBytes = uint64_t{128} << 20;
 
 struct ImageShape {

@@ -165,7 +165,7 @@ class Encoder {
   unsigned long size_ = 0;  // NOLINT: the library's type.
 };
 
-// What the header says, with at most the bytes that we allow.
+// Reads the header and checks its size against the limit.
 Status ReadHeader(Decoder* decoder) {
   if (!decoder->Header()) return Damaged(decoder->handler());
   ImageShape shape = decoder->stored();

@@ -61,12 +61,13 @@ StatusOr<std::vector<Picture>> ListPictures(FileSystem* fs,
   return pictures;
 }
 
-// What is stored of a JPEG file. `*storage` keeps what the result points to.
+// Returns the stored form of a JPEG file. `*storage` owns the bytes of the
+// result.
 StatusOr<LabelledImage> Prepare(const std::string& file,
                                 const JpegFolderOptions& options,
                                 std::string* storage) {
   const bool resize = options.height != 0;
-  // RGB when anything is decoded, so that all pictures are alike.
+  // Decoded images are RGB, so all have the same number of channels.
   LOCKSTEP_ASSIGN_OR_RETURN(Image image,
                             DecodeJpeg(file, resize || options.raw ? 3 : 0));
   if (resize) image = Resize(image, options.height, options.width);

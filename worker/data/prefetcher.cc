@@ -78,7 +78,7 @@ Prefetcher::~Prefetcher() {
 
 void Prefetcher::Stop() {
   stopping_ = true;
-  // With the lock, so that nobody is between its check and its wait.
+  // The lock prevents a lost wakeup between a check and its wait.
   MutexLock lock(&mu_);
   slot_free_.NotifyAll();
   slot_ready_.NotifyAll();

@@ -1,8 +1,8 @@
-// Decoded batches, made ahead of the training loop.
+// Prefetches decoded batches for the training loop.
 //
 // Its own threads read and decode the stripes of one rank, several steps ahead;
-// Next returns them in the order of the cursor. The batches made ahead are a
-// guess: on a new generation destroy the prefetcher and start another at the
+// Next returns them in the order of the cursor. Prefetched batches are a guess:
+// on a new generation destroy the prefetcher and start another one at the
 // committed cursor.
 #ifndef LOCKSTEP_WORKER_DATA_PREFETCHER_H_
 #define LOCKSTEP_WORKER_DATA_PREFETCHER_H_
@@ -51,20 +51,20 @@ struct PrefetcherCounters {
   Duration waited{};     // The consumer's time inside Next.
   uint64_t steps = 0;    // Handed out.
   uint64_t samples = 0;  // Handed out.
-  // Sums over all threads, including batches made ahead:
+  // Sums over all threads, including prefetched batches:
   uint64_t bytes = 0;    // Records read.
   uint64_t corrupt = 0;  // Records that could not be read or decoded.
   Duration reading{};    // With their checksums.
   Duration decoding{};
-  // Now: steps made and not handed out, of at most options.depth.
+  // Current number of prefetched steps, at most options.depth.
   uint64_t queued = 0;
 };
 
 class Prefetcher {
  public:
-  // InvalidArgument for options out of range, a start that is not in the
-  // plan, or batches of more than 4 GiB.
-  // REQUIRES: the plan is made of dataset->counts().
+  // InvalidArgument for options out of range, a start outside the plan, or
+  // batches of more than 4 GiB. REQUIRES: the plan is made of
+  // dataset->counts().
   static StatusOr<std::unique_ptr<Prefetcher>> Start(
       std::shared_ptr<const Dataset> dataset, ShardPlan plan,
       const PrefetcherOptions& options);
@@ -90,8 +90,8 @@ class Prefetcher {
   PrefetcherCounters counters() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // The step numbered s since the start lives in slot s % depth: claimed by a
-  // thread, made without the lock, ready, handed out.
+  // Step number s since the start lives in slot s % depth. A thread claims it,
+  // produces it without the lock, and marks it ready; Next hands it out.
   struct Slot {
     bool ready = false;
     Batch batch;

@@ -1,18 +1,17 @@
 // The order of samples, and the rank that reads each.
 //
-// PURE: no files, no threads. The samples of all shards, numbered through, are
-// put in an order for each epoch by a permutation of (seed, epoch). One global
-// cursor walks along it: a step takes the next `global_batch` positions, or
-// fewer at the end of the epoch, and each rank takes its contiguous stripe of
-// the step. So every sample is read exactly once an epoch, for any number of
-// ranks, even when it changes in the middle, and the samples of a step depend
-// on the cursor alone.
+// PURE: no files, no threads. A permutation of (seed, epoch) orders the samples
+// of all shards for each epoch. One global cursor walks along it: a step takes
+// the next `global_batch` positions, or fewer at the end of the epoch, and each
+// rank takes its contiguous stripe of the step. So every sample is read exactly
+// once an epoch for any number of ranks, even if it changes in the middle, and
+// the samples of a step depend on the cursor alone.
 //
-// The short last step is made right by weight, never by repeating samples:
-// ranks add sums of gradients divided by the global count of the step.
+// Weights correct the short last step, never repeated samples: ranks add sums
+// of gradients divided by the global count of the step.
 //
 // Every rank must have the same shards, options and cursor. The order is part
-// of what a checkpoint means (see permutation.h).
+// of the meaning of a checkpoint (see permutation.h).
 #ifndef LOCKSTEP_WORKER_DATA_SHARD_PLAN_H_
 #define LOCKSTEP_WORKER_DATA_SHARD_PLAN_H_
 

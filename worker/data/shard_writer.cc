@@ -82,8 +82,8 @@ StatusOr<std::vector<WrittenShard>> ShardWriter::Publish() {
     LOCKSTEP_RETURN_IF_ERROR(fs_->Rename(TemporaryPath(i), shard.path));
     paths.push_back(shard.path);
   }
-  // Last: a reader that comes in between finds two files of one shard, and
-  // says so, rather than too few.
+  // Done last: a reader in between finds two files of one shard and reports it,
+  // instead of too few samples.
   for (const std::string& old : old_shards_) {
     if (std::find(paths.begin(), paths.end(), old) != paths.end()) continue;
     LOCKSTEP_RETURN_IF_ERROR(fs_->Remove(old));

@@ -186,7 +186,7 @@ Status TfRecordReader::Damage(const Status& status) {
 StatusOr<std::string_view> TfRecordReader::Peek(uint64_t size) {
   uint64_t at = next_offset_ - window_offset_;
   if (at + size > window_bytes_) {
-    // What is already here stays, so that each byte is read once.
+    // Keeps bytes that are already here, so each byte is read once.
     const uint64_t have = window_bytes_ - at;
     const uint64_t want =
         std::min(std::max(size, kReadWindow), file_.size() - next_offset_);

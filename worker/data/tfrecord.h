@@ -142,9 +142,9 @@ class TfRecordFile {
   uint64_t offset(uint64_t index) const { return offsets_[index]; }
   const std::string& path() const { return file_.path(); }
 
-  // Record `index`, both CRCs verified. `*buffer` is scratch space that holds
-  // the record, and that a caller uses again for the next one.
-  // OutOfRange: there is no such record.
+  // Returns record `index` after verifying both CRCs. `*buffer` is scratch
+  // space that holds the record; reuse it for the next one. OutOfRange: the
+  // record does not exist.
   StatusOr<std::string_view> Read(uint64_t index, std::string* buffer) const;
 
  private:

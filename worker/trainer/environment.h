@@ -25,9 +25,9 @@ std::optional<std::string> WiderBlasCore(std::string_view core, bool avx512);
 // there is nothing to gain, or the user has chosen.
 void PreferWideBlas(char** argv);
 
-// How many threads an operation may use: `asked`, else what `omp_num_threads`
-// (of the environment, may be null) says, else whole `cpus`, at least 1. Two
-// ranks that use all cores each would be slower than one.
+// Returns the number of threads for an operation: `asked`, else the value of
+// `omp_num_threads` (from the environment, may be null), else whole `cpus`, at
+// least 1. Two ranks that each use all cores are slower than one.
 int ChooseThreads(int asked, const char* omp_num_threads, double cpus);
 
 // OpenBLAS has threads of its own, besides LibTorch's. Does nothing without it.

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-constexpr uint64_t kBatch = 250;  // Of one rank.
+constexpr uint64_t kBatch = 250;  // Per rank.
 
 StatusOr<std::unique_ptr<Prefetcher>> ReadAll(const Session& session,
                                               const JobData& data,

@@ -47,9 +47,9 @@ class Counter {
     height_ = (height_ + 2 * padding - kernel) / stride + 1;
     width_ = (width_ + 2 * padding - kernel) / stride + 1;
   }
-  // Forward, gradient of the weights, and gradient of the input, which the
-  // first layer's, the image, does not need; each a product with so many
-  // multiplications, and as many additions.
+  // Counts the forward pass, the gradient of the weights, and the gradient of
+  // the input, which the first layer (the image) does not need. Each is a
+  // product with `multiplications` multiplications and as many additions.
   void Layer(int64_t multiplications) {
     flops_ += (first_ ? 2 : 3) * 2 * static_cast<double>(multiplications);
     first_ = false;

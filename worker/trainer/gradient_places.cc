@@ -13,7 +13,7 @@ namespace {
 // a wrong guess.
 constexpr size_t kSmallest = 128 << 10;
 
-// Of the backward that runs on this thread.
+// The backward pass that runs on this thread.
 thread_local GradientPlaces* running = nullptr;
 
 }  // namespace

@@ -23,8 +23,8 @@ StatusOr<double> LocalModel::ComputeGradients(const Batch& batch, int64_t step,
     reducer->ZeroGradients();
     return 0.0;
   }
-  // In as many passes as it takes; only the last one's gradients set out. Where
-  // there is one, they may be made in their place.
+  // Runs as many passes as needed. Only gradients of the last pass are sent
+  // out; with a single pass they may be computed in place.
   double loss_sum = 0;
   std::span<const std::span<float>> places;
   if (batch.count <= batch_size_) {

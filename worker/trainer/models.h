@@ -1,11 +1,10 @@
-// The networks that lockstep-train knows. Only models.cc and replica.cc, which
-// include LibTorch, include this.
+// The networks of lockstep-train. Only models.cc and replica.cc, which include
+// LibTorch, include this.
 //
-// No layer keeps statistics of a batch: normalisation is GroupNorm, which
-// looks at one sample at a time. So replicas stay equal, and n ranks with b
-// samples each compute what one rank with n * b computes. There is no dropout
-// either. Parameters have PyTorch's names ("conv1.weight"), and a model in
-// PyTorch with the same modules loads them.
+// No layer keeps batch statistics: GroupNorm normalizes one sample at a time.
+// So replicas stay equal, and n ranks with b samples each compute the same as
+// one rank with n * b. There is no dropout. Parameters have PyTorch's names
+// ("conv1.weight"), so a PyTorch model with the same modules loads them.
 #ifndef LOCKSTEP_WORKER_TRAINER_MODELS_H_
 #define LOCKSTEP_WORKER_TRAINER_MODELS_H_
 

@@ -1,7 +1,7 @@
 // Turns gradients into updates, in one pass over each parameter. PURE, no
-// LibTorch: SGD and Adam with PyTorch's formulas, in the order of operations
-// that makes the result the same on every rank. All state is visible, so that
-// a checkpoint holds it.
+// LibTorch: SGD and Adam with PyTorch's formulas, in an order of operations
+// that gives the same result on every rank. All state is visible, so a
+// checkpoint can hold it.
 #ifndef LOCKSTEP_WORKER_TRAINER_OPTIMIZER_H_
 #define LOCKSTEP_WORKER_TRAINER_OPTIMIZER_H_
 

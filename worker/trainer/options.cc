@@ -208,7 +208,7 @@ Status CheckOptions(const TrainerOptions& o) {
   LOCKSTEP_RETURN_IF_ERROR(CheckRange("--max-steps", o.max_steps, 0, kMany));
   LOCKSTEP_RETURN_IF_ERROR(
       CheckRange("--batch-size", o.batch_size, 1, 1 << 20));
-  // What a rank has in a step must be counted exactly (step_tail.h).
+  // A rank's samples per step must be exactly countable (step_tail.h).
   LOCKSTEP_RETURN_IF_ERROR(CheckRange("--accumulate", o.accumulate, 1,
                                       ((int64_t{1} << 24) - 1) / o.batch_size));
   LOCKSTEP_RETURN_IF_ERROR(

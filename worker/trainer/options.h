@@ -15,9 +15,9 @@
 
 namespace lockstep {
 
-// Failures made on purpose, for tests of what lies around a trainer. Refused
-// without --allow-faults. Each happens on rank `on_rank` only, and only in the
-// first `attempts` attempts of a job, so that a restarted job gets past it.
+// Injected faults, for tests; refused without --allow-faults. Each happens only
+// on rank `on_rank` and in the first `attempts` attempts of a job, so a
+// restarted job passes it.
 struct FaultOptions {
   bool allowed = false;
   int64_t fail_at_step = 0;  // 0: never. Ends with an error of its own.
@@ -32,8 +32,8 @@ struct FaultOptions {
 };
 
 struct DataOptions {
-  // Files, directories or globs of TFRecord shards. Without `eval` there is no
-  // accuracy.
+  // Files, directories or globs of TFRecord shards. Without `eval` no accuracy
+  // is measured.
   std::vector<std::string> train;
   std::vector<std::string> eval;
   int64_t input_threads = 1;  // They read and decode samples.

@@ -134,8 +134,8 @@ class Replica::Impl {
         parameter.mutable_grad() = torch::Tensor();
       }
     }
-    // What nobody but this holds any more is free; those that waited for
-    // their place follow.
+    // Tensors that only this holds are free; gradients that waited for their
+    // place follow.
     void End() const {
       impl_->places_.End();
       for (torch::Tensor& parameter : impl_->parameters_) {
@@ -194,11 +194,11 @@ class Replica::Impl {
   std::vector<torch::Tensor> parameters_;
   std::vector<checkpoint::TensorView> tensors_;
 
-  // Of the backward under way.
+  // Sink of the running backward pass.
   const GradientSink* sink_ = nullptr;
   Status sink_status_;
   size_t taken_ = 0;
-  // Whose places were in use by something else.
+  // Gradients whose places were in use.
   std::vector<std::pair<size_t, torch::Tensor>> late_;
 };
 

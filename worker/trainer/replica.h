@@ -68,13 +68,13 @@ class Replica {
   size_t parameters() const { return tensors().size(); }
   std::span<float> values(size_t i);
 
-  // Forward and backward of `count` samples from `first`. Adds nothing: hands
-  // each gradient of (summed loss / batch.global_count) to `sink` once, as soon
-  // as it is complete, which is from the last layers to the first. Returns the
-  // summed loss. Where `places` are given, one a parameter, large gradients may
-  // be made there, and what `sink` gets is then the place itself; whatever was
-  // in them is lost.
-  // REQUIRES: count > 0, first + count <= batch.count.
+  // Runs forward and backward for `count` samples from `first`. Does not
+  // accumulate: passes each gradient of (summed loss / batch.global_count) to
+  // `sink` once, as soon as it is complete, from the last layers to the first.
+  // Returns the summed loss. If `places` are given, one per parameter, large
+  // gradients may be computed there, and `sink` then gets the place itself; its
+  // previous content is lost. REQUIRES: count > 0, first + count <=
+  // batch.count.
   StatusOr<double> Backward(const Batch& batch, uint64_t first, uint64_t count,
                             const GradientSink& sink,
                             std::span<const std::span<float>> places = {});

@@ -11,8 +11,8 @@ namespace {
 using checkpoint::AsyncWriter;
 using task::CheckpointPhase;
 
-// Below the time-out of a reduction: whoever waits for the others' votes must
-// not give up before they do.
+// Shorter than the timeout of a reduction, so votes end before the other ranks
+// stop waiting.
 constexpr Duration kWriteDeadline = std::chrono::minutes(4);
 // How long a due checkpoint waits for the one before to be published.
 constexpr Duration kPublishPatience = std::chrono::seconds(30);
@@ -35,7 +35,7 @@ AsyncWriter::Options WriterOptions(const Session& session,
   for (const SessionLineage& entry : session.identity().lineage) {
     writer.lineage.push_back({entry.generation, entry.start_step});
   }
-  // The coordinator said where it would begin; here is where it did.
+  // Uses the actual start step instead of the coordinator's expectation.
   if (writer.lineage.empty() ||
       writer.lineage.back().generation != session.identity().generation) {
     writer.lineage.push_back({session.identity().generation, 0});

@@ -38,7 +38,7 @@ struct SavedState {
 };
 
 struct SaverOptions {
-  // Empty: there is no place for checkpoints, all are given up.
+  // If empty, there is no place for checkpoints and all are abandoned.
   std::string root;
   // Goes into each manifest.
   std::map<std::string, std::string> metadata;

@@ -21,7 +21,7 @@ TrainLoop::TrainLoop(FileSystem* fs, Session* session,
 TrainLoop::~TrainLoop() = default;
 
 Status TrainLoop::Run() {
-  // Every rank sees the same data, and says so when they form.
+  // Every rank must have the same data; the ranks compare it when they form.
   LOCKSTEP_ASSIGN_OR_RETURN(job_, PrepareTraining(fs_, session_, options_));
   LOCKSTEP_RETURN_IF_ERROR(FormRanks(session_, options_, &*job_));
   // Every rank begins with the same parameters: drawn from the same seed, or
@@ -139,7 +139,8 @@ Status TrainLoop::End() {
   LOCKSTEP_RETURN_IF_ERROR(saver_->SaveNow([this] { return Save(); }));
   if (whole) LOCKSTEP_RETURN_IF_ERROR(SaveModel());
   if (options_.run.param_hash) PrintParameterHash();
-  // Nobody leaves before all is written: who ends early looks lost.
+  // Ranks leave together after all is written: one that leaves early looks
+  // lost.
   LOCKSTEP_RETURN_IF_ERROR(session_->Barrier());
   if (!whole && orders_.drain) {
     return WithReason(
@@ -159,7 +160,7 @@ Status TrainLoop::End() {
 Status TrainLoop::SaveModel() {
   for (;;) {
     const Status mine = WriteModel();
-    // The trained state is in memory only: nobody leaves for want of space.
+    // The trained state is only in memory: ranks wait for disk space.
     LOCKSTEP_ASSIGN_OR_RETURN(const bool again, session_->AwaitSpace(mine));
     if (!again) return mine;
   }

@@ -2,10 +2,10 @@
 //
 //   tensors   the parameters ("conv1.weight"), the optimizer's state
 //             ("optimizer.momentum.conv1.weight") and its count of steps
-//   progress  where the data stands, and what evaluations have said so far
-//   gradient-order  in which the reducer's buckets are filled, once learned:
+//   progress  position in the data, and results of evaluations so far
+//   gradient-order  order in which the reducer fills its buckets, once learned:
 //             sums of several ranks depend on it
-//   rng       of each rank, the state of the generator of random numbers
+//   rng       state of each rank's random number generator
 //
 // The learning rate is a function of the step and needs no state.
 #ifndef LOCKSTEP_WORKER_TRAINER_TRAIN_STATE_H_
@@ -35,7 +35,7 @@ struct TrainProgress {
   double best_accuracy = -1;
   int64_t evaluations_without_gain = 0;
   int64_t evaluated_step = -1;
-  // They have not gained for so long that no step follows.
+  // Evaluations stopped improving, so no step follows.
   bool stopped_early = false;
 
   // Takes the result of an evaluation after `step`. `patience` 0: never stop.

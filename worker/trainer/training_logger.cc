@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-// So many skipped steps are told one by one.
+// Number of skipped steps that are logged individually.
 constexpr int kToldSkips = 5;
 
 }  // namespace
