@@ -1,8 +1,9 @@
 // lockstep's API for programs that submit and follow jobs.
 //
-//   auto client = lockstep::client::Client::Connect({.address = "c:7443",
-//   ...}); if (!client.ok()) return Complain(client.status()); auto job =
-//   (*client)->Submit(R"({
+//   auto client =
+//       lockstep::client::Client::Connect({.address = "c:7443", ...});
+//   if (!client.ok()) return Complain(client.status());
+//   auto job = (*client)->Submit(R"({
 //       "name": "hello", "kind": "JOB_KIND_PROGRAM",
 //       "roles": [{"type": "TASK_TYPE_CHIEF", "count": 1,
 //                  "resources": {"cpus": 1}}],
@@ -13,17 +14,17 @@
 // lockstep-client.
 //
 // Jobs and specs are JSON: the messages Job and JobSpec of lockstep.v1, as
-// `lockstep jobs describe NAME -o json` prints them under "lockstep", and as
-// the .proto files that are installed with this header describe them. So this header needs
-// neither protobuf nor gRPC, and what a newer coordinator says is not lost.
+// `lockstep jobs describe NAME -o json` prints them under "lockstep". The
+// installed .proto files describe them. So this header needs neither protobuf
+// nor gRPC, and fields of a newer coordinator are kept.
 //
-// Errors are absl::Status; ReasonOf(status) is the coordinator's own code for
-// it, such as NEVER_FITS. Each call may also give:
-//   Unavailable        nobody answers at that address
-//   DeadlineExceeded   it took longer than Options::timeout
-//   Unauthenticated, PermissionDenied   who we are, what we may do
-// A call that changes something is safely repeated while the coordinator is
-// away for a moment: it happens once.
+// Errors are absl::Status; ReasonOf(status) is the coordinator's own code, such
+// as NEVER_FITS. Each call may also return:
+//   Unavailable        the address does not answer
+//   DeadlineExceeded   the call took longer than Options::timeout
+//   Unauthenticated, PermissionDenied   unknown caller, missing rights
+// Calls that change something are retried safely while the coordinator is
+// briefly unavailable: they take effect once.
 #ifndef LOCKSTEP_CLIENT_H_
 #define LOCKSTEP_CLIENT_H_
 
@@ -42,13 +43,13 @@ namespace lockstep::client {
 struct Options {
   // HOST:PORT of the coordinator.
   std::string address;
-  // PEM files: the cluster's CA, our certificate, its key.
+  // PEM files: the cluster's CA, the caller's certificate and its key.
   std::string ca;
   std::string certificate;
   std::string key;
-  // No TLS and no files; only where `address` is loopback.
+  // Without TLS and files; only if `address` is on loopback.
   bool insecure_loopback = false;
-  // Of every call but those that follow a job.
+  // Timeout of every call except those that follow a job.
   std::chrono::nanoseconds timeout = std::chrono::seconds(30);
 };
 
@@ -56,14 +57,14 @@ struct Job {
   std::string name;
   // "QUEUED", "RUNNING", "SUCCEEDED", ...
   std::string state;
-  // SUCCEEDED, FAILED or CANCELLED: nothing changes any more.
+  // SUCCEEDED, FAILED or CANCELLED: the state is final.
   bool final = false;
-  // Why it is in this state: a code for programs, a sentence for people.
+  // Reason for the state: a code for programs, a sentence for users.
   std::string reason;
   std::string message;
-  // Of a job that has ended: what a waiting command returns.
+  // Exit code of an ended job, as a waiting command returns it.
   int exit_code = 0;
-  // All of it.
+  // The complete Job as JSON.
   std::string json;
 };
 
@@ -81,39 +82,40 @@ struct LogLine {
   std::string text;    // Without the newline; any bytes.
 };
 
-// Empty where the error has none.
+// Returns the reason of an error, or "" if it has none.
 std::string ReasonOf(const absl::Status& status);
 
-// Safe from any thread; calls run side by side.
+// Safe from any thread; calls run concurrently.
 class Client {
  public:
-  // Reads the files and makes a channel; connects at the first call.
-  // InvalidArgument: the address is malformed, or plain text was asked for
-  // beyond loopback; NotFound, FailedPrecondition: the files.
+  // Reads the files and creates a channel, which connects at the first call.
+  // InvalidArgument: the address is malformed, or not on loopback without TLS.
+  // NotFound, FailedPrecondition: the files.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(
       const Options& options);
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // Queues a job; durable when it returns. InvalidArgument: not a JobSpec;
-  // AlreadyExists: the name is taken; FailedPrecondition: it can never fit.
+  // Queues a job; it is durable when this returns. InvalidArgument: not a
+  // JobSpec; AlreadyExists: the name is taken; FailedPrecondition: it can never
+  // fit.
   absl::StatusOr<Job> Submit(const std::string& spec_json);
   absl::StatusOr<Job> Get(const std::string& name);
-  // Newest first; at most `limit`, 0: all.
+  // Returns the newest jobs first, at most `limit`; 0: all.
   absl::StatusOr<std::vector<Job>> List(int64_t limit = 0);
   absl::StatusOr<Job> Cancel(const std::string& name);
-  // All ranks save at the same coming step.
+  // Requests a checkpoint: all ranks save it at the same future step.
   absl::Status RequestCheckpoint(const std::string& name);
 
-  // Until the job's state is final; DeadlineExceeded after `timeout`, the job
-  // goes on.
+  // Waits until the job's state is final. DeadlineExceeded after `timeout`; the
+  // job continues.
   absl::StatusOr<Job> Wait(const std::string& name,
                            std::chrono::nanoseconds timeout);
-  // The lines of all ranks and attempts, then, with `follow`, those to come
-  // until the job has ended. `line` returning false ends it with OK; it is
-  // called on this thread. Waits for at most five minutes while the
-  // coordinator is away.
+  // Passes the existing lines of all ranks and attempts to `line`, then, with
+  // `follow`, new lines until the job ends. Calls `line` on this thread; it
+  // returns false to stop with OK. Waits at most five minutes for an
+  // unavailable coordinator.
   absl::Status Logs(const std::string& name, bool follow,
                     const std::function<bool(const LogLine&)>& line);
 
