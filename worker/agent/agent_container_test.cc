@@ -186,7 +186,7 @@ class AgentContainerTest : public AgentTest {
   }
   void LaunchInContainer(const std::string& script) {
     coordinator_.Send(InContainer(Goal::kPrepare, script));
-    ASSERT_TRUE(Reaches(GangPhase::kPrepared)) << Said().refusal.message;
+    ASSERT_TRUE(Reaches(GangPhase::kPrepared)) << Reported().refusal.message;
     coordinator_.Send(InContainer(Goal::kLaunch, script));
   }
   static ImageContent Content(const std::string& image, char digit) {
@@ -208,8 +208,8 @@ class AgentContainerTest : public AgentTest {
 TEST_F(AgentContainerTest, RunsARankInAContainerAndLeavesNone) {
   LaunchInContainer("echo hello; exit 3");
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
-  ASSERT_TRUE(Said().ranks[0].exit.has_value());
-  EXPECT_EQ(Said().ranks[0].exit->value, 3);
+  ASSERT_TRUE(Reported().ranks[0].exit.has_value());
+  EXPECT_EQ(Reported().ranks[0].exit->value, 3);
   EXPECT_THAT(LogOf(0), HasSubstr("hello"));
   EXPECT_THAT(Containers(), IsEmpty());
 
@@ -217,7 +217,7 @@ TEST_F(AgentContainerTest, RunsARankInAContainerAndLeavesNone) {
   EXPECT_THAT(plan.name, testing::StartsWith("lockstep-job-g1-r0-"));
   // What was found, whatever the name may stand for by now.
   EXPECT_EQ(plan.image, FakeEngine::IdOf('1'));
-  EXPECT_THAT(Said().images, ElementsAre(Content("image:1", '1')));
+  EXPECT_THAT(Reported().images, ElementsAre(Content("image:1", '1')));
   EXPECT_EQ(plan.labels.at(kContainerDaemonLabel), "1");
   EXPECT_EQ(plan.environment.at("MINE"), "1");
   EXPECT_EQ(plan.environment.at("LOCKSTEP_JOB"), "job");
@@ -250,9 +250,9 @@ TEST_F(AgentContainerTest, ShowsThePackagesOfTheJobAndNothingElseOfThem) {
   order.spec->packages = {package};
   order.spec->tasks[0].environment["PYTHONPATH"] = "/own";
   coordinator_.Send(order);
-  ASSERT_TRUE(Reaches(GangPhase::kPrepared)) << Said().refusal.message;
-  ASSERT_THAT(Said().events, testing::SizeIs(1));
-  EXPECT_THAT(Said().events[0].message, HasSubstr("install_requires"));
+  ASSERT_TRUE(Reaches(GangPhase::kPrepared)) << Reported().refusal.message;
+  ASSERT_THAT(Reported().events, testing::SizeIs(1));
+  EXPECT_THAT(Reported().events[0].message, HasSubstr("install_requires"));
   Assignment launch = InContainer(Goal::kLaunch, "echo path $PYTHONPATH");
   launch.spec->packages = {package};
   launch.spec->tasks[0].environment["PYTHONPATH"] = "/own";
@@ -298,16 +298,16 @@ TEST_F(AgentContainerTest, FetchesPackagesAheadAndKeepsThem) {
 TEST_F(AgentContainerTest, AnImageThatCannotBeHadIsARefusal) {
   coordinator_.Send(InContainer(Goal::kPrepare, "true", "bad:1"));
   ASSERT_TRUE(Reaches(GangPhase::kRefused));
-  EXPECT_EQ(Said().refusal.reason, Reason::kPrepareRefused);
-  EXPECT_EQ(Said().refusal.message, "there is no image bad:1");
+  EXPECT_EQ(Reported().refusal.reason, Reason::kPrepareRefused);
+  EXPECT_EQ(Reported().refusal.message, "there is no image bad:1");
 }
 
 TEST_F(AgentContainerTest, RunsWhatIsSettledThoughTheTagWasMoved) {
   engine_->Tag("image:1", FakeEngine::IdOf('2'));
   Assignment prepare = InContainer(Goal::kPrepare, "exit 0");
   coordinator_.Send(prepare);
-  ASSERT_TRUE(Reaches(GangPhase::kPrepared)) << Said().refusal.message;
-  EXPECT_THAT(Said().images, ElementsAre(Content("image:1", '2')));
+  ASSERT_TRUE(Reaches(GangPhase::kPrepared)) << Reported().refusal.message;
+  EXPECT_THAT(Reported().images, ElementsAre(Content("image:1", '2')));
   // Another node was first: this one gets ready once more.
   prepare.spec->images = {Content("image:1", '3')};
   coordinator_.Send(prepare);
@@ -320,7 +320,7 @@ TEST_F(AgentContainerTest, RunsWhatIsSettledThoughTheTagWasMoved) {
   coordinator_.Send(launch);
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
   EXPECT_EQ(engine_->plan().image, FakeEngine::IdOf('3'));
-  EXPECT_TRUE(Said().ranks[0].exit->ok());
+  EXPECT_TRUE(Reported().ranks[0].exit->ok());
 }
 
 TEST_F(AgentContainerTest, FetchesAheadWhatIsWantedAndSaysHowItWent) {
@@ -352,7 +352,7 @@ TEST_F(AgentContainerTest, AGangJoinsTheFetchThatIsUnderWay) {
   // The job has left the queue.
   coordinator_.Send(Ahead({}));
   engine_->Hold(false);
-  ASSERT_TRUE(Reaches(GangPhase::kPrepared)) << Said().refusal.message;
+  ASSERT_TRUE(Reaches(GangPhase::kPrepared)) << Reported().refusal.message;
   EXPECT_EQ(engine_->ensured(), 1);
 }
 
@@ -365,7 +365,7 @@ TEST_F(AgentContainerTest, AGangThatGetsReadyGoesBeforeWhatIsFetchedAhead) {
       [&] { return coordinator_.prefetched.items.size() == 1; }));
   EXPECT_EQ(engine_->ensured(), 1);
   engine_->Hold(false);
-  ASSERT_TRUE(Reaches(GangPhase::kPrepared)) << Said().refusal.message;
+  ASSERT_TRUE(Reaches(GangPhase::kPrepared)) << Reported().refusal.message;
   EXPECT_TRUE(coordinator_.Eventually([&] {
     return !coordinator_.prefetched.items.empty() &&
            coordinator_.prefetched.items[0].ready;
@@ -392,7 +392,7 @@ TEST_F(AgentContainerTest, StopsItThroughTheEngine) {
   stop.grace = std::chrono::seconds(10);
   coordinator_.Send(stop);
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
-  EXPECT_EQ(Said().ranks[0].exit->value, 4);
+  EXPECT_EQ(Reported().ranks[0].exit->value, 4);
   EXPECT_THAT(LogOf(0), HasSubstr("told"));
   EXPECT_THAT(Containers(), IsEmpty());
 }
@@ -400,7 +400,7 @@ TEST_F(AgentContainerTest, StopsItThroughTheEngine) {
 TEST_F(AgentContainerTest, OutOfMemoryIsWhatTheEngineSays) {
   LaunchInContainer("exit 137");
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
-  const ExitStatus exit = *Said().ranks[0].exit;
+  const ExitStatus exit = *Reported().ranks[0].exit;
   EXPECT_EQ(exit.how, ExitStatus::How::kSignal);
   EXPECT_TRUE(exit.out_of_memory);
 }
@@ -414,7 +414,7 @@ TEST_F(AgentContainerTest, IsAdoptedByTheNextDaemon) {
   UseEngine();
   std::ofstream(dir_ + "/go") << "x";
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
-  EXPECT_EQ(Said().ranks[0].exit->value, 6);
+  EXPECT_EQ(Reported().ranks[0].exit->value, 6);
   EXPECT_THAT(engine_->removed(), IsEmpty());  // Its shim did.
   EXPECT_THAT(Containers(), IsEmpty());
 }
@@ -514,7 +514,7 @@ TEST_F(AgentContainerTest, ShowsTheDirectoryThatWasThereWhenItGotReady) {
   Assignment a = InContainer(Goal::kPrepare, "exit 0");
   a.spec->output_directory = out;
   coordinator_.Send(a);
-  ASSERT_TRUE(Reaches(GangPhase::kPrepared)) << Said().refusal.message;
+  ASSERT_TRUE(Reaches(GangPhase::kPrepared)) << Reported().refusal.message;
   ASSERT_EQ(unlink(out.c_str()), 0);
   ASSERT_EQ(symlink((dir_ + "/second").c_str(), out.c_str()), 0);
   a = InContainer(Goal::kLaunch, "exit 0");

@@ -24,7 +24,7 @@ class AgentEndTest : public AgentTest {
   ExitStatus ExitOf(const std::string& script) {
     Launch({"/bin/sh", "-c", script});
     EXPECT_TRUE(Reaches(GangPhase::kStopped));
-    return Said().ranks.at(0).exit.value_or(ExitStatus());
+    return Reported().ranks.at(0).exit.value_or(ExitStatus());
   }
 };
 
@@ -89,13 +89,13 @@ TEST_F(AgentEndTest, AStoppedRankEndsBecauseItWasStopped) {
   }));
   coordinator_.Send(Order(Goal::kStop, {}));
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
-  EXPECT_EQ(Said().ranks[0].exit->message, "stopped: the test says so");
+  EXPECT_EQ(Reported().ranks[0].exit->message, "stopped: the test says so");
 }
 
 TEST_F(AgentEndTest, PeaksAreThoseOfTheWholeTreeAndOfShortTasksToo) {
   // Some 50 ms of work in a child of a child.
   ExitOf("sh -c 'i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done'; exit 0");
-  const Usage usage = Said().ranks[0].usage;
+  const Usage usage = Reported().ranks[0].usage;
   ASSERT_TRUE(usage.cpu_peak_cores.has_value());
   EXPECT_GT(*usage.cpu_peak_cores, 0.01);
   EXPECT_LT(*usage.cpu_peak_cores, 16);
@@ -126,7 +126,7 @@ TEST_F(AgentEndTest, PeaksOfARanksGpusAreItsOwn) {
     coordinator_.Send(order);
     ASSERT_TRUE(Reaches(goal == Goal::kPrepare ? GangPhase::kPrepared
                                                : GangPhase::kLaunched))
-        << Said().refusal.message;
+        << Reported().refusal.message;
   }
   EXPECT_TRUE(coordinator_.Eventually([&] {
     const NodeHeartbeat& beat = coordinator_.beats.back();
@@ -138,7 +138,7 @@ TEST_F(AgentEndTest, PeaksOfARanksGpusAreItsOwn) {
   fake.Write("set 1 utilization 10\n");
   coordinator_.Send(Order(Goal::kStop, {}));
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
-  EXPECT_EQ(Said().ranks[0].usage.gpu_utilization_peak, 0.8);
+  EXPECT_EQ(Reported().ranks[0].usage.gpu_utilization_peak, 0.8);
   daemon_.reset();  // The sampler goes before what it reads.
   gpus_.reset();
 }
@@ -152,7 +152,7 @@ TEST_F(AgentEndTest, WhatTheJobLeftIsToldWithItsEnd) {
   Assignment order = Order(Goal::kPrepare, argv);
   order.spec->output_directory = out;
   coordinator_.Send(order);
-  ASSERT_TRUE(Reaches(GangPhase::kPrepared)) << Said().refusal.message;
+  ASSERT_TRUE(Reaches(GangPhase::kPrepared)) << Reported().refusal.message;
   // Made before the program runs, for the user that it runs as.
   struct stat info {};
   ASSERT_EQ(stat(out.c_str(), &info), 0);
@@ -161,8 +161,9 @@ TEST_F(AgentEndTest, WhatTheJobLeftIsToldWithItsEnd) {
   order.spec->output_directory = out;
   coordinator_.Send(order);
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
-  EXPECT_THAT(Said().outputs, ElementsAre(OutputFile{"model.keras", "keras", 6},
-                                          OutputFile{"tb", "tensorboard", 1}));
+  EXPECT_THAT(Reported().outputs,
+              ElementsAre(OutputFile{"model.keras", "keras", 6},
+                          OutputFile{"tb", "tensorboard", 1}));
   // And by the next daemon.
   config_.daemon.node.incarnation.counter = 2;
   StartDaemon();
@@ -202,7 +203,7 @@ class RestartAloneTest : public AgentTest {
     if (!with_chief) a.spec->tasks.clear();
     a.spec->tasks.push_back(worker);
     if (!a.cluster) return a;
-    const GangStatus status = Said();
+    const GangStatus status = Reported();
     a.cluster->world_size = 2;
     a.cluster->tasks[0].node = with_chief ? "node-a" : "node-b";
     a.cluster->tasks.push_back(
@@ -213,7 +214,7 @@ class RestartAloneTest : public AgentTest {
   }
   void LaunchBoth(const std::string& script, bool with_chief = true) {
     coordinator_.Send(Orders(Goal::kPrepare, script, 0, with_chief));
-    ASSERT_TRUE(Reaches(GangPhase::kPrepared)) << Said().refusal.message;
+    ASSERT_TRUE(Reaches(GangPhase::kPrepared)) << Reported().refusal.message;
     coordinator_.Send(Orders(Goal::kLaunch, script, 0, with_chief));
   }
   // Of the worker, which is the last one.
@@ -234,8 +235,8 @@ TEST_F(RestartAloneTest, AWorkerIsStartedAgainInItsPlaceAndItsLogGoesOn) {
   // The two start side by side.
   ASSERT_TRUE(coordinator_.Eventually(
       [&] { return Peek().ranks[0].state == RankState::kStarted; }));
-  const int64_t chief = Said().ranks[0].pid;
-  const std::vector<int32_t> ports = Said().ports;
+  const int64_t chief = Reported().ranks[0].pid;
+  const std::vector<int32_t> ports = Reported().ports;
   // Its log has ended, and is told to have.
   EXPECT_THAT(LogOf(1), HasSubstr(" F n 4 1 "));
   for (const int32_t restarts : {1, 2}) {
@@ -243,10 +244,10 @@ TEST_F(RestartAloneTest, AWorkerIsStartedAgainInItsPlaceAndItsLogGoesOn) {
     coordinator_.Send(Orders(Goal::kLaunch, kSaysAndFails, restarts));
     ASSERT_TRUE(WorkerIs(RankState::kExited, restarts));
   }
-  EXPECT_EQ(Said().ranks[0].pid, chief);
-  EXPECT_EQ(Said().ranks[0].state, RankState::kStarted);
-  EXPECT_EQ(Said().ports, ports);
-  EXPECT_EQ(Said().ranks[1].exit->value, 3);
+  EXPECT_EQ(Reported().ranks[0].pid, chief);
+  EXPECT_EQ(Reported().ranks[0].state, RankState::kStarted);
+  EXPECT_EQ(Reported().ports, ports);
+  EXPECT_EQ(Reported().ranks[1].exit->value, 3);
   ASSERT_TRUE(coordinator_.Eventually([&] {
     const auto& log = coordinator_.logs[{{"job", 1}, 1}];
     return log.end && log.bytes.find(" F n 6 1 ") != std::string::npos;
@@ -270,12 +271,12 @@ TEST_F(RestartAloneTest, AWorkerIsStartedAgainInItsPlaceAndItsLogGoesOn) {
 TEST_F(RestartAloneTest, AWorkerAloneOnItsNodeComesBackOnItsPort) {
   LaunchBoth(kSaysAndFails, /*with_chief=*/false);
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
-  const std::vector<int32_t> ports = Said().ports;
+  const std::vector<int32_t> ports = Reported().ports;
   coordinator_.Send(
       Orders(Goal::kLaunch, "exec sleep 1000", 1, /*with_chief=*/false));
   ASSERT_TRUE(WorkerIs(RankState::kStarted, 1));
-  EXPECT_EQ(Said().phase, GangPhase::kLaunched);
-  EXPECT_EQ(Said().ports, ports);
+  EXPECT_EQ(Reported().phase, GangPhase::kLaunched);
+  EXPECT_EQ(Reported().ports, ports);
   // The port is leased again.
   EXPECT_EQ(PortLease::Take(ports.at(0)).status().code(),
             StatusCode::kAlreadyExists);
@@ -288,7 +289,7 @@ TEST_F(RestartAloneTest, ARestartedDaemonKnowsTheNumber) {
   ASSERT_TRUE(WorkerIs(RankState::kExited, 0));
   coordinator_.Send(Orders(Goal::kLaunch, "exec sleep 1000", 1));
   ASSERT_TRUE(WorkerIs(RankState::kStarted, 1));
-  const int64_t pid = Said().ranks[1].pid;
+  const int64_t pid = Reported().ranks[1].pid;
   config_.daemon.node.incarnation.counter = 2;
   StartDaemon();
   ASSERT_TRUE(
@@ -303,7 +304,8 @@ TEST_F(RestartAloneTest, ARestartedDaemonKnowsTheNumber) {
   coordinator_.Send(Orders(Goal::kLaunch, "exec sleep 1000", 1));
   coordinator_.Send(Orders(Goal::kLaunch, "exit 0", 2));
   ASSERT_TRUE(WorkerIs(RankState::kExited, 2));
-  EXPECT_TRUE(Said().ranks[1].exit->ok()) << Describe(*Said().ranks[1].exit);
+  EXPECT_TRUE(Reported().ranks[1].exit->ok())
+      << Describe(*Reported().ranks[1].exit);
   coordinator_.Send(Order(Goal::kStop, {}));
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
 }
@@ -323,7 +325,7 @@ TEST_F(RestartAloneTest, WhatTheFirstRunLeftIsNotReportedOfTheSecond) {
   coordinator_.Send(
       Orders(Goal::kLaunch, "exec sleep 1000", 1, /*with_chief=*/false));
   ASSERT_TRUE(WorkerIs(RankState::kStarted, 1));
-  EXPECT_TRUE(Said().work.empty());
+  EXPECT_TRUE(Reported().work.empty());
   coordinator_.Send(Order(Goal::kStop, {}));
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
 }
@@ -338,7 +340,7 @@ TEST_F(RestartAloneTest, AStopWhileTheOldShimIsStillThereEndsIt) {
   ASSERT_TRUE(WorkerIs(RankState::kPrepared, 1));
   coordinator_.Send(Order(Goal::kStop, {}));
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
-  EXPECT_THAT(Said().ranks[1].exit->message,
+  EXPECT_THAT(Reported().ranks[1].exit->message,
               HasSubstr("stopped before it was started again"));
 }
 
@@ -352,7 +354,7 @@ TEST_F(RestartAloneTest, AnOldShimThatNeverLeavesIsNotWaitedForForEver) {
   ASSERT_EQ(flock(shim.get(), LOCK_EX), 0);  // The first one leaves.
   coordinator_.Send(Orders(Goal::kLaunch, kSaysAndFails, 1));
   ASSERT_TRUE(WorkerIs(RankState::kExited, 1));
-  EXPECT_THAT(Said().ranks[1].exit->message,
+  EXPECT_THAT(Reported().ranks[1].exit->message,
               HasSubstr("its previous shim does not exit"));
   coordinator_.Send(Order(Goal::kStop, {}));
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
@@ -373,7 +375,7 @@ TEST_F(RestartAloneTest, APortThatWasLostMeanwhileIsSaid) {
   coordinator_.Send(
       Orders(Goal::kLaunch, "exec sleep 1000", 1, /*with_chief=*/false));
   ASSERT_TRUE(WorkerIs(RankState::kExited, 1));
-  EXPECT_THAT(Said().ranks[0].exit->message, HasSubstr("held by another"));
+  EXPECT_THAT(Reported().ranks[0].exit->message, HasSubstr("held by another"));
   coordinator_.Send(Order(Goal::kStop, {}));
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
 }

@@ -118,7 +118,7 @@ class AgentTest : public testing::Test {
   // Nothing of it is heard after this.
   void StopDaemon() {
     daemon_.reset();
-    EXPECT_TRUE(coordinator_.HeardAll());
+    EXPECT_TRUE(coordinator_.ReceivedAll());
   }
   void StartDaemon() {
     StopDaemon();
@@ -156,7 +156,7 @@ class AgentTest : public testing::Test {
     a.spec->lineage = {{generation, 0}};
     a.job_key = std::string(32, 'k');
     if (goal == Goal::kPrepare) return a;
-    const GangStatus status = Said(generation);
+    const GangStatus status = Reported(generation);
     a.cluster.emplace();
     a.cluster->job = "job";
     a.cluster->job_uid = "uid";
@@ -177,7 +177,7 @@ class AgentTest : public testing::Test {
     const auto it = coordinator_.statuses.find({"job", generation});
     return it == coordinator_.statuses.end() ? kNone : it->second;
   }
-  GangStatus Said(Generation generation = 1) {
+  GangStatus Reported(Generation generation = 1) {
     return coordinator_.Locked([&] { return Peek(generation); });
   }
   Registration Registered() {
@@ -192,7 +192,7 @@ class AgentTest : public testing::Test {
               int ranks = 1, Generation generation = 1) {
     coordinator_.Send(Order(Goal::kPrepare, argv, kind, ranks, generation));
     ASSERT_TRUE(Reaches(GangPhase::kPrepared, generation))
-        << Said(generation).refusal.message;
+        << Reported(generation).refusal.message;
     coordinator_.Send(Order(Goal::kLaunch, argv, kind, ranks, generation));
   }
   bool AllAre(RankState state, Generation generation = 1) {

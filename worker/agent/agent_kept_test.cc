@@ -29,7 +29,7 @@ using testing::HasSubstr;
 TEST_F(AgentTest, PortsStayLeasedWithoutADaemonUntilTheTaskEnds) {
   Launch({"/bin/sh", "-c", "exec sleep 1000"});
   ASSERT_TRUE(AllAre(RankState::kStarted));
-  const GangStatus said = Said();
+  const GangStatus said = Reported();
   for (const int32_t port : {said.ports.at(0), said.master_port}) {
     EXPECT_FALSE(ListenOn(port, /*reuse=*/false));
     daemon_.reset();
@@ -51,12 +51,12 @@ TEST_F(AgentTest, APortThatAStrangerTookIsWhyARankFailed) {
   const auto argv = std::vector<std::string>{"/bin/sh", "-c", "exit 1"};
   coordinator_.Send(Order(Goal::kPrepare, argv));
   ASSERT_TRUE(Reaches(GangPhase::kPrepared));
-  const int32_t port = Said().ports.at(0);
+  const int32_t port = Reported().ports.at(0);
   const Fd stranger = ListenOn(port, /*reuse=*/true);
   ASSERT_TRUE(stranger);
   coordinator_.Send(Order(Goal::kLaunch, argv));
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
-  const ExitStatus exit = *Said().ranks[0].exit;
+  const ExitStatus exit = *Reported().ranks[0].exit;
   EXPECT_EQ(exit.reason, Reason::kPortTaken);
   EXPECT_EQ(exit.message,
             fmt::format("port {}, leased to this task, is taken by process {} "
@@ -72,18 +72,18 @@ TEST_F(AgentTest, AProgramThatBindsWithoutReuseGetsPortsThatAreNotHeld) {
       "echo 'OSError: [Errno 98] Address already in use' >&2; exit 1"};
   Launch(argv);
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
-  const ExitStatus exit = *Said().ranks[0].exit;
+  const ExitStatus exit = *Reported().ranks[0].exit;
   EXPECT_EQ(exit.reason, Reason::kPortTaken);
   EXPECT_THAT(exit.message,
               HasSubstr("Address already in use; the worker holds leased ports "
                         "open, so a program must set SO_REUSEADDR"));
   coordinator_.Send(Order(Goal::kPrepare, argv, JobKind::kProgram, 1, 2));
   ASSERT_TRUE(Reaches(GangPhase::kPrepared, 2));
-  EXPECT_TRUE(ListenOn(Said(2).ports.at(0), /*reuse=*/false));
+  EXPECT_TRUE(ListenOn(Reported(2).ports.at(0), /*reuse=*/false));
   // Then it is another port that it cannot bind.
   coordinator_.Send(Order(Goal::kLaunch, argv, JobKind::kProgram, 1, 2));
   ASSERT_TRUE(Reaches(GangPhase::kStopped, 2));
-  EXPECT_EQ(Said(2).ranks[0].exit->reason, Reason::kNone);
+  EXPECT_EQ(Reported(2).ranks[0].exit->reason, Reason::kNone);
 }
 
 TEST_F(AgentTest, APortThatAStrangerTookMeanwhileIsWhyARankFailed) {
@@ -91,21 +91,21 @@ TEST_F(AgentTest, APortThatAStrangerTookMeanwhileIsWhyARankFailed) {
   Launch({"/bin/sh", "-c",
           "while [ ! -e " + flag + " ]; do sleep 0.01; done; exit 1"});
   ASSERT_TRUE(AllAre(RankState::kStarted));
-  const int32_t port = Said().master_port;
+  const int32_t port = Reported().master_port;
   {
     const Fd stranger = ListenOn(port, /*reuse=*/true);
     ASSERT_TRUE(stranger);
     ASSERT_TRUE(
         coordinator_.Eventually([&] { return !Peek().events.empty(); }));
   }
-  EXPECT_EQ(Said().events[0].reason, Reason::kPortTaken);
-  EXPECT_THAT(Said().events[0].message,
+  EXPECT_EQ(Reported().events[0].reason, Reason::kPortTaken);
+  EXPECT_THAT(Reported().events[0].message,
               HasSubstr(fmt::format("process {} (", getpid())));
   // It is gone again: the program may have failed by it all the same.
   ASSERT_TRUE(RealFileSystem()->WriteAtomic(flag, "").ok());
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
-  EXPECT_EQ(Said().ranks[0].exit->reason, Reason::kPortTaken);
-  EXPECT_THAT(Said().ranks[0].exit->message,
+  EXPECT_EQ(Reported().ranks[0].exit->reason, Reason::kPortTaken);
+  EXPECT_THAT(Reported().ranks[0].exit->message,
               HasSubstr(fmt::format("port {}, leased to this task", port)));
 }
 
@@ -122,8 +122,8 @@ TEST_F(AgentTest, AFullDiskRefusesWhatMayBeTriedAgain) {
       coordinator_.Eventually([&] { return daemon_->agent()->Ready().ok(); }));
   coordinator_.Send(Order(Goal::kPrepare, {"sh"}));
   ASSERT_TRUE(Reaches(GangPhase::kRefused));
-  EXPECT_EQ(Said().refusal.reason, Reason::kNoCapacity);
-  EXPECT_THAT(Said().refusal.message, HasSubstr("nearly full"));
+  EXPECT_EQ(Reported().refusal.reason, Reason::kNoCapacity);
+  EXPECT_THAT(Reported().refusal.message, HasSubstr("nearly full"));
   *space = uint64_t{2} << 30;
   coordinator_.Send(Order(Goal::kPrepare, {"sh"}, JobKind::kProgram, 1, 2));
   EXPECT_TRUE(Reaches(GangPhase::kPrepared, 2));
@@ -235,7 +235,7 @@ TEST_F(AgentTest, AShimThatIsBeingStartedIsWaitedForAndNotTakenForDead) {
   TaskStore store(RealFileSystem(), dir_);
   StoredGang gang;
   gang.assignment = order;
-  gang.status = Said();
+  gang.status = Reported();
   gang.status.phase = GangPhase::kLaunched;
   gang.status.ranks[0].state = RankState::kPrepared;
   gang.status.ranks[0].exit.reset();
@@ -254,7 +254,7 @@ TEST_F(AgentTest, AShimThatIsBeingStartedIsWaitedForAndNotTakenForDead) {
   ASSERT_TRUE(RealFileSystem()->WriteAtomic(paths.exit_record, exit).ok());
   shim.Reset();
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
-  EXPECT_TRUE(Said().ranks[0].exit->ok());
+  EXPECT_TRUE(Reported().ranks[0].exit->ok());
 }
 
 TEST_F(AgentTest, WhatADeadShimsRankHadStartedIsFoundAtTheNextStart) {
@@ -335,7 +335,7 @@ TEST_F(AgentTest, ARankInACgroupOfItsOwnIsKnownToHaveRunOutOfMemory) {
               "/a/rank-*; cat cgroup.procs; echo; "
               "echo 'oom_kill 1' > memory.events; kill -9 $$"});
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
-  const ExitStatus exit = *Said().ranks[0].exit;
+  const ExitStatus exit = *Reported().ranks[0].exit;
   EXPECT_TRUE(exit.out_of_memory) << Describe(exit);
   EXPECT_THAT(exit.message, HasSubstr("the task exceeded its memory limit"));
   EXPECT_THAT(LogOf(0), HasSubstr(" stdout F 0\n"));

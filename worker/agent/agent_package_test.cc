@@ -62,8 +62,8 @@ TEST_F(AgentPackageTest, AModuleOfATreePackageRuns) {
   prepare.spec->tasks[0].environment["PYTHONPATH"] = "/own";
   prepare.spec->services = {"jax"};
   coordinator_.Send(prepare);
-  ASSERT_TRUE(Reaches(GangPhase::kPrepared)) << Said().refusal.message;
-  const GangStatus prepared = Said();
+  ASSERT_TRUE(Reaches(GangPhase::kPrepared)) << Reported().refusal.message;
+  const GangStatus prepared = Reported();
   ASSERT_THAT(prepared.preparations, SizeIs(1));
   EXPECT_EQ(prepared.preparations[0].current, "");
   std::vector<std::string> parts;
@@ -80,7 +80,7 @@ TEST_F(AgentPackageTest, AModuleOfATreePackageRuns) {
   launch.spec->services = {"jax"};
   coordinator_.Send(launch);
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
-  const GangStatus said = Said();
+  const GangStatus said = Reported();
   EXPECT_TRUE(said.ranks[0].exit->ok()) << LogOf(0);
   ASSERT_THAT(said.preparations, SizeIs(1));
   EXPECT_EQ(said.preparations[0].parts.back().part, "exec");
@@ -102,8 +102,8 @@ TEST_F(AgentPackageTest, AnEvilEntryIsRefusedByItsName) {
                TarWriter().Link("out", "/etc").File("out/evil", "x").Gzipped(),
                "evil.tar.gz")));
   ASSERT_TRUE(Reaches(GangPhase::kRefused));
-  EXPECT_EQ(Said().refusal.reason, Reason::kPrepareRefused);
-  EXPECT_EQ(Said().refusal.message,
+  EXPECT_EQ(Reported().refusal.reason, Reason::kPrepareRefused);
+  EXPECT_EQ(Reported().refusal.message,
             "package evil.tar.gz: entry \"out\" is refused: it is a link to "
             "\"/etc\", which is outside the folder");
   EXPECT_THAT(RealFileSystem()->List(dir_ + "/tasks").value(), IsEmpty());
@@ -138,7 +138,7 @@ TEST_F(AgentPackageTest, AFetchIsSaidWhileItGoesOnAndStopEndsIt) {
   Assignment next = Order(Goal::kPrepare, {"sh"}, JobKind::kProgram, 1, 2);
   next.spec->packages = {package};
   coordinator_.Send(next);
-  EXPECT_TRUE(Reaches(GangPhase::kPrepared, 2)) << Said(2).refusal.message;
+  EXPECT_TRUE(Reaches(GangPhase::kPrepared, 2)) << Reported(2).refusal.message;
 }
 
 TEST_F(AgentPackageTest, AGangOfTheSameNameWaitsForTheFirstOnesFetch) {
@@ -163,7 +163,7 @@ TEST_F(AgentPackageTest, AGangOfTheSameNameWaitsForTheFirstOnesFetch) {
       source_.Put(TarWriter().File("second", "x").Gzipped(), "second.tgz")));
   EXPECT_TRUE(Reaches(GangPhase::kPreparing));
   gate.set_value();
-  ASSERT_TRUE(Reaches(GangPhase::kPrepared)) << Said().refusal.message;
+  ASSERT_TRUE(Reaches(GangPhase::kPrepared)) << Reported().refusal.message;
   EXPECT_THAT(
       RealFileSystem()->List(dir_ + "/tasks/job.g1/code/tree-0").value(),
       ElementsAre("second"));
@@ -177,8 +177,8 @@ TEST_F(AgentPackageTest, AHostWithoutThreadsRefusesForTheMoment) {
   coordinator_.Send(
       With(Goal::kPrepare, argv_, source_.Put(TarWriter().Gzipped(), "f.tgz")));
   ASSERT_TRUE(Reaches(GangPhase::kRefused));
-  EXPECT_EQ(Said().refusal.reason, Reason::kNoCapacity);
-  EXPECT_THAT(Said().refusal.message, HasSubstr("cannot start a thread"));
+  EXPECT_EQ(Reported().refusal.reason, Reason::kNoCapacity);
+  EXPECT_THAT(Reported().refusal.message, HasSubstr("cannot start a thread"));
 }
 
 TEST_F(AgentPackageTest, ADaemonThatLeavesEndsItsFetches) {

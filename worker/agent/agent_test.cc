@@ -23,8 +23,8 @@ using testing::UnorderedElementsAre;
 TEST_F(AgentTest, AProgramRunsAndItsExitAndOutputArrive) {
   Launch({"/bin/sh", "-c", "echo hi $RANK; echo bad >&2; exit 3"});
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
-  ASSERT_THAT(Said().ranks, SizeIs(1));
-  const RankStatus rank = Said().ranks[0];
+  ASSERT_THAT(Reported().ranks, SizeIs(1));
+  const RankStatus rank = Reported().ranks[0];
   ASSERT_TRUE(rank.exit.has_value());
   EXPECT_EQ(rank.exit->how, ExitStatus::How::kCode);
   EXPECT_EQ(rank.exit->value, 3);
@@ -44,9 +44,9 @@ TEST_F(AgentTest, AProgramRunsAndItsExitAndOutputArrive) {
 TEST_F(AgentTest, AProgramThatIsNotHereIsRefusedWhilePreparing) {
   coordinator_.Send(Order(Goal::kPrepare, {"no-such-program-of-ours"}));
   ASSERT_TRUE(Reaches(GangPhase::kRefused));
-  EXPECT_THAT(Said().refusal.message,
+  EXPECT_THAT(Reported().refusal.message,
               HasSubstr("no-such-program-of-ours is not in PATH"));
-  EXPECT_EQ(Said().refusal.reason, Reason::kPrepareRefused);
+  EXPECT_EQ(Reported().refusal.reason, Reason::kPrepareRefused);
 }
 
 TEST_F(AgentTest, AnOutputDirectoryThatCannotBeWrittenIsRefused) {
@@ -54,7 +54,7 @@ TEST_F(AgentTest, AnOutputDirectoryThatCannotBeWrittenIsRefused) {
   order.spec->output_directory = "/proc/nothing";
   coordinator_.Send(order);
   ASSERT_TRUE(Reaches(GangPhase::kRefused));
-  EXPECT_THAT(Said().refusal.message, HasSubstr("/proc/nothing"));
+  EXPECT_THAT(Reported().refusal.message, HasSubstr("/proc/nothing"));
 }
 
 TEST_F(AgentTest, WhatCannotBeExecutedSaysWhy) {
@@ -63,7 +63,7 @@ TEST_F(AgentTest, WhatCannotBeExecutedSaysWhy) {
       RealFileSystem()->WriteAtomic(tool, "#!/no/such/shell\n", 0755).ok());
   Launch({tool});
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
-  const ExitStatus exit = *Said().ranks[0].exit;
+  const ExitStatus exit = *Reported().ranks[0].exit;
   EXPECT_EQ(exit.how, ExitStatus::How::kExecErrno);
   EXPECT_EQ(exit.value, ENOENT);
   EXPECT_THAT(exit.message, HasSubstr("interpreter"));
@@ -75,7 +75,7 @@ TEST_F(AgentTest, NativeRanksMeetJoinGoAndReport) {
   Assignment go = Order(Goal::kGo, {FakeRank(), "ok"}, JobKind::kNative, 2);
   coordinator_.Send(go);
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
-  const GangStatus said = Said();
+  const GangStatus said = Reported();
   for (const RankStatus& rank : said.ranks) {
     ASSERT_TRUE(rank.exit.has_value());
     EXPECT_TRUE(rank.exit->ok()) << Describe(*rank.exit);
@@ -83,13 +83,14 @@ TEST_F(AgentTest, NativeRanksMeetJoinGoAndReport) {
     EXPECT_EQ(rank.progress.committed_step, 7);
     EXPECT_EQ(rank.progress.samples, 640);
   }
-  EXPECT_EQ(Said().checkpoint->path, "/out/checkpoint-7");
-  EXPECT_EQ(Said().checkpoint->generation, 1u);
-  EXPECT_EQ(Said().artifacts.at("model"), "/out/model");
-  EXPECT_EQ(Said().resumed_step, 3);
+  EXPECT_EQ(Reported().checkpoint->path, "/out/checkpoint-7");
+  EXPECT_EQ(Reported().checkpoint->generation, 1u);
+  EXPECT_EQ(Reported().artifacts.at("model"), "/out/model");
+  EXPECT_EQ(Reported().resumed_step, 3);
   // And what is wrong with the plan that rank 1 told.
-  EXPECT_THAT(Said().events, SizeIs(3));
-  EXPECT_THAT(Said().reduction_plan, HasSubstr("\nlayout 0123456789abcdef\n"));
+  EXPECT_THAT(Reported().events, SizeIs(3));
+  EXPECT_THAT(Reported().reduction_plan,
+              HasSubstr("\nlayout 0123456789abcdef\n"));
   EXPECT_THAT(LogOf(1), HasSubstr("got \"value of 0\""));
   EXPECT_THAT(LogOf(0), HasSubstr("got \"value of 1\""));
 }
@@ -113,7 +114,7 @@ TEST_F(AgentTest, TheJobsReductionPlanGoesToItsRanks) {
 TEST_F(AgentTest, LastWordsOfARankAreInItsExit) {
   Launch({FakeRank(), "fail"}, JobKind::kNative);
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
-  const ExitStatus exit = *Said().ranks[0].exit;
+  const ExitStatus exit = *Reported().ranks[0].exit;
   EXPECT_EQ(exit.message, "replicas differ");
   EXPECT_EQ(exit.reason, Reason::kDiverged);
 }
@@ -123,7 +124,7 @@ TEST_F(AgentTest, PeersThatItsRanksLostAreReportedAlsoByTheNextDaemon) {
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
   const LostPeer first{0, 1, "replicas differ"};
   const LostPeer second{1, 0, "replicas differ"};
-  EXPECT_THAT(Said().lost_peers, UnorderedElementsAre(first, second));
+  EXPECT_THAT(Reported().lost_peers, UnorderedElementsAre(first, second));
   config_.daemon.node.incarnation.counter = 2;
   StartDaemon();
   ASSERT_TRUE(coordinator_.Eventually(
@@ -144,7 +145,7 @@ TEST_F(AgentTest, StopAbortsNativeRanksOverTheirLink) {
   stop.grace = 20s;  // They go by themselves.
   coordinator_.Send(stop);
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
-  const GangStatus said = Said();
+  const GangStatus said = Reported();
   for (const RankStatus& rank : said.ranks) {
     EXPECT_EQ(rank.exit->value, kPeerLostCode);
     EXPECT_TRUE(rank.exit->victim);
@@ -157,8 +158,8 @@ TEST_F(AgentTest, WhoIgnoresSigtermIsKilledWithHisChildren) {
   ASSERT_TRUE(AllAre(RankState::kStarted));
   coordinator_.Send(Order(Goal::kStop, {}));
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
-  EXPECT_EQ(Said().ranks[0].exit->how, ExitStatus::How::kSignal);
-  EXPECT_TRUE(Said().ranks[0].exit->victim);
+  EXPECT_EQ(Reported().ranks[0].exit->how, ExitStatus::How::kSignal);
+  EXPECT_TRUE(Reported().ranks[0].exit->victim);
 }
 
 TEST_F(AgentTest, AHigherGenerationIsPreparedWhenTheLowerOneIsGone) {
@@ -166,8 +167,8 @@ TEST_F(AgentTest, AHigherGenerationIsPreparedWhenTheLowerOneIsGone) {
   ASSERT_TRUE(AllAre(RankState::kStarted));
   coordinator_.Send(Order(Goal::kPrepare, {"sh"}, JobKind::kProgram, 1, 2));
   ASSERT_TRUE(Reaches(GangPhase::kPrepared, 2));
-  EXPECT_EQ(Said(1).phase, GangPhase::kStopped);
-  EXPECT_TRUE(Said(1).ranks[0].exit.has_value());
+  EXPECT_EQ(Reported(1).phase, GangPhase::kStopped);
+  EXPECT_TRUE(Reported(1).ranks[0].exit.has_value());
 }
 
 TEST_F(AgentTest, StopOfSomethingUnknownIsAcknowledged) {
@@ -178,7 +179,7 @@ TEST_F(AgentTest, StopOfSomethingUnknownIsAcknowledged) {
 TEST_F(AgentTest, ALostStreamCostsNothingAndIsFollowedByAFullReport) {
   Launch({"/bin/sh", "-c", "exec sleep 1000"});
   ASSERT_TRUE(AllAre(RankState::kStarted));
-  const int64_t pid = Said().ranks[0].pid;
+  const int64_t pid = Reported().ranks[0].pid;
   coordinator_.Drop();
   ASSERT_TRUE(
       coordinator_.Eventually([&] { return coordinator_.registers >= 2; }));
@@ -214,7 +215,7 @@ TEST_F(AgentTest, ARankThatEndsWhileTheCoordinatorIsAwayIsReportedLater) {
 TEST_F(AgentTest, ARestartedDaemonAdoptsItsRanks) {
   Launch({FakeRank(), "wait"}, JobKind::kNative, 2);
   ASSERT_TRUE(AllAre(RankState::kJoined));
-  const int64_t pid = Said().ranks[1].pid;
+  const int64_t pid = Reported().ranks[1].pid;
   config_.daemon.node.incarnation.counter = 2;
   StartDaemon();
   ASSERT_TRUE(coordinator_.Eventually(
@@ -223,7 +224,7 @@ TEST_F(AgentTest, ARestartedDaemonAdoptsItsRanks) {
   const GangStatus adopted = Registered().gangs[0];
   EXPECT_EQ(adopted.phase, GangPhase::kLaunched);
   EXPECT_EQ(adopted.ranks[1].pid, pid);
-  EXPECT_EQ(adopted.ports, Said().ports);
+  EXPECT_EQ(adopted.ports, Reported().ports);
   // Its ranks have come back to the link and are let go.
   coordinator_.Send(
       Order(Goal::kGo, {FakeRank(), "wait"}, JobKind::kNative, 2));
@@ -231,7 +232,7 @@ TEST_F(AgentTest, ARestartedDaemonAdoptsItsRanks) {
       coordinator_.Eventually([&] { return Peek().events.size() == 2; }));
   coordinator_.Send(Order(Goal::kStop, {}));
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
-  const GangStatus said = Said();
+  const GangStatus said = Reported();
   for (const RankStatus& rank : said.ranks) {
     EXPECT_EQ(rank.exit->value, kPeerLostCode);
   }
@@ -243,10 +244,10 @@ TEST_F(AgentTest, WhatEndedWhileNoDaemonRanIsInTheNextOnesFirstReport) {
   Launch({"/bin/sh", "-c",
           "while [ ! -e " + flag + " ]; do sleep 0.01; done; exit 6"});
   ASSERT_TRUE(AllAre(RankState::kStarted));
-  const auto start = StartTime(static_cast<pid_t>(Said().ranks[0].pid));
+  const auto start = StartTime(static_cast<pid_t>(Reported().ranks[0].pid));
   ASSERT_TRUE(start.ok());
   const auto rank =
-      OpenVerified({static_cast<pid_t>(Said().ranks[0].pid), *start});
+      OpenVerified({static_cast<pid_t>(Reported().ranks[0].pid), *start});
   ASSERT_TRUE(rank.ok());
   daemon_.reset();
   ASSERT_TRUE(RealFileSystem()->WriteAtomic(flag, "").ok());
@@ -273,7 +274,7 @@ TEST_F(AgentTest, RanksThatCannotBeFoundAgainAreReportedDead) {
   TaskStore store(RealFileSystem(), dir_);
   StoredGang gang;
   gang.assignment = order;
-  gang.status = Said();
+  gang.status = Reported();
   gang.status.phase = GangPhase::kLaunched;
   for (RankStatus& rank : gang.status.ranks) {
     rank.state = RankState::kPrepared;
@@ -320,8 +321,8 @@ TEST_F(AgentTest, AKilledShimTakesItsRankWithIt) {
   ASSERT_TRUE(shim.ok());
   ASSERT_TRUE(SendSignal(*shim, SIGKILL).ok());
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
-  EXPECT_THAT(Said().ranks[0].exit->message, HasSubstr("lockstep-shim"));
-  EXPECT_FALSE(Said().ranks[0].exit->ok());
+  EXPECT_THAT(Reported().ranks[0].exit->message, HasSubstr("lockstep-shim"));
+  EXPECT_FALSE(Reported().ranks[0].exit->ok());
   EXPECT_TRUE(coordinator_.Eventually([&] {
     return !OpenVerified({child_pid, *child_start}).ok();
   }));
@@ -421,7 +422,7 @@ TEST_F(AgentTest, ARefusedCopyEndsWhatIsItsOwn) {
          JobKind::kProgram, 2);
   ASSERT_TRUE(AllAre(RankState::kStarted));
   std::vector<Process> ranks;
-  for (const RankStatus& rank : Said().ranks) {
+  for (const RankStatus& rank : Reported().ranks) {
     const auto pid = static_cast<pid_t>(rank.pid);
     auto held = OpenVerified({pid, StartTime(pid).value()});
     ASSERT_TRUE(held.ok());
@@ -447,7 +448,7 @@ TEST_F(AgentTest, ARefusedCopyEndsWhatIsItsOwn) {
 TEST_F(AgentTest, ACopyOfTheDirectoryTakesNoShimOfTheFirst) {
   Launch({"/bin/sh", "-c", "while :; do sleep 0.05; done"});
   ASSERT_TRUE(AllAre(RankState::kStarted));
-  const auto pid = static_cast<pid_t>(Said().ranks[0].pid);
+  const auto pid = static_cast<pid_t>(Reported().ranks[0].pid);
   const auto rank = OpenVerified({pid, StartTime(pid).value()});
   ASSERT_TRUE(rank.ok());
   AgentConfig config = config_;

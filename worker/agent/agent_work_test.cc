@@ -57,22 +57,22 @@ class AgentWorkTest : public AgentTest {
 
 TEST_F(AgentWorkTest, WhatAGenerationWroteTheNextOneFinds) {
   RunToEnd("echo one >> snapshot.pt; exit 3");
-  ASSERT_THAT(Said().work, SizeIs(1)) << "it came with the end";
-  EXPECT_EQ(Said().work[0].files, 1);
-  EXPECT_EQ(Said().work[0].bytes, 4);
-  ASSERT_THAT(Said().work[0].entries, SizeIs(1));
-  EXPECT_EQ(Said().work[0].entries[0].path, "snapshot.pt");
+  ASSERT_THAT(Reported().work, SizeIs(1)) << "it came with the end";
+  EXPECT_EQ(Reported().work[0].files, 1);
+  EXPECT_EQ(Reported().work[0].bytes, 4);
+  ASSERT_THAT(Reported().work[0].entries, SizeIs(1));
+  EXPECT_EQ(Reported().work[0].entries[0].path, "snapshot.pt");
   Forget(1);
   RunToEnd("cat snapshot.pt; echo two >> snapshot.pt", 2);
   EXPECT_THAT(LogOf(0, 2), HasSubstr("one"));
-  EXPECT_EQ(Said(2).work[0].bytes, 8);
+  EXPECT_EQ(Reported(2).work[0].bytes, 8);
   Forget(2);
   EXPECT_EQ(files_->Read(Work() + "/snapshot.pt").value(), "one\ntwo\n");
 }
 
 TEST_F(AgentWorkTest, AnEmptyDirectoryGoesWithItsGang) {
   RunToEnd("true");
-  EXPECT_EQ(Said().work[0].files, 0);
+  EXPECT_EQ(Reported().work[0].files, 0);
   Forget(1);
   EXPECT_FALSE(Has(dir_ + "/work/uid"));
 }
@@ -87,7 +87,7 @@ TEST_F(AgentWorkTest, AJobThatChoseItsDirectoryHasNone) {
   coordinator_.Send(order);
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
   EXPECT_THAT(LogOf(0), HasSubstr("/tmp"));
-  EXPECT_THAT(Said().work, IsEmpty());
+  EXPECT_THAT(Reported().work, IsEmpty());
   EXPECT_FALSE(Has(dir_ + "/work/uid"));
 }
 
@@ -182,11 +182,11 @@ TEST_F(AgentWorkTest, TheNodeOfRankZeroNamesTheOutputDirectory) {
   order.spec->output_directory = dir_ + "/out";
   coordinator_.Send(order);
   ASSERT_TRUE(Reaches(GangPhase::kPrepared));
-  EXPECT_TRUE(IsOutputIdentity(Said().output_identity));
+  EXPECT_TRUE(IsOutputIdentity(Reported().output_identity));
   EXPECT_EQ(files_->Read(dir_ + "/out/.lockstep-directory").value(),
-            Said().output_identity + "\n");
-  ASSERT_THAT(Said().preparations, SizeIs(1));
-  EXPECT_EQ(Said().preparations[0].parts.back().part, kOutputPart);
+            Reported().output_identity + "\n");
+  ASSERT_THAT(Reported().preparations, SizeIs(1));
+  EXPECT_EQ(Reported().preparations[0].parts.back().part, kOutputPart);
 }
 
 TEST_F(AgentWorkTest, AnotherNodeLooksForItOnceItIsKnown) {
@@ -197,8 +197,8 @@ TEST_F(AgentWorkTest, AnotherNodeLooksForItOnceItIsKnown) {
   order.spec->output_directory = dir_ + "/out";
   coordinator_.Send(order);
   ASSERT_TRUE(Reaches(GangPhase::kPrepared));
-  const std::vector<int32_t> ports = Said().ports;
-  EXPECT_EQ(Said().output_identity, "");
+  const std::vector<int32_t> ports = Reported().ports;
+  EXPECT_EQ(Reported().output_identity, "");
   EXPECT_FALSE(Has(dir_ + "/out/.lockstep-directory"));
   order.spec->output_identity = std::string(32, 'a');
   ASSERT_TRUE(
@@ -210,7 +210,7 @@ TEST_F(AgentWorkTest, AnotherNodeLooksForItOnceItIsKnown) {
     return Peek().phase == GangPhase::kPrepared &&
            Peek().output_identity == std::string(32, 'a');
   }));
-  EXPECT_EQ(Said().ports, ports) << "what it had it kept";
+  EXPECT_EQ(Reported().ports, ports) << "what it had it kept";
 }
 
 TEST_F(AgentWorkTest, ADirectoryThatIsNotSharedIsRefused) {
@@ -224,8 +224,8 @@ TEST_F(AgentWorkTest, ADirectoryThatIsNotSharedIsRefused) {
   order.spec->output_identity = std::string(32, 'a');
   coordinator_.Send(order);
   ASSERT_TRUE(Reaches(GangPhase::kRefused));
-  EXPECT_EQ(Said().refusal.reason, Reason::kOutputNotShared);
-  EXPECT_THAT(Said().refusal.message,
+  EXPECT_EQ(Reported().refusal.reason, Reason::kOutputNotShared);
+  EXPECT_THAT(Reported().refusal.message,
               HasSubstr("the output directory " + dir_ +
                         "/out is not shared: this host does not see"));
 }

@@ -77,7 +77,7 @@ bool FakeCoordinator::Eventually(const std::function<bool()>& condition) {
   return true;
 }
 
-bool FakeCoordinator::HeardAll() {
+bool FakeCoordinator::ReceivedAll() {
   return Eventually([this] { return streams_ == 0; });
 }
 

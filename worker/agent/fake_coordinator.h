@@ -51,7 +51,7 @@ class FakeCoordinator final : public v1::WorkerService::Service {
   bool Eventually(const std::function<bool()>& condition);
   // Waits until everything that daemons which are gone have sent was heard: a
   // stream's last messages may come after its daemon's end.
-  bool HeardAll();
+  bool ReceivedAll();
 
   // What `read` gives, under the lock.
   template <typename F>

@@ -56,36 +56,36 @@ struct RankPlace {
 };
 
 // Description of a rank; longer names are truncated.
-struct Told {
+struct RankInfo {
   int64_t pid;
   char host[120];
 };
-static_assert(sizeof(Told) == 128);
+static_assert(sizeof(RankInfo) == 128);
 
-Told Mine() {
-  Told told{};
-  told.pid = getpid();
-  gethostname(told.host, sizeof(told.host) - 1);
-  return told;
+RankInfo Mine() {
+  RankInfo infos{};
+  infos.pid = getpid();
+  gethostname(infos.host, sizeof(infos.host) - 1);
+  return infos;
 }
 
 StatusOr<std::vector<RankPlace>> GatherPlaces(Communicator* communicator,
                                               const BenchOptions& options) {
   const auto ranks = static_cast<size_t>(communicator->size());
   LOCKSTEP_ASSIGN_OR_RETURN(const Buffer* all,
-                            communicator->Allocate(ranks * sizeof(Told)));
-  auto* const told = static_cast<Told*>(all->data);
-  told[communicator->rank()] = Mine();
+                            communicator->Allocate(ranks * sizeof(RankInfo)));
+  auto* const infos = static_cast<RankInfo*>(all->data);
+  infos[communicator->rank()] = Mine();
   LOCKSTEP_RETURN_IF_ERROR(
       Run(communicator,
           {.kind = CollectiveKind::kAllGather,
-           .slice = {all, 0, ranks * sizeof(Told) / sizeof(int64_t),
+           .slice = {all, 0, ranks * sizeof(RankInfo) / sizeof(int64_t),
                      DataType::kInt64}},
           options.timeout));
   std::vector<RankPlace> places;
   for (size_t rank = 0; rank < ranks; ++rank) {
-    Told one;
-    std::memcpy(&one, &told[rank], sizeof(one));
+    RankInfo one;
+    std::memcpy(&one, &infos[rank], sizeof(one));
     one.host[sizeof(one.host) - 1] = '\0';
     places.push_back({one.pid, one.host});
   }

@@ -31,7 +31,7 @@ StatusOr<Fd> MakeSocket() {
 }
 
 // A connect is refused at once where nobody listens any more.
-bool SomebodyListens(const sockaddr_un& address) {
+bool HasListener(const sockaddr_un& address) {
   StatusOr<Fd> fd = MakeSocket();
   return fd.ok() &&
          (::connect(fd->get(), reinterpret_cast<const sockaddr*>(&address),
@@ -48,7 +48,7 @@ StatusOr<Fd> ListenPackets(const std::string& path) {
     if (!S_ISSOCK(info.st_mode)) {
       return AlreadyExists("{} is there and is not a socket", path);
     }
-    if (SomebodyListens(address)) {
+    if (HasListener(address)) {
       return AlreadyExists("another process listens at {}", path);
     }
     if (::unlink(path.c_str()) != 0 && errno != ENOENT) {

@@ -220,7 +220,7 @@ bool MakeSecret(const std::string& bytes, Fd* fd) {
                F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
 }
 
-std::string AsWhom(const ShimSpec& spec) {
+std::string UserText(const ShimSpec& spec) {
   return "user " + std::to_string(spec.set_ids ? spec.uid : geteuid());
 }
 
@@ -235,7 +235,7 @@ std::string ExecMessage(const ShimSpec& spec, int error) {
       return "program " + program + " does not exist" +
              (program[0] == '/' ? "" : " in " + spec.cwd);
     case EACCES:
-      return program + " is not executable for " + AsWhom(spec);
+      return program + " is not executable for " + UserText(spec);
     case ENOEXEC:
       return program +
              " is neither an executable for this machine nor a script with #!";
@@ -254,13 +254,13 @@ std::string ReportMessage(const ShimSpec& spec, const ChildReport& report) {
     case Stage::kCgroup:
       return ErrorText("entering the cgroup " + spec.cgroup, report.error);
     case Stage::kGroups:
-      return ErrorText("changing to the groups of " + AsWhom(spec),
+      return ErrorText("changing to the groups of " + UserText(spec),
                        report.error);
     case Stage::kUser:
-      return ErrorText("becoming " + AsWhom(spec), report.error);
+      return ErrorText("becoming " + UserText(spec), report.error);
     case Stage::kDirectory:
       return ErrorText(
-          AsWhom(spec) + " entering the working directory " + spec.cwd,
+          UserText(spec) + " entering the working directory " + spec.cwd,
           report.error);
     case Stage::kExec:
       return ExecMessage(spec, report.error);

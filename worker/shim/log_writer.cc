@@ -29,7 +29,7 @@ constexpr int kReadsPerTurn = 8;
 constexpr int64_t kQuietTime = 200 * kNanosPerMilli;
 constexpr int64_t kStateTime = 1000 * kNanosPerMilli;
 // Interval of retries while the disk is full.
-constexpr int64_t kSayTime = 1000 * kNanosPerMilli;
+constexpr int64_t kReportTime = 1000 * kNanosPerMilli;
 // Before the first read a writer may fill this much without waiting.
 constexpr int kPipeBytes = 1 << 20;
 
@@ -120,7 +120,7 @@ uint64_t LogWriter::FileLimit() const {
 }
 
 void LogWriter::Append(const LogLine& line) {
-  if (lost_unsaid_ > 0) AppendGapLine(line.unix_nanos);
+  if (lost_unreported_ > 0) AppendGapLine(line.unix_nanos);
   std::string bytes;
   cri::AppendLogLine(line, &bytes);
   AppendBytes(bytes);
@@ -129,17 +129,17 @@ void LogWriter::Append(const LogLine& line) {
 void LogWriter::AppendGapLine(int64_t now) {
   gap_line_.clear();
   cri::AppendLogLine({now, LogStream::kStderr, true,
-                      "lockstep: " + std::to_string(lost_unsaid_) +
+                      "lockstep: " + std::to_string(lost_unreported_) +
                           " bytes of output were lost: " + lost_why_},
                      &gap_line_);
-  gap_bytes_ = lost_unsaid_;
-  lost_unsaid_ = 0;
+  gap_bytes_ = lost_unreported_;
+  lost_unreported_ = 0;
   AppendBytes(std::string(gap_line_));
 }
 
-void LogWriter::SayWhatWasLost() {
+void LogWriter::ReportLostBytes() {
   Flush();
-  if (lost_unsaid_ == 0) return;
+  if (lost_unreported_ == 0) return;
   AppendGapLine(WallNanos());
   Flush();
 }
@@ -200,20 +200,20 @@ void LogWriter::Lose(std::string_view doing, int error) {
   if (!gap_line_.empty() && buffer_.find(gap_line_) != std::string::npos) {
     // The gap mark is not output; its bytes are still unreported.
     bytes -= gap_line_.size();
-    lost_unsaid_ += gap_bytes_;
+    lost_unreported_ += gap_bytes_;
     gap_line_.clear();
     gap_bytes_ = 0;
   }
   lost_ += bytes;
-  lost_unsaid_ += bytes;
+  lost_unreported_ += bytes;
   lost_why_ = strerror(error);
-  say_due_ = MonoNanos() + kSayTime;
+  report_due_ = MonoNanos() + kReportTime;
   if (error_.empty()) error_ = ErrorText(doing, error);
   buffer_.clear();
 }
 
 void LogWriter::Sync() {
-  SayWhatWasLost();
+  ReportLostBytes();
   if (fd_ && fsync(fd_.get()) != 0 && error_.empty()) {
     error_ = ErrorText("syncing the log " + path_, errno);
   }

@@ -28,11 +28,11 @@ class LogWriter {
   // One line; it is in the file after Flush.
   void Append(const cri::LogLine& line);
   void Flush();
-  // Time of the next SayWhatWasLost, of CLOCK_MONOTONIC; -1 if no loss is
+  // Time of the next ReportLostBytes, of CLOCK_MONOTONIC; -1 if no loss is
   // unreported.
-  int64_t say_due() const { return lost_unsaid_ > 0 ? say_due_ : -1; }
+  int64_t report_due() const { return lost_unreported_ > 0 ? report_due_ : -1; }
   // Writes the line that stands for what was lost, if that works by now.
-  void SayWhatWasLost();
+  void ReportLostBytes();
   void Sync();
 
   uint64_t end_offset() const { return file_offset_ + file_bytes_; }
@@ -57,9 +57,9 @@ class LogWriter {
   std::string buffer_;         // Whole lines on their way to it.
   std::deque<uint64_t> full_;  // Begin of the full tail segments kept.
   uint64_t lost_ = 0;
-  uint64_t lost_unsaid_ = 0;
+  uint64_t lost_unreported_ = 0;
   std::string lost_why_;  // The system's word for it.
-  int64_t say_due_ = -1;
+  int64_t report_due_ = -1;
   // The line in buffer_ that stands for what was lost, and for how much.
   std::string gap_line_;
   uint64_t gap_bytes_ = 0;

@@ -30,11 +30,13 @@ void RankOutput::FlushDue(int64_t now) {
     if (pipe->part_due() >= 0 && now >= pipe->part_due()) pipe->FlushPart();
   }
   log_.Flush();
-  if (log_.say_due() >= 0 && now >= log_.say_due()) log_.SayWhatWasLost();
+  if (log_.report_due() >= 0 && now >= log_.report_due())
+    log_.ReportLostBytes();
 }
 
 int64_t RankOutput::NextDeadline() const {
-  return EarlierOf(log_.say_due(), EarlierOf(out_.part_due(), err_.part_due()));
+  return EarlierOf(log_.report_due(),
+                   EarlierOf(out_.part_due(), err_.part_due()));
 }
 
 bool RankOutput::Drain() {
@@ -54,7 +56,7 @@ void RankOutput::Close(task::ExitRecord* record) {
 }
 
 void RankOutput::Complete(task::ExitRecord* record) {
-  if (log_.say_due() < 0) return;
+  if (log_.report_due() < 0) return;
   log_.Sync();
   record->log_bytes = log_.end_offset();
 }

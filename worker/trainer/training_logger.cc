@@ -8,7 +8,7 @@ namespace lockstep {
 namespace {
 
 // Number of skipped steps that are logged individually.
-constexpr int kToldSkips = 5;
+constexpr int kLoggedSkips = 5;
 
 }  // namespace
 
@@ -57,7 +57,7 @@ void TrainingLogger::Step(int64_t step, uint64_t epoch,
     const std::string line =
         fmt::format("skipped step {}: a loss or gradient is not finite", step);
     Print(line);
-    if (++skipped_ <= kToldSkips) session_->ReportEvent(line);
+    if (++skipped_ <= kLoggedSkips) session_->ReportEvent(line);
   } else {
     loss_sum_ += result.loss * static_cast<double>(result.samples);
     samples_ += result.samples;

@@ -169,7 +169,7 @@ void RestartTasks(const GangKey& key, Duration grace, LocalGang* gang,
     }
     for (RankStatus* rank : ranks) {
       if (ended) {
-        gang->words.erase(rank->rank);
+        gang->failures.erase(rank->rank);
         rank->restarts = task.restarts;
         rank->state = RankState::kPrepared;
         rank->pid = 0;
@@ -237,7 +237,7 @@ bool TakeNews(int32_t rank, const RankNews& news, Time now, LocalGang* gang) {
   }
   status.directive_done = std::max(status.directive_done, news.directive_done);
   KeepLostPeers(rank, news, gang);
-  LocalGang::LastWords& words = gang->words[rank];
+  LocalGang::FailureReport& words = gang->failures[rank];
   if (!news.failure.empty()) words.failure = news.failure;
   if (news.failure_reason != Reason::kNone) words.reason = news.failure_reason;
   words.victim = words.victim || news.victim;
@@ -245,9 +245,9 @@ bool TakeNews(int32_t rank, const RankNews& news, Time now, LocalGang* gang) {
 }
 
 void JudgeExit(int32_t rank, const LocalGang& gang, ExitStatus* exit) {
-  const auto said = gang.words.find(rank);
-  const LocalGang::LastWords words =
-      said == gang.words.end() ? LocalGang::LastWords() : said->second;
+  const auto said = gang.failures.find(rank);
+  const LocalGang::FailureReport words =
+      said == gang.failures.end() ? LocalGang::FailureReport() : said->second;
   if (!words.failure.empty()) exit->message = words.failure;
   if (words.reason != Reason::kNone) exit->reason = words.reason;
   exit->victim = exit->victim || words.victim;

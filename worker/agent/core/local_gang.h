@@ -60,12 +60,12 @@ struct LocalGang {
   std::optional<MonoTime> kill_at;
   uint32_t last_event = 0;
   uint32_t last_directive = 0;
-  struct LastWords {
+  struct FailureReport {
     std::string failure;
     Reason reason = Reason::kNone;
     bool victim = false;
   };
-  std::map<int32_t, LastWords> words;
+  std::map<int32_t, FailureReport> failures;
 };
 
 // The phase is REFUSED or STOPPED: nothing of the gang runs or is held.

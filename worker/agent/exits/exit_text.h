@@ -1,5 +1,5 @@
 // The lines of a failed program's log, and what is known of single ones: for
-// exit_words.cc. Pure; of any bytes.
+// exit_message.cc. Pure; of any bytes.
 #ifndef LOCKSTEP_WORKER_AGENT_EXITS_EXIT_TEXT_H_
 #define LOCKSTEP_WORKER_AGENT_EXITS_EXIT_TEXT_H_
 
@@ -47,7 +47,7 @@ class Frames {
   void Clear() { *this = Frames(); }
   // `text` may be any line.
   void Add(std::string_view text);
-  // ExitWords::location of an exception of this class.
+  // ExitMessage::location of an exception of this class.
   std::string LocationOf(std::string_view exception) const;
 
  private:

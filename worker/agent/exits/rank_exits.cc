@@ -14,7 +14,7 @@
 #include "common/base/fd.h"
 #include "common/base/logging.h"
 #include "common/os/procfs.h"
-#include "worker/agent/exits/exit_words.h"
+#include "worker/agent/exits/exit_message.h"
 #include "worker/agent/readings/rank_readings.h"
 #include "worker/shim/log_reader.h"
 
@@ -52,7 +52,7 @@ std::string LogTail(const std::string& path, uint64_t bytes) {
 
 // A rank that was killed from outside wrote nothing about it: its log ends with
 // something else.
-bool HasLastWords(const ExitStatus& exit) {
+bool NeedsExitMessage(const ExitStatus& exit) {
   if (exit.how == ExitStatus::How::kCode) return true;
   if (exit.how != ExitStatus::How::kSignal) return false;
   switch (exit.value) {
@@ -82,7 +82,7 @@ void RankExits::OnExited(const RankRef& ref, const task::ExitRecord& record) {
   parts_.logs->SetEnded(ref);
   ExitStatus exit = ToExitStatus(record);
   Explain(ref, record, &exit);
-  AddLastWords(ref, &exit);
+  AddExitMessage(ref, &exit);
   NotePlainBind(ref, &exit);
   (void)FaultPoint("worker.before_exit");
   LOG_INFO("{}: {}", Describe(ref), task::DescribeExit(record));
@@ -164,7 +164,7 @@ void RankExits::Explain(const RankRef& ref, const task::ExitRecord& record,
       taken->port, taken->holder);
 }
 
-void RankExits::AddLastWords(const RankRef& ref, ExitStatus* exit) {
+void RankExits::AddExitMessage(const RankRef& ref, ExitStatus* exit) {
   if (exit->ok() || !exit->message.empty()) return;
   const LocalGang* gang = parts_.core->Find(ref.gang);
   if (gang == nullptr) return;
@@ -174,12 +174,13 @@ void RankExits::AddLastWords(const RankRef& ref, ExitStatus* exit) {
   const bool before = gang->stopped_at && exit->end_time < *gang->stopped_at;
   if (told && !before) return;
   const RankPaths& paths = parts_.table->Get(ref).paths;
-  ExitWords words = WordsOfErrorFile(ReadRanksFile(paths.error_file));
-  if (words.location.empty() && HasLastWords(*exit)) {
+  ExitMessage words = MessageOfErrorFile(ReadRanksFile(paths.error_file));
+  if (words.location.empty() && NeedsExitMessage(*exit)) {
     // A shell reports a signal as a code above 128.
     const bool crashed =
         exit->how == ExitStatus::How::kSignal || exit->value > 128;
-    ExitWords logged = WordsOfLog(LogTail(paths.log, kExitWordsLog), crashed);
+    ExitMessage logged =
+        MessageOfLog(LogTail(paths.log, kExitMessageLog), crashed);
     // The error file has no place in one of its shapes, and the class without
     // its package.
     if (logged.message.ends_with(words.message)) {

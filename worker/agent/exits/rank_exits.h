@@ -57,7 +57,7 @@ class RankExits {
   OomEvidence EvidenceOf(const RankRef& ref, const task::ExitRecord& record,
                          bool told_to_end);
   // Adds the program's own sentence, of its error file or its log.
-  void AddLastWords(const RankRef& ref, ExitStatus* exit);
+  void AddExitMessage(const RankRef& ref, ExitStatus* exit);
   // Notes a job whose program could not bind a port that is held for it.
   void NotePlainBind(const RankRef& ref, ExitStatus* exit);
 

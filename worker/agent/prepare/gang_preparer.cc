@@ -41,15 +41,16 @@ ToolLimits LimitsOfTools() {
 // Resources for the preparation of a gang: its own plus those of pip.
 Resources ShareOfTools(const GangSpec& spec) {
   constexpr int64_t kLeast = int64_t{2} << 30;
-  constexpr int64_t kUnsaid = int64_t{8} << 30;
+  constexpr int64_t kDefaultMemory = int64_t{8} << 30;
   Resources share;
   for (const LocalTask& task : spec.tasks) {
     share.cpus += task.resources.cpus;
     share.memory_bytes += task.resources.memory_bytes;
   }
   share.cpus = std::max(share.cpus, 1.0);
-  share.memory_bytes =
-      share.memory_bytes == 0 ? kUnsaid : std::max(share.memory_bytes, kLeast);
+  share.memory_bytes = share.memory_bytes == 0
+                           ? kDefaultMemory
+                           : std::max(share.memory_bytes, kLeast);
   return share;
 }
 

@@ -1,4 +1,4 @@
-#include "worker/agent/exits/exit_words.h"
+#include "worker/agent/exits/exit_message.h"
 
 #include <gtest/gtest.h>
 
@@ -19,13 +19,13 @@ std::string Log(std::string_view text,
   return log;
 }
 std::string Words(std::string_view text, bool crashed = false) {
-  return WordsOfLog(Log(text), crashed).message;
+  return MessageOfLog(Log(text), crashed).message;
 }
 std::string Location(std::string_view text, bool crashed = false) {
-  return WordsOfLog(Log(text), crashed).location;
+  return MessageOfLog(Log(text), crashed).location;
 }
 std::string ErrorFileWords(std::string_view json) {
-  return WordsOfErrorFile(json).message;
+  return MessageOfErrorFile(json).message;
 }
 
 TEST(ExitWordsTest, TheErrorFileOfTorchHasTwoShapes) {
@@ -44,19 +44,19 @@ TEST(ExitWordsTest, TheErrorFileOfTorchHasTwoShapes) {
 }
 
 TEST(ExitWordsTest, TheErrorFileOfTorchSaysWhere) {
-  EXPECT_EQ(WordsOfErrorFile(
+  EXPECT_EQ(MessageOfErrorFile(
                 R"({"message": {"message": "ValueError: bad", "extraInfo":)"
                 R"({"py_callstack": "Traceback (most recent call last):\n)"
                 R"(  File \"/usr/lib/python3.11/site-packages/torch/x.py\",)"
                 R"( line 355, in wrapper\n    return f()\n)"
                 R"(  File \"/srv/train.py\", line 12, in main\n    g()\n)"
                 R"(ValueError: bad\n", "timestamp": "1622000000"}}})"),
-            (ExitWords{"ValueError: bad", "train.py:12"}));
+            (ExitMessage{"ValueError: bad", "train.py:12"}));
   for (const char* text :
        {R"({"message": {"message": "x", "extraInfo": 7}})",
         R"({"message": {"message": "x", "extraInfo": {"py_callstack": 7}}})",
         R"({"message": {"message": "x"}})", R"({"message": "x"})"}) {
-    EXPECT_EQ(WordsOfErrorFile(text), (ExitWords{"x", ""})) << text;
+    EXPECT_EQ(MessageOfErrorFile(text), (ExitMessage{"x", ""})) << text;
   }
 }
 
@@ -124,7 +124,7 @@ TEST(ExitWordsTest, StreamsAreReadApart) {
       Log("Traceback (most recent call last):") +
       Log("Epoch 1: loss 2", cri::LogStream::kStdout) + Log("  File") +
       Log("Fine: is not it", cri::LogStream::kStdout) + Log("OSError: disk");
-  EXPECT_EQ(WordsOfLog(log, false).message, "OSError: disk");
+  EXPECT_EQ(MessageOfLog(log, false).message, "OSError: disk");
 }
 
 TEST(ExitWordsTest, CrashesOfRuntimes) {
@@ -185,8 +185,8 @@ TEST(ExitWordsTest, ASentenceOfSeveralLinesIsNotCutInItsMiddle) {
         for (int i = 0; i < 100; ++i) lines += "  words and more\n";
         return lines;
       }());
-  EXPECT_LE(cut.size(), kMaxExitWords);
-  EXPECT_GT(cut.size(), kMaxExitWords - 20);
+  EXPECT_LE(cut.size(), kMaxExitMessage);
+  EXPECT_GT(cut.size(), kMaxExitMessage - 20);
   EXPECT_TRUE(cut.ends_with(" words...") || cut.ends_with(" and...") ||
               cut.ends_with(" more..."))
       << cut;
@@ -232,7 +232,7 @@ TEST(ExitWordsTest, WhereAnExceptionWasRaised) {
 }
 
 TEST(ExitWordsTest, FatalLinesOfLoggers) {
-  const ExitWords jax = WordsOfLog(
+  const ExitMessage jax = MessageOfLog(
       Log("E1123 12:00:00.000000 1234 agent.cc:1] retrying\n"
           "F1123 12:00:00.000000 1234 client.h:99] Terminating process because "
           "the JAX distributed service detected fatal errors. absl::Status: "
@@ -249,10 +249,11 @@ TEST(ExitWordsTest, FatalLinesOfLoggers) {
             "Additional GRPC error information while calling "
             "/tensorflow.CoordinationService/RegisterTask:");
   EXPECT_EQ(jax.location, "client.h:99");
-  EXPECT_EQ(WordsOfLog(Log("2026-01-01 00:00:00.1: F tensorflow/core/x.cc:12] "
-                           "no place left\n"),
-                       true),
-            (ExitWords{"no place left", "x.cc:12"}));
+  EXPECT_EQ(
+      MessageOfLog(Log("2026-01-01 00:00:00.1: F tensorflow/core/x.cc:12] "
+                       "no place left\n"),
+                   true),
+      (ExitMessage{"no place left", "x.cc:12"}));
   EXPECT_EQ(Words("FATAL: the disk is full\nbye\n", true),
             "FATAL: the disk is full");
   EXPECT_EQ(Words("2026-01-01 12:00:00,1 [FATAL] no luck\n", true),
@@ -274,7 +275,7 @@ TEST(ExitWordsTest, FatalLinesOfLoggers) {
        {"INFO: --log-level FATAL\n", "FATALITIES 3\n", "F1123\n",
         "F1123 12:00:00.000000 1234 file] x\n", "F: x] y\n",
         "W1123 12:00:00.000000 1234 a.cc:1] FATAL: no\n"}) {
-    EXPECT_EQ(WordsOfLog(Log(text), true), ExitWords()) << text;
+    EXPECT_EQ(MessageOfLog(Log(text), true), ExitMessage()) << text;
   }
 }
 
@@ -323,22 +324,22 @@ TEST(ExitWordsTest, WhoCouldNotBindSaysSo) {
 TEST(ExitWordsTest, ALogWithoutAReasonSaysNothing) {
   EXPECT_EQ(Words("Epoch 1: loss 2.0\nINFO: saved\nall fine: yes\n"), "");
   EXPECT_EQ(Words(""), "");
-  EXPECT_EQ(WordsOfLog("no line of a log\nat all", true), ExitWords());
+  EXPECT_EQ(MessageOfLog("no line of a log\nat all", true), ExitMessage());
 }
 
 TEST(ExitWordsTest, PartsAreJoinedAndAllIsBounded) {
   std::string log = Log("Traceback (most recent call last):");
   cri::AppendLogLine({1, cri::LogStream::kStderr, false, "ValueError: "}, &log);
   cri::AppendLogLine({1, cri::LogStream::kStderr, true, "a\x1b[1m\xff"}, &log);
-  EXPECT_EQ(WordsOfLog(log, false).message, "ValueError: a?[1m?");
+  EXPECT_EQ(MessageOfLog(log, false).message, "ValueError: a?[1m?");
   EXPECT_EQ(Words("Traceback (most recent call last):\nValueError: " +
                   std::string(10'000, 'x'))
                 .size(),
-            kMaxExitWords);
+            kMaxExitMessage);
   // What is further from the end does not count.
   EXPECT_EQ(
-      WordsOfLog(Log("KeyError: 'x'") + Log(std::string(70'000, '-')), false),
-      ExitWords());
+      MessageOfLog(Log("KeyError: 'x'") + Log(std::string(70'000, '-')), false),
+      ExitMessage());
 }
 
 }  // namespace

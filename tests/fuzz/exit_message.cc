@@ -1,5 +1,5 @@
 // What a program left behind of its failure.
-#include "worker/agent/exits/exit_words.h"
+#include "worker/agent/exits/exit_message.h"
 
 #include "tests/fuzz/fuzz.h"
 #include "worker/agent/core/printable_text.h"
@@ -11,10 +11,10 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return text.size() <= limit && PrintableText(text, limit) == text &&
            text.find('\n') == std::string::npos;
   };
-  for (const ExitWords& words :
-       {WordsOfErrorFile(bytes), WordsOfLog(bytes, false),
-        WordsOfLog(bytes, true)}) {
-    fuzz::Require(is_line(words.message, kMaxExitWords),
+  for (const ExitMessage& words :
+       {MessageOfErrorFile(bytes), MessageOfLog(bytes, false),
+        MessageOfLog(bytes, true)}) {
+    fuzz::Require(is_line(words.message, kMaxExitMessage),
                   "it is one clean line");
     fuzz::Require(is_line(words.location, kMaxExitLocation),
                   "its place is one clean line");

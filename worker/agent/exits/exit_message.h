@@ -1,11 +1,11 @@
 // Finds the reason for a failure in a program's own output: the error file of
 // torchelastic's record(), else the end of its log. Pure; accepts any bytes.
 //
-// A message is one line of valid UTF-8 with at most kMaxExitWords bytes, or
+// A message is one line of valid UTF-8 with at most kMaxExitMessage bytes, or
 // empty if no reason was found. Lines of one message are joined by spaces. A
 // longer message is cut after a word and ends with "...".
-#ifndef LOCKSTEP_WORKER_AGENT_EXITS_EXIT_WORDS_H_
-#define LOCKSTEP_WORKER_AGENT_EXITS_EXIT_WORDS_H_
+#ifndef LOCKSTEP_WORKER_AGENT_EXITS_EXIT_MESSAGE_H_
+#define LOCKSTEP_WORKER_AGENT_EXITS_EXIT_MESSAGE_H_
 
 #include <cstddef>
 #include <string>
@@ -13,11 +13,11 @@
 
 namespace lockstep {
 
-inline constexpr size_t kMaxExitWords = 512;
+inline constexpr size_t kMaxExitMessage = 512;
 // How much of a log's end is searched.
-inline constexpr size_t kExitWordsLog = 64 << 10;
+inline constexpr size_t kExitMessageLog = 64 << 10;
 
-struct ExitWords {
+struct ExitMessage {
   std::string message;
   // Where the error was raised, as in "train.py:12", with the file's base name
   // only. It is the last traceback frame in the program's own files, else the
@@ -25,7 +25,7 @@ struct ExitWords {
   // line of glog or absl its source. Empty if the text has none.
   std::string location;
 
-  bool operator==(const ExitWords&) const = default;
+  bool operator==(const ExitMessage&) const = default;
 };
 inline constexpr size_t kMaxExitLocation = 128;
 
@@ -35,7 +35,7 @@ inline constexpr size_t kMaxExitLocation = 128;
 //   {"message": {"message": "RuntimeError: ...",
 //                "extraInfo": {"py_callstack": "Traceback ...", ...}}}
 //   {"message": "RuntimeError: ...", "timestamp": ...}
-ExitWords WordsOfErrorFile(std::string_view json);
+ExitMessage MessageOfErrorFile(std::string_view json);
 
 // Finds the message in the last lines of a log (common/base/log_line.h); the
 // first line may be truncated. Searches for the last Python exception and for
@@ -44,7 +44,7 @@ ExitWords WordsOfErrorFile(std::string_view json);
 // of C++, a failed CHECK or assertion. If the process crashed (by a signal, or
 // by a shell's report of one), the fatal message has priority, except JAX's
 // message about other processes; otherwise the exception has priority.
-ExitWords WordsOfLog(std::string_view log, bool crashed);
+ExitMessage MessageOfLog(std::string_view log, bool crashed);
 
 // Whether words are those of EADDRINUSE, as the C library, Python, Java, Go and
 // gRPC have it.
@@ -52,4 +52,4 @@ bool SaysAddressInUse(std::string_view words);
 
 }  // namespace lockstep
 
-#endif  // LOCKSTEP_WORKER_AGENT_EXITS_EXIT_WORDS_H_
+#endif  // LOCKSTEP_WORKER_AGENT_EXITS_EXIT_MESSAGE_H_

@@ -1,4 +1,4 @@
-#include "worker/agent/exits/exit_words.h"
+#include "worker/agent/exits/exit_message.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -30,7 +30,7 @@ using exit_text::Trimmed;
 
 struct Found {
   size_t at = 0;
-  ExitWords words;
+  ExitMessage words;
 };
 
 // Returns the exception that ends the last traceback. Skips torchrun's own,
@@ -58,7 +58,7 @@ std::optional<Found> LastException(const std::vector<Line>& lines) {
     const bool ends_bare = name.ends_with("Error") && Contains(text, ": ");
     if (!reader.traceback && !ends_bare) continue;
     Found found{i,
-                {Sentence(lines, i, text, kMaxExitWords),
+                {Sentence(lines, i, text, kMaxExitMessage),
                  reader.frames.LocationOf(name)}};
     if (!reader.traceback) {
       bare = std::move(found);
@@ -99,7 +99,7 @@ std::string LocationOfAssertion(std::string_view text) {
 }
 
 // Returns the fatal message of a runtime.
-ExitWords CrashOf(const std::vector<Line>& lines, size_t at) {
+ExitMessage CrashOf(const std::vector<Line>& lines, size_t at) {
   constexpr std::string_view kThrown =
       "terminate called after throwing an instance of '";
   constexpr std::string_view kBegins[] = {"terminate called ",
@@ -119,9 +119,10 @@ ExitWords CrashOf(const std::vector<Line>& lines, size_t at) {
     for (size_t i = at + 1; i < std::min(at + 4, lines.size()); ++i) {
       const std::string_view next = Trimmed(lines[i].text);
       if (!next.starts_with(kWhat)) continue;
-      return {name + ": " +
-                  Sentence(lines, i, next.substr(kWhat.size()), kMaxExitWords),
-              ""};
+      return {
+          name + ": " +
+              Sentence(lines, i, next.substr(kWhat.size()), kMaxExitMessage),
+          ""};
     }
     return {name, ""};
   }
@@ -133,11 +134,11 @@ ExitWords CrashOf(const std::vector<Line>& lines, size_t at) {
   }
   const std::optional<GlogLine> glog = ParseGlog(text);
   if (glog && glog->fatal) {
-    return {Sentence(lines, at, glog->text, kMaxExitWords, /*all=*/true),
+    return {Sentence(lines, at, glog->text, kMaxExitMessage, /*all=*/true),
             glog->location};
   }
   if (BeginsWithFatal(text))
-    return {Sentence(lines, at, text, kMaxExitWords), ""};
+    return {Sentence(lines, at, text, kMaxExitMessage), ""};
   if (const size_t check = text.find("Check failed: ");
       check != std::string_view::npos) {
     return {std::string(text.substr(check)), glog ? glog->location : ""};
@@ -153,7 +154,7 @@ ExitWords CrashOf(const std::vector<Line>& lines, size_t at) {
 std::optional<Found> FirstCrash(const std::vector<Line>& lines) {
   // What comes after it is its stack.
   for (size_t i = 0; i < lines.size(); ++i) {
-    ExitWords words = CrashOf(lines, i);
+    ExitMessage words = CrashOf(lines, i);
     if (!words.message.empty()) return Found{i, std::move(words)};
   }
   return std::nullopt;
@@ -178,7 +179,7 @@ std::optional<Found> Choose(bool crashed, std::optional<Found> exception,
 
 // Returns whether an interpreter, shell or argument parser prints this before
 // it exits.
-bool IsComplaint(std::string_view text) {
+bool IsErrorLine(std::string_view text) {
   constexpr std::string_view kBegins[] = {
       "Error: ", "error: ", "fatal: ", "FATAL: "};
   for (const std::string_view begin : kBegins) {
@@ -198,10 +199,10 @@ bool IsComplaint(std::string_view text) {
          said.ends_with(": Permission denied");
 }
 
-std::string LastComplaint(const std::vector<Line>& lines) {
+std::string LastErrorLine(const std::vector<Line>& lines) {
   for (size_t i = lines.size(); i > 0; --i) {
-    if (IsComplaint(lines[i - 1].text)) {
-      return Sentence(lines, i - 1, lines[i - 1].text, kMaxExitWords);
+    if (IsErrorLine(lines[i - 1].text)) {
+      return Sentence(lines, i - 1, lines[i - 1].text, kMaxExitMessage);
     }
   }
   return "";
@@ -215,12 +216,12 @@ std::string OneLine(std::string_view text) {
     if (!space) joined += c;
     if (space && !joined.ends_with(' ')) joined += ' ';
   }
-  std::string clean = PrintableText(joined, 2 * kMaxExitWords);
-  if (clean.size() <= kMaxExitWords) return clean;
+  std::string clean = PrintableText(joined, 2 * kMaxExitMessage);
+  if (clean.size() <= kMaxExitMessage) return clean;
   constexpr std::string_view kMore = "...";
   // A word this long is cut itself.
   constexpr size_t kLongWord = 80;
-  clean = PrintableText(clean, kMaxExitWords - kMore.size());
+  clean = PrintableText(clean, kMaxExitMessage - kMore.size());
   const size_t space = clean.rfind(' ');
   if (space != std::string::npos && space + kLongWord > clean.size()) {
     clean.resize(space);
@@ -228,7 +229,7 @@ std::string OneLine(std::string_view text) {
   return clean.append(kMore);
 }
 
-ExitWords Fitting(ExitWords words) {
+ExitMessage Fitting(ExitMessage words) {
   words.message = OneLine(words.message);
   words.location =
       words.message.empty()
@@ -254,7 +255,7 @@ std::string LocationOfCallstack(const nlohmann::json& message,
 
 }  // namespace
 
-ExitWords WordsOfErrorFile(std::string_view json) {
+ExitMessage MessageOfErrorFile(std::string_view json) {
   const auto file = nlohmann::json::parse(json.begin(), json.end(),
                                           /*cb=*/nullptr,
                                           /*allow_exceptions=*/false);
@@ -276,19 +277,19 @@ ExitWords WordsOfErrorFile(std::string_view json) {
   const std::vector<Line> lines = SplitLines(all);
   if (lines.empty()) return {};
   return Fitting(
-      {Sentence(lines, 0, lines[0].text, kMaxExitWords),
+      {Sentence(lines, 0, lines[0].text, kMaxExitMessage),
        nested ? LocationOfCallstack(*outer, ExceptionClass(lines[0].text))
               : ""});
 }
 
-ExitWords WordsOfLog(std::string_view log, bool crashed) {
-  if (log.size() > kExitWordsLog) {
-    log.remove_prefix(log.size() - kExitWordsLog);
+ExitMessage MessageOfLog(std::string_view log, bool crashed) {
+  if (log.size() > kExitMessageLog) {
+    log.remove_prefix(log.size() - kExitMessageLog);
   }
   const std::vector<Line> lines = LinesOf(log);
   std::optional<Found> found =
       Choose(crashed, LastException(lines), FirstCrash(lines));
-  if (!found) return Fitting({LastComplaint(lines), ""});
+  if (!found) return Fitting({LastErrorLine(lines), ""});
   return Fitting(std::move(found->words));
 }
 
