@@ -67,8 +67,8 @@ class RankPorts {
   // Returns a port of an ended rank that is or was taken.
   std::optional<TakenPort> CheckEnded(const RankRef& ref);
 
-  // ---- Programs that bind without SO_REUSEADDR ---- No longer holds the ports
-  // of the job. Returns false if it was already known.
+  // ---- Programs that bind without SO_REUSEADDR ----
+  // No longer holds the ports of the job. Returns false if it was already known.
   bool AddPlainBinder(const std::string& job_uid);
   bool IsPlainBinder(const std::string& job_uid) const {
     return plain_binders_.contains(job_uid);
