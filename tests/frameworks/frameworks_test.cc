@@ -97,7 +97,7 @@ class FrameworksTest : public ClusterTest {
     ASSERT_TRUE(SendSignal(*process, SIGKILL).ok());
   }
   // Kills `rank` of a running job of two: the verdict names it, and the other
-  // is gone within a second, however its framework waits.
+  // ends soon, however its framework waits.
   void KillAndSeeTheOtherGo(const std::string& name, int rank) {
     const v1::Job running = Get(name);
     const auto other = static_cast<pid_t>(PidOf(running, 1 - rank));
@@ -109,8 +109,8 @@ class FrameworksTest : public ClusterTest {
     const double took = ToSeconds(MonotonicNow() - killed);
     std::cout << name << ": the other rank gone after "
               << fmt::format("{:.2f}", took) << " s\n";
-    // The kill of the tree comes 1 s after the first report at the latest; a
-    // loaded machine adds to it.
+    // The tree is killed 1 s after the first report at the latest; ten seconds
+    // allow for a loaded machine.
     EXPECT_LT(took, 10);
     const v1::Job again = WaitUntil(
         name, "the next generation runs",

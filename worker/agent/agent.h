@@ -1,18 +1,19 @@
-// The worker daemon: moves this node towards what the coordinator wants.
+// The worker daemon: moves this node towards the state that the coordinator
+// wants.
 //
-// AgentCore decides; this puts together the owners of all the rest and passes
-// decisions and messages to them:
+// AgentCore decides. This class connects the owners of everything else and
+// passes decisions and messages to them:
 //
 //   stream/      the coordinator: stream, heartbeats, logs, requests
-//   prepare/     gets gangs ready, fetches ahead
+//   prepare/     prepares gangs, prefetches
 //   ranks/       starts ranks and finds them again; with link/, exits/,
 //                readings/ and ports/
 //   containers/  the container engine
 //   work/        working directories
-//   store/       what the next daemon must find
+//   store/       state for the next daemon
 //
-// Everything runs on the event loop's thread; what may block runs on a
-// WorkThread and comes back by Post. Ranks outlive this object.
+// Everything runs on the event loop's thread; blocking work runs on a
+// WorkThread and returns by Post. Ranks outlive this object.
 #ifndef LOCKSTEP_WORKER_AGENT_AGENT_H_
 #define LOCKSTEP_WORKER_AGENT_AGENT_H_
 
@@ -49,7 +50,7 @@ struct AgentConfig {
   RankOptions ranks;
   PrepareOptions prepare;
   StreamOptions stream;
-  // While containers are there that could not be removed.
+  // Period of retries while containers cannot be removed.
   Duration container_sweep_every = std::chrono::seconds(30);
   // Borrowed. Null: ranks share the daemon's own cgroup, without limits.
   CgroupTree* cgroups = nullptr;
@@ -70,24 +71,24 @@ class Agent final : public StreamHandler {
 
   // Create the client with these; its events are posted to the loop.
   CoordinatorClient::Events ClientEvents() { return stream_.ClientEvents(); }
-  // Where other hosts may test whether they reach this one. Before Start.
+  // Sets the port for reachability tests by other hosts. Call it before Start.
   void SetProbeListener(std::unique_ptr<ProbeListener> listener) {
     requests_.SetProbeListener(std::move(listener));
   }
-  // Where /metrics is. Before Start.
+  // Sets the address of /metrics. Call it before Start.
   void SetHttpAddress(const std::string& address, bool tls) {
     config_.daemon.node.http_address = address;
     config_.daemon.node.http_tls = tls;
   }
-  // Finds what an earlier daemon started, then connects through `client`,
+  // Recovers the ranks of an earlier daemon, then connects through `client`,
   // which is borrowed. The loop must run afterwards.
   Status Start(CoordinatorClient* client);
   // Sets the container engine once it is known, and registers again if the
   // coordinator knows of none. Call it on the loop's thread or before Start.
   void SetContainerEngine(std::shared_ptr<ContainerEngine> engine);
 
-  // Why the loop was stopped by the agent itself; OK: it was not. ABORTED:
-  // another daemon speaks for this node now.
+  // Returns why the agent stopped the loop, or OK. ABORTED: another daemon has
+  // registered as this node.
   const Status& fatal() const { return stream_.fatal(); }
   // CoordinatorStream::Ready. From any thread.
   Status Ready() const { return stream_.Ready(); }
@@ -106,16 +107,16 @@ class Agent final : public StreamHandler {
         const GpuSampler* gpus);
   RankHooks HooksOfRanks();
 
-  // Does what the core has decided.
+  // Executes the core's decisions.
   void Execute(const Actions& actions);
   void OnAssignment(const Assignment& assignment);
   void Forget(const GangKey& key);
   void RemoveForgotten();
   // Runs a few times a second, in addition to the work that events cause.
   void Tick();
-  // Ends all that runs here, at once and without grace.
+  // Kills all ranks and preparations of this node, without grace.
   void StopAll();
-  // Ends the loop once nothing runs here any more, or at `deadline`.
+  // Ends the loop once nothing runs here, or at `deadline`.
   void LeaveWhenOver(MonoTime deadline);
 
   AgentConfig config_;

@@ -1,5 +1,5 @@
-// Reads the host and the ranks once a second: for heartbeats, for /metrics and
-// for what ranks suffer from their host.
+// Reads the host and the ranks once a second, for heartbeats, /metrics and
+// reports of disturbances by the host.
 //
 // Belongs to the event loop's thread.
 #ifndef LOCKSTEP_WORKER_AGENT_AGENT_SAMPLER_H_
@@ -39,12 +39,12 @@ class AgentSampler final : public HeartbeatSource {
 
   std::shared_ptr<AgentMetrics> metrics() const { return metrics_; }
 
-  // Whether the disk is full, before the first Sample.
+  // Checks the disk before the first Sample.
   void CheckDisk() { node_.CheckDisk(); }
-  // Samples if a second is over. `connected` and `reconnects` are the stream's,
-  // for /metrics.
+  // Samples if a second has passed. `connected` and `reconnects` of the stream
+  // are for /metrics.
   void Sample(bool connected, uint64_t reconnects);
-  // Keeps the last readings of ranks that are forgotten, for a scrape or two.
+  // Keeps the last readings of forgotten ranks for a few scrapes.
   void KeepFinished(std::vector<TaskReading> readings);
 
   // HeartbeatSource.
@@ -57,7 +57,7 @@ class AgentSampler final : public HeartbeatSource {
  private:
   void SampleRanks();
   void Publish(bool connected, uint64_t reconnects);
-  // A rank of a later generation takes the place of an earlier one.
+  // A rank of a later generation replaces an earlier one.
   std::vector<TaskReading> NewestReadings();
 
   const Parts parts_;

@@ -38,10 +38,10 @@ class GangReports {
 
   // Returns the status to report to the coordinator.
   GangStatus StatusOf(const GangKey& key, const LocalGang& gang) const;
-  // Saves the gang if the next daemon must find it, and reports it; of a gang
-  // that has ended, once it is known what it left.
+  // Saves the gang if the next daemon needs it, and reports it. For an ended
+  // gang, waits until the list of its files is known.
   void Report(const GangKey& key);
-  // For the next daemon. Logs what goes wrong.
+  // Saves the gang for the next daemon. Logs errors.
   void Save(const GangKey& key);
   GangLeftovers* leftovers() { return &leftovers_; }
 

@@ -13,18 +13,18 @@
 
 namespace lockstep {
 
-// For fetching an image.
+// Limits for fetching an image.
 struct ImageTimes {
   // Limit of an inspection of an image.
   Duration look = std::chrono::seconds(30);
-  // Of asking the registry for a newer one than is here. Engines try again and
-  // again where it does not answer.
+  // Limit of a query to the registry for a newer image. Engines retry
+  // repeatedly if it does not answer.
   Duration refresh = std::chrono::seconds(20);
   // Limit of a fetch without output or progress.
   Duration idle = std::chrono::seconds(60);
 };
 
-// What an engine knows of an image that it has.
+// An engine's data about a local image.
 struct LocalImage {
   std::string id;                    // "sha256:..."
   std::vector<std::string> digests;  // "registry/name@sha256:..."
@@ -33,7 +33,7 @@ struct LocalImage {
 };
 // Parses a line "ID [NAME@DIGEST]..."; nullopt if it is malformed.
 std::optional<LocalImage> ParseLocalImage(std::string_view line);
-// Its name without tag and digest.
+// Returns the name without tag and digest.
 std::string RepositoryOf(std::string_view image);
 // Returns the digest of `image` at its registry, or "" if no registry has it.
 // Engines assign a digest to local images, too; one of "localhost/" cannot be
@@ -42,7 +42,7 @@ std::string RegistryDigest(std::string_view image, const LocalImage& local);
 
 class CliEngine final : public ContainerEngine {
  public:
-  // `env`: of the engine's client, "NAME=value".
+  // `env` is the environment of the engine's client, "NAME=value".
   CliEngine(EngineSetup setup, std::string version,
             std::vector<std::string> env, ImageTimes times = {});
 
@@ -74,7 +74,7 @@ class CliEngine final : public ContainerEngine {
  private:
   using Progress = std::function<bool(const std::string&)>;
 
-  // One question; nullopt: it is not here.
+  // One inspection; nullopt if the image is not here.
   StatusOr<std::optional<LocalImage>> Look(const std::string& image,
                                            MonoTime deadline,
                                            const Progress& progress);
@@ -92,14 +92,14 @@ class CliEngine final : public ContainerEngine {
   const ImageTimes times_;
 };
 
-// Ends and removes a container of another engine than the one in use, by
-// `program` of podman or docker; as ContainerEngine::Remove.
+// Stops and removes a container of another engine than the current one, with
+// `program`, a podman or docker; otherwise like ContainerEngine::Remove.
 Status RemoveContainerBy(const std::string& program,
                          const std::vector<std::string>& env,
                          const std::string& name, MonoTime deadline);
 
-// Whether a registry may have a newer image of this name: no digest, no tag or
-// "latest", and not of "localhost/", where none is.
+// Returns whether a registry may have a newer image of this name: no digest, no
+// tag or "latest", and not "localhost/", which has no registry.
 bool MayBeNewer(std::string_view image);
 
 // "NAME DAEMON" lines.

@@ -1,4 +1,4 @@
-// Runs a short command of a container engine and takes its output.
+// Runs a short command of a container engine and captures its output.
 #ifndef LOCKSTEP_WORKER_CONTAINER_COMMAND_H_
 #define LOCKSTEP_WORKER_CONTAINER_COMMAND_H_
 
@@ -23,15 +23,15 @@ struct Command {
   std::vector<std::string> argv;  // argv[0] is a path.
   std::vector<std::string> env;
   // Called for each line of standard error, and about once a second with the
-  // last one again; false: end the command. May be empty.
+  // last one again; returns false to end the command. May be empty.
   std::function<bool(const std::string&)> on_line;
   // Ends the command after this time without output or I/O. 0: only the
   // deadline ends it.
   Duration idle_limit{};
 };
 
-// Blocks. DeadlineExceeded (also when idle) or Cancelled when it was ended by
-// us; errors of Spawn.
+// Blocks. DeadlineExceeded (also when idle) or Cancelled if the command was
+// ended; errors of Spawn.
 StatusOr<CommandResult> RunCommand(const Command& command, MonoTime deadline);
 
 }  // namespace lockstep

@@ -1,9 +1,9 @@
 // Runs ranks in containers, through an engine's own command line.
 //
-// An engine is podman, or docker where its daemon answers. A rank's container
-// is run by `ENGINE run`, attached: that client is the rank's process, held by
-// its shim like any other, its output is the rank's. What ends the container is
-// the engine, by the container's name: its processes need not descend from us.
+// An engine is podman, or docker if its daemon answers. `ENGINE run` runs a
+// rank's container, attached: this client is the rank's process, with a shim
+// like any other, and its output is the rank's. The engine stops the container
+// by its name, because the container's processes may not descend from ours.
 #ifndef LOCKSTEP_WORKER_CONTAINER_CONTAINER_ENGINE_H_
 #define LOCKSTEP_WORKER_CONTAINER_CONTAINER_ENGINE_H_
 
@@ -26,7 +26,7 @@ struct ContainerMount {
   bool read_only = false;
   // On the host, where it differs: without symbolic links.
   std::string source = {};
-  // Of `source` as it was looked at; inode 0: it was not.
+  // Identity of `source` at the check; inode 0: not checked.
   uint64_t device = 0;
   uint64_t inode = 0;
 
@@ -41,39 +41,39 @@ struct ContainerUser {
   bool operator==(const ContainerUser&) const = default;
 };
 
-// What one rank's container shall be.
+// Description of one rank's container.
 struct ContainerPlan {
   std::string name;
-  // To find it again: by the mark of the daemon's directory and the number of
-  // that daemon's start.
+  // Labels to find it again: the mark of the daemon's directory and the number
+  // of that daemon's start.
   std::map<std::string, std::string> labels;
   std::string image;
-  // Replaces ENTRYPOINT and CMD of the image; empty: `args` follow ENTRYPOINT
-  // and, where there are any, replace CMD.
+  // Replaces ENTRYPOINT and CMD of the image. If empty, `args` follow
+  // ENTRYPOINT and, unless empty, replace CMD.
   std::vector<std::string> command;
   std::vector<std::string> args;
-  // Beside what the image itself sets.
+  // Added to the image's own environment.
   std::map<std::string, std::string> environment;
-  // A file, readable for the engine's client alone, with EnvironmentFile().
+  // A file with EnvironmentFile() that only the engine's client can read.
   std::string environment_file;
   // Empty: the image's own.
   std::string working_directory;
   std::vector<ContainerMount> mounts;
-  // By their number on the host. No other is there in the container.
+  // Host indices; the container sees no other GPUs.
   std::vector<int32_t> gpus;
-  // 0: no limit. Not applied where the engine cannot (ContainerEngine).
+  // 0: no limit. Ignored if the engine cannot enforce it (ContainerEngine).
   double cpus = 0;
   int64_t memory_bytes = 0;
-  // Of /dev/shm; 0: what the engine gives.
+  // Size of /dev/shm; 0: the engine's default.
   int64_t shm_bytes = 0;
   // Absent: the image's user.
   std::optional<ContainerUser> user;
 };
 
-// An image that is here.
+// A local image.
 struct ImageHere {
   ImageContent content;
-  // It was not, before.
+  // It was not local before.
   bool fetched = false;
 };
 
@@ -99,20 +99,20 @@ class ContainerEngine {
 
   // "podman 4.3.1".
   virtual const std::string& version() const = 0;
-  // The client's program, an absolute path.
+  // Absolute path of the client's program.
   virtual const std::string& program() const = 0;
-  // Whether limits of cores and memory can be given to it here.
+  // Returns whether the engine can limit cores and memory here.
   virtual bool can_limit() const = 0;
-  // Whether containers run with our own first process, which reports start and
-  // end of the program on descriptor 3 (worker/shim/init_report.h).
+  // Returns whether containers run our init, which reports start and end of the
+  // program on descriptor 3 (worker/shim/init_report.h).
   virtual bool reports() const = 0;
-  // Whether root in a container has no more rights on this host than who runs
-  // the engine's client.
+  // Returns whether root in a container has no more rights on this host than
+  // the user of the engine's client.
   virtual bool confines_root() const = 0;
-  // Whether a container's processes descend from the client's.
+  // Returns whether a container's processes descend from the client's.
   virtual bool in_tree() const = 0;
 
-  // What to start for a rank, and with which environment.
+  // Returns the command that starts a rank; its environment is separate.
   virtual std::vector<std::string> RunArguments(
       const ContainerPlan& plan) const = 0;
   virtual std::vector<std::string> Environment() const = 0;
@@ -122,7 +122,7 @@ class ContainerEngine {
   // Prints "STATUS EXIT_CODE OOM_KILLED", e.g. "exited 137 true".
   virtual std::vector<std::string> InspectArguments(
       const std::string& name) const = 0;
-  // Ends and removes the container; succeeds where there is none.
+  // Stops and removes the container; succeeds if it does not exist.
   virtual std::vector<std::string> RemoveArguments(
       const std::string& name) const = 0;
 
@@ -138,7 +138,7 @@ class ContainerEngine {
       const ImageContent& wanted, MonoTime deadline,
       const std::function<bool(const std::string&)>& progress) = 0;
   virtual Status Remove(const std::string& name, MonoTime deadline) = 0;
-  // All with this kContainerMarkLabel, running or not.
+  // Lists all containers with this kContainerMarkLabel, running or not.
   virtual StatusOr<std::vector<FoundContainer>> List(const std::string& mark,
                                                      MonoTime deadline) = 0;
 };

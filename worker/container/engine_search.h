@@ -1,4 +1,4 @@
-// Looks for the container engine on a thread of its own.
+// Finds the container engine on a thread of its own.
 #ifndef LOCKSTEP_WORKER_CONTAINER_ENGINE_SEARCH_H_
 #define LOCKSTEP_WORKER_CONTAINER_ENGINE_SEARCH_H_
 
@@ -21,12 +21,13 @@ class EngineSearch {
   // of this object.
   EngineSearch(EngineOptions options, Duration limit,
                std::function<void(Result)> late);
-  // Does not wait for an engine that hangs.
+  // Does not wait for a hanging engine.
   ~EngineSearch();
   EngineSearch(const EngineSearch&) = delete;
   EngineSearch& operator=(const EngineSearch&) = delete;
 
-  // The result, if it comes within `wait`; nothing: `late` gets it. Once.
+  // Returns the result if it comes within `wait`; otherwise `late` gets it.
+  // Call it once.
   std::optional<Result> Take(Duration wait);
 
  private:

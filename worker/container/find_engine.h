@@ -1,4 +1,4 @@
-// Finds the container engine of this host and tries it out.
+// Finds and tests the container engine of this host.
 #ifndef LOCKSTEP_WORKER_CONTAINER_FIND_ENGINE_H_
 #define LOCKSTEP_WORKER_CONTAINER_FIND_ENGINE_H_
 
@@ -14,17 +14,16 @@
 namespace lockstep {
 
 struct EngineOptions {
-  // "auto" (podman, else docker), "podman", "docker", or the absolute path of
-  // a program of such a name.
+  // "auto" (podman, else docker), "podman", "docker", or the absolute path of a
+  // program with such a name.
   std::string engine = "auto";
-  // Of `run`, e.g. "--runtime=runc".
+  // Options of `run`, such as "--runtime=runc".
   std::vector<std::string> options;
   // Environment of the daemon.
   std::map<std::string, std::string> environment;
-  // The static program that becomes the first process of containers
-  // (lockstep-shim).
+  // The static init program of containers (lockstep-shim).
   std::string init;
-  // A directory of our own for the trial.
+  // A private directory for the trial.
   std::string directory;
   // Ranks get limits of cores and memory.
   bool want_limits = false;
@@ -39,9 +38,8 @@ struct EngineOptions {
 StatusOr<std::unique_ptr<ContainerEngine>> FindContainerEngine(
     const EngineOptions& options, MonoTime deadline);
 
-// The part of the daemon's environment that an engine's client gets, nothing
-// of it being a job's: where it finds its programs, settings, sockets and
-// proxies.
+// Returns the part of the daemon's environment for an engine's client: paths,
+// settings, sockets and proxies, without a job's variables.
 std::vector<std::string> ClientEnvironment(
     const std::map<std::string, std::string>& environment);
 

@@ -22,22 +22,22 @@ namespace lockstep {
 
 class ImageFetcher {
  public:
-  // What goes on, now and then, "" where that is not known; false: do not wait
-  // any more.
+  // Called with the progress from time to time, "" if it is unknown; returns
+  // false to stop waiting.
   using Progress = std::function<bool(const std::string&)>;
 
   ImageFetcher() = default;
   // Cancels running fetches. REQUIRES: no waiters.
   ~ImageFetcher();
 
-  // As engine->EnsureImage, of which many see the one result. Errors also:
-  // Unavailable when no thread can be started.
+  // Like engine->EnsureImage, with one fetch for all callers. Also Unavailable
+  // if no thread can start.
   StatusOr<ImageHere> Get(const std::shared_ptr<ContainerEngine>& engine,
                           const ImageContent& wanted, MonoTime deadline,
                           const Progress& progress) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // All of it under mu_.
+  // Guarded by mu_.
   struct Fetch {
     ImageContent wanted;
     int users = 0;
@@ -63,7 +63,7 @@ class ImageFetcher {
   CondVar changed_;
   // By the image's name.
   std::map<std::string, std::shared_ptr<Fetch>> fetches_ ABSL_GUARDED_BY(mu_);
-  // Of ended fetches, to be joined.
+  // Threads of ended fetches, to be joined.
   std::vector<std::thread> ended_ ABSL_GUARDED_BY(mu_);
   bool closing_ ABSL_GUARDED_BY(mu_) = false;
 };

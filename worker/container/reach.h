@@ -1,4 +1,4 @@
-// Whether a user may get at a directory, by asking the kernel as that user.
+// Checks whether a user can reach a directory, with that user's rights.
 #ifndef LOCKSTEP_WORKER_CONTAINER_REACH_H_
 #define LOCKSTEP_WORKER_CONTAINER_REACH_H_
 
@@ -13,7 +13,7 @@ namespace lockstep {
 
 struct ReachedDirectory {
   std::string path;  // Without symbolic links.
-  // Of stat(2): what the path was then.
+  // From stat(2) at the check.
   uint64_t device = 0;
   uint64_t inode = 0;
 };
@@ -25,7 +25,7 @@ struct ReachedDirectory {
 // or that user. Blocks as long as the file system does.
 StatusOr<ReachedDirectory> ReachAs(const ContainerUser& user,
                                    const std::string& path);
-// The same on a thread of its own, which is left alone with a file system that
+// Does the same on a thread of its own, which is abandoned if the file system
 // hangs: DeadlineExceeded after `limit`.
 StatusOr<ReachedDirectory> ReachWithin(const ContainerUser& user,
                                        const std::string& path, Duration limit);

@@ -1,4 +1,4 @@
-// The command line of one container. Pure.
+// Builds the command line of one container. Pure.
 #ifndef LOCKSTEP_WORKER_CONTAINER_RUN_ARGUMENTS_H_
 #define LOCKSTEP_WORKER_CONTAINER_RUN_ARGUMENTS_H_
 
@@ -13,18 +13,18 @@ namespace lockstep {
 
 enum class EngineKind { kPodman, kDocker };
 
-// How podman's containers get at GPUs: by the Container Device Interface, where
-// the host has a description of them (nvidia-ctk cdi generate), or by their
-// device nodes alone, for images that bring the driver's libraries themselves.
+// Access of podman's containers to GPUs: the Container Device Interface, if the
+// host has a description (nvidia-ctk cdi generate), or the device nodes alone,
+// for images with the driver's libraries.
 enum class GpuAccess { kCdi, kDeviceNodes };
 
 struct EngineSetup {
   EngineKind kind = EngineKind::kPodman;
   std::string program;  // Absolute path.
-  // Of `run`, after ours: the operator's, and what makes it work here.
+  // Options of `run` after ours: the operator's, and workarounds for this host.
   std::vector<std::string> options;
-  // The first process of a container (lockstep-shim); empty: the engine's own,
-  // where it has one.
+  // Init program of a container (lockstep-shim); empty: the engine's own, if it
+  // has one.
   std::string init;
   bool can_limit = true;
   // Docker: its daemon is not root (docker.com: "Rootless mode").
@@ -32,8 +32,8 @@ struct EngineSetup {
   GpuAccess gpu_access = GpuAccess::kCdi;
 };
 
-// `engine run ...` for `plan`, whole. `setup.options` that choose a user
-// (--user, --userns, --uidmap) replace the plan's.
+// Returns the complete `engine run ...` for `plan`. If `setup.options` choose a
+// user (--user, --userns, --uidmap), they replace the plan's.
 std::vector<std::string> RunArguments(const EngineSetup& setup,
                                       const ContainerPlan& plan);
 
@@ -42,10 +42,10 @@ std::vector<std::string> RunArguments(const EngineSetup& setup,
 std::map<std::string, std::string> MountVariables(
     const std::vector<ContainerMount>& mounts);
 
-// For --env-file, "NAME=value" lines: neither the host's list of processes nor
-// the client's own environment shows them. What such a file cannot hold (a
-// newline, a quote or "\" where some engines read a meaning, a long line) is
-// an argument of RunArguments.
+// Returns "NAME=value" lines for --env-file, which keeps values out of the
+// host's process list and the client's environment. Values that such a file
+// cannot hold (with a newline, a quote or "\" that some engines interpret, a
+// long line) are arguments of RunArguments instead.
 std::string EnvironmentFile(
     const std::map<std::string, std::string>& environment);
 

@@ -12,8 +12,8 @@
 namespace lockstep {
 
 enum class GpuValue : size_t {
-  // Part of the last sample period in which a kernel ran, and in which memory
-  // was read or written.
+  // Fraction of the last sample period in which a kernel ran, and in which
+  // memory was read or written.
   kUtilization,
   kMemoryAccess,
   kMemoryUsed,
@@ -29,7 +29,7 @@ enum class GpuValue : size_t {
   kClockMemory,
   kClockMaxSm,
   kClockMaxMemory,
-  // Bytes a second over some 20 ms.
+  // Bytes per second, measured over about 20 ms.
   kPcieTransmit,
   kPcieReceive,
   kPcieReplays,
@@ -42,7 +42,7 @@ enum class GpuValue : size_t {
   kNvlinkCrcDataErrors,
   kNvlinkReplays,
   kNvlinkRecoveries,
-  // Volatile: since the driver was loaded. Aggregate: in the GPU's life.
+  // Volatile: since the driver was loaded. Aggregate: over the GPU's lifetime.
   kEccCorrectedVolatile,
   kEccUncorrectedVolatile,
   kEccCorrectedAggregate,
@@ -71,7 +71,7 @@ inline constexpr size_t kGpuThrottles =
 // "sync_boost".
 const char* Name(GpuThrottle throttle);
 
-// A value that this GPU or driver does not offer is absent.
+// A value that this GPU or driver does not support is absent.
 struct GpuReading {
   int32_t index = 0;
   // False if the GPU does not answer; it may have fallen off the bus. `error`
@@ -79,7 +79,7 @@ struct GpuReading {
   bool up = true;
   std::string error;
   std::array<std::optional<double>, kGpuValues> values{};
-  // Which of GpuThrottle hold now; absent: not known.
+  // Currently active GpuThrottle reasons; absent: unknown.
   std::optional<std::array<bool, kGpuThrottles>> throttled;
   // Since sampling began.
   std::array<double, kGpuThrottles> throttled_seconds{};
@@ -92,20 +92,20 @@ struct GpuReading {
   }
 };
 
-// Xids that are counted by number, others together. 13 and 31 are mostly a
-// fault of the program; the rest of the GPU, its memory or its links
+// Xids with their own counters; all others share one. 13 and 31 are mostly
+// faults of the program, the rest of the GPU, its memory or its links
 // (docs.nvidia.com/deploy/xid-errors).
 inline constexpr int kCountedXids[] = {13, 31, 48, 63,  64, 74,
                                        79, 94, 95, 119, 120};
 inline constexpr size_t kXidClasses = std::size(kCountedXids) + 1;
-// The index of `xid` among kCountedXids; that of others is the last.
+// Returns the index of `xid` in kCountedXids; others share the last index.
 size_t XidClass(uint64_t xid);
 // "79", ..., "other".
 std::string XidClassName(size_t xid_class);
 
 struct GpuXids {
   std::array<uint64_t, kXidClasses> counts{};
-  // The newest; 0: none.
+  // The newest Xid; 0: none.
   uint64_t last = 0;
 };
 

@@ -22,25 +22,25 @@ namespace lockstep {
 
 struct GpuSamplerOptions {
   std::string library = Nvml::kLibrary;
-  // From the start of a reading to that of the next. At least 10 ms.
+  // Time from the start of a reading to the next start. At least 10 ms.
   Duration period = std::chrono::seconds(1);
-  // A reading older than this and than five periods is of no use.
+  // A reading older than this and than five periods is discarded.
   Duration stale_after = std::chrono::seconds(10);
-  // Without a persistence daemon a driver needs seconds for each GPU.
+  // Without a persistence daemon a driver needs seconds per GPU.
   Duration open_within = std::chrono::seconds(60);
-  // For a driver that hangs when this object goes.
+  // Time for a hanging driver at destruction.
   Duration close_within = std::chrono::seconds(2);
 };
 
 // Snapshot of the GPUs.
 struct GpuStatus {
-  // In the order of GpuSampler::gpus(); empty when there is none that is fresh.
+  // In the order of GpuSampler::gpus(); empty without a fresh reading.
   std::vector<GpuReading> readings;
   // Age of the newest reading, or time since the start without one.
   Duration age{};
   uint64_t samples = 0;     // Finished so far.
   double read_seconds = 0;  // That they took, all together.
-  // Since the start, in the order of gpus(); empty where this driver has no
+  // Since the start, in the order of gpus(); empty if this driver has no
   // events.
   std::vector<GpuXids> xids;
 };
@@ -51,8 +51,8 @@ class GpuSampler {
   // has no driver. Unavailable: the driver does not answer. DeadlineExceeded:
   // the driver did not return in time.
   static StatusOr<std::unique_ptr<GpuSampler>> Open(GpuSamplerOptions options);
-  // Waits for the threads at most close_within; one that hangs in the driver
-  // is left behind, with the driver's library.
+  // Waits for the threads at most close_within; a thread that hangs in the
+  // driver is abandoned with the driver's library.
   ~GpuSampler();
   GpuSampler(const GpuSampler&) = delete;
   GpuSampler& operator=(const GpuSampler&) = delete;
@@ -67,7 +67,7 @@ class GpuSampler {
   struct State;
   explicit GpuSampler(std::shared_ptr<State> state);
 
-  // The threads share it: they may outlive this object.
+  // Shared with the threads, which may outlive this object.
   const std::shared_ptr<State> state_;
 };
 

@@ -24,12 +24,13 @@ struct DiskCounters {
   uint64_t written_bytes = 0;
   double io_seconds = 0;
 };
-// By device, partitions included. Lines that are none are left out.
+// By device, including partitions. Skips malformed lines.
 std::map<std::string, DiskCounters> ParseDiskStats(
     std::string_view proc_diskstats);
 
-// "some ... total=" of /proc/pressure/* (Documentation/accounting/psi.rst):
-// seconds in which at least one task waited.
+// Parses "some ... total=" of /proc/pressure/*
+// (Documentation/accounting/psi.rst): seconds in which at least one task
+// waited.
 std::optional<double> ParsePressure(std::string_view proc_pressure);
 
 // "cpuN" lines of /proc/stat, by N.
@@ -52,8 +53,8 @@ struct MountPoint {
   std::string path;
   std::string type;
 };
-// /proc/self/mounts: those on a disk of this host; a network's may hang. Each
-// device once.
+// Parses /proc/self/mounts. Returns mounts on local disks, once per device;
+// network file systems may hang.
 std::vector<MountPoint> ParseDiskMounts(std::string_view proc_mounts);
 
 struct HostReadings {
@@ -62,20 +63,19 @@ struct HostReadings {
   std::map<std::string, DiskCounters> disks;
   // By "mlx5_0/1".
   std::map<std::string, PortCounters> infiniband;
-  // By "cpu", "memory", "io"; empty where the kernel does not count it.
+  // By "cpu", "memory", "io"; empty if the kernel does not count it.
   std::map<std::string, double> pressure;
   std::optional<uint64_t> oom_kills;
 };
-// `root` is "" or a directory with proc/ and sys/. Fails as ReadHostMetrics
-// does; the rest is left out where there is none. `base` is always of this
-// host.
+// `root` is "" or a directory with proc/ and sys/. Fails like ReadHostMetrics;
+// omits other missing values. `base` is always of this host.
 StatusOr<HostReadings> ReadHostReadings(const std::string& root = "");
 
-// NotFound and the like, by errno.
+// Errors such as NotFound, by errno.
 StatusOr<FileSystemUse> ReadFileSystemUse(const std::string& path);
 
-// Devices that jobs' traffic goes through: no loopback, no bridge or one end
-// of a container's. Pure.
+// Returns whether jobs' traffic goes through the device: not a loopback, a
+// bridge or a container's end. Pure.
 bool IsHostNetworkDevice(std::string_view name);
 
 }  // namespace lockstep

@@ -48,10 +48,10 @@ class Nvml {
   const std::vector<Gpu>& gpus() const { return gpus_; }
   // In the order of gpus().
   const std::vector<GpuPlace>& places() const { return places_; }
-  // Empty: not known.
+  // Empty: unknown.
   const std::string& driver_version() const { return driver_version_; }
 
-  // Of gpus()[i]. `slow`: with the PCIe throughput, which takes 40 ms.
+  // Reads gpus()[i]. `slow` includes the PCIe throughput, which takes 40 ms.
   GpuReading Read(size_t i, bool slow) const;
 
   // ---- Xid events; one thread ----------------------------------------------
@@ -61,8 +61,8 @@ class Nvml {
     size_t gpu = 0;  // Of gpus().
     uint64_t number = 0;
   };
-  // Waits for the next at most `milliseconds`; nothing: none came. Unavailable:
-  // the driver refuses, ask again later. REQUIRES: OpenEvents was OK.
+  // Waits for the next event at most `milliseconds`; nullopt if none came.
+  // Unavailable: the driver refuses, retry later. REQUIRES: OpenEvents was OK.
   StatusOr<std::optional<Xid>> WaitForXid(unsigned milliseconds);
 
  private:
@@ -83,8 +83,8 @@ class Nvml {
   void* events_ = nullptr;
 };
 
-// The GPUs that a daemon offers: those that `visible` names (its own
-// CUDA_VISIBLE_DEVICES: indices or UUIDs; absent: all), and of them the first
+// Returns the GPUs that a daemon offers: those in `visible` (its own
+// CUDA_VISIBLE_DEVICES: indices or UUIDs; absent: all), limited to the first
 // `most` (absent: all). Pure.
 std::vector<Gpu> SelectGpus(const std::vector<Gpu>& gpus,
                             const std::optional<std::string>& visible,

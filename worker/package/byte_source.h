@@ -1,4 +1,4 @@
-// Bytes that are read once, from front to back.
+// A stream of bytes that is read once, front to back.
 #ifndef LOCKSTEP_WORKER_PACKAGE_BYTE_SOURCE_H_
 #define LOCKSTEP_WORKER_PACKAGE_BYTE_SOURCE_H_
 
@@ -17,11 +17,11 @@ namespace lockstep {
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
-  // Fills up to `size` > 0 bytes and returns how many; 0: at the end.
+  // Reads up to `size` > 0 bytes and returns their number; 0 at the end.
   virtual StatusOr<size_t> Read(char* buffer, size_t size) = 0;
 };
 
-// Of memory that outlives it.
+// Reads memory, which must outlive it.
 std::unique_ptr<ByteSource> MakeByteSource(std::string_view bytes);
 // Reads a file.
 StatusOr<std::unique_ptr<ByteSource>> OpenByteSource(const std::string& path);

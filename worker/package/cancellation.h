@@ -1,5 +1,5 @@
-// A request to stop, from another thread, to work that may wait long: for the
-// network, a file system or a program. Safe from any thread.
+// A request to cancel work that may block long: on the network, a file system
+// or a program. Safe from any thread.
 #ifndef LOCKSTEP_WORKER_PACKAGE_CANCELLATION_H_
 #define LOCKSTEP_WORKER_PACKAGE_CANCELLATION_H_
 
@@ -31,11 +31,11 @@ class Cancellation {
     MutexLock lock(&mu_);
     return cancelled_;
   }
-  // Cancelled; OK before.
+  // Returns Cancelled after Cancel; OK before.
   Status Check() const {
     return cancelled() ? Cancelled("it was told to stop") : OkStatus();
   }
-  // Returns false when it was cancelled first.
+  // Returns false if it is cancelled first.
   bool SleepFor(Duration duration) {
     const MonoTime until = MonotonicNow() + duration;
     MutexLock lock(&mu_);
@@ -45,9 +45,9 @@ class Cancellation {
     return false;
   }
 
-  // While it lives, Cancel calls `callback`, once, on its own thread; at once
-  // where it came before. The callback must be short and may not use the
-  // Cancellation.
+  // While it lives, Cancel calls `callback` once, on its own thread;
+  // immediately if Cancel came before. The callback must be short and must not
+  // use the Cancellation.
   class Listener {
    public:
     Listener(Cancellation* owner, std::function<void()> callback)

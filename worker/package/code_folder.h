@@ -6,7 +6,7 @@
 //   DIR/files/N/     these, under their own names
 //   DIR/scratch/     HOME and TMPDIR of pip
 //
-// trees and site belong to the task's user.
+// The task's user owns trees and site.
 #ifndef LOCKSTEP_WORKER_PACKAGE_CODE_FOLDER_H_
 #define LOCKSTEP_WORKER_PACKAGE_CODE_FOLDER_H_
 
@@ -39,7 +39,7 @@ struct CodeFolderInput {
 struct CodeFolder {
   // CodePathOf(directory, packages).
   std::vector<std::string> path;
-  // Until the gang is over.
+  // Held until the gang is over.
   std::vector<PackageCache::Lease> leases;
   // Sentences for the job's history.
   std::vector<std::string> notes = {};
@@ -52,11 +52,11 @@ StatusOr<CodeFolder> MakeCodeFolder(
     const CodeFolderInput& input, PackageCache* cache,
     const std::function<void(const std::string&)>& say, Cancellation* cancel);
 
-// What goes in front of PYTHONPATH, in this order. Pure.
+// Returns the entries to prepend to PYTHONPATH, in this order. Pure.
 std::vector<std::string> CodePathOf(const std::string& directory,
                                     const std::vector<Package>& packages);
 
-// A file name for `package` that holds nothing evil and that pip can read.
+// Returns a safe file name for `package` that pip can read.
 std::string SafeFileName(const Package& package);
 
 }  // namespace lockstep

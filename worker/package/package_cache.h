@@ -39,7 +39,7 @@ struct PackageCacheOptions {
 
 class PackageCache {
  public:
-  // Keeps a package where it is. Must end before the cache does.
+  // Keeps a package in the cache. Must end before the cache does.
   class Lease {
    public:
     Lease() = default;
@@ -74,10 +74,10 @@ class PackageCache {
     std::string path_;
   };
 
-  // Bytes that are here, of the package's size.
+  // Called with the number of bytes received so far.
   using Progress = std::function<void(int64_t bytes)>;
 
-  // Finds what an earlier daemon left. `source` is borrowed.
+  // Finds the packages of an earlier daemon. `source` is borrowed.
   static StatusOr<std::unique_ptr<PackageCache>> Open(
       PackageCacheOptions options, PackageSource* source);
 
@@ -118,7 +118,7 @@ class PackageCache {
   // matches its digest.
   Status Fetch(const Package& package, const Progress& progress,
                Cancellation* cancel, bool* checked) ABSL_LOCKS_EXCLUDED(mu_);
-  // Writes down what is there after that.
+  // Records the state of the file afterwards.
   void Note(const std::string& digest, bool checked) ABSL_LOCKS_EXCLUDED(mu_);
 
   const PackageCacheOptions options_;

@@ -1,4 +1,4 @@
-// Where the bytes of packages come from.
+// The source of packages' bytes.
 #ifndef LOCKSTEP_WORKER_PACKAGE_PACKAGE_SOURCE_H_
 #define LOCKSTEP_WORKER_PACKAGE_PACKAGE_SOURCE_H_
 
@@ -16,7 +16,7 @@ namespace lockstep {
 // Safe from any thread.
 class PackageSource {
  public:
-  // An error of it ends the fetch, which returns it.
+  // An error ends the fetch, which returns it.
   using Take = std::function<Status(std::string_view bytes)>;
 
   virtual ~PackageSource() = default;

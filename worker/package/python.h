@@ -17,10 +17,10 @@
 namespace lockstep {
 
 struct Python {
-  // Absolute, or a name of the daemon's PATH.
+  // Absolute path, or a name in the daemon's PATH.
   std::string program;
   std::optional<PackageUser> user;
-  // All of it; HOME and TMPDIR are added, below `scratch`.
+  // Complete environment; HOME and TMPDIR, below `scratch`, are added.
   std::vector<std::string> env;
   // A folder of the task's user.
   std::string scratch;
@@ -29,16 +29,16 @@ struct Python {
   Duration question_timeout = std::chrono::seconds(60);
 };
 
-// pip install --target `target`, of sdists and wheels under their own names.
-// Without `allow_index` nothing is fetched from anywhere, what they require
-// included. FailedPrecondition: pip failed, with its last line.
+// Runs pip install --target `target` for sdists and wheels under their own
+// names. Without `allow_index` nothing is downloaded, including requirements.
+// FailedPrecondition: pip failed, with its last line.
 Status InstallDistributions(const Python& python,
                             const std::vector<std::string>& files,
                             const std::string& target, bool allow_index,
                             Cancellation* cancel);
 
-// That everything what is installed in `target` requires is there, in the
-// folders `path` or with the interpreter. FailedPrecondition names what is not.
+// Checks that all requirements of the distributions in `target` are met by the
+// folders `path` or the interpreter. FailedPrecondition names the missing ones.
 Status CheckRequirements(const Python& python, const std::string& target,
                          const std::vector<std::string>& path,
                          Cancellation* cancel);

@@ -60,24 +60,24 @@ class TarReader {
     void operator()(archive* a) const;
   };
 
-  // libarchive asks for bytes.
+  // Read callback of libarchive.
   static ssize_t Fill(archive* a, void* self, const void** bytes);
   ssize_t FillChunk();
   Status Open();
   StatusOr<TarEntry> EntryOf(archive_entry* entry);
-  // Where libarchive reads next.
+  // Position at which libarchive reads next.
   uint64_t At() const;
-  // The type flag of the header that was read last.
+  // Type flag of the last header.
   std::optional<char> TypeFlag() const;
-  // What `code` of libarchive stands for: no error only where it is OK, or a
-  // warning about the characters of a name, which are left as they are.
+  // Converts `code` of libarchive. OK also for a warning about the characters
+  // of a name, which is left unchanged.
   Status Judge(int code) const;
   Status ReadEnd();
 
   ByteSource* const bytes_;
   const std::unique_ptr<archive, Free> archive_;
-  // The bytes that libarchive works on: those from `chunk_at_` on. A header
-  // lies in one chunk, as chunks are filled.
+  // Bytes that libarchive works on, from `chunk_at_` on. Chunks are filled so
+  // that a header lies in one.
   std::vector<char> chunk_;
   size_t chunk_size_ = 0;
   uint64_t chunk_at_ = 0;

@@ -26,14 +26,14 @@ struct ToolLimits {
   // Limit of the processes of its user, in addition to the existing ones; has
   // no effect for root.
   uint64_t processes = 0;
-  // A cgroup (v2) with limits of its own, for all that it starts; "": none.
+  // A cgroup (v2) with limits, for all its processes; "": none.
   std::string cgroup = {};
 
   bool operator==(const ToolLimits&) const = default;
 };
 
 struct ToolOptions {
-  // argv[0]: an absolute path, or a name of the daemon's PATH.
+  // argv[0] is an absolute path, or a name in the daemon's PATH.
   std::vector<std::string> argv;
   std::vector<std::string> env;
   std::string cwd;
@@ -45,7 +45,7 @@ struct ToolOptions {
 
 struct ToolResult {
   ProcessExit exit;
-  // Both streams together; the last 64 KiB.
+  // Both streams combined; the last 64 KiB.
   std::string output;
 };
 
@@ -56,7 +56,7 @@ struct ToolResult {
 // output; Unavailable if descendants do not end; Cancelled.
 StatusOr<ToolResult> RunTool(const ToolOptions& options, Cancellation* cancel);
 
-// The last line that is not blank, cut to 400 printable bytes.
+// Returns the last non-blank line, cut to 400 printable bytes.
 std::string LastLine(std::string_view output);
 
 }  // namespace lockstep

@@ -1,8 +1,8 @@
-// What a rank and its worker daemon have told each other. Not safe from several
-// threads.
+// The messages that a rank and its worker daemon have exchanged. Not
+// thread-safe.
 //
-// A daemon that was started again knows nothing of it, so the rank repeats its
-// own part to each daemon that welcomes it.
+// A restarted daemon has no state, so the rank repeats its own part to each
+// daemon that welcomes it.
 #ifndef LOCKSTEP_WORKER_RANK_LINK_LINK_STATE_H_
 #define LOCKSTEP_WORKER_RANK_LINK_LINK_STATE_H_
 
@@ -29,14 +29,14 @@ class LinkState {
   std::optional<std::string> Find(const std::string& key) const;
 
   void Join() { joined_ = true; }
-  // All ranks have joined, so none asks for values any more.
+  // All ranks have joined, so none requests values from now on.
   void OnGo();
   bool go() const { return go_; }
 
-  // Takes all of `report` but its event, which is told once.
+  // Keeps all of `report` except its event, which is sent once.
   void Remember(const v1::RankReport& report);
 
-  // What the rank tells again.
+  // Returns the messages that the rank repeats.
   std::vector<v1::RankMessage> Repeated() const;
 
  private:

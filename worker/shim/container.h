@@ -1,11 +1,11 @@
-// The container of a rank, as its shim deals with it: by commands of its
-// engine, which know it by name, and by what its first process reports.
+// The container of a rank from the shim's side: commands of its engine, which
+// identifies it by name, and reports of its init.
 //
 //   the client ends -> (inspect) -> remove -> settle -> gone
 //
-// inspect: only where nothing was reported. remove: also what still runs in
-// it; tried again while it fails. settle: the engine's own processes (podman's
-// conmon and its clean-up) leave by themselves.
+// inspect: only without a report. remove: also stops remaining processes;
+// retried on failure. settle: the engine's own processes (podman's conmon and
+// its cleanup) exit by themselves.
 #ifndef LOCKSTEP_WORKER_SHIM_CONTAINER_H_
 #define LOCKSTEP_WORKER_SHIM_CONTAINER_H_
 
@@ -24,7 +24,7 @@
 
 namespace lockstep::shim {
 
-// For a rank without a container it does nothing and is gone from the start.
+// Without a container it does nothing and is gone from the start.
 class ContainerKeeper {
  public:
   // `spec` must outlive this.
@@ -32,10 +32,10 @@ class ContainerKeeper {
       : spec_(spec), signal_(spec, &helper_) {}
 
   bool any() const { return !spec_.container.name.empty(); }
-  // Its program has been seen running.
+  // The program was seen running.
   bool started() const { return report_.started; }
 
-  // Reads one report. False: nothing more for now.
+  // Reads one report. Returns false if there is none for now.
   bool TakeReport(Fd* pipe) { return report_.Take(pipe); }
 
   // For the time in which the client runs.
@@ -52,8 +52,8 @@ class ContainerKeeper {
   // client's last error line.
   void OnClientEnded(int* wait_status, const std::string& said,
                      task::ExitRecord* record);
-  // True once the container is gone, or was given up on (record->tree_left).
-  // `no_child`: the shim has none left.
+  // Returns true once the container is gone or abandoned (record->tree_left).
+  // `no_child` is set if the shim has no children left.
   bool GoOnEnding(int64_t now, bool no_child, task::ExitRecord* record);
 
  private:
@@ -75,8 +75,8 @@ class ContainerKeeper {
   int64_t settle_until_ = 0;
 };
 
-// The wait status that `code` of a shell or an engine stands for: of 128 + n,
-// for a signal that ends processes, that it was ended by it.
+// Returns the wait status for the exit code of a shell or an engine: 128 + n
+// means death by signal n, if that signal ends processes.
 int WaitStatusOf(int code);
 
 }  // namespace lockstep::shim

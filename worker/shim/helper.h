@@ -14,18 +14,18 @@ namespace lockstep::shim {
 
 class Helper {
  public:
-  // False when it could not be started.
+  // Returns false if it could not start.
   bool Start(const std::vector<std::string>& argv,
              const std::vector<std::string>& env, int64_t deadline);
 
   bool running() const { return pid_ > 0; }
-  // Whether `pid` was this one, which has ended.
+  // Returns whether `pid` was this command, which has ended.
   bool OnChild(pid_t pid, int wait_status);
-  // SIGKILL to one that runs beyond its deadline (MonoNanos).
+  // Sends SIGKILL after its deadline (MonoNanos).
   void KillIfLate(int64_t now);
   void Kill();
 
-  // -1: nothing to read.
+  // -1 if there is nothing to read.
   int output_fd() const { return output_fd_.get(); }
   void OnOutput();
   // Result of the last ended command.

@@ -22,16 +22,17 @@ inline constexpr char kMountVariable[] = "LOCKSTEP_MOUNT_";
 // Removes the variables.
 std::string ChangedMount();
 
-// `argv`: the program and its arguments, ending with nullptr; found in PATH.
+// `argv` holds the program, found in PATH, and its arguments, ending with
+// nullptr.
 int RunInit(char** argv);
 
-// Whether the container's memory has a limit that was set; for a trial of its
-// engine, which may ignore what it is asked for. A process's exit code: 0 yes.
+// Checks whether the container's memory has a limit, for a trial of its engine,
+// which may ignore limits. Returns an exit code: 0 for yes.
 inline constexpr int kNotLimited = 9;
 int CheckLimited();
 
-// The number after "oom_kill " in the text of memory.events (cgroups v2) or
-// memory.oom_control (v1); 0: none there.
+// Returns the number after "oom_kill " in memory.events (cgroups v2) or
+// memory.oom_control (v1); 0 if there is none.
 uint32_t OomKillsIn(std::string_view text);
 
 }  // namespace lockstep::shim

@@ -17,7 +17,7 @@ inline constexpr int kInitReportFd = 3;
 struct InitReport {
   enum class Kind : uint32_t {
     kStarted = 1,  // The program runs.
-    // `value`: errno of its exec; ESTALE: a mount is not what it was.
+    // `value`: errno of its exec; ESTALE: a mount has been replaced.
     kNotStarted = 2,
     kEnded = 3,  // `value`: its wait status.
   };
@@ -26,15 +26,15 @@ struct InitReport {
   uint32_t magic = kMagic;
   Kind kind = Kind::kStarted;
   int32_t value = 0;
-  // Processes of the container that the kernel ended for want of memory.
+  // Processes of the container that the OOM killer killed.
   uint32_t oom_kills = 0;
-  // kNotStarted: the program, or the mount's path, cut.
+  // kNotStarted: the program, or the mount's path, truncated.
   char program[112] = {};
 
   void SetProgram(std::string_view name) {
     memcpy(program, name.data(), std::min(name.size(), sizeof(program) - 1));
   }
-  // From outside: nothing of it is trusted.
+  // The report comes from the container and is untrusted.
   bool Valid() const {
     return magic == kMagic && kind >= Kind::kStarted && kind <= Kind::kEnded &&
            program[sizeof(program) - 1] == '\0';

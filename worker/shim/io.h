@@ -26,10 +26,11 @@ inline int64_t EarlierOf(int64_t a, int64_t b) {
 // "doing: No such file or directory".
 std::string ErrorText(std::string_view doing, int error);
 
-// A line on standard error, beginning with the program's name.
+// Prints a line to standard error, with the program's name.
 void Complain(const std::string& text);
 
-// From its start, at most `limit` bytes; false and errno on failure.
+// Reads from the start, at most `limit` bytes; returns false and sets errno on
+// failure.
 bool ReadFd(int fd, size_t limit, std::string* out);
 bool ReadFile(const std::string& path, std::string* out);
 bool WriteFd(int fd, std::string_view data);
@@ -38,10 +39,11 @@ bool WriteFd(int fd, std::string_view data);
 // record is complete or absent. Returns false and sets errno on failure.
 bool WriteRecord(const std::string& path, std::string_view bytes);
 
-// argv and envp of an exec, ended by null; they point into `strings`.
+// Builds argv and envp for an exec, ending with null; they point into
+// `strings`.
 std::vector<char*> Pointers(const std::vector<std::string>& strings);
 
-// The directory part of an absolute path, and what follows it.
+// The directory part of an absolute path, and the rest.
 std::string DirName(const std::string& path);
 std::string BaseName(const std::string& path);
 

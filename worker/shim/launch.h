@@ -1,4 +1,4 @@
-// Starts a rank: fork, become who it shall be, exec.
+// Starts a rank: fork, change user and groups, exec.
 #ifndef LOCKSTEP_WORKER_SHIM_LAUNCH_H_
 #define LOCKSTEP_WORKER_SHIM_LAUNCH_H_
 
@@ -11,7 +11,7 @@
 
 namespace lockstep::shim {
 
-// A rank that is forked and waits for Release() to go on to its program.
+// A forked rank that waits for Release() before it executes its program.
 struct Launch {
   pid_t pid = 0;
   Fd go;      // Closing it without a word ends the child.
@@ -21,7 +21,7 @@ struct Launch {
   Fd err;
 };
 
-// False with a sentence and errno in *error_number.
+// Returns false, with a sentence and errno in *error_number, on failure.
 bool ForkRank(const task::ShimSpec& spec, Launch* launch, std::string* error,
               int* error_number);
 
@@ -34,7 +34,7 @@ struct StartFailure {
 
 enum class StartResult { kPending, kRunning, kFailed };
 
-// Looks at launch->status without waiting.
+// Polls launch->status without blocking.
 StartResult PollStart(const task::ShimSpec& spec, Launch* launch,
                       StartFailure* failure);
 

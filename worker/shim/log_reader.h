@@ -11,13 +11,13 @@
 namespace lockstep {
 
 struct LogChunk {
-  // Whole lines (common/base/log_line.h). Empty: nothing at or after the
-  // offset that was asked for, yet.
+  // Complete lines (common/base/log_line.h). Empty if there is nothing at or
+  // after the requested offset yet.
   std::string bytes;
   uint64_t offset = 0;       // Offset of the first byte.
   uint64_t next_offset = 0;  // Where to read on: offset + bytes.size().
-  // Bytes between what was asked for and `offset` that are not kept any more:
-  // then show cri::LogGapText(gap) first.
+  // Number of bytes between the requested offset and `offset` that are no
+  // longer kept: show cri::LogGapText(gap) first.
   uint64_t gap = 0;
 };
 
@@ -25,7 +25,7 @@ struct LogChunk {
 // no log.
 StatusOr<LogChunk> ReadLog(const std::string& log_path, uint64_t offset,
                            uint64_t max_bytes);
-// Where the log ends now; 0 when there is none.
+// Current end of the log; 0 if there is none.
 uint64_t LogEnd(const std::string& log_path);
 
 }  // namespace lockstep

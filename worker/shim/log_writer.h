@@ -21,17 +21,17 @@ namespace lockstep::shim {
 
 class LogWriter {
  public:
-  // Makes the log, empty; segments that an earlier one left are removed. With
-  // `append` an earlier one goes on after its last whole line instead.
+  // Creates an empty log and removes segments of an earlier one. With `append`,
+  // continues an earlier log after its last complete line.
   bool Open(const std::string& path, uint64_t head_bytes, uint64_t tail_bytes,
             bool append, std::string* error);
-  // One line; it is in the file after Flush.
+  // Appends one line; Flush writes it to the file.
   void Append(const cri::LogLine& line);
   void Flush();
   // Time of the next ReportLostBytes, of CLOCK_MONOTONIC; -1 if no loss is
   // unreported.
   int64_t report_due() const { return lost_unreported_ > 0 ? report_due_ : -1; }
-  // Writes the line that stands for what was lost, if that works by now.
+  // Writes the gap line for lost bytes if writing works again.
   void ReportLostBytes();
   void Sync();
 
@@ -60,7 +60,7 @@ class LogWriter {
   uint64_t lost_unreported_ = 0;
   std::string lost_why_;  // The system's word for it.
   int64_t report_due_ = -1;
-  // The line in buffer_ that stands for what was lost, and for how much.
+  // The gap line in buffer_, and the number of bytes that it reports.
   std::string gap_line_;
   uint64_t gap_bytes_ = 0;
   std::string error_;
@@ -79,25 +79,25 @@ class OutputPipe {
   bool open() const { return static_cast<bool>(fd_); }
   int fd() const { return fd_.get(); }
 
-  // Takes what is there, to a bound, so that two streams share the loop.
+  // Reads available bytes, up to a limit, so two streams share the loop.
   void OnReadable();
-  // When something without a newline should be written as a part, of
-  // CLOCK_MONOTONIC; -1: there is nothing. Text that is not redrawn waits until
-  // nothing has come for 200 ms, so that a prompt is seen and a line that is
-  // written in pieces stays whole.
+  // Time at which text without a newline is written as a part, of
+  // CLOCK_MONOTONIC; -1 if there is none. Text that is not redrawn waits until
+  // nothing has arrived for 200 ms, so a prompt is shown and a line written in
+  // pieces stays whole.
   int64_t part_due() const { return part_due_; }
   // Writes it as a part (P).
   void FlushPart();
-  // The end: the rest becomes a full line.
+  // Ends the stream: the rest becomes a full line.
   void Close();
 
-  // The last line that is not empty, from when it is asked to be kept.
+  // Keeps the last non-empty line from now on.
   void KeepLastLine() { keep_last_ = true; }
   const std::string& last_line() const { return last_; }
 
  private:
   void Take(std::string_view data);
-  // `text` holds no newline and no carriage return, and something.
+  // REQUIRES: `text` is not empty and has no newline or carriage return.
   void TakeText(std::string_view text, int64_t now);
   void AppendFull(int64_t now);
   void WritePart(int64_t now);
@@ -114,12 +114,12 @@ class OutputPipe {
   bool has_parts_ = false;
   // The line has a carriage return.
   bool redrawn_ = false;
-  // The last byte of the line was one.
+  // The last byte of the line was a carriage return.
   bool returned_ = false;
   bool keep_last_ = false;
   std::string last_;
   int64_t part_due_ = -1;
-  // When a state of a redrawn line was last written; of CLOCK_MONOTONIC.
+  // Time of the last written state of a redrawn line, of CLOCK_MONOTONIC.
   int64_t last_state_ = INT64_MIN / 2;
 };
 

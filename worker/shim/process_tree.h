@@ -13,8 +13,8 @@ namespace lockstep::shim {
 // Reads /proc/PID/stat; returns 0 if the process does not exist.
 uint64_t StartTime(pid_t pid);
 
-// Sends `signo` to the process if it is a descendant of ours. False when it
-// is none (any more).
+// Sends `signo` to the process if it is a descendant of ours; otherwise returns
+// false.
 bool SignalDescendant(pid_t pid, int signo);
 
 // Sends `signo` to every current descendant and returns their number; signo 0
@@ -26,9 +26,9 @@ bool SignalDescendant(pid_t pid, int signo);
 // descendants.
 int SignalTree(int signo, pid_t spare = 0);
 
-// SIGKILL to all of a cgroup (v2), which no fork escapes. False where it cannot
-// be done (no such group; before Linux 5.14): the tree is signalled in any
-// case.
+// Sends SIGKILL to all processes of a cgroup (v2), which forks cannot escape.
+// Returns false if this is impossible (missing group; before Linux 5.14):
+// signal the tree in any case.
 bool KillCgroup(const std::string& cgroup);
 
 }  // namespace lockstep::shim

@@ -23,8 +23,8 @@ class RankOutput {
   // last_error_line() is known.
   void Attach(Fd out, Fd err, bool keep_last_line);
 
-  // What to poll for, and what to do about it afterwards. `fds` are the
-  // kFds ones that AddFds added, in their order.
+  // Descriptors to poll, and their handling afterwards. `fds` are the kFds
+  // entries that AddFds added, in order.
   static constexpr size_t kFds = 2;
   void AddFds(std::vector<pollfd>* fds) const;
   void OnReady(const pollfd* fds);

@@ -19,7 +19,7 @@ namespace lockstep::shim {
 // answers is disconnected and may connect again.
 class Server {
  public:
-  // Called for each request of a greeted connection; gives the answer.
+  // Called for each request of a greeted connection; returns the answer.
   using Handler = std::function<task::ShimReply(const task::ShimRequest&)>;
 
   Server(std::string nonce, Handler handler)
@@ -30,14 +30,14 @@ class Server {
   bool Listen(const std::string& path, std::string* error, int* error_number);
   bool listening() const { return static_cast<bool>(listener_); }
 
-  // What to poll for, and what to do about it afterwards. `fds` are the ones
-  // AddFds added, in their order.
+  // Descriptors to poll, and their handling afterwards. `fds` are the entries
+  // that AddFds added, in order.
   void AddFds(std::vector<pollfd>* fds) const;
   void OnReady(const pollfd* fds, size_t count, int64_t now);
-  // When OnReady wants to be called although nothing happens; -1: never.
+  // Next time at which OnReady must run without an event; -1: never.
   int64_t NextDeadline() const;
 
-  // To every greeted connection, unasked.
+  // Sends to every greeted connection without a request.
   void Push(const task::ShimReply& reply);
   bool HasConnections() const { return !connections_.empty(); }
 
@@ -49,7 +49,7 @@ class Server {
   };
 
   void Accept(int64_t now);
-  // False: close it.
+  // Returns false if the connection must be closed.
   bool OnReadable(Connection* connection);
   bool Answer(Connection* connection, const task::ShimRequest& request);
   static bool Send(const Connection& connection, const task::ShimReply& reply);

@@ -35,9 +35,9 @@ class Shim {
  public:
   explicit Shim(task::ShimSpec spec);
 
-  // Returns the process's exit code: 0 once the exit record is on disk or was
-  // taken by a daemon, 3 when another shim of this rank is alive (nothing was
-  // touched), else 1; the latter with a line on standard error.
+  // Returns the process's exit code: 0 once the exit record is on disk or a
+  // daemon has read it, 3 if another shim of this rank runs (nothing was
+  // changed), else 1. Prints a line to standard error for 1.
   int Run();
 
  private:
@@ -64,7 +64,7 @@ class Shim {
   void OnStartStatus();
   void OnInitReport();
   void OnRankEnded(int wait_status);
-  // The steps of ending, until both are done.
+  // Continues the steps of ending until both are done.
   void GoOnEnding(int64_t now);
   void KillWhatIsDue(int64_t now);
   void Finish();

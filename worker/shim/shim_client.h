@@ -1,4 +1,4 @@
-// The worker daemon's end: starts a shim and talks with it
+// The worker daemon's side: starts a shim and communicates with it
 // (worker/task/shim_messages.h). Not linked into the shim.
 #ifndef LOCKSTEP_WORKER_SHIM_SHIM_CLIENT_H_
 #define LOCKSTEP_WORKER_SHIM_SHIM_CLIENT_H_
@@ -37,10 +37,10 @@ StatusOr<task::ExitRecord> ReadExitRecord(const std::string& path);
 
 // One greeted connection. Thread-compatible: one thread at a time.
 //
-// Each call waits for its answer, to `deadline`: DeadlineExceeded;
-// Unavailable when the shim has closed the connection (it has gone, and its
+// Each call waits for its answer until `deadline`: DeadlineExceeded;
+// Unavailable if the shim has closed the connection (it has exited, and its
 // exit record is on disk); PermissionDenied or FailedPrecondition with the
-// shim's own sentence when it refused.
+// shim's own sentence if it refused.
 class ShimClient {
  public:
   // Retries until a shim listens. NotFound if none did by `deadline` (a past
@@ -55,17 +55,18 @@ class ShimClient {
   StatusOr<task::ShimReply> State(MonoTime deadline);
   StatusOr<task::ShimReply> Signal(int signo, bool whole_tree,
                                    MonoTime deadline);
-  // SIGTERM to the tree now and SIGKILL after `grace`; 0: SIGKILL at once;
-  // none: the grace of the spec. Answered at once: the end is pushed.
+  // Sends SIGTERM to the tree now and SIGKILL after `grace`; 0: SIGKILL
+  // immediately; nullopt: the grace of the spec. Returns immediately: the end
+  // is pushed.
   StatusOr<task::ShimReply> KillTree(std::optional<Duration> grace,
                                      MonoTime deadline);
-  // The exit record was taken: the shim goes.
+  // The exit record was read: the shim may exit.
   StatusOr<task::ShimReply> Forget(MonoTime deadline);
 
-  // To poll for reading: then call TakePush until it gives none.
+  // Poll it for reading, then call TakePush until it returns nullopt.
   int fd() const { return fd_.get(); }
-  // The next state that came unasked, without waiting. Unavailable when the
-  // connection is closed and nothing is left.
+  // Returns the next pushed state without waiting. Unavailable if the
+  // connection is closed and no state is left.
   StatusOr<std::optional<task::ShimReply>> TakePush();
   // Waits until the shim has reported `phase` or a later one.
   StatusOr<task::ShimReply> WaitForPhase(task::ShimReply::Phase phase,

@@ -1,5 +1,5 @@
-// The bytes that worker daemon, shim and rank exchange, in files and on
-// sockets of one host.
+// Encoding of the records that worker daemon, shim and rank exchange, in files
+// and on sockets of one host.
 //
 // Little-endian fixed-width integers; a string is its length (u32) and its
 // bytes; a list is its count (u32) and its elements. A record is an envelope:
@@ -10,8 +10,8 @@
 //   payload
 //   crc       u32, CRC32C of all bytes before it
 //
-// Part of a static binary that has libc only, so: no Abseil, no exceptions,
-// and errors are a bool and a sentence. Pure; nothing here trusts a byte.
+// Part of a static binary with libc only, so: no Abseil, no exceptions, and
+// errors are a bool and a sentence. Pure; all input is untrusted.
 #ifndef LOCKSTEP_WORKER_TASK_BYTES_H_
 #define LOCKSTEP_WORKER_TASK_BYTES_H_
 
@@ -23,11 +23,11 @@
 
 namespace lockstep::task {
 
-// No record is larger; a longer one is refused before it is read.
+// Limit of a record; a longer one is refused before it is read.
 inline constexpr size_t kMaxRecordBytes = 16 << 20;
 
-// CRC32C (RFC 3720, appendix B.4). common/base/crc32c.h has the one for all
-// others: it needs ISA-L, which the shim does not have.
+// CRC32C (RFC 3720, appendix B.4). Other code uses common/base/crc32c.h, which
+// needs ISA-L; the shim does not have it.
 uint32_t Crc32c(std::string_view data);
 
 class ByteWriter {
@@ -48,8 +48,8 @@ class ByteWriter {
   std::string out_;
 };
 
-// Reads what ByteWriter wrote. After the first read past the end, or of a
-// value that cannot be, ok() is false and every later read gives zeros.
+// Reads the output of ByteWriter. After the first read past the end, or of an
+// invalid value, ok() is false and every later read returns zeros.
 class ByteReader {
  public:
   explicit ByteReader(std::string_view data) : data_(data) {}
@@ -64,7 +64,7 @@ class ByteReader {
   std::vector<std::string> Strs(size_t max_count, size_t limit);
   std::vector<uint32_t> U32s(size_t max_count);
   bool ok() const { return ok_; }
-  // Everything was read, and nothing is left over.
+  // Returns whether everything was read.
   bool AtEnd() const { return ok_ && data_.empty(); }
 
  private:
@@ -77,8 +77,8 @@ class ByteReader {
 std::string Seal(std::string_view magic, uint32_t version,
                  std::string_view payload);
 
-// The payload of the envelope that is exactly `bytes`. Of `version` all
-// numbers but the given one are refused. `what` names the record in *error.
+// Returns the payload if `bytes` are exactly one envelope of version `version`.
+// `what` names the record in *error.
 bool Unseal(std::string_view what, std::string_view magic, uint32_t version,
             std::string_view bytes, std::string_view* payload,
             std::string* error);

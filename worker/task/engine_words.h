@@ -7,10 +7,11 @@
 
 namespace lockstep {
 
-// A line of an engine without "Error: " and a log line's decoration. Of nothing
-// but the standard library: shims have it, too.
+// Returns an engine's line without "Error: " and log decoration. Uses only the
+// standard library, because shims use it.
 std::string EngineSentence(std::string_view line);
-// "Run 'docker run --help' for more information", which comes after the reason.
+// Matches "Run 'docker run --help' for more information", which follows the
+// reason.
 bool IsEngineAdvice(std::string_view line);
 // Parses the message of docker's init, the container's last line, that it
 // cannot start the program. Returns "" for another line.

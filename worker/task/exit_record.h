@@ -1,5 +1,5 @@
-// How a rank ended: the file that is the truth about it, written by its shim
-// once the rank and every process it left behind are gone.
+// How a rank ended: the authoritative file, written by its shim once the rank
+// and all its processes have ended.
 #ifndef LOCKSTEP_WORKER_TASK_EXIT_RECORD_H_
 #define LOCKSTEP_WORKER_TASK_EXIT_RECORD_H_
 
@@ -32,7 +32,7 @@ struct ExitRecord {
   int32_t start_errno = 0;
   std::string message;  // One sentence for people.
 
-  // Used by the rank and by every process of its tree that was reaped.
+  // Use of the rank and of every reaped process of its tree.
   int64_t user_nanos = 0;
   int64_t system_nanos = 0;
   uint64_t max_rss_bytes = 0;  // The largest single process.
@@ -42,8 +42,8 @@ struct ExitRecord {
   int64_t start_mono_nanos = 0;  // CLOCK_MONOTONIC.
   int64_t end_mono_nanos = 0;
 
-  // Processes left behind that were killed, and those that could not be:
-  // with any of the latter something of the task may still hold a GPU.
+  // Leftover processes that were killed, and those that could not be: the
+  // latter may still hold a GPU.
   uint32_t tree_killed = 0;
   uint32_t tree_left = 0;
 
@@ -62,9 +62,10 @@ struct ExitRecord {
 // Returns a shell's exit code: the code, 128 + the signal, 127 for a missing
 // program, 126 for one that cannot be executed.
 int ExitCode(const ExitRecord& record);
-// "exited with code 3", "killed by signal 9 (SIGKILL)", or why not started.
+// Returns "exited with code 3", "killed by signal 9 (SIGKILL)", or the reason
+// why it did not start.
 std::string DescribeExit(const ExitRecord& record);
-// "SIGKILL"; "signal 40" for those without a common name.
+// Returns "SIGKILL", or "signal 40" for a signal without a name.
 std::string SignalName(int signo);
 
 std::string EncodeExitRecord(const ExitRecord& record);

@@ -23,7 +23,8 @@ inline constexpr int kTailSegments = 4;
 // Returns the file next to `log_path` that starts at `offset`; `log_path` for
 // 0.
 std::string SegmentPath(std::string_view log_path, uint64_t offset);
-// Is `name` the log `base_name` or one of its segments, and from where?
+// Parses the start offset if `name` is the log `base_name` or one of its
+// segments.
 bool ParseSegmentName(std::string_view base_name, std::string_view name,
                       uint64_t* offset);
 
@@ -39,7 +40,7 @@ struct LogPosition {
   uint64_t gap = 0;     // Bytes skipped from the offset asked for.
 };
 
-// Where to read from when `offset` is wanted. `segments` ordered by offset.
+// Returns where to read for `offset`. `segments` are sorted by offset.
 LogPosition FindLogPosition(const std::vector<LogSegment>& segments,
                             uint64_t offset);
 

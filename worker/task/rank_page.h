@@ -38,7 +38,7 @@ enum class RankPhase : uint32_t {
   kCheckpoint = 5,  // Stalled by a checkpoint.
   kEvaluation = 6,
   kOther = 7,
-  // Shown, their time counts as kOther:
+  // Shown as phases, but their time counts as kOther:
   kForming = 8,
   kFinished = 9,
 };
@@ -72,7 +72,7 @@ struct RankProgress {
 // Counters of the rank's input pipeline. All 0 without one.
 struct InputCounters {
   uint64_t bytes = 0;  // Of records read, including prefetched ones.
-  // That could not be read or decoded.
+  // Records that failed to be read or decoded.
   uint64_t corrupt_records = 0;
   // Current number of prefetched steps, and its limit.
   uint64_t queue_depth = 0;
@@ -92,24 +92,24 @@ struct LateRankReading {
 };
 inline constexpr size_t kLateRanks = 8;
 
-// The rank that held its gang up most in the last steps.
+// The rank that delayed its gang most in the newest steps.
 struct StragglerReading {
   int32_t rank = -1;        // -1: not known.
   uint32_t steps = 0;       // That were looked at, at most 100.
   uint32_t late_steps = 0;  // Of them, those to which it came last.
-  // Part of their time that would have been saved had it come with the last
-  // but one.
+  // Fraction of their time that the gang would have saved if this rank had
+  // arrived with the last but one.
   double cost = 0;
 
   bool operator==(const StragglerReading&) const = default;
 };
 
-// How often something took how long. Of fixed size, as it lies in the page of a
-// rank; common/base/histogram.h has the histogram for all others.
+// Histogram of durations, of fixed size, because it lies in a rank's page;
+// other code uses common/base/histogram.h.
 inline constexpr std::array<double, 11> kTimeBounds = {
     0.001, 0.00316, 0.01, 0.0316, 0.1, 0.316, 1, 3.16, 10, 31.6, 100};
 struct TimeHistogram {
-  // Of times up to each bound and above the last; then all longer ones.
+  // Counts up to each bound and above the last; then the longer ones.
   std::array<uint64_t, kTimeBounds.size() + 1> counts{};
   double sum = 0;
 
@@ -123,7 +123,7 @@ struct CommunicationReading {
   // wait for it.
   int32_t late_rank = -1;
   double late_waited_seconds = 0;
-  // The heaviest first; unused places at the end.
+  // The longest first; unused places at the end.
   std::array<LateRankReading, kLateRanks> longest_waits{};
   StragglerReading straggler;
   // In the newest steps: bytes reduced, times 2 (n - 1) / n, per second of busy
@@ -155,16 +155,16 @@ struct RankCounters {
   // Time in which at least one bucket of gradients was being reduced; at least
   // the all-reduce phase. stepped_reducer.h defines the measurement.
   double allreduce_busy_seconds = 0;
-  // How much later than the median rank this one came to the last steps'
-  // reductions; negative: earlier.
+  // Delay of this rank behind the median rank in the newest steps; negative:
+  // ahead.
   double straggler_lag_seconds = 0;
   InputCounters input;
   uint64_t checkpoint_bytes = 0;  // Of this rank's durable parts.
   uint64_t checkpoint_failures = 0;
   std::array<double, kCheckpointPhases> checkpoint_seconds{};
   CommunicationReading communication;
-  // From one step's end to the next one's; the first of a generation, and
-  // those around an evaluation or a checkpoint, with all that came before.
+  // Time between the ends of successive steps. The first of a generation, and
+  // those around an evaluation or a checkpoint, include everything before them.
   TimeHistogram step_times;
   std::array<TimeHistogram, kCheckpointPhases> checkpoint_times{};
   // At most kMaxReportedValues; longer names are cut to 31 bytes.
@@ -173,7 +173,7 @@ struct RankCounters {
 
 struct RankPage {
   RankProgress progress;
-  // False where the block's version is not this one: progress still holds.
+  // False if the block has another version; the progress is still valid.
   bool has_counters = false;
   RankCounters counters;
 };
@@ -186,18 +186,19 @@ void EncodeCounters(const RankCounters& counters, PageWords* words);
 // unprintable text by printable ASCII. Returns false if it is not a page.
 bool DecodePage(const PageWords& words, RankPage* page, std::string* error);
 
-// The rank's end. Not thread-safe: one thread at a time writes.
+// The rank's side. Not thread-safe: one thread writes at a time.
 class PageWriter {
  public:
-  // Makes or empties the file `path` and maps it. nullptr with a sentence.
+  // Creates or truncates the file `path` and maps it. Returns nullptr and a
+  // sentence on failure.
   static std::unique_ptr<PageWriter> Create(const std::string& path,
                                             uint32_t rank, std::string* error);
   ~PageWriter();
   PageWriter(const PageWriter&) = delete;
   PageWriter& operator=(const PageWriter&) = delete;
 
-  // Some ten stores each, no call into the kernel, no allocation. The rank of
-  // Create is put in for progress.rank.
+  // About ten stores each, without system calls or allocations. The rank of
+  // Create replaces progress.rank.
   void SetProgress(const RankProgress& progress);
   void SetCounters(const RankCounters& counters);
 
@@ -211,8 +212,8 @@ class PageWriter {
   PageWords staged_{};
 };
 
-// The daemon's end. Reads by pread(2), not by a mapping: a rank that cuts its
-// file short would else kill the reader by SIGBUS. Not thread-safe.
+// The daemon's side. Uses pread(2) instead of a mapping: a rank that truncates
+// its file could otherwise kill the reader by SIGBUS. Not thread-safe.
 class PageReader {
  public:
   enum class Result {
@@ -229,10 +230,10 @@ class PageReader {
   PageReader(const PageReader&) = delete;
   PageReader& operator=(const PageReader&) = delete;
 
-  // A snapshot as one SetProgress or SetCounters left it.
+  // Reads a consistent snapshot of one SetProgress or SetCounters.
   Result Read(RankPage* page, std::string* error);
-  // For a rank that has ended, perhaps in the middle of writing: what there
-  // is. Never kBusy.
+  // Reads the page of an ended rank, which may have ended during a write. Never
+  // kBusy.
   Result ReadLast(RankPage* page, std::string* error);
 
  private:

@@ -1,4 +1,4 @@
-// Where in a rank's page each value lies, in 64-bit words. Only rank_page*.cc
+// Positions of the values in a rank's page, in 64-bit words. Only rank_page*.cc
 // and their test need this.
 #ifndef LOCKSTEP_WORKER_TASK_RANK_PAGE_WORDS_H_
 #define LOCKSTEP_WORKER_TASK_RANK_PAGE_WORDS_H_
@@ -41,7 +41,7 @@ enum PageWord : size_t {
   kWordLearningRate = 29,
   kWordValueCount = 30,
   kWordValues = 32,  // kMaxReportedValues times: 4 words name, 1 word value.
-  // Where the first edition of version 1 ended.
+  // End of the first edition of version 1.
   kWordFirstEnd =
       kWordValues + kMaxReportedValues * (kReportedNameBytes / 8 + 1),
   kWordBusySeconds = kWordFirstEnd,
@@ -55,7 +55,7 @@ enum PageWord : size_t {
   kWordCheckpointBytes = 120,
   kWordCheckpointFailures = 121,
   kWordCheckpointSeconds = 122,  // kCheckpointPhases words.
-  // Where the second edition ended.
+  // End of the second edition.
   kWordSecondEnd = kWordCheckpointSeconds + kCheckpointPhases,
   kWordLateRank = kWordSecondEnd,  // -1: not known.
   kWordLateWaited,

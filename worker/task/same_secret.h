@@ -7,7 +7,7 @@
 
 namespace lockstep::task {
 
-// Takes as long for a wrong secret as for the right one of the same length.
+// Takes the same time for wrong and right secrets of the same length.
 inline bool SameSecret(std::string_view a, std::string_view b) {
   if (a.size() != b.size()) return false;
   unsigned char difference = 0;

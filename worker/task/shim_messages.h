@@ -43,8 +43,8 @@ struct ShimRequest {
   std::string nonce;
   int32_t signo = 0;
   bool whole_tree = false;
-  // kKillTree: 0 kills at once, negative takes the spec's grace. A second
-  // request can only shorten the time.
+  // kKillTree: 0 kills immediately, a negative value means the spec's grace. A
+  // second request can only shorten the time.
   int64_t grace_nanos = -1;
 };
 

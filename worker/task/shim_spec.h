@@ -1,7 +1,7 @@
-// All that a shim needs to start one rank and to hold it.
+// Everything that a shim needs to start and supervise one rank.
 //
 // The worker daemon writes it into a memfd that the shim inherits
-// (lockstep-shim FD): neither the environment nor a file shows it to others.
+// (lockstep-shim FD), so neither the environment nor a file exposes it.
 #ifndef LOCKSTEP_WORKER_TASK_SHIM_SPEC_H_
 #define LOCKSTEP_WORKER_TASK_SHIM_SPEC_H_
 
@@ -14,7 +14,7 @@ namespace lockstep::task {
 
 // The longest path that fits sockaddr_un with its final NUL.
 inline constexpr size_t kMaxSocketPath = 107;
-// What Linux takes as one argument or one variable, with its final NUL
+// Linux's limit for one argument or variable, including its final NUL
 // (MAX_ARG_STRLEN of include/uapi/linux/binfmts.h).
 inline constexpr size_t kMaxArgBytes = 128 * 1024 - 1;
 

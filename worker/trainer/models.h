@@ -3,8 +3,8 @@
 //
 // No layer keeps batch statistics: GroupNorm normalizes one sample at a time.
 // So replicas stay equal, and n ranks with b samples each compute the same as
-// one rank with n * b. There is no dropout. Parameters have PyTorch's names
-// ("conv1.weight"), so a PyTorch model with the same modules loads them.
+// one rank with n * b. Dropout is not used. Parameters have PyTorch's
+// names ("conv1.weight"), so a PyTorch model with the same modules loads them.
 #ifndef LOCKSTEP_WORKER_TRAINER_MODELS_H_
 #define LOCKSTEP_WORKER_TRAINER_MODELS_H_
 

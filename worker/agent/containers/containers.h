@@ -1,5 +1,5 @@
-// The container engine of this node, the images that come for it, and the
-// containers that no rank holds any more.
+// The container engine of this node, the fetches of its images, and the
+// containers without a rank.
 //
 // Belongs to the event loop's thread; a thread of its own waits for the engine.
 #ifndef LOCKSTEP_WORKER_AGENT_CONTAINERS_CONTAINERS_H_
@@ -39,16 +39,16 @@ class Containers {
   // Safe from any thread, as long as this lives.
   ImageFetcher* images() { return &images_; }
 
-  // Removes the containers of this daemon that no rank holds; again after a
-  // while, as long as one is left.
+  // Removes the containers of this daemon without a rank; repeats later while
+  // one is left.
   void Sweep();
   void SweepLater();
-  // Removes the container of `record`, then calls `done`, on the loop. What
-  // cannot be removed now is left to Sweep.
+  // Removes the container of `record`, then calls `done` on the loop. If the
+  // removal fails, Sweep retries it.
   void Remove(const task::TaskRecord& record, std::function<void()> done);
 
  private:
-  // By a container's name, the program of its engine.
+  // Maps the name of a container to its engine's program.
   using Dead = std::map<std::string, std::string>;
 
   void RemoveDead(const std::vector<FoundContainer>& found);

@@ -1,4 +1,4 @@
-// What AgentCore wants done. Pure.
+// Decisions of AgentCore. Pure.
 #ifndef LOCKSTEP_WORKER_AGENT_CORE_ACTION_H_
 #define LOCKSTEP_WORKER_AGENT_CORE_ACTION_H_
 
@@ -16,8 +16,8 @@ struct Action {
   enum class Kind {
     // Check the host and lease ports: answer with OnPrepared or OnRefused.
     kPrepare,
-    // Ready otherwise: look for the identity of the output directory that the
-    // spec names. Answer with OnOutputChecked or OnRefused.
+    // The gang is ready otherwise: check the output directory's identity
+    // against the spec. Answer with OnOutputChecked or OnRefused.
     kCheckOutput,
     // Answer with OnRankStarted and OnRankExited. For a rank with `restarts`
     // the previous process has ended.
@@ -28,7 +28,7 @@ struct Action {
     kDirective,
     // SIGTERM to the rank's tree, SIGKILL after `grace` (0: at once).
     kKillTree,
-    // Ports and the like of the gang are free.
+    // Release the gang's ports and other resources.
     kRelease,
     // The status changed.
     kReport,

@@ -59,10 +59,10 @@ namespace lockstep {
 
 struct AgentOptions {
   NodeName node;
-  // Of generations that a higher one ends, and of ranks of a task that is
-  // started again.
+  // Grace for generations that a higher one replaces and for ranks of a
+  // restarting task.
   Duration implied_grace = std::chrono::seconds(1);
-  // SIGKILL by us, after the shim should have sent it.
+  // Delay after which the daemon itself sends SIGKILL if the shim has not.
   Duration force_after = std::chrono::seconds(2);
 };
 
@@ -74,7 +74,7 @@ struct PreparedGang {
   std::vector<ImageContent> images = {};
   // For the job's history.
   std::vector<std::string> notes = {};
-  // As seen from here; empty: not looked for.
+  // Identity as seen from this host; empty: not checked.
   std::string output_identity = {};
 };
 
@@ -86,11 +86,11 @@ class AgentCore {
   // ranks; a rank without an exit is alive as far as is known.
   void Adopt(const Assignment& assignment, GangStatus status);
 
-  // Aborted: from a coordinator of a lower epoch than one seen before.
+  // Aborted: the coordinator has a lower epoch than an earlier one.
   // FailedPrecondition: a higher generation of the job is here.
   Status OnAssignment(const Assignment& assignment, Time now, Actions* out);
 
-  // Where other images were settled meanwhile than are here, once more.
+  // If other images were settled meanwhile, prepares again.
   void OnPrepared(const GangKey& key, PreparedGang prepared, Time now,
                   Actions* out);
   void OnOutputChecked(const GangKey& key, std::string identity, Actions* out);
@@ -101,7 +101,7 @@ class AgentCore {
   void OnRankJoined(const GangKey& key, int32_t rank, Actions* out);
   void OnRankNews(const GangKey& key, int32_t rank, const RankNews& news,
                   Time now, Actions* out);
-  // The rank and its tree are gone. The first exit counts.
+  // The rank and its tree have ended. The first exit counts.
   void OnRankExited(const GangKey& key, int32_t rank, ExitStatus exit,
                     const RankProgress& progress, const Usage& usage,
                     Actions* out);
@@ -127,7 +127,7 @@ class AgentCore {
   void ForgetIfAsked(const GangKey& key, Actions* out);
   void PrepareWaiting(const JobName& job, Actions* out);
   void PrepareAgain(const GangKey& key, LocalGang* gang, Actions* out);
-  // PREPARED, unless more is settled meanwhile than was looked at.
+  // Enters PREPARED, unless more was settled meanwhile than was checked.
   void EndPreparing(const GangKey& key, LocalGang* gang, Actions* out);
 
   const AgentOptions options_;

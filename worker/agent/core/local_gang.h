@@ -40,23 +40,23 @@ struct RankNews {
   std::optional<int64_t> resumed_step;
   uint32_t directive_done = 0;
   std::string reduction_plan = {};
-  // Ranks that it could not reach, or lost, and its words for that, at most
+  // Ranks that it lost or could not reach, with its error, at most
   // kMaxLostPeerError bytes.
   std::vector<int32_t> lost_peers = {};
   std::string lost_peer_error = {};
 };
 
 struct LocalGang {
-  // With the highest goal so far, and what came with it.
+  // The highest goal so far, with its fields.
   Assignment assignment;
   GangStatus status;
   bool prepare_asked = false;
-  // The settled images that kPrepare was asked with.
+  // Settled images at the time of kPrepare.
   std::vector<ImageContent> prepared_with;
   bool forget_when_over = false;
   // Time of the first stop request.
   std::optional<WallTime> stopped_at;
-  // When to kill by force next.
+  // Time of the next forced kill.
   std::optional<MonoTime> kill_at;
   uint32_t last_event = 0;
   uint32_t last_directive = 0;
@@ -71,7 +71,7 @@ struct LocalGang {
 // The phase is REFUSED or STOPPED: nothing of the gang runs or is held.
 bool IsOver(GangPhase phase);
 
-// The status of a gang of which nothing has happened yet.
+// Returns the initial status of a gang.
 GangStatus FreshStatus(const Assignment& assignment, GangPhase phase);
 
 // Returns the task that `rank` belongs to; null: no task of `spec`.
@@ -88,29 +88,30 @@ std::vector<int32_t> GpusOfRank(const Assignment& assignment, int32_t rank);
 
 // The images that the coordinator has settled so far.
 std::vector<ImageContent> SettledImages(const Assignment& assignment);
-// The images `here` are the settled ones, as far as those are settled.
+// Returns whether the images `here` match the settled ones.
 bool AreSettled(const std::vector<ImageContent>& here,
                 const std::vector<ImageContent>& settled);
-// The spec names an identity of the output directory that was not seen here.
+// Returns whether the spec has an identity of the output directory that was not
+// checked here.
 bool MustCheckOutput(const Assignment& assignment, const GangStatus& status);
 
-// FailedPrecondition: the cluster spec names other ports than `node` has
-// leased.
+// FailedPrecondition: the ports in the cluster spec differ from those that
+// `node` has leased.
 Status CheckPorts(const LocalGang& gang, const NodeName& node);
 
 // The gang was launched and all of its ranks have exited.
 bool HasEnded(const LocalGang& gang);
 
-// Starts tasks of a program whose `restarts` has risen: kills, with `grace`,
-// what still runs of such a task; once all of it has ended, starts it again.
+// Restarts tasks of a program whose `restarts` has risen: kills, with `grace`,
+// the task's running ranks, and starts it again once all have ended.
 void RestartTasks(const GangKey& key, Duration grace, LocalGang* gang,
                   Actions* out);
 
-// Lets the ranks that have joined go on, and passes new directives to rank 0.
+// Sends GO to the joined ranks, and new directives to rank 0.
 void Go(const GangKey& key, LocalGang* gang, Actions* out);
 
-// Keeps what `rank` wants known. True: the status changed.
-// REQUIRES: the gang has `rank`.
+// Stores a report of `rank`. Returns whether the status changed. REQUIRES: the
+// gang has `rank`.
 bool TakeNews(int32_t rank, const RankNews& news, Time now, LocalGang* gang);
 
 // Completes `exit` with the exit message of `rank`, and marks the rank a victim

@@ -1,5 +1,4 @@
-// Text of others (programs, hosts, ranks) that goes into messages and logs.
-// Pure.
+// Untrusted text (of programs, hosts, ranks) for messages and logs. Pure.
 #ifndef LOCKSTEP_WORKER_AGENT_CORE_PRINTABLE_TEXT_H_
 #define LOCKSTEP_WORKER_AGENT_CORE_PRINTABLE_TEXT_H_
 
@@ -12,8 +11,8 @@ namespace lockstep {
 // The most bytes of a sentence that a daemon reports about one task.
 inline constexpr size_t kMaxReportedText = 1024;
 
-// Fit for a message field and a log line: at most `limit` bytes of valid
-// UTF-8 without control characters; others become '?'.
+// Returns at most `limit` bytes of valid UTF-8 without control characters, for
+// a message field and a log line; other characters become '?'.
 std::string PrintableText(std::string_view text, size_t limit);
 
 }  // namespace lockstep

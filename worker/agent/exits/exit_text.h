@@ -31,14 +31,14 @@ bool IsDigit(char c);
 // A blank or a tab.
 bool IsSpace(char c);
 
-// The class of "package.SomeError: text", "SomeError"; empty: it is not
-// such a line. Words in capitals ("INFO: ...") are no classes.
+// Returns the class in "package.SomeError: text", here "SomeError", or "" for
+// another line. Words in capitals ("INFO: ...") are not classes.
 std::string_view ExceptionClass(std::string_view text);
 
 // "train.py:12" of "/srv/train.py" and "12".
 std::string Place(std::string_view path, std::string_view line);
-// The place of `  File "/srv/train.py", line 12, in main`; empty: it is not
-// such a line.
+// Returns the place in `  File "/srv/train.py", line 12, in main`, or "" for
+// another line.
 std::string PlaceOfFrame(std::string_view text);
 
 // The frames of a traceback, one after the other.
@@ -69,10 +69,9 @@ std::optional<GlogLine> ParseGlog(std::string_view text);
 // "FATAL: text", "[FATAL] text", "2026-01-01 12:00:00,1 FATAL text".
 bool BeginsWithFatal(std::string_view text);
 
-// `text`, which stands in line `at`, and the lines of the same stream with
-// which it goes on: those behind a sentence that is open, and indented ones;
-// with `all` every one down to an empty line. Somewhat more than `limit` bytes
-// at most.
+// Returns `text` of line `at` with its continuation lines of the same stream:
+// after an unfinished sentence, or indented; with `all`, every line up to an
+// empty one. Slightly more than `limit` bytes at most.
 std::string Sentence(const std::vector<Line>& lines, size_t at,
                      std::string_view text, size_t limit, bool all = false);
 

@@ -20,21 +20,22 @@
 
 namespace lockstep {
 
-// "oom_kill" of /proc/vmstat; nothing where the kernel does not count them.
+// Parses "oom_kill" of /proc/vmstat; nullopt if the kernel does not count them.
 std::optional<uint64_t> ParseOomKills(std::string_view vmstat);
 
-// The host's counter and its free memory over the last seconds.
+// History of the host's counter and free memory over the last seconds.
 // Thread-compatible.
 class OomWatch {
  public:
-  // A reading; in the order of time.
+  // Adds a reading, in order of time.
   void Add(MonoTime now, uint64_t kills);
-  // The part of the host's memory that is available, 0..1; in the same order.
+  // Adds the fraction of the host's memory that is available, 0..1, in order of
+  // time.
   void AddAvailable(MonoTime now, double part);
-  // The least of those within kWindow before `end`; nothing without any.
+  // Returns the lowest value within kWindow before `end`; nullopt without one.
   std::optional<double> LeastAvailable(MonoTime end) const;
-  // How much the counter rose to `kills` from the earliest reading that is at
-  // most kWindow before `end`; nothing without a reading before `end`.
+  // Returns the increase of the counter to `kills` from the earliest reading
+  // within kWindow before `end`; nullopt without a reading before `end`.
   std::optional<uint64_t> RiseAround(MonoTime end, uint64_t kills) const;
 
   // Freeing a large process's memory takes seconds.
@@ -50,7 +51,7 @@ struct OomEvidence {
   std::optional<uint64_t> cgroup_kills = std::nullopt;
   // Kills that the host counted around the rank's end.
   std::optional<uint64_t> host_kills = std::nullopt;
-  // The least part of the host's memory that was available shortly before.
+  // Lowest fraction of the host's memory that was available shortly before.
   std::optional<double> least_available = std::nullopt;
   // The daemon has asked the rank to stop.
   bool told_to_end = false;

@@ -35,28 +35,28 @@ class RankExits {
     LogShipper* logs = nullptr;
   };
 
-  // `processes_left` is called when processes of a rank could not be killed.
+  // Calls `processes_left` if processes of a rank could not be killed.
   RankExits(const Parts& parts, std::function<void()> processes_left)
       : parts_(parts), processes_left_(std::move(processes_left)) {}
 
   // The rank and its tree are gone.
   void OnExited(const RankRef& ref, const task::ExitRecord& record);
-  // The rank could not be started: `error` is an errno. An empty `message`
-  // leaves the sentence to what is found out.
+  // The rank could not be started: `error` is an errno. If `message` is empty,
+  // this finds the message.
   void OnNotStarted(const RankRef& ref, int error, const std::string& message);
 
-  // Readings of the host, for what a kill by the kernel looks like: the part
-  // of its memory that is available, and its count of such kills.
+  // Adds readings of the host that indicate an OOM kill: the available fraction
+  // of its memory, and its count of such kills.
   void NoteAvailable(double part);
   void ReadHostOomKills();
 
  private:
-  // Names the want of memory, or a port that was taken, as the reason.
+  // Sets the reason to lack of memory or a taken port.
   void Explain(const RankRef& ref, const task::ExitRecord& record,
                ExitStatus* exit);
   OomEvidence EvidenceOf(const RankRef& ref, const task::ExitRecord& record,
                          bool told_to_end);
-  // Adds the program's own sentence, of its error file or its log.
+  // Adds the program's own message, from its error file or its log.
   void AddExitMessage(const RankRef& ref, ExitStatus* exit);
   // Notes a job whose program could not bind a port that is held for it.
   void NotePlainBind(const RankRef& ref, ExitStatus* exit);

@@ -1,19 +1,19 @@
-// A cgroup (v2) per rank, below a group that is for ranks:
+// A cgroup (v2) per rank, below a group for ranks:
 //
-//   BASE/rank-ID/     one rank and all it starts: limits, counters, cgroup.kill
+//   BASE/rank-ID/     one rank and its processes: limits, counters, cgroup.kill
 //
-// As packaged BASE is the group of lockstep-ranks.service, whose only process
-// (worker/shim/holder.h) has divided it: it is there while the daemon is
-// stopped, started again or upgraded. Without it BASE is the daemon's own
-// group, where the daemon may divide that:
+// In packages BASE is the group of lockstep-ranks.service, whose only process
+// (worker/shim/holder.h) divides it: it exists while the daemon is stopped,
+// restarted or upgraded. Otherwise BASE is the daemon's own group, if the
+// daemon may divide it:
 //
-//   BASE/daemon/      the daemon and its shims: a group whose controllers are
-//                     handed on may hold no process itself
+//   BASE/daemon/      the daemon and its shims: a group that delegates its
+//                     controllers must not contain processes
 //
-// A group outlives the daemon, as its rank does; the next one finds it again by
-// its ID, which is that of the shim's socket and so in the task record.
+// A group outlives the daemon, like its rank. The next daemon finds it by its
+// ID, which is that of the shim's socket in the task record.
 //
-// The kernel's rules are those of Documentation/admin-guide/cgroup-v2.rst.
+// Documentation/admin-guide/cgroup-v2.rst has the kernel's rules.
 // Thread-compatible. Nothing here blocks for longer than a write to cgroupfs.
 #ifndef LOCKSTEP_WORKER_AGENT_HOST_CGROUP_TREE_H_
 #define LOCKSTEP_WORKER_AGENT_HOST_CGROUP_TREE_H_
@@ -31,12 +31,12 @@
 
 namespace lockstep {
 
-// The operations on cgroupfs, for tests to stand in for a kernel.
+// Operations on cgroupfs; tests replace them.
 class CgroupFiles {
  public:
   virtual ~CgroupFiles() = default;
   virtual StatusOr<std::string> Read(const std::string& path) = 0;
-  // Into a file that is there.
+  // Writes to an existing file.
   virtual Status Write(const std::string& path, std::string_view text) = 0;
   virtual Status MakeDir(const std::string& path) = 0;
   // FailedPrecondition while it holds processes (EBUSY).
@@ -45,19 +45,19 @@ class CgroupFiles {
 // Never destroyed.
 CgroupFiles* RealCgroupFiles();
 
-// Where a daemon finds itself.
+// The daemon's place in the cgroup tree.
 struct CgroupPlace {
   // /proc/self/cgroup.
   std::string self;
   // This process.
   pid_t pid = 0;
-  // A service manager that starts it again into the very group that it was in:
-  // that fails (EBUSY) once this group's controllers are handed on while ranks
-  // live in it. systemd from 254 on starts it in a group below
-  // (DelegateSubgroup=daemon), where nothing is in the way.
+  // A service manager restarts the daemon into the same group. This fails
+  // (EBUSY) once the group delegates controllers while ranks live in it.
+  // systemd 254 and later can start it in a group below
+  // (DelegateSubgroup=daemon), which works.
   bool managed = false;
-  // Of another program that keeps and has divided it, as in /proc/PID/cgroup:
-  // "/system.slice/lockstep-ranks.service". "": there is none.
+  // Group that another program holds and has divided, as in /proc/PID/cgroup:
+  // "/system.slice/lockstep-ranks.service". "" if there is none.
   std::string ranks{};
 };
 
@@ -71,10 +71,9 @@ struct CgroupReading {
 
 class CgroupTree {
  public:
-  // Below `mount` ("/sys/fs/cgroup"): in place.ranks, else in the daemon's own
-  // group. FailedPrecondition with the sentence why limits cannot be enforced
-  // here, which is about place.ranks where that is given; nothing is changed
-  // then.
+  // Opens the tree below `mount` ("/sys/fs/cgroup"): in place.ranks, else in
+  // the daemon's own group. FailedPrecondition explains why limits cannot be
+  // enforced, for place.ranks if it is given; nothing is changed then.
   static StatusOr<std::unique_ptr<CgroupTree>> Open(CgroupFiles* files,
                                                     const std::string& mount,
                                                     const CgroupPlace& place);
@@ -82,16 +81,17 @@ class CgroupTree {
   // Creates the group of a rank with its limits memory.max, cpu.max and
   // pids.max, and returns its path. A 0 in `share` means no limit.
   StatusOr<std::string> Make(const std::string& id, const Resources& share);
-  // BASE/rank-ID, whether it is there or not; of a rank that an earlier daemon
-  // has put below its own group, that path.
+  // Returns BASE/rank-ID, which may not exist. For a rank that an earlier
+  // daemon started below its own group, returns that path.
   std::string PathOf(const std::string& id) const;
   bool Exists(const std::string& id) const;
-  // Nothing where it is gone.
+  // Nullopt if the group does not exist.
   std::optional<CgroupReading> Read(const std::string& id);
-  // SIGKILL to everything in it, at once and without a gap for what is forked
-  // meanwhile. A group that is gone is OK.
+  // Sends SIGKILL to all its processes atomically, including forks. OK if the
+  // group does not exist.
   Status Kill(const std::string& id);
-  // FailedPrecondition while something is in it: call again. Gone is OK.
+  // FailedPrecondition while it contains processes: call it again. OK if the
+  // group does not exist.
   Status Remove(const std::string& id);
 
  private:
@@ -104,7 +104,7 @@ class CgroupTree {
 
   CgroupFiles* const files_;
   const std::string base_;
-  // Where ranks may be that an earlier daemon has started; the same, if not.
+  // Base of ranks of an earlier daemon; may be the same.
   const std::string earlier_;
 };
 

@@ -1,4 +1,4 @@
-// What each part of the daemon may need to know about the daemon and its node.
+// Properties of the daemon and its node, shared by all parts of the daemon.
 #ifndef LOCKSTEP_WORKER_AGENT_HOST_DAEMON_SETUP_H_
 #define LOCKSTEP_WORKER_AGENT_HOST_DAEMON_SETUP_H_
 
@@ -12,13 +12,13 @@
 namespace lockstep {
 
 struct DaemonSetup {
-  // With the incarnation that is on disk already.
+  // Its incarnation is already on disk.
   NodeInfo node;
   std::string dir;          // State that survives a restart.
   std::string runtime_dir;  // Sockets; short.
   // Absent: ranks run as the daemon.
   std::optional<TaskUser> user;
-  // The daemon's own; an allow-list of it is inherited by ranks.
+  // The daemon's own; ranks inherit an allow-list of it.
   std::map<std::string, std::string> environment;
   // DirectoryMark of `dir`; Agent::Create fills it in.
   std::string mark;

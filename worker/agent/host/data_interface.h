@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-// "eth0" for the numeric `address` of this host's; all of 127.0.0.0/8 is the
-// loopback's. Empty where no interface that is up has it.
+// Returns the interface of the numeric `address` of this host, such as "eth0";
+// 127.0.0.0/8 is the loopback's. Empty if no active interface has it.
 std::string InterfaceOf(const std::string& address);
 
 }  // namespace lockstep

@@ -1,5 +1,4 @@
-// Files of sockets whose shims were killed: a shim removes its own, unless it
-// cannot.
+// Socket files of killed shims. A shim removes its own, unless it is killed.
 #ifndef LOCKSTEP_WORKER_AGENT_HOST_DEAD_SOCKETS_H_
 #define LOCKSTEP_WORKER_AGENT_HOST_DEAD_SOCKETS_H_
 
@@ -9,7 +8,7 @@
 
 namespace lockstep {
 
-// Removes the socket at `path` if no process listens there. True: it did.
+// Removes the socket at `path` if it has no listener. Returns whether it did.
 bool RemoveDeadSocket(const std::string& path);
 
 // Does the same for all shim sockets in `directory` (16 hexadecimal digits and

@@ -25,7 +25,7 @@ struct DiskFloor {
 };
 uint64_t BytesOf(const DiskFloor& floor, uint64_t size);
 
-// Returns Unavailable, with the sentence, where less than `floor` is free.
+// Returns Unavailable with a sentence if less than `floor` is free.
 Status CheckDiskSpace(const std::string& path, const DiskSpace& space,
                       const DiskFloor& floor);
 

@@ -15,15 +15,15 @@ namespace lockstep {
 // ../libexec/lockstep/lockstep-shim. NotFound if none exists.
 StatusOr<std::string> ShimPath(const std::string& flag);
 
-// The numbers of user `name`. NotFound; InvalidArgument: it is root;
-// PermissionDenied: we are not root and not that user.
+// Returns the ids of user `name`. NotFound; InvalidArgument: it is root;
+// PermissionDenied: this process is neither root nor that user.
 StatusOr<TaskUser> FindUser(const std::string& name);
 
-// The address of this host on the way to `target`.
+// Returns the address of this host on the route to `target`.
 StatusOr<std::string> AddressTowards(const HostPort& target);
 
 std::string HostName();
-// "Host_A.lan" -> "host-a". May be no name still: "" or "-".
+// Converts "Host_A.lan" to "host-a". The result may be invalid: "" or "-".
 std::string NodeNameOf(const std::string& hostname);
 
 }  // namespace lockstep

@@ -33,13 +33,12 @@ namespace lockstep {
 // became this program by exec): their orphans would look like those of ranks.
 Status BecomeSubreaper();
 
-// Whether the process, with this environment, fell to this one, a subreaper, as
-// its parent had ended. `since`: not one that started before (clock ticks since
-// boot).
+// Returns whether this subreaper adopted the process, with this environment,
+// when its parent ended. `since`: the earliest start (clock ticks since boot).
 bool IsOrphan(const ProcessStat& process, const std::string& environ,
               uint64_t since);
 
-// Those that descend from `shim`, as they are in `all`.
+// Returns the descendants of `shim` among `all`.
 std::vector<ProcessId> DescendantsOf(pid_t shim,
                                      const std::vector<ProcessStat>& all);
 
@@ -47,14 +46,14 @@ std::vector<ProcessId> DescendantsOf(pid_t shim,
 // must also match the start time.
 std::string EncodeProcesses(const std::vector<ProcessId>& processes);
 std::vector<ProcessId> DecodeProcesses(std::string_view text);
-// Writes them to the file `path`, unless it holds `known`, which is then what
-// it holds. Not synced: nothing of it counts after a boot.
+// Writes them to the file `path`, unless it already contains `known`; sets
+// `known` to the file's content. Not synced: the content is useless after a
+// boot.
 void NoteProcesses(FileSystem* files, const std::string& path,
                    const std::vector<ProcessId>& processes, std::string* known);
 
-// Reaps children that no code of the daemon waits for. Code that starts a child
-// waits for it within a few seconds of its end: a zombie that stays longer fell
-// to this process.
+// Reaps adopted children. Code that starts a child waits for it within a few
+// seconds of its end, so a zombie that stays longer was adopted.
 class OrphanReaper {
  public:
   static constexpr Duration kPatience = std::chrono::seconds(30);

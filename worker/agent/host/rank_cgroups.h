@@ -22,18 +22,18 @@ class RankCgroups {
   explicit RankCgroups(CgroupTree* tree) : tree_(tree) {}
 
   bool enabled() const { return tree_ != nullptr; }
-  // Makes the group `id` with the limits of `share`; its path.
+  // Creates the group `id` with the limits of `share` and returns its path.
   // REQUIRES: enabled().
   StatusOr<std::string> Make(const std::string& id, const Resources& share);
-  // The path of the group `id`; absent: there is none.
+  // Returns the path of the group `id`; absent if it does not exist.
   std::optional<std::string> Find(const std::string& id) const;
   // Absent if the group does not exist.
   std::optional<CgroupReading> Read(const std::string& id);
   // Kills the processes in the group `id` and removes it, now or in
   // RemoveDropped. Does nothing for "".
   void Drop(const std::string& id);
-  // Removes the dropped groups whose processes have ended. Call it now and
-  // then.
+  // Removes the dropped groups whose processes have ended. Call it
+  // periodically.
   void RemoveDropped();
 
  private:

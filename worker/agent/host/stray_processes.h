@@ -1,18 +1,18 @@
-// Finds processes of tasks that no shim holds any more, and ends them.
+// Finds and kills processes of tasks whose shim is gone.
 //
-// A rank dies with its shim (PDEATHSIG), but what it has started does not.
-// Every process of a task carries in its environment
+// A rank dies with its shim (PDEATHSIG), but its child processes do not. Every
+// process of a task has this variable in its environment:
 //
 //   LOCKSTEP_TASK=MARK.ID     MARK: of the daemon's state directory (below)
 //                             ID: of this start of the rank; the name of its
 //                             shim's socket, which is in the task record
 //
-// so that it is found in whatever session, group or process tree it is by now.
-// A program that takes the variable away (`env -i`) is found by what the daemon
-// saw before, and by what fell to it (orphans.h), or in its cgroup.
+// It identifies the process in any session, group or process tree. A program
+// that removes the variable (`env -i`) is found by the daemon's records and
+// adopted orphans (orphans.h), or in its cgroup.
 //
-// Nothing is signalled by a bare number: a process is held by a pidfd, with its
-// start time checked, before its environment counts.
+// Never signals a bare number: a process is held by a pidfd and its start time
+// is checked before its environment counts.
 #ifndef LOCKSTEP_WORKER_AGENT_HOST_STRAY_PROCESSES_H_
 #define LOCKSTEP_WORKER_AGENT_HOST_STRAY_PROCESSES_H_
 
@@ -34,8 +34,8 @@ inline constexpr Duration kEndTime = std::chrono::seconds(2);
 inline constexpr char kTaskVariable[] = "LOCKSTEP_TASK";
 
 // Returns the mark of the state directory `dir`: the content of DIR/mark, which
-// is created where it is missing, and its inode. A directory that was copied
-// has another mark, so its daemon leaves the first one's processes alone.
+// is created if missing, and its inode. A copied directory has another mark, so
+// its daemon leaves the original's processes alone.
 StatusOr<std::string> DirectoryMark(FileSystem* files, const std::string& dir);
 
 // The ID of a task by the path of its shim's socket: its name without ".sock".

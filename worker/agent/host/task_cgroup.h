@@ -11,9 +11,9 @@
 namespace lockstep {
 
 struct TaskCgroupReading {
-  // Processes that the kernel killed for memory.
+  // Processes that the OOM killer killed.
   uint64_t oom_kills = 0;
-  // Time in which it was held back by its CPU limit.
+  // Time in which the CPU limit throttled it.
   double throttled_seconds = 0;
 
   bool operator==(const TaskCgroupReading&) const = default;
@@ -24,7 +24,7 @@ struct TaskCgroupReading {
 // cgroup v2.
 std::optional<std::string> OwnCgroup(pid_t pid, pid_t daemon,
                                      const std::string& root = "");
-// Nothing where `directory` is none that counts.
+// Nullopt if `directory` has no counters.
 std::optional<TaskCgroupReading> ReadTaskCgroup(const std::string& directory);
 
 }  // namespace lockstep

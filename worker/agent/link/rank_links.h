@@ -31,7 +31,7 @@ class RankLinks final : public RankLinkHandler {
             std::function<void(const v1::WorkerMessage&)> send);
   ~RankLinks() override;
 
-  // Makes the socket, in the runtime directory.
+  // Creates the socket in the runtime directory.
   Status Listen();
   // Starts to accept ranks.
   Status Start();
@@ -49,12 +49,12 @@ class RankLinks final : public RankLinkHandler {
     return nonces_[ref.gang][ref.rank];
   }
 
-  // A native rank may connect from now on; `page` is the path of its page.
-  // Other ranks have no link.
+  // Admits a native rank from now on; `page` is the path of its page. Other
+  // ranks have no link.
   void Expect(const RankRef& ref, const std::string& page);
   // Action::Kind::kGo, kAbort and kDirective.
   void Tell(const Action& action);
-  // The rank is cut off.
+  // Disconnects the rank.
   void Forget(const RankRef& ref);
   void ForgetGang(const GangKey& key);
 

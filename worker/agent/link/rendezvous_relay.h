@@ -1,5 +1,5 @@
-// Passes rendezvous entries between this node's ranks and the coordinator, and
-// keeps them: the coordinator has them in memory only.
+// Relays rendezvous entries between this node's ranks and the coordinator, and
+// stores them, because the coordinator has them only in memory.
 //
 // Belongs to the event loop's thread.
 #ifndef LOCKSTEP_WORKER_AGENT_LINK_RENDEZVOUS_RELAY_H_
@@ -20,8 +20,8 @@ namespace lockstep {
 
 class RendezvousRelay {
  public:
-  // `send` sends to the coordinator; `deliver` gives a rank a value that it
-  // asked for.
+  // `send` sends to the coordinator; `deliver` sends a requested value to a
+  // rank.
   RendezvousRelay(
       std::function<void(const v1::WorkerMessage&)> send,
       std::function<void(const RankRef& ref, const std::string& name,
@@ -32,9 +32,9 @@ class RendezvousRelay {
   // A rank sets `name` to `value`. The first value of a name counts.
   void Put(const RankRef& ref, const std::string& name,
            const std::string& value);
-  // A rank asks for the value of `name`.
+  // A rank requests the value of `name`.
   void Get(const RankRef& ref, const std::string& name);
-  // The coordinator has the value of a name that was asked for.
+  // The coordinator sends a requested value.
   void OnValue(const RendezvousEntry& entry);
   // Sends all entries and queries again, because the coordinator may have
   // restarted.
@@ -46,7 +46,7 @@ class RendezvousRelay {
     std::map<std::string, std::string> puts;
     size_t put_bytes = 0;
     std::map<std::string, std::string> values;
-    // By name, the ranks that wait for its value.
+    // Waiting ranks by name.
     std::map<std::string, std::set<int32_t>> gets;
   };
 

@@ -1,5 +1,5 @@
-// Runs AgentCore on the event loop: passes it events and time, and has its
-// decisions executed.
+// Runs AgentCore on the event loop: passes it events and time, and executes its
+// decisions.
 //
 // Belongs to the event loop's thread.
 #ifndef LOCKSTEP_WORKER_AGENT_LOOP_CORE_RUNNER_H_
@@ -18,18 +18,18 @@ class CoreRunner {
  public:
   using Event = std::function<void(AgentCore* core, Actions* out)>;
 
-  // `loop` is borrowed. `execute` does what the core has decided; it may call
-  // Tell, which then executes the nested decisions first.
+  // `loop` is borrowed. `execute` executes the core's decisions; it may call
+  // Tell, which then executes nested decisions first.
   CoreRunner(AgentOptions options, EventLoop* loop,
              std::function<void(const Actions& actions)> execute);
 
   const AgentCore& core() const { return core_; }
-  // Null: the gang is not known here.
+  // Returns null for an unknown gang.
   const LocalGang* Find(const GangKey& key) const { return core_.Find(key); }
 
-  // Tells the core of an event, and executes what it decides.
+  // Passes an event to the core and executes its decisions.
   void Tell(const Event& event);
-  // Events that the core decides nothing about.
+  // Events without decisions.
   void Adopt(const Assignment& assignment, GangStatus status) {
     core_.Adopt(assignment, std::move(status));
   }

@@ -1,8 +1,8 @@
-// One thread that waits for descriptors, timers and what other threads post.
+// One thread that waits for descriptors, timers and posts of other threads.
 //
 // Watch, Unwatch, At and Run belong to the loop's thread; Post and Stop are
-// safe from any. Callbacks run one at a time, so what only they touch needs no
-// lock. A callback may watch and unwatch anything, itself included.
+// safe from any. Callbacks run one at a time, so state that only they use needs
+// no lock. A callback may watch and unwatch any descriptor, including its own.
 #ifndef LOCKSTEP_WORKER_AGENT_LOOP_EVENT_LOOP_H_
 #define LOCKSTEP_WORKER_AGENT_LOOP_EVENT_LOOP_H_
 

@@ -1,4 +1,4 @@
-// Keeps callbacks that come late from touching an object that is gone.
+// Prevents late callbacks from touching a destroyed object.
 #ifndef LOCKSTEP_WORKER_AGENT_LOOP_LIFETIME_H_
 #define LOCKSTEP_WORKER_AGENT_LOOP_LIFETIME_H_
 
@@ -9,8 +9,8 @@ namespace lockstep {
 
 // A member of the object that callbacks use. It is destroyed, and every guarded
 // callback is called, on the event loop's thread or after the loop has ended.
-// A thread of the object may make guarded callbacks as long as the object
-// waits for that thread before this member is destroyed.
+// Threads of the object may create guarded callbacks if the object waits for
+// them before this member is destroyed.
 class Lifetime {
  public:
   Lifetime() = default;

@@ -1,5 +1,5 @@
-// A thread for what may block as long as a file system does, so that the event
-// loop never does. Jobs run one at a time, in order.
+// A thread for work that may block as long as a file system does, so the event
+// loop never blocks. Jobs run one at a time, in order.
 #ifndef LOCKSTEP_WORKER_AGENT_LOOP_WORK_THREAD_H_
 #define LOCKSTEP_WORKER_AGENT_LOOP_WORK_THREAD_H_
 
@@ -15,7 +15,7 @@ namespace lockstep {
 class WorkThread {
  public:
   WorkThread() : thread_([this] { Loop(); }) {}
-  // Waits for the job that runs; those behind it are dropped.
+  // Waits for the running job; drops the queued ones.
   ~WorkThread() {
     {
       MutexLock lock(&mu_);

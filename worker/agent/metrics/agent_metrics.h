@@ -33,13 +33,13 @@ class AgentMetrics final : public prometheus::Collectable {
     // Borrowed; null: no GPUs.
     const GpuSampler* gpus = nullptr;
     std::string hostname;
-    // The daemon's: the space there is shown.
+    // Directory of the daemon, whose free space is shown.
     std::string dir;
     std::function<StatusOr<HostReadings>()> read_host = [] {
       return ReadHostReadings();
     };
-    // Which of them this daemon offers: the others are another's to show, so
-    // that sums over a host's daemons count each GPU once. Nothing: all.
+    // GPUs that this daemon offers. It skips the others, so sums over a host's
+    // daemons count each GPU once. Nullopt: all.
     std::optional<std::vector<Gpu>> offered = std::nullopt;
   };
 

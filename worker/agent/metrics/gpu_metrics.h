@@ -36,7 +36,7 @@ struct GpuPageInput {
   std::map<int32_t, GpuHolder> holders;
 };
 
-// Nothing where there are no GPUs.
+// Adds nothing if there are no GPUs.
 void CollectGpus(const GpuPageInput& input, MetricFamilies* out);
 void CollectDcgm(const GpuPageInput& input, MetricFamilies* out);
 

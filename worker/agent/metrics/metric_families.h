@@ -1,5 +1,5 @@
 // Collects samples by metric family, in the order in which families first
-// appear, as Prometheus's text format wants them. Not thread-safe.
+// appear, for Prometheus's text format. Not thread-safe.
 #ifndef LOCKSTEP_WORKER_AGENT_METRICS_METRIC_FAMILIES_H_
 #define LOCKSTEP_WORKER_AGENT_METRICS_METRIC_FAMILIES_H_
 
@@ -47,7 +47,7 @@ class MetricFamilies {
              const MetricLabels& labels = {}) {
     Add(prometheus::MetricType::Gauge, name, help, value, labels);
   }
-  // `counts` has one for each of `bounds`, and one for what is above.
+  // `counts` has one value for each of `bounds`, and one above them.
   void Histogram(const std::string& name, const std::string& help,
                  std::span<const double> bounds,
                  std::span<const uint64_t> counts, double sum,

@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-// Reads /proc, /sys and file systems on local disks when it is asked. Safe
-// from any thread.
+// Reads /proc, /sys and file systems on local disks at each request. Safe from
+// any thread.
 class NodeMetrics final : public prometheus::Collectable {
  public:
   std::vector<prometheus::MetricFamily> Collect() const override;

@@ -37,7 +37,7 @@ struct PortRange {
 // Parses /proc/sys/net/ipv4/ip_local_port_range: "32768\t60999\n".
 StatusOr<PortRange> ParsePortRange(std::string_view text);
 
-// "27182,27190-27199": in this order, whatever the kernel's range is.
+// Parses "27182,27190-27199"; keeps the order and ignores the kernel's range.
 StatusOr<std::vector<PortRange>> ParsePortList(std::string_view text);
 
 // Unprivileged ports outside `ephemeral`, in at most two ranges, without those
@@ -50,7 +50,7 @@ class PortLease {
   PortLease& operator=(PortLease&&) = default;
 
   int32_t port() const { return port_; }
-  // The sockets, for a process that is to hold the lease too.
+  // Sockets of the lease, for another process to hold.
   std::vector<int> fds() const;
 
   // Closes the port's own socket: any program may bind the port, also without
@@ -59,8 +59,9 @@ class PortLease {
 
   // Leases a free port. AlreadyExists if `port` is in use.
   static StatusOr<PortLease> Take(int32_t port);
-  // For a task that runs already and may have bound it: excludes daemons only.
-  // AlreadyExists: another process holds the lease, as the task's shim does.
+  // Takes the lease of a running task's port, which the task may have bound:
+  // excludes only daemons. AlreadyExists: another process holds the lease, as
+  // the task's shim does.
   static StatusOr<PortLease> Adopt(int32_t port);
 
  private:
@@ -72,9 +73,9 @@ class PortLease {
   Fd tcp_;
 };
 
-// Leases `count` ports of `ranges`, or none. Starts at a random one, so that a
-// port comes again late, or, of ranges in order, at the first.
-// ResourceExhausted when there are not as many.
+// Leases `count` ports of `ranges`, or none. Starts at a random port, so ports
+// are reused late; ranges in order start at the first. ResourceExhausted if too
+// few are free.
 StatusOr<std::vector<PortLease>> LeasePorts(
     int count, const std::vector<PortRange>& ranges);
 

@@ -33,12 +33,13 @@ std::vector<Listener> ParseListeners(std::string_view proc_net_tcp,
 // Those of this network namespace, IPv4 and IPv6.
 std::vector<Listener> ReadListeners(const std::set<int32_t>& ports);
 
-// The sockets that process `pid` has open. Empty where it may not be looked at.
+// Returns the sockets that process `pid` has open; empty if it may not be
+// inspected.
 std::set<uint64_t> SocketsOf(pid_t pid);
 
-// Which process of `all` has each socket open: "process 12 (nc)", or "a process
-// that this daemon may not look at". One look at each process, whatever the
-// number of sockets, and none once all are found.
+// Returns the process of `all` that has each socket open: "process 12 (nc)", or
+// "a process that this daemon may not inspect". Inspects each process once, and
+// stops when all sockets are found.
 std::map<uint64_t, std::string> HoldersOf(const std::set<uint64_t>& inodes,
                                           const std::vector<ProcessStat>& all);
 

@@ -1,5 +1,5 @@
-// The ports of this node's gangs and ranks: who holds their leases, and who
-// else listens on them.
+// The ports of this node's gangs and ranks: their leases, and other processes
+// that listen on them.
 //
 // Belongs to the event loop's thread. Reads /proc.
 #ifndef LOCKSTEP_WORKER_AGENT_PORTS_RANK_PORTS_H_
@@ -22,7 +22,7 @@
 
 namespace lockstep {
 
-// A process that is none of the rank's task listens on a port of the rank.
+// A process outside the rank's task listens on a port of the rank.
 struct TakenPort {
   RankRef rank;
   int32_t port = 0;
@@ -37,12 +37,12 @@ class RankPorts {
 
   // ---- Leases of a gang ----
   void SetLeases(const GangKey& key, std::vector<PortLease> leases);
-  // Takes the leases of a gang that an earlier daemon prepared, as far as the
-  // shims of its tasks do not hold them.
+  // Takes the leases of a gang that an earlier daemon prepared, except those
+  // that the shims of its tasks hold.
   void AdoptLeases(const GangKey& key, const GangStatus& status);
   void Release(const GangKey& key) { leases_.erase(key); }
-  // Leases again, for `rank` that is started again, what its last shim held.
-  // False: a port that it needs is held by another process.
+  // Leases the ports of the previous shim again for `rank`, which is
+  // restarting. Returns false if another process holds one of them.
   bool Restore(const GangKey& key, const LocalGang& gang, int32_t rank);
 
   // ---- Ports of a rank ----
@@ -53,22 +53,22 @@ class RankPorts {
   const std::set<int32_t>& Of(const RankRef& ref) { return ranks_[ref].ports; }
   // Stops watching: the rank's listeners are indistinguishable from others.
   void Unwatch(const RankRef& ref) { ranks_[ref].ports.clear(); }
-  // The rank has ended; its ports stay known for CheckEnded.
+  // The rank has ended; keeps its ports for CheckEnded.
   void SetEnded(const RankRef& ref) { ranks_[ref].ended = true; }
-  // The rank is started again.
+  // The rank is restarting.
   void SetGoesOn(const RankRef& ref);
   void Erase(const RankRef& ref) { ranks_.erase(ref); }
 
   // ---- Other processes ----
   // Another process listens on a port of the rank now.
   bool IsTaken(const RankRef& ref) { return !Taken(Of(ref)).empty(); }
-  // Returns what was taken since the last look, of ranks that have not ended.
+  // Returns ports of running ranks that were taken since the last call.
   std::vector<TakenPort> Watch();
-  // Returns what is taken now, or was, of a rank that has ended.
+  // Returns a port of an ended rank that is or was taken.
   std::optional<TakenPort> CheckEnded(const RankRef& ref);
 
   // ---- Programs that bind without SO_REUSEADDR ----
-  // From now on the ports of the job are not held. False: that was known.
+  // No longer holds the ports of the job. Returns false if it was already known.
   bool AddPlainBinder(const std::string& job_uid);
   bool IsPlainBinder(const std::string& job_uid) const {
     return plain_binders_.contains(job_uid);
@@ -77,19 +77,19 @@ class RankPorts {
  private:
   struct Ports {
     std::set<int32_t> ports;
-    // Those on which another process was seen to listen, and which process.
+    // Ports on which another process was seen to listen, with that process.
     std::map<int32_t, std::string> taken;
     bool ended = false;
   };
 
-  // Returns those of `ports` on which a process listens that is none of this
-  // node's ranks, with who it is.
+  // Returns those of `ports` on which a process outside this node's ranks
+  // listens, with its description.
   std::map<int32_t, std::string> Taken(const std::set<int32_t>& ports);
 
   const std::function<std::vector<pid_t>()> shims_;
   std::map<GangKey, std::vector<PortLease>> leases_;
   std::map<RankRef, Ports> ranks_;
-  // Sockets that listen on our ports and were seen to be our ranks'.
+  // Listening sockets of our ranks on our ports.
   std::set<uint64_t> own_listeners_;
   // Jobs, by uid.
   std::set<std::string> plain_binders_;

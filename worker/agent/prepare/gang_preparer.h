@@ -1,10 +1,9 @@
-// Gets gangs ready when AgentCore asks for it, and keeps what a gang that is
-// ready holds.
+// Prepares gangs for AgentCore, and keeps the resources of prepared gangs.
 //
-// Belongs to the event loop's thread. A preparation runs on a thread shared by
-// those that need nothing from elsewhere, or on one of its own, and comes back
-// by a post. One preparation at a time of a gang's name, which is also the name
-// of its folder.
+// Belongs to the event loop's thread. A preparation runs on a shared thread if
+// it needs nothing remote, else on one of its own, and returns by a post. Each
+// gang name has at most one preparation at a time, because the name is also
+// that of its folder.
 #ifndef LOCKSTEP_WORKER_AGENT_PREPARE_GANG_PREPARER_H_
 #define LOCKSTEP_WORKER_AGENT_PREPARE_GANG_PREPARER_H_
 
@@ -54,23 +53,23 @@ class GangPreparer {
 
   // `report` sends a gang's progress to the coordinator.
   GangPreparer(const Parts& parts, std::function<void(const GangKey&)> report);
-  // Ends what runs and waits for it.
+  // Cancels running preparations and waits for them.
   ~GangPreparer();
-  // Ends all preparations, for good, and waits for that.
+  // Cancels all preparations for good and waits for them.
   void CancelAll();
 
   // Action::Kind::kPrepare and kCheckOutput. The answer goes to the core.
   void Prepare(const GangKey& key);
   void CheckOutput(const GangKey& key);
-  // Ends the preparation, and gives back ports and packages.
+  // Cancels the preparation, and releases ports and packages.
   void Release(const GangKey& key);
   void Forget(const GangKey& key);
 
   // Some gang is being prepared.
   bool busy() const { return !running_.empty(); }
   bool IsPreparing(const GangKey& key) const { return running_.contains(key); }
-  // A directory that the gang's containers are shown; absent: it was not looked
-  // for, as an earlier daemon prepared the gang.
+  // Returns a directory to mount into the gang's containers; absent if it was
+  // not checked, because an earlier daemon prepared the gang.
   std::optional<ReachedDirectory> MountOf(const GangKey& key,
                                           const std::string& path) const;
   PreparationTimes* times() { return &times_; }
@@ -78,9 +77,10 @@ class GangPreparer {
  private:
   struct Run {
     uint64_t number = 0;
-    // The gang is gone, and one of the same name waits for the end of this.
+    // The gang is gone, and a new one of the same name waits for the end of
+    // this run.
     bool superseded = false;
-    // It fetches: what goes on in it is reported as it goes.
+    // It fetches, and reports its progress.
     bool fetches = false;
     // The id of the group that its tools run in; "": none.
     std::string cgroup;
@@ -98,7 +98,7 @@ class GangPreparer {
   std::shared_ptr<Run> Begin(const GangKey& key);
   PreparationInput InputOf(const GangKey& key, const LocalGang& gang);
   void LimitTools(const GangKey& key, Run* run, PreparationInput* input);
-  // Runs `work` on a thread of its own; calls `failed` where there is none.
+  // Runs `work` on a thread of its own; calls `failed` if none can start.
   void RunAlone(Run* run, const std::function<void()>& work,
                 const std::function<void(const Status&)>& failed);
   // Takes a state from another thread. Safe from any thread.
@@ -110,7 +110,7 @@ class GangPreparer {
   void OnPrepared(const GangKey& key, uint64_t number, Prepared prepared);
   void OnOutputChecked(const GangKey& key, uint64_t number, OutputCheck check);
   void Refuse(const GangKey& key, const Status& status);
-  // Ends the run; null: it is another one by now.
+  // Removes the run; returns null if a newer run has replaced it.
   std::shared_ptr<Run> Take(const GangKey& key, uint64_t number);
   bool IsWanted(const GangKey& key) const;
 
@@ -120,7 +120,7 @@ class GangPreparer {
   uint64_t last_number_ = 0;
   std::map<GangKey, Held> held_;
   PreparationTimes times_;
-  // Answers of interpreters; preparations ask for them from their threads.
+  // Cached answers of interpreters; the threads of preparations use it.
   ModuleAnswers module_answers_;
   Lifetime lifetime_;
   std::unique_ptr<WorkThread> thread_ = std::make_unique<WorkThread>();

@@ -24,21 +24,22 @@ namespace lockstep {
 struct ModuleQuestion {
   // Absolute.
   std::string interpreter;
-  // The user that would run it; absent: the daemon's own.
+  // The user that would run the module; absent: the daemon's.
   std::optional<uid_t> user;
   std::string module;
   std::vector<Package> packages;
   bool allow_index = false;
 };
 
-// The key of an answer, with what the interpreter's file is now (device, inode,
-// size, times of change); nothing where it cannot be looked at.
+// Returns the key of an answer, which includes the state of the interpreter's
+// file (device, inode, size, times of change); nullopt if it cannot be
+// inspected.
 std::optional<std::string> KeyOf(const ModuleQuestion& question);
 
 // Safe from any thread.
 class ModuleAnswers {
  public:
-  // The oldest answers beyond `most` are forgotten.
+  // Drops the oldest answers beyond `most`.
   explicit ModuleAnswers(size_t most = 1000) : most_(most) {}
 
   bool WasFound(const std::string& key) const ABSL_LOCKS_EXCLUDED(mu_);

@@ -1,9 +1,8 @@
-// Fetches images and packages ahead for jobs that wait, as PrefetchCore
-// decides: one image and one package at a time, and none while a gang is being
-// prepared.
+// Prefetches images and packages for waiting jobs, as PrefetchCore decides: one
+// image and one package at a time, and none while a gang is being prepared.
 //
 // Belongs to the event loop's thread. A fetch runs on a thread of its own and
-// comes back by a post.
+// returns by a post.
 #ifndef LOCKSTEP_WORKER_AGENT_PREPARE_NODE_PREFETCHER_H_
 #define LOCKSTEP_WORKER_AGENT_PREPARE_NODE_PREFETCHER_H_
 
@@ -35,9 +34,9 @@ class NodePrefetcher {
                  EventLoop* loop, Containers* containers,
                  std::function<bool()> busy,
                  std::function<void(const std::vector<Prefetched>&)> report);
-  // Ends what runs and waits for it.
+  // Cancels running fetches and waits for them.
   ~NodePrefetcher();
-  // Ends what is fetched, for good, and waits for that.
+  // Cancels all fetches for good and waits for them.
   void CancelAll();
 
   // Sets all items that the coordinator wants on this node.
@@ -50,7 +49,7 @@ class NodePrefetcher {
     std::thread thread;
   };
 
-  // Begins what is due, and ends what is not wanted any more.
+  // Starts due fetches, and cancels unwanted ones.
   void FetchNext();
   void BeginDue(MonoTime now);
   void FetchImage(const ImageContent& wanted);
@@ -59,7 +58,7 @@ class NodePrefetcher {
   void Run(Fetch* slot, const std::string& key,
            std::function<PrefetchCore::Result(Cancellation*)> fetch);
   void OnDone(Fetch* slot, const std::string& key, PrefetchCore::Result result);
-  // ResourceExhausted: the disk has no room for what is not needed yet.
+  // ResourceExhausted: the disk has no space for prefetches.
   Status CheckRoom() const;
   void Report();
 
@@ -70,7 +69,7 @@ class NodePrefetcher {
   const std::function<bool()> busy_;
   const std::function<void(const std::vector<Prefetched>&)> report_;
   PrefetchCore core_;
-  // By digest, of packages that jobs that wait will need.
+  // Leases of packages that waiting jobs will need, by digest.
   std::map<std::string, PackageCache::Lease> leases_;
   Fetch image_;
   Fetch package_;

@@ -1,5 +1,5 @@
-// Finds out whether this host sees the same output directory as the host of
-// rank 0, by the identity file in it (common/model/output_identity.h).
+// Checks that this host sees the same output directory as the host of rank 0,
+// by the identity file in it (common/model/output_identity.h).
 #ifndef LOCKSTEP_WORKER_AGENT_PREPARE_OUTPUT_IDENTITY_H_
 #define LOCKSTEP_WORKER_AGENT_PREPARE_OUTPUT_IDENTITY_H_
 
@@ -15,15 +15,14 @@
 
 namespace lockstep {
 
-// The reason of a refusal because hosts see different directories.
+// Reason of a refusal: hosts see different directories.
 inline constexpr char kOutputNotShared[] = "OUTPUT_NOT_SHARED";
-// The reason of a refusal because the directory that the job has written to is
-// not there.
+// Reason of a refusal: the directory that the job has written to is missing.
 inline constexpr char kOutputMissing[] = "OUTPUT_MISSING";
 
 struct OutputIdentityOptions {
-  // How long another host's file may take to be seen here: NFS clients remember
-  // for up to a minute that a file is missing.
+  // Time for another host's file to become visible here: NFS clients cache a
+  // missing file for up to a minute.
   Duration patience = std::chrono::seconds(60);
   Duration poll = std::chrono::milliseconds(200);
 };

@@ -21,7 +21,7 @@
 namespace lockstep {
 
 struct PrefetchTimes {
-  // After a failure; doubled each time.
+  // Delay after a failure; doubled each time.
   Duration first = std::chrono::seconds(10);
   Duration most = std::chrono::minutes(10);
   Duration linger = std::chrono::seconds(10);
@@ -38,13 +38,13 @@ class PrefetchCore {
   static std::string KeyOf(const ImageContent& image);
   static std::string KeyOf(const Package& package) { return package.digest; }
 
-  // The next to be fetched, in the coordinator's order; nullopt: none is due,
-  // or one is under way. It is under way then.
+  // Starts the next fetch in the coordinator's order; nullopt if none is due or
+  // one is running.
   std::optional<ImageContent> BeginImage(MonoTime now);
   std::optional<Package> BeginPackage(MonoTime now);
 
-  // How a fetch went. Nothing is kept of an item that is not wanted any more.
-  // Cancelled: the daemon ended it.
+  // Result of a fetch. Dropped if the item is no longer wanted. Cancelled: the
+  // daemon cancelled it.
   struct Result {
     Status status;
     std::optional<ImageContent> content;  // Of an image.
@@ -53,10 +53,10 @@ class PrefetchCore {
   };
   void OnDone(const std::string& key, Result result, MonoTime now);
 
-  // Under way, and not wanted for a while.
+  // The fetch is running, and unwanted for a while.
   bool IsUnwanted(const std::string& key, MonoTime now) const;
   bool Wants(const std::string& key) const;
-  // When something is due next; nullopt: nothing will be by time alone.
+  // Returns when a fetch is due next; nullopt if time alone makes none due.
   std::optional<MonoTime> NextDeadline() const;
   std::vector<Prefetched> Report() const;
 

@@ -23,17 +23,16 @@ Status PreflightRefusal(const Status& cause, const std::string& sentence);
 
 struct PreflightInput {
   const GangSpec* spec = nullptr;
-  // PATH that argv[0] is looked up in, where the job's environment has none.
+  // PATH for argv[0] if the job's environment has none.
   std::string path;
-  // Where relative programs are relative to without a working directory.
+  // Base of relative programs without a working directory.
   std::string task_directory;
   // Absent: as the daemon.
   std::optional<TaskUser> user;
-  // The GPUs of this host, and indices of those that other gangs hold.
+  // The GPUs of this host, and indices of those in use by other gangs.
   std::vector<Gpu> gpus;
   std::set<int32_t> gpus_in_use;
-  // The daemon's directory, where logs and records are written; absent: not
-  // known.
+  // The daemon's directory for logs and records; absent: unknown.
   std::string state_directory;
   std::optional<DiskSpace> disk;
   DiskFloor disk_floor;
@@ -41,16 +40,16 @@ struct PreflightInput {
   std::optional<DiskSpace> shm;
 };
 
-// May block for as long as a file system does: not on the event loop.
-// OK; FailedPrecondition with the sentence; or Unavailable with one about what
-// passes by itself (a GPU that is still held, a full disk, a file server that
-// does not answer). Makes the output directory where it is missing, as the
-// ranks' user: what that user may not make is refused.
+// May block for as long as a file system does: do not call it on the event
+// loop. Returns OK; FailedPrecondition with a sentence; or Unavailable for a
+// temporary problem (a GPU in use, a full disk, a file server that does not
+// answer). Creates a missing output directory as the ranks' user, and refuses
+// it if that user may not.
 Status Preflight(FileSystem* files, const PreflightInput& input);
 
-// The program that execvp would run: `name` itself if it has a slash, taken
-// from `directory` where it is relative; else the first of `path` that is an
-// executable file. NotFound, PermissionDenied.
+// Returns the program that execvp would run: `name` itself if it has a slash,
+// relative to `directory`; else the first executable file in `path`. NotFound,
+// PermissionDenied.
 StatusOr<std::string> FindProgram(const std::string& name,
                                   const std::string& path,
                                   const std::string& directory);

@@ -1,7 +1,7 @@
-// Gets one gang ready on this node: looks at the host, has its packages and
-// images fetched, leases its ports, and looks for what it is to run.
+// Prepares one gang on this node: checks the host, fetches its packages and
+// images, leases its ports, and finds its programs.
 //
-// It may take as long as a package takes to come: not on the event loop.
+// It may take as long as a download: do not call it on the event loop.
 #ifndef LOCKSTEP_WORKER_AGENT_PREPARE_PREPARATION_H_
 #define LOCKSTEP_WORKER_AGENT_PREPARE_PREPARATION_H_
 
@@ -32,63 +32,63 @@ struct PreparationInput {
   GangSpec spec;
   // Its `spec`, `disk` and `shm` are filled in.
   PreflightInput preflight;
-  // Borrowed; null: this node fetches none.
+  // Borrowed; null: this node fetches no packages.
   PackageCache* packages = nullptr;
-  // Null: it runs none.
+  // Null: this node runs no containers.
   std::shared_ptr<ContainerEngine> containers;
-  // Borrowed; there where `containers` is.
+  // Borrowed; set if `containers` is.
   ImageFetcher* images = nullptr;
   // CodeFolder of the gang.
   std::string code_directory;
-  // The environment of pip and of questions to an interpreter.
+  // Environment of pip and of queries to an interpreter.
   std::vector<std::string> tool_environment;
   ToolLimits tool_limits = {};
   std::vector<PortRange> port_ranges;
   // If false, the ports are only reserved against other daemons, for a program
   // that cannot bind a held port.
   bool hold_ports = true;
-  // Borrowed; null: each question is asked.
+  // Borrowed; null: no cache.
   ModuleAnswers* module_answers = nullptr;
   std::function<StatusOr<DiskSpace>(const std::string&)> disk_space;
-  // How long all images of the gang may take.
+  // Limit for fetching all images of the gang.
   Duration image_time = std::chrono::minutes(30);
   OutputIdentityOptions output;
 };
 
 struct Prepared {
-  // Not OK: nothing is held and nothing is left.
+  // If not OK, nothing is held or left behind.
   Status status;
-  // One of each task in the spec's order; the master's and one of each service
-  // where rank 0 is here.
+  // One per task in the spec's order; then the master's and one per service if
+  // rank 0 is here.
   std::vector<PortLease> leases;
   std::vector<int32_t> ports;
   int32_t master_port = 0;
   std::map<std::string, int32_t> service_ports;
   std::vector<PackageCache::Lease> packages;
-  // Directories of the host that its containers are shown, by the path that the
-  // job gave; only where a user must be able to reach them.
+  // Host directories to mount into its containers, by the path in the job; only
+  // if a user must be able to reach them.
   std::map<std::string, ReachedDirectory> mounts;
-  // What each of its images is here.
+  // Local content of each of its images.
   std::vector<ImageContent> images;
   // Sentences for the job's history.
   std::vector<std::string> notes;
-  // The identity of the output directory; empty: there is none, or the identity
-  // that this host must see is not known yet.
+  // The identity of the output directory; empty if there is no directory or the
+  // required identity is not known yet.
   std::string output_identity;
   TaskPreparation preparation;
 };
 
-// The user of the ranks in containers of `engine`: the task's user. Absent,
-// where there is none: the user that the image names, as long as its root can
-// do no more than this daemon.
+// Returns the user of ranks in containers of `engine`: the task's user. Absent
+// without one: the image's user, if its root has no more rights than this
+// daemon.
 std::optional<ContainerUser> UserIn(const ContainerEngine& engine,
                                     const std::optional<TaskUser>& user);
 
 // Whether rank 0 is among the tasks of `spec`.
 bool HasFirstRank(const GangSpec& spec);
-// Whether packages or images have to come.
+// Returns whether packages or images must be fetched.
 bool Fetches(const GangSpec& spec);
-// Whether it has to wait for something from elsewhere: packages, images, or
+// Returns whether the preparation needs something remote: packages, images, or
 // another host's file in the output directory.
 bool WaitsForOthers(const GangSpec& spec);
 
@@ -105,8 +105,8 @@ struct OutputCheck {
   TaskPreparation preparation;
 };
 
-// Looks for the identity that the spec names; `so_far` is the preparation to
-// which the time is added. Blocks as OutputIdentity does.
+// Checks the identity in the spec; adds the time to `so_far`, the preparation.
+// Blocks as OutputIdentity does.
 OutputCheck CheckOutput(FileSystem* files, const PreparationInput& input,
                         const TaskPreparation& so_far,
                         const std::function<void(const TaskPreparation&)>& say,

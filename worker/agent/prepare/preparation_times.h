@@ -1,5 +1,5 @@
-// What goes on in the preparation of gangs, and how long its parts took, for
-// the coordinator's reports.
+// Progress of the preparation of gangs, and the durations of its parts, for the
+// coordinator's reports.
 //
 // Belongs to the event loop's thread.
 #ifndef LOCKSTEP_WORKER_AGENT_PREPARE_PREPARATION_TIMES_H_
@@ -18,13 +18,13 @@ namespace lockstep {
 
 class PreparationTimes {
  public:
-  // The newest state of the gang's preparation.
+  // Sets the newest state of the gang's preparation.
   void Set(const GangKey& key, TaskPreparation preparation);
-  // Absent: nothing is known, or an earlier daemon prepared the gang.
+  // Absent: unknown, or an earlier daemon prepared the gang.
   std::optional<TaskPreparation> Get(const GangKey& key) const;
-  // The ranks of the gang are being started. The first time counts.
+  // The ranks of the gang are starting. The first call counts.
   void NoteLaunch(const GangKey& key, MonoTime now);
-  // `rank` runs. Once all ranks of its task run, the task has been started.
+  // `rank` runs. A task has started once all of its ranks run.
   void NoteStarted(const GangKey& key, const LocalGang& gang, int32_t rank,
                    MonoTime now);
   // Puts the preparation of each task into `status`.
@@ -36,7 +36,7 @@ class PreparationTimes {
   struct Times {
     std::optional<TaskPreparation> preparation;
     std::optional<MonoTime> launched;
-    // By the index of a task: from launch until all of its ranks ran.
+    // Time from launch until all ranks of a task ran, by the task's index.
     std::map<size_t, Duration> exec;
   };
 

@@ -1,4 +1,4 @@
-// How this node gets gangs ready.
+// Options for the preparation of gangs.
 #ifndef LOCKSTEP_WORKER_AGENT_PREPARE_PREPARE_OPTIONS_H_
 #define LOCKSTEP_WORKER_AGENT_PREPARE_PREPARE_OPTIONS_H_
 
@@ -18,17 +18,17 @@ namespace lockstep {
 struct PrepareOptions {
   // Ports are leased from these.
   std::vector<PortRange> port_ranges;
-  // With less free space no gang is prepared and nothing is fetched ahead.
+  // With less free space no gang is prepared and nothing is prefetched.
   DiskFloor disk_floor;
   // Returns the space of a directory's file system; tests replace it.
   std::function<StatusOr<DiskSpace>(const std::string&)> disk_space =
       ReadDiskSpace;
   OutputIdentityOptions output_identity;
-  // Starts a thread for what waits for others; throws std::system_error. Tests
-  // replace it.
+  // Starts a thread for blocking work; throws std::system_error. Tests replace
+  // it.
   std::function<std::thread(std::function<void()>)> start_thread =
       [](std::function<void()> run) { return std::thread(std::move(run)); };
-  // Borrowed. Null: gangs that bring packages are refused.
+  // Borrowed. Null: gangs with packages are refused.
   PackageCache* packages = nullptr;
 };
 

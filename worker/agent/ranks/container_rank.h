@@ -1,4 +1,4 @@
-// Ranks in containers: what the shim of such a rank runs.
+// Ranks in containers: builds the command of such a rank's shim.
 #ifndef LOCKSTEP_WORKER_AGENT_RANKS_CONTAINER_RANK_H_
 #define LOCKSTEP_WORKER_AGENT_RANKS_CONTAINER_RANK_H_
 
@@ -34,8 +34,7 @@ struct ContainerRankInput {
   RankEnvironmentInput environment;
   // The node enforces limits.
   bool limits = false;
-  // Finds a directory that the container is shown, as the user in it reaches
-  // it.
+  // Returns a directory to mount, as the user in the container reaches it.
   std::function<StatusOr<ReachedDirectory>(const ContainerUser& user,
                                            const std::string& path)>
       reach;
@@ -46,7 +45,7 @@ struct ContainerRankInput {
 // the rank's directory.
 Status PutInContainer(const ContainerRankInput& input, task::ShimSpec* spec);
 
-// The name of the container of this start of a rank.
+// Returns the container name for this start of a rank.
 std::string RankContainerName(const RankRef& ref, const std::string& task_id);
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// Finds again, at the start of the daemon, what an earlier daemon of this node
-// has left: gangs, ranks, and processes that no gang knows.
+// Recovers, at the start of the daemon, the state of an earlier daemon of this
+// node: gangs, ranks, and processes without a gang.
 #ifndef LOCKSTEP_WORKER_AGENT_RANKS_RANK_ADOPTION_H_
 #define LOCKSTEP_WORKER_AGENT_RANKS_RANK_ADOPTION_H_
 
@@ -19,15 +19,15 @@ class RankAdoption {
                FileSystem* files, Removal* removal)
       : parts_(parts), hooks_(hooks), files_(files), removal_(removal) {}
 
-  // Takes over the gangs, kills strays, and removes what is damaged.
+  // Adopts the gangs, kills stray processes, and removes damaged records.
   void Adopt(const TaskStore::Found& found);
 
  private:
   void AdoptGang(const StoredGang& stored);
   void AdoptRank(const RankRef& ref);
   void KillStrayProcesses();
-  // Kills what ran in the directory of a gang whose record cannot be read, and
-  // removes it.
+  // Kills the processes in the directory of a gang whose record is unreadable,
+  // and removes the directory.
   void ClearDamaged(const std::string& directory);
 
   const RankParts parts_;

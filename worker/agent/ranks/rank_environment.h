@@ -1,4 +1,4 @@
-// The environment of a rank's process, all of it. Pure.
+// Builds the complete environment of a rank's process. Pure.
 #ifndef LOCKSTEP_WORKER_AGENT_RANKS_RANK_ENVIRONMENT_H_
 #define LOCKSTEP_WORKER_AGENT_RANKS_RANK_ENVIRONMENT_H_
 
@@ -17,31 +17,29 @@ using Environment = std::map<std::string, std::string>;
 // language.
 std::vector<std::string> DefaultInherit();
 
-// "NAME", "PREFIX*" or "*". InvalidArgument: it is none.
+// Accepts "NAME", "PREFIX*" or "*"; else InvalidArgument.
 Status CheckInherit(const std::vector<std::string>& inherit);
 
 struct RankEnvironmentInput {
-  // The daemon's own environment; only an allow-list of it is inherited.
+  // The daemon's own environment; ranks inherit only an allow-list of it.
   Environment daemon;
   // Variables that a job may request in addition, by name or "PREFIX*". LD_*,
   // LOCKSTEP_* and systemd's variables are excluded. Native ranks always get
   // LOCKSTEP_MODULE_DIR and LOCKSTEP_NCCL_LIBRARY.
   std::vector<std::string> inherit = DefaultInherit();
-  // REQUIRES: has a cluster spec that holds `rank`, and a spec whose `task`
-  // holds it too.
+  // REQUIRES: it has a cluster spec that contains `rank`, and a spec whose
+  // `task` contains it.
   const Assignment* assignment = nullptr;
   const LocalTask* task = nullptr;
   int32_t rank = 0;
-  // The home of the rank's user, if that is another user than the daemon's.
+  // Home of the rank's user, if it is not the daemon's user.
   std::string home;
-  // Name of the network interface that has the node's data address; empty: not
-  // known.
+  // Name of the network interface with the node's data address; empty: unknown.
   std::string data_interface;
-  // Where the rank may leave a word about its error, as torchelastic's record()
+  // File in which the rank may describe its error, as torchelastic's record()
   // does.
   std::string error_file;
-  // Path of the daemon's link socket, and the number of the file in which the
-  // rank finds its nonce.
+  // Path of the daemon's link socket, and the descriptor of the rank's nonce.
   std::string link;
   int nonce_fd = 3;
 };
@@ -58,7 +56,7 @@ Environment MakeRankEnvironment(const RankEnvironmentInput& input);
 
 // "NAME=value", sorted.
 std::vector<std::string> ToStrings(const Environment& environment);
-// The reverse, of environ.
+// Parses the strings of environ.
 Environment FromStrings(const std::vector<std::string>& strings);
 
 }  // namespace lockstep

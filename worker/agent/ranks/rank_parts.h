@@ -32,12 +32,12 @@ struct RankOptions {
   std::string shim_program;  // An absolute path.
   // Variables of the daemon that a job may request (RankEnvironmentInput).
   std::vector<std::string> inherit = DefaultInherit();
-  // About how many bytes the logs of all ranks here may take; each rank's share
-  // follows.
+  // Approximate limit for the logs of all ranks here; it determines each rank's
+  // share.
   uint64_t log_bytes = uint64_t{8} << 30;
-  // How long a rank that is started again waits for what its last shim holds.
+  // Time that a restarting rank waits for the resources of its previous shim.
   Duration shim_leave_time = std::chrono::seconds(10);
-  // Logs of a forgotten gang are given up after it.
+  // Unshipped logs of a forgotten gang are dropped after this time.
   Duration forget_after = std::chrono::minutes(10);
 };
 
@@ -62,20 +62,20 @@ struct RankParts {
 
 // Callbacks into the rest of the daemon.
 struct RankHooks {
-  // Returns a directory that the gang's containers are shown; absent: it was
-  // not looked for when the gang was prepared.
+  // Returns a directory to mount into the gang's containers; absent if it was
+  // not checked at the preparation.
   std::function<std::optional<ReachedDirectory>(const GangKey& key,
                                                 const std::string& path)>
       mount_of;
   // Saves the gang, for the next daemon.
   std::function<void(const GangKey& key)> save;
-  // The first rank of the gang is about to be started.
+  // The first rank of the gang is about to start.
   std::function<void(const GangKey& key)> launching;
   // A rank runs.
   std::function<void(const RankRef& ref)> started;
-  // A rank is about to be started again alone.
+  // A rank is about to restart alone.
   std::function<void(const GangKey& key)> restarting;
-  // A gang that an earlier daemon started is known again; its ranks are not.
+  // A gang of an earlier daemon is recovered; its ranks are not yet.
   std::function<void(const GangKey& key, const GangStatus& status)> adopted;
 };
 

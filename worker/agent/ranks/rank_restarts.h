@@ -24,13 +24,13 @@ class RankRestarts {
                FileSystem* files, RankStarter* starter)
       : parts_(parts), hooks_(hooks), files_(files), starter_(starter) {}
 
-  // The rank has run before in this generation.
+  // Returns whether the rank has run before in this generation.
   bool IsRestart(const RankRef& ref) const;
-  // REQUIRES: IsRestart(ref), and its last process has ended.
+  // REQUIRES: IsRestart(ref), and its previous process has ended.
   void Restart(const RankRef& ref);
 
  private:
-  // Waits until the last shim has left and the ports are free.
+  // Waits until the previous shim has exited and the ports are free.
   void StartWhenFree(const RankRef& ref, MonoTime kill_at, MonoTime give_up);
   // Holds all ports that the rank needs, or a rank of its task holds them.
   bool HasPorts(const RankRef& ref, const LocalGang& gang);

@@ -1,4 +1,4 @@
-// Starts ranks: makes their directories, cgroups and containers, and has the
+// Starts ranks: creates their directories, cgroups and containers, and has the
 // supervisor start their shims.
 //
 // Belongs to the event loop's thread.
@@ -15,8 +15,7 @@
 
 namespace lockstep {
 
-// How much of a log is kept where `ranks` share `total` bytes: its beginning
-// and its end.
+// Sizes of the kept beginning and end of a log if `ranks` share `total` bytes.
 struct LogShare {
   uint64_t head = 0;
   uint64_t tail = 0;
@@ -29,8 +28,8 @@ class RankStarter {
   RankStarter(const RankParts& parts, const RankHooks* hooks)
       : parts_(parts), hooks_(hooks) {}
 
-  // Before the first Start of a gang's ranks. Saves the gang, so that the next
-  // daemon knows of all processes.
+  // Call it before the first Start of a gang's ranks. Saves the gang, so the
+  // next daemon knows all processes.
   void BeginGang(const GangKey& key);
   // Reports a failure to RankExits as an exit.
   void Start(const RankRef& ref);
@@ -46,7 +45,7 @@ class RankStarter {
                          const LocalTask& task);
   void EnterCgroup(const RankRef& ref, const LocalTask& task,
                    task::ShimSpec* spec);
-  // Makes of a rank's `spec` the client of its engine.
+  // Turns a rank's `spec` into that of its engine's client.
   Status EnterContainer(const RankRef& ref, const LocalGang& gang,
                         const LocalTask& task, task::ShimSpec* spec);
 

@@ -1,6 +1,6 @@
 // The ranks of this node, from their start to the last byte of their logs.
 //
-// Owns the classes that know ranks and passes events between them. Belongs to
+// Owns the classes that handle ranks and passes events between them. Belongs to
 // the event loop's thread. Ranks outlive this object.
 #ifndef LOCKSTEP_WORKER_AGENT_RANKS_RANKS_H_
 #define LOCKSTEP_WORKER_AGENT_RANKS_RANKS_H_
@@ -50,27 +50,27 @@ class Ranks final : public SupervisorHandler {
   const RankTable& table() const { return table_; }
   // Returns a reading of each rank.
   std::vector<TaskReading> Readings() const;
-  // A rank here may hold the container of that name.
+  // Returns whether a rank here may hold the container of that name.
   bool MayHold(const std::string& container) const;
 
-  // Finds what an earlier daemon has started. Before the loop runs.
+  // Recovers the ranks of an earlier daemon. Call it before the loop runs.
   void Adopt(const TaskStore::Found& found, Removal* removal);
-  // Action::Kind::kStartRank. `begun` holds the gangs whose first rank was
-  // started by the same decision.
+  // Action::Kind::kStartRank. `begun` contains the gangs whose first rank the
+  // same decision started.
   void Start(const RankRef& ref, std::set<GangKey>* begun);
   // Action::Kind::kKillTree.
   void Kill(const RankRef& ref, Duration grace) {
     supervisor_.KillTree(ref, grace);
   }
-  // Tells the core of ports of ranks on which other processes listen.
+  // Reports ports of ranks on which other processes listen to the core.
   void WatchPorts();
 
-  // The core does not know the gang any more. Returns the uid of its job; "":
-  // it had no ranks here.
+  // The core has forgotten the gang. Returns the uid of its job, or "" if it
+  // had no ranks here.
   std::string Forget(const GangKey& key);
-  // Drops the ranks of forgotten gangs whose logs are shipped, or are given
-  // up. Returns these gangs, whose files may go, and puts the last readings of
-  // their ranks into `last`. Gangs of which `in_use` is true stay.
+  // Drops the ranks of forgotten gangs whose logs are shipped or have expired.
+  // Returns these gangs, whose files may be removed, and adds the last readings
+  // of their ranks to `last`. Skips gangs for which `in_use` is true.
   std::vector<GangKey> TakeForgotten(
       const std::function<bool(const GangKey&)>& in_use,
       std::vector<TaskReading>* last);
@@ -98,7 +98,7 @@ class Ranks final : public SupervisorHandler {
   Supervisor supervisor_;
   RankStarter starter_;
   RankRestarts restarts_;
-  // When the gang was forgotten.
+  // Time at which the gang was forgotten.
   std::map<GangKey, MonoTime> forgotten_;
 };
 

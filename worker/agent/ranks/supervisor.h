@@ -30,13 +30,13 @@ namespace lockstep {
 class SupervisorHandler {
  public:
   virtual ~SupervisorHandler() = default;
-  // Its exec succeeded. Once for each rank.
+  // Its exec succeeded. Called once for each rank.
   virtual void OnRankStarted(const RankRef& ref, int64_t pid) = 0;
-  // The rank and its tree are gone. Once, and the last word about it.
+  // The rank and its tree have ended. The last call for it.
   virtual void OnRankExited(const RankRef& ref,
                             const task::ExitRecord& record) = 0;
-  // Ends and removes the container of a rank whose shim is gone, then calls
-  // `done`, on the loop. It may be gone already.
+  // Stops and removes the container of a rank whose shim is gone, then calls
+  // `done` on the loop. The container may already be gone.
   virtual void RemoveContainer(const task::TaskRecord& /*record*/,
                                std::function<void()> done) {
     done();
@@ -57,19 +57,19 @@ class Supervisor {
   // the shim keeps open besides its lock (ports).
   void Start(const RankRef& ref, const task::ShimSpec& spec,
              const RankPaths& paths, std::vector<int> held = {});
-  // A rank that an earlier daemon started, or was about to. One whose shim is
-  // there and has written nothing yet is waited for.
+  // Adopts a rank that an earlier daemon started or was about to start. Waits
+  // for a running shim that has written no record yet.
   void Adopt(const RankRef& ref, const RankPaths& paths);
   // Sends SIGTERM to the tree, and SIGKILL after `grace`. If the rank does not
   // end on a request without grace, a second one kills the shim itself.
   void KillTree(const RankRef& ref, Duration grace);
 
-  // False: no shim of the rank is there, so that it may be started (again).
+  // Returns false if no shim of the rank runs, so it may be started (again).
   bool IsHeld(const RankRef& ref, const RankPaths& paths) const;
-  // The process whose tree holds all processes of the rank; absent: none is
-  // known.
+  // Returns the process whose tree contains all processes of the rank; absent
+  // if unknown.
   std::optional<pid_t> ShimPid(const RankRef& ref) const;
-  // Those of all ranks here.
+  // Returns ShimPid of all ranks here.
   std::vector<pid_t> ShimPids() const;
 
  private:
@@ -86,7 +86,7 @@ class Supervisor {
     MonoTime connect_by;
   };
 
-  // `lock_was_free`: no shim held the rank's lock just now.
+  // `lock_was_free` is set if no shim held the rank's lock.
   void AdoptShim(const RankRef& ref, const task::TaskRecord& record,
                  bool lock_was_free);
   void AwaitRecord(const RankRef& ref);
@@ -98,7 +98,7 @@ class Supervisor {
   void CloseClient(Rank* rank);
   void End(const RankRef& ref, const task::ExitRecord& record);
   void EndWithoutRecord(const RankRef& ref, const std::string& why);
-  // The same, once the rank's container is gone.
+  // Does the same once the rank's container is gone.
   void EndLost(const RankRef& ref, const task::TaskRecord& record,
                const std::string& why);
   Rank* Find(const RankRef& ref);
@@ -109,7 +109,7 @@ class Supervisor {
   const std::string boot_id_;
   SupervisorHandler* const handler_;
   std::map<RankRef, Rank> ranks_;
-  // Cleared by the destructor, for callbacks that outlive this.
+  // The destructor clears it, for callbacks that outlive this object.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -28,19 +28,19 @@ class NodeSampler {
       const DaemonSetup* setup, const GpuSampler* gpus, DiskFloor disk_floor,
       std::function<StatusOr<DiskSpace>(const std::string&)> disk_space);
 
-  // Returns the part of the host's memory that is available, 0..1; absent: it
+  // Returns the available fraction of the host's memory, 0..1; absent if it
   // could not be read.
   std::optional<double> SampleHost();
-  // False: nothing is known of the GPUs yet.
+  // Returns false if the GPUs are still unknown.
   bool SampleGpus(MonoTime now);
-  // Logs when the disk becomes full and when it has space again.
+  // Logs when the disk becomes full and when it has enough space again.
   void CheckDisk();
   bool disk_is_full() const { return disk_is_full_; }
 
   const NodeReadings& readings() const { return readings_; }
-  // Returns the readings; the GPUs' errors in them are reported then.
+  // Returns the readings; GPU errors in them count as reported.
   NodeReadings TakeReadings();
-  // Errors that the coordinator did not get are reported again.
+  // Reports errors again that the coordinator did not receive.
   void ReturnErrors(const std::vector<GpuError>& errors);
 
  private:
@@ -53,7 +53,7 @@ class NodeSampler {
   const std::function<StatusOr<DiskSpace>(const std::string&)> disk_space_;
   NodeReadings readings_;
   CpuSeconds last_cpu_;
-  // In the order of the driver's GPUs: errors that were reported already.
+  // Errors that were already reported, in the order of the driver's GPUs.
   std::vector<GpuXids> known_xids_;
   bool disk_is_full_ = false;
 };

@@ -15,20 +15,20 @@
 
 namespace lockstep {
 
-// The page of another generation gives nothing (the default). Every number is
-// finite and within what the coordinator takes.
+// The page of another generation gives the default. All numbers are finite and
+// within the coordinator's limits.
 RankProgress ToProgress(const task::RankPage& page, Generation generation);
 
 ExitStatus ToExitStatus(const task::ExitRecord& record);
 
-// Final use, from the record; `sampled` holds what was measured meanwhile.
+// Final use, from the record; `sampled` has the measurements until then.
 Usage ToUsage(const task::ExitRecord& record, const Usage& sampled);
 
-// The most cores in use over a period between two readings.
+// Largest number of cores in use between two readings.
 class CpuPeak {
  public:
-  // `cpu_seconds` so far, of the whole process tree. A reading that comes too
-  // soon after the last one for the clock's grain is passed over.
+  // `cpu_seconds` is the total of the whole process tree. Skips a reading that
+  // follows the last one too closely for the clock's resolution.
   void Add(MonoTime now, double cpu_seconds);
   std::optional<double> cores() const { return cores_; }
 

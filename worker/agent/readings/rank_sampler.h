@@ -1,5 +1,5 @@
-// What each rank uses and how far it is: its page, its process tree, its
-// cgroup and its GPUs.
+// Samples the resource use and progress of each rank: its page, process tree,
+// cgroup and GPUs.
 //
 // Belongs to the event loop's thread. Reads /proc, cgroupfs and the ranks'
 // pages.
@@ -32,8 +32,8 @@ namespace lockstep {
 
 class RankSampler {
  public:
-  // Pointers are borrowed. `shim_of` returns the process whose tree holds the
-  // rank; absent: none is known.
+  // Pointers are borrowed. `shim_of` returns the process whose tree contains
+  // the rank; absent if unknown.
   RankSampler(EventLoop* loop, FileSystem* files, RankTable* table,
               std::function<std::optional<pid_t>(const RankRef& ref)> shim_of);
 
@@ -41,28 +41,29 @@ class RankSampler {
     return ranks_[ref].progress;
   }
   const Usage& UsageOf(const RankRef& ref) { return ranks_[ref].usage; }
-  // Completes `reading` by what is known of the rank.
+  // Adds the rank's readings to `reading`.
   void AddTo(const RankRef& ref, TaskReading* reading) const;
 
-  // What an earlier daemon has found.
+  // Takes the readings of an earlier daemon.
   void Adopt(const RankRef& ref, const RankProgress& progress,
              const Usage& usage);
-  // The path of the rank's cgroup; without it OwnCgroup is asked.
+  // Sets the path of the rank's cgroup; otherwise OwnCgroup finds it.
   void SetCgroup(const RankRef& ref, const std::string& path) {
     ranks_[ref].cgroup = path;
   }
-  // The rank is started again: everything counts from 0, except bytes and
-  // the last reading of its cgroup.
+  // The rank restarts: all values begin at 0, except bytes and the last reading
+  // of its cgroup.
   void Restart(const RankRef& ref);
   void Erase(const RankRef& ref) { ranks_.erase(ref); }
 
-  // Reads the rank's page, for its progress. `last`: its writer is gone.
+  // Reads the rank's page for its progress. `last` is set if its writer has
+  // ended.
   void ReadPage(const RankRef& ref, bool last);
   // Reads all ranks that have not ended.
   void Sample();
   // `gpus` are the newest readings of this node's GPUs.
   void SampleGpus(const std::vector<GpuUsage>& gpus);
-  // The rank has ended; its use is final.
+  // The rank has ended; its resource use is final.
   void TakeExit(const RankRef& ref, const task::ExitRecord& record);
   void TakeCgroup(const RankRef& ref, const CgroupReading& reading);
 
@@ -72,7 +73,7 @@ class RankSampler {
     RankProgress progress;
     std::optional<task::RankCounters> counters;
     CpuPeak cpu_peak;
-    // Absent: not looked for; nothing in it: the rank has none of its own.
+    // Absent: not searched yet; without content: the rank has no own cgroup.
     std::optional<std::optional<std::string>> cgroup;
     std::optional<TaskCgroupReading> cgroup_reading;
     Usage usage;

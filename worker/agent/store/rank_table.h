@@ -1,4 +1,4 @@
-// The ranks of this node: who they are and where their files are.
+// The ranks of this node: their identities and file paths.
 //
 // Belongs to the event loop's thread.
 #ifndef LOCKSTEP_WORKER_AGENT_STORE_RANK_TABLE_H_
@@ -22,13 +22,13 @@ struct Rank {
   std::string job_uid;
   TaskType type = TaskType::kChief;
   int32_t index = 0;
-  // Attempts of the job before this one.
+  // Earlier attempts of the job.
   int32_t attempts_before = 0;
   std::vector<int32_t> gpus;
   WallTime start{};
   bool ended = false;
   // TaskIdOf this start, which is also in LOCKSTEP_TASK and names its cgroup;
-  // "": it never started.
+  // "" if it never started.
   std::string task_id;
 };
 
@@ -38,7 +38,7 @@ class RankTable {
   RankTable(EventLoop* loop, const CoreRunner* core, const TaskStore* store)
       : loop_(loop), core_(core), store_(store) {}
 
-  // Adds the rank where it is not known yet. The reference holds until Erase.
+  // Adds the rank if it is unknown. The reference is valid until Erase.
   Rank& Get(const RankRef& ref);
   void Erase(const RankRef& ref) { ranks_.erase(ref); }
   const std::map<RankRef, Rank>& all() const { return ranks_; }

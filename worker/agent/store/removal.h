@@ -1,5 +1,4 @@
-// Removes directories, however much is in them, without holding up the event
-// loop.
+// Removes directories of any size without blocking the event loop.
 //
 // Belongs to the event loop's thread; a thread of its own does the work.
 #ifndef LOCKSTEP_WORKER_AGENT_STORE_REMOVAL_H_
@@ -21,11 +20,11 @@ class Removal {
   Removal(EventLoop* loop, FileSystem* files, TaskStore* store)
       : loop_(loop), files_(files), store_(store) {}
 
-  // Renames `directory`, a gang's or one in it, out of the way at once, and
-  // removes it later. Does nothing where there is none.
+  // Renames `directory`, a gang's or one in it, immediately, and removes it
+  // later. Does nothing if it does not exist.
   void RemoveLater(const std::string& directory);
-  // Removes what was set aside already. What fails is tried again by the next
-  // start of the daemon. Calls `done`, if given, on the loop.
+  // Removes a directory that was set aside. The next start of the daemon
+  // retries a failed removal. Calls `done`, if given, on the loop.
   void RemoveAside(const std::string& directory,
                    std::function<void()> done = nullptr);
 

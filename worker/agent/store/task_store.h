@@ -35,8 +35,8 @@
 
 namespace lockstep {
 
-// How the name of a directory begins that is about to be removed. No job's
-// name and no job's uid begins with a dot.
+// Prefix of directories that are about to be removed. Neither job names nor
+// uids begin with a dot.
 inline constexpr char kAsidePrefix[] = ".gone-";
 
 struct RankPaths {
@@ -55,7 +55,7 @@ struct RankPaths {
 struct StoredGang {
   Assignment assignment;
   GangStatus status;
-  // By rank: what it proves itself with on the daemon's link.
+  // Nonces by rank, for authentication on the daemon's link.
   std::map<int32_t, std::string> link_nonces;
 
   bool operator==(const StoredGang&) const = default;
@@ -70,20 +70,21 @@ class TaskStore {
   // `files` is borrowed; `dir` is the daemon's state directory.
   TaskStore(FileSystem* files, const std::string& dir);
 
-  // Makes what is missing in `dir`, which must be there.
+  // Creates missing directories in `dir`, which must exist.
   Status Init();
   std::string GangDirectory(const GangKey& key) const;
-  // Where the gang's packages are unpacked.
+  // Returns the folder for the gang's unpacked packages.
   std::string CodeDirectory(const GangKey& key) const;
   RankPaths PathsOf(const GangKey& key, int32_t rank) const;
 
-  // Makes the directories of a rank; `work` belongs to the task's user.
+  // Creates the directories of a rank; `work` belongs to the task's user.
   Status MakeRankDirectories(const GangKey& key, int32_t rank, uid_t uid,
                              gid_t gid);
-  // Durable once it is OK, the names of its directories too.
+  // When it returns OK, the record and the names of its directories are
+  // durable.
   Status Save(const StoredGang& gang);
-  // Renames `directory`, a gang's or one in it, out of the way, however much is
-  // in it; where it is now. NotFound: there is none.
+  // Renames `directory`, a gang's or one in it, for a later removal, and
+  // returns its new path. NotFound if it does not exist.
   StatusOr<std::string> SetAside(const std::string& directory);
 
   struct Found {
@@ -99,26 +100,26 @@ class TaskStore {
   FileSystem* const files_;
   const std::string dir_;
   const std::string root_;
-  // Directories of gangs whose names are on the disk.
+  // Directories of gangs whose names are durable.
   std::set<std::string> durable_;
 };
 
-// The daemon's start counter in DIR/incarnation: raised, and on disk, before
-// it is used. DataLoss when the file is damaged: two daemons with one
-// number must not be.
+// Returns the daemon's start counter in DIR/incarnation, incremented and
+// durable. DataLoss if the file is damaged: two daemons must not have the same
+// number.
 StatusOr<uint64_t> NextIncarnation(FileSystem* files, const std::string& dir);
 
-// The newest state of a coordinator's store that was obeyed here, in DIR/obeyed
-// and, for its version, DIR/obeyed-version; epoch 0: none was. A daemon from
-// before histories left DIR/epoch: then the history is empty.
-// DataLoss when DIR/obeyed, or DIR/epoch without it, is damaged.
+// Returns the newest store state of a coordinator that was followed here, from
+// DIR/obeyed and, for its version, DIR/obeyed-version; epoch 0 if there is
+// none. Older daemons left DIR/epoch: then the history is empty. DataLoss if
+// DIR/obeyed, or DIR/epoch without it, is damaged.
 StatusOr<StorePoint> LoadObeyed(FileSystem* files, const std::string& dir);
-// Durable once it is OK.
+// Durable once it returns OK.
 Status SaveObeyed(FileSystem* files, const std::string& dir,
                   const StorePoint& point);
-// The version alone, within a history and epoch that are saved: for each order,
-// and so not synced. After a power loss an older one may be there, but so is
-// nothing that ran.
+// Writes only the version, within a saved history and epoch. Called for each
+// order, so it does not sync. After a power loss the version may be older, but
+// then no rank runs either.
 Status NoteObeyedVersion(FileSystem* files, const std::string& dir,
                          const StorePoint& point);
 

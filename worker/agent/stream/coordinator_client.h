@@ -1,9 +1,9 @@
 // The worker's stream to the coordinator.
 //
 // One stream at a time: Connect opens it with a Register as its first message
-// and abandons the one before. Nothing is retried here: the daemon connects
-// again, with a fresh report. Safe from any thread; events come from threads
-// of the transport, in order, and never while a method of this runs.
+// and abandons the previous one. Nothing is retried here: the daemon reconnects
+// with a new report. Safe from any thread; events come from threads of the
+// transport, in order, and never during a method of this class.
 #ifndef LOCKSTEP_WORKER_AGENT_STREAM_COORDINATOR_CLIENT_H_
 #define LOCKSTEP_WORKER_AGENT_STREAM_COORDINATOR_CLIENT_H_
 
@@ -26,18 +26,18 @@ class CoordinatorClient {
     // `stream` is what Connect returned.
     std::function<void(uint64_t stream, v1::CoordinatorMessage message)>
         message;
-    // Once for each stream; nothing of it comes after. OK: the coordinator
+    // Called once for each stream, as its last event. OK: the coordinator
     // closed it.
     std::function<void(uint64_t stream, Status status)> closed;
   };
 
   virtual ~CoordinatorClient() = default;
-  // `obeyed_epoch`: the highest one; 0: none.
+  // `obeyed_epoch`: the highest followed epoch; 0: none.
   virtual uint64_t Connect(const v1::Register& first,
                            uint64_t obeyed_epoch) = 0;
-  // Queued behind Register. Dropped when the stream has ended.
+  // Queues the message behind Register. Drops it if the stream has ended.
   virtual void Send(const v1::WorkerMessage& message) = 0;
-  // Ends the stream; `closed` comes.
+  // Ends the stream; `closed` follows.
   virtual void Disconnect() = 0;
 };
 

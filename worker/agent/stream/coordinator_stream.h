@@ -28,14 +28,14 @@
 namespace lockstep {
 
 struct StreamOptions {
-  // Says which certificate is out of its dates, after the connection ended with
-  // this; may take half a second, and runs on a thread of its own. May be
-  // empty.
+  // Names the certificate that is expired or not yet valid, after the
+  // connection ended with this status; may take half a second, and runs on a
+  // thread of its own. May be empty.
   std::function<Status(const Status&)> check_dates;
-  // The wait before the first reconnect, and the longest one.
+  // First and longest wait before a reconnect.
   Duration reconnect_first = std::chrono::milliseconds(100);
   Duration reconnect_most = std::chrono::seconds(1);
-  // How long to wait for the answer to Register.
+  // Timeout of the answer to Register.
   Duration welcome_timeout = std::chrono::seconds(10);
 };
 
@@ -43,17 +43,18 @@ struct StreamOptions {
 class StreamHandler {
  public:
   virtual ~StreamHandler() = default;
-  // Fills in what the daemon reports in full: gangs, working directories, the
-  // port for probes.
+  // Fills in the daemon's full report: gangs, working directories, and the port
+  // for probes.
   virtual void FillRegistration(Registration* registration) = 0;
-  // The coordinator is obeyed, and Send reaches it. `other_epoch`: it is not of
-  // the epoch that was obeyed before.
+  // The coordinator is followed, and Send reaches it. `other_epoch` is set if
+  // its epoch differs from the last one.
   virtual void OnWelcome(bool other_epoch) = 0;
-  // Any message that is not about the stream itself. `stream` is its number.
+  // Any message that does not concern the stream itself. `stream` is its
+  // number.
   virtual void OnMessage(uint64_t stream,
                          const v1::CoordinatorMessage& message) = 0;
-  // Another daemon speaks for this node now. `cloned`: from another host, so
-  // that what runs here must end.
+  // Another daemon has registered as this node. `cloned`: it runs on another
+  // host, so all ranks here must end.
   virtual void OnReplaced(bool cloned) = 0;
 };
 
@@ -64,7 +65,7 @@ class CoordinatorStream {
                     EventLoop* loop, FileSystem* files, LogShipper* logs,
                     HeartbeatSource* source, StreamHandler* handler);
 
-  // Reads which coordinator was obeyed. DataLoss: that is damaged.
+  // Reads which coordinator was followed. DataLoss if the record is damaged.
   Status Load() { return obeyed_.Load(); }
   // Create the client with these; its events are posted to the loop.
   CoordinatorClient::Events ClientEvents();
@@ -77,10 +78,10 @@ class CoordinatorStream {
 
   // Drops the message if no stream is open: Register then sends the full state.
   void Send(const v1::WorkerMessage& message);
-  // Sends if `stream` is still the open one: an answer counts only on the
-  // stream over which it was asked.
+  // Sends if `stream` is still open: an answer is valid only on the stream of
+  // its request.
   void Answer(uint64_t stream, const v1::WorkerMessage& message);
-  // Sends what is new of the ranks' logs.
+  // Sends new bytes of the ranks' logs.
   void ShipLogs();
 
   // Returns whether to follow an order of this epoch from the welcomed
@@ -89,13 +90,13 @@ class CoordinatorStream {
   void NoteVersion(int64_t version) { obeyed_.NoteVersion(version); }
 
   bool welcomed() const { return state_ == State::kWelcomed; }
-  // Streams that were broken.
+  // Number of broken streams.
   uint64_t reconnects() const { return reconnects_.broken(); }
-  // ABORTED: another daemon speaks for this node.
+  // ABORTED: another daemon has registered as this node.
   const Status& fatal() const { return fatal_; }
   // Unavailable while the coordinator has not admitted this daemon,
-  // FailedPrecondition while this daemon does not obey the one that answers.
-  // Safe from any thread.
+  // FailedPrecondition while this daemon does not follow the coordinator that
+  // answers. Safe from any thread.
   Status Ready() const { return ready_.Get(); }
 
  private:
@@ -137,7 +138,7 @@ class CoordinatorStream {
   Reconnects reconnects_;  // Last: it has a thread.
 };
 
-// Logs a message of the coordinator that cannot be read.
+// Logs a malformed message of the coordinator.
 void LogMalformed(const Status& status);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// The daemon's heartbeats on one stream after the other.
+// The daemon's heartbeats on successive streams.
 //
 // Belongs to the event loop's thread.
 #ifndef LOCKSTEP_WORKER_AGENT_STREAM_HEARTBEATS_H_
@@ -22,26 +22,27 @@ namespace lockstep {
 class HeartbeatSource {
  public:
   virtual ~HeartbeatSource() = default;
-  // Takes the readings of the node. The next call has their GPU errors again
-  // only if ReturnErrors gave them back.
+  // Returns the readings of the node. Their GPU errors come again only after
+  // ReturnErrors.
   virtual NodeReadings TakeReadings() = 0;
-  // Errors that may not have reached the coordinator, to be taken again.
+  // Returns errors that may not have reached the coordinator, for the next
+  // readings.
   virtual void ReturnErrors(const std::vector<GpuError>& errors) = 0;
-  // How far the ranks are that run.
+  // Returns the progress of running ranks.
   virtual std::vector<GangProgress> Progress() = 0;
 };
 
 class Heartbeats {
  public:
-  // Pointers are borrowed. `lost` is called, instead of the next heartbeat,
-  // when the coordinator takes heartbeats and answers none.
+  // Pointers are borrowed. Calls `lost` instead of sending the next heartbeat
+  // if the coordinator does not answer heartbeats.
   Heartbeats(EventLoop* loop, HeartbeatSource* source,
              std::function<void(const NodeHeartbeat&)> send,
              std::function<void()> lost);
 
-  // A new stream, on which nothing was sent so far.
+  // A new stream begins.
   void Reset();
-  // The stream is open: beats now, and each `interval` from then on.
+  // The stream is open: sends a heartbeat now, and then every `interval`.
   void Start(Duration interval);
   void Stop();
   void OnAck(uint64_t sequence);
@@ -57,8 +58,7 @@ class Heartbeats {
   uint64_t timer_ = 0;
   uint64_t sequence_ = 0;
   uint64_t acknowledged_ = 0;
-  // By number, heartbeats that were not answered yet: when they were sent, and
-  // the errors of GPUs in them.
+  // Send times and GPU errors of unanswered heartbeats, by number.
   std::map<uint64_t, MonoTime> unanswered_;
   std::map<uint64_t, std::vector<GpuError>> unanswered_errors_;
   std::optional<Duration> round_trip_;

@@ -40,31 +40,32 @@ class LogShipper {
 
   void Add(const RankRef& ref, const std::string& job_uid,
            const std::string& log_path);
-  // Nothing will be written any more.
+  // The log is complete.
   void SetEnded(const RankRef& ref);
-  // More will be: the rank is started again.
+  // The rank restarts, so the log grows again.
   void SetGoesOn(const RankRef& ref);
   void Remove(const RankRef& ref);
 
-  // A new stream: what was in flight on the old one may be lost.
+  // A new stream began: bytes in flight on the old one may be lost.
   void OnReconnect();
-  // The coordinator may have left pieces of it unanswered that it answers now.
+  // The coordinator can now answer pieces that it left unanswered.
   void SendAgain(const RankRef& ref);
   void OnAck(const LogAckInfo& ack, MonoTime now);
 
-  // What to send now; empty when there is nothing new or enough in flight.
+  // Returns the pieces to send now; empty if nothing is new or enough is in
+  // flight.
   std::vector<LogPiece> Take(MonoTime now);
-  // All of it, and that it ended, is on the coordinator's disk.
+  // Returns whether the coordinator has stored the log and its end.
   bool Done(const RankRef& ref) const;
-  // Bytes sent so far, this daemon's time.
+  // Bytes sent so far by this daemon.
   uint64_t BytesSent(const RankRef& ref) const;
-  // Bytes that gaps stand for, of the whole log.
+  // Bytes in gaps of the whole log.
   uint64_t BytesDropped(const RankRef& ref) const;
   // Those gaps.
   uint64_t Gaps(const RankRef& ref) const;
 
  private:
-  // From `sent` on the wire, byte `file` of the files follows.
+  // Byte `sent` on the wire corresponds to byte `file` of the files.
   struct Mark {
     uint64_t sent = 0;
     uint64_t file = 0;
@@ -83,7 +84,8 @@ class LogShipper {
     // Time of the newest ack, or of the first send after it.
     MonoTime progress;
 
-    // For an acknowledgement: of bytes, or of the end alone.
+    // Returns whether an acknowledgement is outstanding, of bytes or of the
+    // end.
     bool Waits() const { return sent > acked || (end_sent && !end_acked); }
   };
 

@@ -24,18 +24,18 @@ class ObeyedPoint {
   ObeyedPoint(FileSystem* files, std::string dir)
       : files_(files), dir_(std::move(dir)) {}
 
-  // Reads what an earlier daemon has obeyed. DataLoss: it is damaged.
+  // Reads the state that an earlier daemon followed. DataLoss if it is damaged.
   Status Load();
   const StorePoint& point() const { return point_; }
 
-  // Obeys a coordinator. FailedPrecondition, with what to do: its store is
-  // older than what was obeyed here. OK: whether it is of another epoch than
-  // the one that was obeyed last.
+  // Follows a coordinator. FailedPrecondition, with a remedy, if its store is
+  // older than the state followed here. Otherwise returns whether its epoch
+  // differs from the last one.
   StatusOr<bool> Obey(const WelcomeInfo& welcome);
-  // FailedPrecondition: an order of `epoch` is not of the coordinator that is
-  // obeyed.
+  // FailedPrecondition if an order of `epoch` does not come from the followed
+  // coordinator.
   Status CheckOrder(uint64_t epoch) const;
-  // An order was decided with this version of the store.
+  // Notes the store version of an order.
   void NoteVersion(int64_t version);
 
  private:
@@ -44,7 +44,7 @@ class ObeyedPoint {
   FileSystem* const files_;
   const std::string dir_;
   StorePoint point_;
-  StorePoint saved_;  // What of it is on disk.
+  StorePoint saved_;  // The part of it that is on disk.
 };
 
 }  // namespace lockstep

@@ -12,7 +12,7 @@ class Channel;
 
 namespace lockstep {
 
-// Over gRPC. `channel` is the one of the daemon's stream.
+// Uses gRPC. `channel` is that of the daemon's stream.
 std::unique_ptr<PackageSource> MakeGrpcPackageSource(
     std::shared_ptr<grpc::Channel> channel);
 

@@ -1,4 +1,4 @@
-// Whether this host reaches others by TCP, and where others try this one.
+// Tests whether this host reaches others by TCP, and accepts their tests.
 #ifndef LOCKSTEP_WORKER_AGENT_STREAM_PROBE_H_
 #define LOCKSTEP_WORKER_AGENT_STREAM_PROBE_H_
 
@@ -12,22 +12,22 @@
 
 namespace lockstep {
 
-// Connects to all at a time and closes; waits at most `timeout` (2 s at most),
-// and tries up to three times within it.
-// A host that refuses the connection is reached: only its daemon is away.
+// Connects to all targets in parallel and closes; waits at most `timeout` (2 s
+// at most), with up to three attempts each. A host that refuses the connection
+// counts as reached: only its daemon is down.
 std::vector<ProbeResult> Probe(const std::vector<ProbeTarget>& targets,
                                Duration timeout);
 
-// Takes connections and closes them, on a port of the kernel's choice: none
-// that ranks are given. Thread-compatible.
+// Accepts and closes connections on a port that the kernel chooses; ranks never
+// get such a port. Thread-compatible.
 class ProbeListener {
  public:
-  // `address`: an IP of this host.
+  // `address` is an IP address of this host.
   static StatusOr<std::unique_ptr<ProbeListener>> Listen(
       const std::string& address);
 
   int port() const { return port_; }
-  // To poll for reading: then call Dispatch, which takes a few connections.
+  // Poll it for reading, then call Dispatch, which accepts a few connections.
   int fd() const { return fd_.get(); }
   void Dispatch();
 

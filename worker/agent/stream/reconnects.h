@@ -24,13 +24,13 @@ class Reconnects {
              std::function<Status(const Status&)> check_dates)
       : first_(first), most_(most), check_dates_(std::move(check_dates)) {}
 
-  // A stream is open and the coordinator is obeyed.
+  // A stream is open and the coordinator is followed.
   void OnConnected();
   // Uses the longest wait, because the coordinator is not followed.
   void SlowDown() { wait_ = most_; }
-  // A stream has ended, or could not be opened. Returns how long to wait.
+  // A stream has ended, or could not be opened. Returns the wait.
   Duration OnClosed(const Status& status);
-  // A stream that was connected has ended.
+  // A connected stream has ended.
   void CountBroken() { ++broken_; }
   uint64_t broken() const { return broken_; }
 
@@ -41,7 +41,7 @@ class Reconnects {
   Duration wait_{};
   std::string last_complaint_;
   uint64_t broken_ = 0;
-  // Made when it is needed. Last: its jobs use the others.
+  // Created on demand. Last: its jobs use the others.
   std::unique_ptr<WorkThread> thread_;
 };
 

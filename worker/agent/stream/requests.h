@@ -1,7 +1,7 @@
-// Answers what the coordinator asks about this node: files of tasks, and which
-// hosts it reaches.
+// Answers the coordinator's requests about this node: files of tasks, and the
+// hosts that it reaches.
 //
-// Belongs to the event loop's thread; threads of its own look.
+// Belongs to the event loop's thread; threads of its own do the work.
 #ifndef LOCKSTEP_WORKER_AGENT_STREAM_REQUESTS_H_
 #define LOCKSTEP_WORKER_AGENT_STREAM_REQUESTS_H_
 
@@ -32,11 +32,11 @@ class Requests {
       std::function<void(uint64_t stream, const v1::WorkerMessage&)> answer);
   ~Requests();
 
-  // Where other hosts may test whether they reach this one. Before Start.
+  // Sets the port for reachability tests by other hosts. Call it before Start.
   void SetProbeListener(std::unique_ptr<ProbeListener> listener) {
     listener_ = std::move(listener);
   }
-  // 0: there is none.
+  // Returns 0 if there is none.
   int probe_port() const {
     return listener_ == nullptr ? 0 : listener_->port();
   }
@@ -53,7 +53,7 @@ class Requests {
   const WorkDirectories* const work_;
   const std::function<void(uint64_t, const v1::WorkerMessage&)> answer_;
   std::unique_ptr<ProbeListener> listener_;
-  // Requests that wait for their answers.
+  // Pending requests.
   int probes_ = 0;
   size_t files_ = 0;
   Lifetime lifetime_;

@@ -22,22 +22,21 @@ namespace lockstep {
 
 class GangLeftovers {
  public:
-  // All are borrowed. Calls `found` when it has found what Awaits waited for,
-  // or has given up.
+  // All are borrowed. Calls `found` when the search for Awaits has ended or
+  // timed out.
   GangLeftovers(EventLoop* loop, const CoreRunner* core,
                 const WorkDirectories* work,
                 std::function<void(const GangKey&)> found);
 
-  // Looks for what the gang has left, once, if it has stopped. True: the report
-  // of the gang's end must wait for it.
+  // Searches a stopped gang's files, once. Returns true if the report of the
+  // gang's end must wait for the search.
   bool Awaits(const GangKey& key);
-  // Takes what an earlier daemon has found, and looks for the rest.
+  // Takes the results of an earlier daemon, and searches for the rest.
   void Adopt(const GangKey& key, const GangStatus& status);
-  // A rank of the gang is started again: nothing is known of it until its next
-  // end, also not what an earlier daemon reported.
+  // A rank of the gang restarts: drops all results until its next end.
   void Reset(const GangKey& key) { gangs_[key] = Leftovers(); }
   void Forget(const GangKey& key) { gangs_.erase(key); }
-  // Puts what was found into `status`.
+  // Adds the results to `status`.
   void AddTo(const GangKey& key, GangStatus* status) const;
 
  private:
@@ -60,8 +59,8 @@ class GangLeftovers {
   const std::function<void(const GangKey&)> found_;
   std::map<GangKey, Leftovers> gangs_;
   Lifetime lifetime_;
-  // Last: their jobs use the others. Two, so that an output directory that
-  // hangs holds up no walk through working directories.
+  // Last: their jobs use the others. Two, so an output directory that hangs
+  // does not block the working directories.
   WorkThread output_thread_;
   WorkThread work_thread_;
 };

@@ -25,16 +25,16 @@ namespace lockstep {
 
 struct OutputLimits {
   size_t files = 100;
-  // Directories below the output directory; things looked at; time.
+  // Limits: directory depth, entries, and time.
   int depth = 8;
   size_t entries = 20'000;
   Duration time = std::chrono::seconds(1);
 };
 
-// Sorted by path; of those nearest to `directory` where a limit ends the
-// search. Names that begin with "." and links are passed over. Empty where
-// `directory` cannot be read. Blocks as long as its file system does; `now` is
-// asked between its calls.
+// Returns the files sorted by path; if a limit ends the search, those nearest
+// to `directory`. Skips names that begin with "." and links. Empty if
+// `directory` cannot be read. Blocks as long as its file system does; calls
+// `now` in between.
 std::vector<OutputFile> FindOutputFiles(const std::string& directory,
                                         const OutputLimits& limits,
                                         const std::function<MonoTime()>& now);

@@ -29,33 +29,34 @@ class WorkDirectories {
   WorkDirectories(const DaemonSetup* setup, EventLoop* loop, FileSystem* files,
                   const CoreRunner* core, Removal* removal);
 
-  // Finds what is there. Returns what was set aside before, to be removed.
+  // Scans the directories. Returns those that were set aside earlier, to be
+  // removed.
   StatusOr<std::vector<std::string>> Init() { return store_.Init(); }
   // Jobs, by uid, that have directories here.
   const std::set<std::string>& jobs() const { return store_.jobs(); }
-  // Where the directory of a task is. InvalidArgument: `uid` is not a job's.
+  // Returns the directory of a task. InvalidArgument: `uid` is not a job's.
   StatusOr<std::string> PathOf(const std::string& uid, TaskType type,
                                int32_t index) const {
     return store_.PathOf(uid, type, index);
   }
-  // Makes the directory of the task, unless the job names another one.
+  // Creates the directory of the task, unless the job sets another one.
   Status Make(const Assignment& assignment, const LocalTask& task);
   // A gang of the job was forgotten.
   void OnGangForgotten(const std::string& uid);
 
-  // The jobs are over for the coordinator: their directories go, now or once
+  // The coordinator has removed the jobs: removes their directories now or when
   // their gangs are gone.
   void Drop(const std::vector<std::string>& uids);
   // A new coordinator sends its removals again.
   void ForgetDrops() { unwanted_.clear(); }
-  // The disk is full: removes the directories that were used the longest ago,
-  // of one job that is not here.
+  // The disk is full: removes the directories of the least recently used job
+  // without a gang here.
   void DropOldest();
   // Jobs whose directories DropOldest has removed.
   uint64_t dropped_jobs() const { return dropped_jobs_; }
 
  private:
-  // Some gang of this job is here.
+  // Returns whether a gang of this job is here.
   bool IsHere(const std::string& uid) const;
   void Remove(const std::string& uid);
 
@@ -64,7 +65,7 @@ class WorkDirectories {
   const CoreRunner* const core_;
   Removal* const removal_;
   WorkStore store_;
-  // Jobs whose directories go as soon as their gangs are gone.
+  // Jobs whose directories are removed when their gangs are gone.
   std::set<std::string> unwanted_;
   bool dropping_ = false;
   uint64_t dropped_jobs_ = 0;

@@ -19,15 +19,15 @@
 namespace lockstep {
 
 struct WalkLimits {
-  // Folders below the directory; things looked at; time.
+  // Limits: directory depth, entries, and time.
   int depth = 16;
   size_t entries = 20'000;
   Duration time = std::chrono::milliseconds(500);
 };
 
-// Regular files and folders; links and others are passed over. Empty where
-// `directory` cannot be read. Blocks as long as its file system does; `now` is
-// asked between its calls.
+// Returns regular files and folders; skips links and others. Empty if
+// `directory` cannot be read. Blocks as long as its file system does; calls
+// `now` in between.
 WorkDirectory DescribeWork(const std::string& directory,
                            const WalkLimits& limits,
                            const std::function<MonoTime()>& now);

@@ -31,18 +31,19 @@ class WorkStore {
   // `files` is borrowed; `dir` is the daemon's state directory.
   WorkStore(FileSystem* files, const std::string& dir);
 
-  // Makes DIR/work and finds what is in it. Returns what was set aside before.
+  // Creates DIR/work and scans it. Returns directories that were set aside
+  // earlier.
   StatusOr<std::vector<std::string>> Init();
 
-  // Where the directory of a task is, or would be. InvalidArgument: `uid` is
-  // not a job's.
+  // Returns the path of a task's directory, which may not exist.
+  // InvalidArgument: `uid` is not a job's.
   StatusOr<std::string> PathOf(const std::string& uid, TaskType type,
                                int32_t index) const;
-  // Makes it where it is missing.
+  // Creates it if it is missing.
   StatusOr<std::string> Make(const std::string& uid, TaskType type,
                              int32_t index, uid_t owner, gid_t group);
-  // The job ended here: this is its age from now on. Removes the directories of
-  // its tasks that are empty.
+  // The job ended here: its age counts from now. Removes empty directories of
+  // its tasks.
   void Settle(const std::string& uid);
 
   // Jobs that have directories here.
@@ -52,8 +53,8 @@ class WorkStore {
   std::optional<std::string> Oldest(const std::set<std::string>& busy,
                                     WallTime now) const;
   static constexpr Duration kKeptAtLeast = std::chrono::hours(24);
-  // Renames the directories of the job out of the way, however much is in
-  // them; where they are now. NotFound: there are none.
+  // Renames the directories of the job for a later removal, and returns their
+  // new paths. NotFound if there are none.
   StatusOr<std::string> SetAside(const std::string& uid);
 
  private:
