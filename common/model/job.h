@@ -124,8 +124,6 @@ enum class DirectiveKind { kCheckpoint = 1, kStop = 2 };
 std::string_view Name(JobState state);
 std::string_view Name(TaskType type);
 std::string_view Name(JobKind kind);
-// "all", "chief"; kUnspecified: "".
-std::string_view Name(EndWith end_with);
 std::string_view Name(Reason reason);
 // Returns the phase of a state: "queued" ... "finishing". Final states: "".
 std::string_view PhaseName(JobState state);

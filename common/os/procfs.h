@@ -137,9 +137,8 @@ struct TreeMetrics {
 std::vector<pid_t> TreeOf(pid_t root, const std::vector<ProcessStat>& all);
 // Returns every visible process. Processes that end meanwhile are left out.
 std::vector<ProcessStat> ReadAllProcesses();
-// NotFound if `root` is gone. For many trees read /proc once and use the second
-// form.
-StatusOr<TreeMetrics> ReadTreeMetrics(pid_t root);
+// Returns the tree of `root` in `all`, from ReadAllProcesses. NotFound if `root`
+// is gone.
 StatusOr<TreeMetrics> ReadTreeMetrics(pid_t root,
                                       const std::vector<ProcessStat>& all);
 

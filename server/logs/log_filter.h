@@ -38,7 +38,6 @@ class LogFilter {
   // InvalidArgument if `grep` is not a pattern or takes too much memory.
   static StatusOr<LogFilter> Make(const LogSelection& selection);
   LogFilter(LogFilter&&) noexcept;
-  LogFilter& operator=(LogFilter&&) noexcept;
   ~LogFilter();
 
   // Checks time and pattern only. `text` may hold any bytes.

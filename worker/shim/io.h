@@ -43,6 +43,10 @@ bool WriteRecord(const std::string& path, std::string_view bytes);
 // `strings`.
 std::vector<char*> Pointers(const std::vector<std::string>& strings);
 
+// Gives all signals their default action and unblocks them, as a program
+// expects that starts.
+void DefaultSignals();
+
 // The directory part of an absolute path, and the rest.
 std::string DirName(const std::string& path);
 std::string BaseName(const std::string& path);

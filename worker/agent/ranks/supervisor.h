@@ -22,6 +22,7 @@
 #include "common/os/process.h"
 #include "worker/agent/core/gang_key.h"
 #include "worker/agent/loop/event_loop.h"
+#include "worker/agent/loop/lifetime.h"
 #include "worker/agent/store/task_store.h"
 #include "worker/shim/shim_client.h"
 
@@ -109,8 +110,7 @@ class Supervisor {
   const std::string boot_id_;
   SupervisorHandler* const handler_;
   std::map<RankRef, Rank> ranks_;
-  // The destructor clears it, for callbacks that outlive this object.
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  Lifetime lifetime_;
 };
 
 }  // namespace lockstep
