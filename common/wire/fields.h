@@ -25,6 +25,7 @@
 #include <google/protobuf/repeated_field.h>
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -122,7 +123,10 @@ inline constexpr auto kPositive = [](FieldChecker* check,
   check->Require(value > 0, field, "must be 1 or more");
 };
 inline constexpr auto kRank = Range(0, kMaxRanks - 1);
-inline constexpr auto kCounter = Range(0, INT64_MAX);
+inline constexpr auto kCounter =
+    []<typename T>(FieldChecker* check, std::string_view field, T value) {
+      check->Range(field, value, 0, std::numeric_limits<T>::max());
+    };
 inline constexpr auto kUid = Text(64);
 inline constexpr auto kHistory = Matching(IsHistory, " is not 32 hex digits");
 
