@@ -1,11 +1,11 @@
 // One list of fields for each struct and its message: both directions, the
 // limits and the names in errors come from it.
 //
-//   LOCKSTEP_FIELDS(RoleSpec, v1::RoleSpec) {
-//     LOCKSTEP_FIELD(type);
-//     LOCKSTEP_FIELD(ranks_per_task, Range(0, kMaxRanks));
-//     LOCKSTEP_FIELD_AS(node.name, node, kNodeName);
-//     v.Rule([](RoleSpec* role, FieldChecker* check) { ... });
+//   LOCKSTEP_FIELDS(FileQuery, v1::FileRequest) {
+//     LOCKSTEP_FIELD(job, kJobName);
+//     LOCKSTEP_FIELD_AS(index, task_index, Range(0, kMaxRanks - 1));
+//     LOCKSTEP_FIELD(range);
+//     v.Rule([](FileQuery* query, FieldChecker* check) { ... });
 //   }
 //
 // LOCKSTEP_FIELD is for a member and a field of one name, LOCKSTEP_FIELD_AS for
