@@ -212,6 +212,9 @@ const Strings kPure = {"common/filter/",
                        "worker/runtime/phase_timer",
                        "worker/runtime/step_controller",
                        "worker/trainer/schedule"};
+// Generated messages ("lockstep/", "google/") are not pure: a decision takes
+// and gives the structs of common/model, so that the bytes of a file or of a
+// peer stay at the border, where common/wire checks them.
 const Strings kNotInPure = {"lockstep/",
                             "google/",
                             "grpc",

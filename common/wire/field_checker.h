@@ -54,7 +54,7 @@ class FieldChecker {
   explicit FieldChecker(std::string_view path,
                         PathStyle style = PathStyle::kProto)
       : path_(path), style_(style), status_(&own_status_) {}
-  // Of what `field` of the parent's message holds, or its entry `index`. The
+  // For the message in a field of the parent's, or for its entry `index`. The
   // parent keeps the complaint. Both arguments must outlive this.
   FieldChecker(const FieldChecker* parent, std::string_view field,
                int index = -1)

@@ -1,11 +1,11 @@
 // One list of fields for each struct and its message: both directions, the
 // limits and the names in errors come from it.
 //
-//   LOCKSTEP_FIELDS(RoleSpec, v1::RoleSpec) {
-//     LOCKSTEP_FIELD(type);
-//     LOCKSTEP_FIELD(ranks_per_task, Range(0, kMaxRanks));
-//     LOCKSTEP_FIELD_AS(node.name, node, kNodeName);
-//     v.Rule([](RoleSpec* role, FieldChecker* check) { ... });
+//   LOCKSTEP_FIELDS(FileQuery, v1::FileRequest) {
+//     LOCKSTEP_FIELD(job, kJobName);
+//     LOCKSTEP_FIELD_AS(index, task_index, Range(0, kMaxRanks - 1));
+//     LOCKSTEP_FIELD(range);
+//     v.Rule([](FileQuery* query, FieldChecker* check) { ... });
 //   }
 //
 // LOCKSTEP_FIELD is for a member and a field of one name, LOCKSTEP_FIELD_AS for
@@ -25,6 +25,7 @@
 #include <google/protobuf/repeated_field.h>
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -122,7 +123,10 @@ inline constexpr auto kPositive = [](FieldChecker* check,
   check->Require(value > 0, field, "must be 1 or more");
 };
 inline constexpr auto kRank = Range(0, kMaxRanks - 1);
-inline constexpr auto kCounter = Range(0, INT64_MAX);
+inline constexpr auto kCounter =
+    []<typename T>(FieldChecker* check, std::string_view field, T value) {
+      check->Range(field, value, 0, std::numeric_limits<T>::max());
+    };
 inline constexpr auto kUid = Text(64);
 inline constexpr auto kHistory = Matching(IsHistory, " is not 32 hex digits");
 
