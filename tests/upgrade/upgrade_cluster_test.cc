@@ -131,7 +131,9 @@ void UpgradeClusterTest::ExpectOldCoordinatorTakes(const std::string& kept) {
   ASSERT_TRUE(client.ok()) << client.status();
   const auto job = (*client)->GetJob("held");
   EXPECT_TRUE(job.ok()) << job.status();
-  if (job.ok()) EXPECT_EQ(job->state(), v1::JOB_STATE_RUNNING);
+  if (job.ok()) {
+    EXPECT_EQ(job->state(), v1::JOB_STATE_RUNNING);
+  }
   EXPECT_TRUE(StopProcess(old.process, std::chrono::seconds(20)).ok());
 }
 
