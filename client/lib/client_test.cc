@@ -297,7 +297,7 @@ TEST_F(ClientTest, LogsGoOnWhereASlowReaderStopped) {
     a->lines = {Line(1, 0, "one"), Line(2, 0, "two"), Line(3, 0, "three")};
     a->breaks = 1;
     a->break_after = 2;
-    a->log_break = ResourceExhausted("the reader has taken nothing for 60s");
+    a->log_break = ResourceExhausted("the reader was idle for 60s");
   });
   LogOptions options;
   options.name = "a";
