@@ -76,10 +76,10 @@ TEST_F(CommandsTest, ApproveSaysWhatMayBeUsed) {
   EXPECT_EQ(Run({"nodes", "approve", "host"}), 0) << err_.str();
   EXPECT_EQ(out_.str(), "host-a READY\n");
   EXPECT_THAT(err_.str(),
-              HasSubstr("host-a: 96 cpus may be used, until now 8 cpus"));
+              HasSubstr("host-a: 96 cpus may be used, before 8 cpus"));
   EXPECT_THAT(server_->Answers().approved, ElementsAre("host-a"));
   EXPECT_EQ(Run({"nodes", "approve", "host-a"}), 0);
-  EXPECT_THAT(err_.str(), HasSubstr("nothing waited for approval"));
+  EXPECT_THAT(err_.str(), HasSubstr("no approval was pending"));
   EXPECT_EQ(Run({"nodes", "approve", "elsewhere"}), 3);
 }
 

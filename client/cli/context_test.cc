@@ -163,9 +163,9 @@ TEST_F(ContextTest, Delete) {
   ASSERT_EQ(AddLab(), 0) << err_.str();
   EXPECT_EQ(Run({"context", "delete", "la"}), 3);
   EXPECT_EQ(Run({"context", "delete", "site"}), 1);
-  EXPECT_THAT(err_.str(), HasSubstr("is the site's, in " + dir_));
+  EXPECT_THAT(err_.str(), HasSubstr("belongs to the site's file " + dir_));
   ASSERT_EQ(Run({"context", "delete", "lab"}), 0) << err_.str();
-  EXPECT_THAT(err_.str(), HasSubstr("where none is current now"));
+  EXPECT_THAT(err_.str(), HasSubstr("which has no current context now"));
   EXPECT_THAT(File(), Not(HasSubstr("lab")));
   EXPECT_TRUE(RealFileSystem()->Exists(dir_ + "/ann/tls.key"));
 }

@@ -311,11 +311,10 @@ TEST(SummaryTest, FailureSaysTheJobsCauseWithItsHint) {
   exit->set_message("RuntimeError: No CUDA GPUs are available");
   job.mutable_cause()->set_reason(v1::REASON_REPEATED_FAILURE);
   const std::string cause =
-      "failed twice in the same way without progress, so it is not tried "
-      "again: rank 1 (worker 0 on worker-1): exit code 1: RuntimeError: No "
+      "failed twice in the same way without progress, so it is not retried: "
+      "rank 1 (worker 0 on worker-1): exit code 1: RuntimeError: No "
       "CUDA "
-      "GPUs are available (train.py:3); the job asks for no GPU and sees none: "
-      "give --gpus N";
+      "GPUs are available (train.py:3); the job requests no GPU: give --gpus N";
   job.mutable_cause()->set_message(cause);
   EXPECT_EQ(FormatFailure(job, {}, Style{}), "first cause: " + cause + "\n");
 }
@@ -392,7 +391,7 @@ TEST(DescribeTest, AFaultyGpuThatTheJobUsesIsRed) {
   EXPECT_THAT(bad, ElementsAre("worker 0 uses GPU 1 of node worker-1: Xid 79 "
                                "at 12:00",
                                "worker 0 uses GPU 2 of node worker-1: the node "
-                               "does not offer it any more"));
+                               "no longer offers it"));
   const WallTime now = FromUnixNanos((kStart + 200) * 1'000'000'000);
   const Style colored{true};
   const std::string text = FormatJob(job, now, colored, bad);
@@ -563,7 +562,7 @@ TEST(DescribeTest, WhereTheCurrentAttemptBegan) {
   EXPECT_THAT(FormatJob(job, now, Style{}), Not(HasSubstr("1,500")));
   job.set_resumed_step(1500);
   EXPECT_THAT(FormatJob(job, now, Style{}),
-              HasSubstr("1,500      goes on: RUNNING"));
+              HasSubstr("1,500      continues: RUNNING"));
 }
 
 TEST(DescribeTest, JobsTable) {
@@ -618,7 +617,7 @@ TEST(DescribeTest, NodeThatIsNotWhole) {
   EXPECT_THAT(text, HasSubstr("(no cgroup of its own)"));
   EXPECT_THAT(text, HasSubstr("metrics      127.0.0.1:9464 is reached from"));
   EXPECT_THAT(text, HasSubstr("(in 3d"));
-  EXPECT_THAT(text, HasSubstr("GPUs that it had"));
+  EXPECT_THAT(text, HasSubstr("GPUs that it no longer offers"));
   EXPECT_THAT(text, HasSubstr("GPU-b"));
   EXPECT_THAT(RenderTable(NodesTable({node}, false, now, Style{})),
               HasSubstr("1 of 2 GPUs is missing"));

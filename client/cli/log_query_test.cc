@@ -85,22 +85,24 @@ TEST(LogQueryTest, RefusesWithTheColumn) {
             "mean resource.labels.task_name?");
   EXPECT_THAT(Refusal("logName=x"),
               HasSubstr("column 1: there is no field logName; there are"));
-  EXPECT_THAT(Refusal("severity>=BAD"),
-              HasSubstr("column 11: \"BAD\" is no severity; there are DEBUG"));
+  EXPECT_THAT(
+      Refusal("severity>=BAD"),
+      HasSubstr("column 11: \"BAD\" is not a severity; there are DEBUG"));
   EXPECT_THAT(Refusal("severity:ERROR"),
               HasSubstr("column 9: severity takes =, !=, <, <=, > and >="));
   EXPECT_THAT(Refusal("textPayload>\"x\""), HasSubstr("takes =, !=, :, =~"));
   EXPECT_THAT(Refusal("textPayload=~\"x(\""),
               HasSubstr("column 14: \"x(\" is no regular expression"));
-  EXPECT_THAT(Refusal("timestamp>yesterday"), HasSubstr("is no time such as"));
-  EXPECT_THAT(Refusal("labels.rank=two"), HasSubstr("is no whole number"));
+  EXPECT_THAT(Refusal("timestamp>yesterday"),
+              HasSubstr("is not a time such as"));
+  EXPECT_THAT(Refusal("labels.rank=two"), HasSubstr("is not a whole number"));
   EXPECT_THAT(Refusal("textPayload:\"x"), HasSubstr("quote is not closed"));
   EXPECT_THAT(Refusal("(severity=ERROR"), HasSubstr("\")\" is missing"));
   EXPECT_THAT(Refusal("severity=ERROR)"), HasSubstr("nothing may follow"));
   EXPECT_THAT(Refusal("severity="), HasSubstr("a value is missing"));
   EXPECT_THAT(Refusal("severity=ERROR AND"), HasSubstr("is missing"));
   EXPECT_THAT(Refusal("OR x"), HasSubstr("between two comparisons"));
-  EXPECT_THAT(Refusal("severity=(A OR"), HasSubstr("is no severity"));
+  EXPECT_THAT(Refusal("severity=(A OR"), HasSubstr("is not a severity"));
   EXPECT_THAT(Refusal("textPayload:(a OR b AND c)"),
               HasSubstr("either AND or OR"));
   EXPECT_THAT(Refusal(""), HasSubstr("empty"));

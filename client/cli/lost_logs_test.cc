@@ -95,8 +95,8 @@ TEST(LostLogsTest, AttemptsBeforeAreLookedAtOnce) {
                {MakeNode("a", v1::NODE_STATE_READY),
                 MakeNode("b", v1::NODE_STATE_LOST)},
                {}),
-      ElementsAre("the log of rank 1 in attempt 1 ends here: node gone is not "
-                  "in the cluster any more; later lines are on it",
+      ElementsAre("the log of rank 1 in attempt 1 ends here: node gone is no "
+                  "longer in the cluster; later lines are on it",
                   "the log of rank 1 in attempt 2 ends here: node b has been "
                   "silent since 2027-01-15 08:00:00 UTC; later lines are on "
                   "it"));

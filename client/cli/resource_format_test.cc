@@ -93,7 +93,7 @@ TEST(ResourceFormatTest, Refusals) {
   };
   EXPECT_THAT(refusal("xml"), HasSubstr("there is no \"xml\"; there are json"));
   EXPECT_THAT(refusal(""), HasSubstr("there is no \"\""));
-  EXPECT_THAT(refusal("value"), HasSubstr("say which fields"));
+  EXPECT_THAT(refusal("value"), HasSubstr("give fields, as"));
   EXPECT_THAT(refusal("value(createTime.date())"),
               HasSubstr("column 22: there are no functions such as date()"));
   EXPECT_THAT(refusal("value(jobId"), HasSubstr("\")\" is missing"));
@@ -123,7 +123,7 @@ TEST(ResourceFormatTest, Sorting) {
   EXPECT_THAT(order("endTime"), ElementsAre(0, 1, 2));
   for (const char* bad : {"", "~", "a,,b", "a)", "a(b)"}) {
     EXPECT_THAT(Message(ParseSortKeys(bad).status()),
-                HasSubstr("is no field such as createTime"))
+                HasSubstr("is not a field such as createTime"))
         << bad;
   }
 }

@@ -126,7 +126,7 @@ TEST_F(RunTest, RefusesElasticSizesAndNothing) {
   RunFlags flags;
   flags.nnodes = "1:4";
   EXPECT_THAT(Message(BuildRun(flags, {"a.py"}, env_, "x").status()),
-              HasSubstr("one size for its whole life"));
+              HasSubstr("a fixed size"));
   flags.nnodes = "2:2";
   EXPECT_TRUE(BuildRun(flags, {"a.py"}, env_, "x").ok());
   flags.standalone = true;
@@ -215,7 +215,7 @@ TEST_F(RunTest, PlanTakesTheWholeCommandLine) {
 TEST_F(RunTest, HelpOfAPlanNamesNothingThatItLacks) {
   for (const char* const command : {"submit", "run", "training"}) {
     EXPECT_EQ(Run({"plan", command, "--help"}), 0);
-    EXPECT_THAT(out_.str(), HasSubstr("what an hour costs"));
+    EXPECT_THAT(out_.str(), HasSubstr("the cost per hour"));
     for (const char* const word :
          {"--detach", "--dry-run", "--stream-logs", "Ctrl-C"}) {
       EXPECT_THAT(out_.str(), Not(HasSubstr(word))) << command;

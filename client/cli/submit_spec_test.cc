@@ -204,7 +204,7 @@ TEST(ContainerPathsNoteTest, SaysThatTheImagesDirectoryIsNotKept) {
   spec.add_roles()->mutable_container()->set_image("x:1");
   EXPECT_EQ(ContainerPathsNote(spec),
             "note: ranks start in the image's working directory, and what they "
-            "write to relative paths is gone with the container; give "
+            "write to relative paths is lost with the container; give "
             "--workdir DIR of the nodes, or --workdir output\n");
   spec.set_working_directory("/srv");
   EXPECT_EQ(ContainerPathsNote(spec), "");

@@ -156,8 +156,8 @@ TEST_F(TrainingTest, FindsTheModuleInOrBesideTheFolder) {
   EXPECT_EQ(Training({"b", "--package-path", "trainer/task.py", "--module-name",
                       "trainer.task", "--runtime-version", "2.11"}),
             2);
-  EXPECT_THAT(err_.str(), HasSubstr("trainer/task.py: is a file; give the "
-                                    "folder that it lies in"));
+  EXPECT_THAT(err_.str(),
+              HasSubstr("trainer/task.py: is a file; give its folder"));
   EXPECT_EQ(Training({"c", "--package-path", "none", "--module-name",
                       "trainer.task", "--runtime-version", "2.11"}),
             1);
@@ -175,7 +175,7 @@ TEST_F(TrainingTest, UploadsSdistsAndWheels) {
   EXPECT_EQ(Training({"b", "--packages", "gs://x/a.whl", "--module-name", "m",
                       "--runtime-version", "2.11"}),
             2);
-  EXPECT_THAT(err_.str(), HasSubstr("nothing is fetched from there"));
+  EXPECT_THAT(err_.str(), HasSubstr("URLs are not downloaded"));
 }
 
 TEST_F(TrainingTest, ADryRunUploadsNothing) {
@@ -210,7 +210,7 @@ TEST_F(TrainingTest, ADryRunUploadsNothing) {
               "EACH\n"
               "chief  1      1           n1-standard-8 (8 cpus)  1 cpu\n\n"
               "a would wait: others run\n"
-              "price: 0.38 USD an hour, 0.7755 ML units an hour\n");
+              "price: 0.38 USD per hour, 0.7755 ML units per hour\n");
     EXPECT_THAT(err_.str(), HasSubstr("note: no note"));
   }
   const FakeAnswers answers = server_->Answers();
@@ -316,7 +316,7 @@ TEST_F(TrainingTest, CtrlCLeavesTheJobRunning) {
   // Not before it is submitted.
   env_.interrupted = [this] { return !server_->Answers().jobs.empty(); };
   EXPECT_EQ(Training({"a", "--master-image-uri", "i", "--stream-logs"}), 130);
-  EXPECT_THAT(err_.str(), HasSubstr("the job goes on"));
+  EXPECT_THAT(err_.str(), HasSubstr("the job runs on"));
   EXPECT_TRUE(server_->Answers().cancelled.empty());
 }
 

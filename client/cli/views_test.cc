@@ -393,12 +393,13 @@ TEST(DescribeJobTest, TellsHowTasksGotReadyAndWhatTheyUse) {
             "TASK      CPU         CPU PEAK    MEMORY  MEMORY PEAK\n"
             "chief 0   1.50 cores  3.50 cores  1 GiB   2 GiB\n"
             "worker 0  1.50 cores  3.50 cores  1 GiB   2 GiB\n");
-  EXPECT_THAT(text, HasSubstr("ML units     2.9796 an hour: 1 n1-standard-8, 1 "
-                              "n1-standard-8\n"));
+  EXPECT_THAT(text,
+              HasSubstr("ML units     2.9796 per hour: 1 n1-standard-8, 1 "
+                        "n1-standard-8\n"));
   EXPECT_THAT(text, HasSubstr("1.7900 ML units"));
   EXPECT_THAT(text, HasSubstr("counted      what its tasks have reserved"));
   EXPECT_THAT(text, HasSubstr("  2        2           2026-01-01 00:01:40 UTC  "
-                              "-     -          goes on: RUNNING\n"));
+                              "-     -          continues: RUNNING\n"));
 }
 
 TEST(DescribeJobTest, TaskThatGetsReadySaysWithWhat) {

@@ -318,7 +318,7 @@ TEST_F(ClientTest, LogsGoOnWhereASlowReaderStopped) {
     a->lines = {Line(1, 0, "one"), Line(2, 0, "two"), Line(3, 0, "three")};
     a->breaks = 1;
     a->break_after = 2;
-    a->break_error = ResourceExhausted("the reader has taken nothing for 60s");
+    a->break_error = ResourceExhausted("the reader was idle for 60s");
   });
   LogOptions options;
   options.name = "a";

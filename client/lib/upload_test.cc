@@ -128,7 +128,7 @@ TEST_F(UploadTest, ACoordinatorThatTakesNothingIsNotWaitedForForEver) {
   const auto existed =
       client_->UploadPackage(package_, Reader(), options, nullptr);
   EXPECT_EQ(existed.status().code(), StatusCode::kUnavailable);
-  EXPECT_THAT(Message(existed.status()), HasSubstr("stands still"));
+  EXPECT_THAT(Message(existed.status()), HasSubstr("stalled"));
 }
 
 TEST_F(UploadTest, WhereNobodyListensItGivesUpLikeOtherCalls) {

@@ -9,10 +9,6 @@
 #include "common/base/hash.h"
 
 namespace lockstep {
-namespace {
-
-}  // namespace
-
 std::string LocalLayout::DaemonDir(std::string_view daemon) const {
   return JoinPath(dir, daemon);
 }

@@ -166,7 +166,7 @@ TEST_F(PackTest, RefusesLinksThatLeave) {
     ASSERT_EQ(unlink((dir_ + "/trainer/evil").c_str()), 0);
   }
   Link("nowhere", "trainer/evil");
-  ExpectRefused("evil", "where nothing is");
+  ExpectRefused("evil", "which does not exist");
 }
 
 TEST_F(PackTest, RefusesLinksThatLeaveThroughOthers) {
@@ -181,7 +181,7 @@ TEST_F(PackTest, RefusesWhatEveryNodeWould) {
   Write("trainer/sub/x", "x");
   // It stays inside, here; there it depends on what sub is.
   Link("sub/../task.py", "trainer/around");
-  ExpectRefused("around", "\"..\" behind a name");
+  ExpectRefused("around", "\"..\" after a name");
   ASSERT_EQ(unlink((dir_ + "/trainer/around").c_str()), 0);
   Link("../task.py", "trainer/sub/fine");
   EXPECT_TRUE(Pack().ok()) << Pack().status();
@@ -191,7 +191,7 @@ TEST_F(PackTest, RefusesWhatEveryNodeWould) {
   Write("trainer/" + deep + "f", "x");
   EXPECT_TRUE(Pack().ok()) << Pack().status();
   Write("trainer/" + deep + "e/f", "x");
-  ExpectRefused(deep + "e/f", "it lies 65 folders deep");
+  ExpectRefused(deep + "e/f", "it is 65 folders deep");
 }
 
 TEST_F(PackTest, RefusesWhatIsNoFile) {
@@ -233,7 +233,7 @@ TEST_F(PackTest, SaysWhatIsNotThere) {
   EXPECT_EQ(PackFolder(dir_ + "/trainer/task.py", {}).status().code(),
             StatusCode::kInvalidArgument);
   Write("trainer/.gcloudignore", "*.py\n");
-  EXPECT_THAT(Message(Pack().status()), HasSubstr("holds no file"));
+  EXPECT_THAT(Message(Pack().status()), HasSubstr("has no files"));
 }
 
 TEST_F(PackTest, Stops) {

@@ -103,11 +103,11 @@ TEST_F(ConfigFileTest, AnUnknownKeyIsRefusedWithLineAndNearestName) {
 
 TEST_F(ConfigFileTest, WhatIsNoConfigurationIsRefused) {
   EXPECT_EQ(Parse("dir: /a\ngpus: 1\ndir: /b\n"),
-            At(3, "dir is in line 1 already"));
-  EXPECT_EQ(Parse("dir:\n"), At(1, "dir has no value that a flag could have"));
+            At(3, "dir is already in line 1"));
+  EXPECT_EQ(Parse("dir:\n"), At(1, "dir has a value that no flag can take"));
   EXPECT_THAT(Parse("dir: {a: b}\n"), HasSubstr(":1: dir has no value"));
   EXPECT_THAT(Parse("hosts: [[a]]\n"), HasSubstr(":1: hosts has a value"));
-  EXPECT_THAT(Parse("- dir\n"), HasSubstr(":1: not a list"));
+  EXPECT_THAT(Parse("- dir\n"), HasSubstr(":1: it is not a list"));
   EXPECT_THAT(Parse("dir: /a\nlisten: \"x\ngpus"), HasSubstr(path_ + ":"));
   EXPECT_THAT(Parse(std::string(2 << 20, '#')), HasSubstr("more than"));
 }

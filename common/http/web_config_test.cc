@@ -62,7 +62,7 @@ TEST(WebConfigTest, ErrorsSayWhere) {
     std::string text;
     const char* error;
   } cases[] = {
-      {"- 1\n", "web.yml: not a map"},
+      {"- 1\n", "web.yml: it is not a map"},
       {"tls: {}\n", "web.yml:1: there is no field tls"},
       {"http_server_config: {http2: true}\n", "no field http_server_config"},
       {"tls_server_config: 3\n", "must be a map"},
@@ -74,13 +74,13 @@ TEST(WebConfigTest, ErrorsSayWhere) {
        "web.yml:4: there is no client_auth_type Some"},
       {"tls_server_config:\n" + pair +
            "  client_auth_type: RequireAndVerifyClientCert\n",
-       "takes a client_ca_file"},
+       "needs a client_ca_file"},
       {"tls_server_config:\n" + pair + "  client_ca_file: c\n", "no effect"},
       {"tls_server_config:\n" + pair + "  min_version: TLS10\n",
        "TLS12 or TLS13"},
       {"basic_auth_users: [ann]\n", "must be a map"},
       {"basic_auth_users:\n  ann: secret\n", "web.yml:2: basic_auth_users"},
-      {"basic_auth_users:\n  'a:b': x\n", "no colon"},
+      {"basic_auth_users:\n  'a:b': x\n", "or have a colon"},
       {"{", "web.yml: "},
   };
   for (const auto& c : cases) {

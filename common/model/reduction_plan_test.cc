@@ -82,7 +82,7 @@ TEST(ReductionPlanTest, PeopleMayComment) {
   EXPECT_EQ(ParseReductionPlan(With("hosts 2", "hosts 1")).value().hosts, 1);
   std::string changed = Format(Plan()).value();
   changed.replace(changed.find("hosts 2"), 7, "hosts 1");
-  EXPECT_THAT(Complaint(changed), HasSubstr("was changed since it was made"));
+  EXPECT_THAT(Complaint(changed), HasSubstr("was edited"));
 }
 
 TEST(ReductionPlanTest, ComplaintsNameTheLine) {

@@ -229,7 +229,7 @@ TEST_F(PkiTest, EachFaultHasItsSentence) {
          p->certificate = Path("ca/ca.crt");
          p->key = Path("ca/ca.key");
        },
-       StatusCode::kInvalidArgument, "not a name of ours"},
+       StatusCode::kInvalidArgument, "not a lockstep identity"},
   };
   for (const auto& c : cases) {
     CredentialPaths paths = IssueWorker(fmt::format("x{}", &c - cases));

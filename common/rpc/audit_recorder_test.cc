@@ -127,9 +127,10 @@ TEST_F(AuditRecorderTest, OnAFullDiskRefusalsAreCountedAlone) {
   const std::vector<json> lines = Lines();
   ASSERT_THAT(lines, SizeIs(3));
   EXPECT_EQ(lines[1]["count"], 1000);
-  EXPECT_THAT(lines[1]["message"].get<std::string>(),
-              HasSubstr("1000 calls that were declined while the disk was "
-                        "full were not recorded"));
+  EXPECT_THAT(
+      lines[1]["message"].get<std::string>(),
+      HasSubstr(
+          "1000 rejected calls were not recorded because the disk was full"));
   EXPECT_EQ(lines[2]["caller"], "user vera (viewer)");
   recorder_->Flush(now_);
   EXPECT_THAT(Lines(), SizeIs(3)) << "it is said once";

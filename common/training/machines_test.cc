@@ -85,8 +85,9 @@ TEST(MachinesTest, WhatDoesNotGoIsRefusedWithWhatDoes) {
       {"n1-standard-16", "NVIDIA_TESLA_V100", 1, "takes 2, 4 or 8 of"},
       {"n1-standard-64", "NVIDIA_TESLA_T4", 2, "takes 4 of NVIDIA_TESLA_T4"},
       {"n1-standard-64", "NVIDIA_TESLA_K80", 8,
-       "acceleratorConfig.type: n1-standard-64 takes no NVIDIA_TESLA_K80; it "
-       "takes NVIDIA_TESLA_P4, NVIDIA_TESLA_T4, NVIDIA_TESLA_V100"},
+       "acceleratorConfig.type: n1-standard-64 does not support "
+       "NVIDIA_TESLA_K80; it supports NVIDIA_TESLA_P4, NVIDIA_TESLA_T4, "
+       "NVIDIA_TESLA_V100"},
       {"n1-standard-8", "NVIDIA_TESLA_T5", 1, "did you mean NVIDIA_TESLA_T4?"},
       {"n1-standard-8", "TPU_V2", 8,
        "acceleratorConfig.type: TPU_V2: lockstep"},
@@ -110,7 +111,7 @@ TEST(MachinesTest, ATableWithAHoleIsRefused) {
       broken([](auto* t) { t->tiers["BASIC"].master_type = "n1-standard-5"; }),
       HasSubstr("tiers.BASIC.masterType: there is no machine type"));
   EXPECT_THAT(broken([](auto* t) { t->tiers["BASIC"].worker_count = 2; }),
-              HasSubstr("tiers.BASIC.workerCount: goes with workerType"));
+              HasSubstr("tiers.BASIC.workerCount: needs workerType"));
   EXPECT_THAT(broken([](auto* t) { t->tiers["CUSTOM"] = {}; }),
               HasSubstr("tiers.CUSTOM: is no tier"));
   EXPECT_THAT(broken([](auto* t) { t->machines["a"] = {}; }),
@@ -120,11 +121,11 @@ TEST(MachinesTest, ATableWithAHoleIsRefused) {
       HasSubstr("machines.standard.accelerator.type: there is no GT"));
   EXPECT_THAT(
       broken([](auto* t) { t->machines["standard_gpu"].accelerator = ""; }),
-      HasSubstr("accelerator.count: goes with a type"));
+      HasSubstr("accelerator.count: needs a type"));
   EXPECT_THAT(broken([](auto* t) {
                 t->machines["standard"].attachable["NVIDIA_TESLA_T4"] = {0};
               }),
-              HasSubstr("is a list of counts"));
+              HasSubstr("must be a list of counts"));
   EXPECT_THAT(broken([](auto* t) { t->accelerators["X"] = {}; }),
               HasSubstr("accelerators.X.model: is missing"));
   // What a job that takes it may not keep.
@@ -145,7 +146,7 @@ TEST(MachinesTest, ATableWithAHoleIsRefused) {
   const std::string name(129, 'm');
   EXPECT_THAT(
       broken([&](auto* t) { t->machines[name] = t->machines["standard"]; }),
-      HasSubstr("machines: a name has 1 to 128 bytes"));
+      HasSubstr("machines: a name must have 1 to 128 bytes"));
   EXPECT_THAT(broken([&](auto* t) { t->accelerators["a\n"].model = "x"; }),
               HasSubstr("not so the one that begins with \"a?\""));
   EXPECT_THAT(broken([&](auto* t) { t->tiers[""] = t->tiers["BASIC"]; }),

@@ -41,9 +41,8 @@ TEST(TrainingFileTest, TwoV100OnOneMachine) {
               ElementsAre("trainer/task.py", "--bucket", "b"));
   EXPECT_NEAR(plan->spec.roles[0].machine->ml_units_per_hour.value(), 10.90,
               0.01);
-  EXPECT_THAT(plan->notes,
-              ElementsAre("trainingInput.region: us-central1 is taken by the "
-                          "default pool, all nodes"));
+  EXPECT_THAT(plan->notes, ElementsAre("trainingInput.region: us-central1 uses "
+                                       "the default pool, all nodes"));
 }
 
 TEST(TrainingFileTest, AMasterAndAWorker) {
@@ -147,7 +146,7 @@ TEST(TrainingFileTest, WhatIsWrongIsNamedWithItsPlace) {
               HasSubstr("1:1: a job has no field \"scaleTier\"; it is a field "
                         "of trainingInput: put it under that"));
   EXPECT_THAT(ErrorOf("trainingInput: {labels: {a: b}}"),
-              HasSubstr("it stands beside trainingInput"));
+              HasSubstr("it belongs next to trainingInput"));
   EXPECT_THAT(ErrorOf("trainingInput: {workerCount: two}"),
               HasSubstr("trainingInput.workerCount: \"two\" is not a whole"));
   EXPECT_THAT(ErrorOf("trainingInput: {workerCount: -1}"),

@@ -35,7 +35,7 @@ TEST(TranslateTest, MachinesThatAreRefused) {
            in + "masterType: is missing: scaleTier CUSTOM needs"},
           {[](auto* j) { j->training_input.worker.count = {}; },
            in + "workerCount: is missing: " + in + "workerType and " + in +
-               "workerCount go together"},
+               "workerCount must be given together"},
           {[](auto* j) { j->training_input.worker.type = ""; },
            in + "workerType: is missing"},
           {[](auto* j) { j->training_input.parameter_server.count = {}; },
@@ -88,7 +88,7 @@ TEST(TranslateTest, ProgramsThatAreRefused) {
       Container(),
       {
           {[](auto* j) { j->training_input.runtime_version = "2.1"; },
-           in + "runtimeVersion: goes with a Python package, and masterConfig."
+           in + "runtimeVersion: is for a Python package, but masterConfig."
                 "imageUri names a container; leave one of them out"},
           {[](auto* j) { j->training_input.package_uris = {"a"}; },
            in + "packageUris: goes with"},
@@ -145,7 +145,7 @@ TEST(TranslateTest, ProgramsThatAreRefused) {
              input.python_module = input.runtime_version = "";
              input.package_uris = {};
            },
-           "says not what to run: give masterConfig.imageUri"},
+           "has no program: give masterConfig.imageUri"},
           {[](auto* j) {
              j->training_input.scale_tier = "STANDARD_1";
              j->training_input.worker.config.image_uri = "a";
@@ -167,12 +167,12 @@ TEST(TranslateTest, TheRestThatIsRefused) {
           {[](auto* j) { j->job_id = "1a"; }, "jobId: \"1a\" is no name"},
           {[](auto* j) { j->job_id = "a b"; }, "jobId: \"a b\" is no name"},
           {[](auto* j) { j->training_input.has_hyperparameters = true; },
-           in + "hyperparameters: lockstep does not tune; submit a job for "
+           in + "hyperparameters: lockstep does not tune; submit one job for "
                 "each set of values"},
           {[](auto* j) { j->training_input.has_nas_job_spec = true; },
            in + "nasJobSpec: lockstep does not search"},
           {[](auto* j) { j->training_input.kms_key_name = "k"; },
-           in + "encryptionConfig: lockstep has no keys"},
+           in + "encryptionConfig: lockstep does not encrypt"},
           {[](auto* j) { j->training_input.job_dir = "model"; },
            in + "jobDir: \"model\" is neither absolute nor has a scheme"},
           {[](auto* j) {

@@ -97,10 +97,10 @@ TEST(TranslateTest, TheRuntimeOfAPackage) {
   plan = Translate(job, site);
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->spec.runtime, (Runtime{"", "python3", false}));
-  EXPECT_THAT(plan->events,
-              ElementsAre(HasSubstr("runtimeVersion: 3.0 is no runtime of this "
-                                    "site; the default interpreter is taken: "
-                                    "python3")));
+  EXPECT_THAT(
+      plan->events,
+      ElementsAre(HasSubstr("runtimeVersion: 3.0 is not a runtime of this "
+                            "site; the default interpreter is used: python3")));
   EXPECT_EQ(plan->events, plan->notes);
   site.default_runtime = "tf2";
   EXPECT_THAT(Translate(job, site)->notes,
@@ -119,11 +119,11 @@ TEST(TranslateTest, TheRuntimeOfAPackage) {
                         "tf2.8?"));
   job.lockstep.runtime = "torch";
   EXPECT_THAT(Message(Translate(job, site).status()),
-              HasSubstr("there is no torch; this site has tf2, tf2.8; others "
-                        "are named in the coordinator's machines_file"));
+              HasSubstr("there is no torch; this site has tf2, tf2.8; add "
+                        "others to the coordinator's machines_file"));
   EXPECT_THAT(Message(Translate(job, DefaultSite()).status()),
-              HasSubstr("there is no torch; this site names none: name it in "
-                        "the coordinator's machines_file, or leave it out"));
+              HasSubstr("there is no torch; this site has none: add it to the "
+                        "coordinator's machines_file, or leave it out"));
 }
 
 TEST(TranslateTest, WhatTheSiteSaysOfImagesAndRegions) {
@@ -155,7 +155,7 @@ TEST(TranslateTest, ARegionThatNobodyKnowsIsTheDefaultPools) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->spec.pool, "");
   const std::string note =
-      "trainingInput.region: pluto is taken by the default pool, ";
+      "trainingInput.region: pluto uses the default pool, ";
   EXPECT_THAT(plan->notes, Contains(note + "all nodes"));
   EXPECT_THAT(plan->events, Contains(note + "all nodes"));
   site.default_pool = "general";
@@ -299,7 +299,7 @@ TEST(TranslateTest, WhatHasNoEffectIsNoted) {
   const std::string in = "trainingInput.";
   const Case cases[] = {
       {[](auto* j) { j->training_input.region = "us-central1"; },
-       in + "region: us-central1 is taken by the default pool, all nodes"},
+       in + "region: us-central1 uses the default pool, all nodes"},
       {[](auto* j) { j->training_input.service_account = "x"; },
        in + "serviceAccount: is not used"},
       {[](auto* j) { j->training_input.network = "x"; },
@@ -309,7 +309,7 @@ TEST(TranslateTest, WhatHasNoEffectIsNoted) {
       {[](auto* j) { j->training_input.python_version = "3.7"; },
        in + "pythonVersion: is not used"},
       {[](auto* j) { j->training_input.scheduling.strategy = "LOW_COST"; },
-       in + "scheduling.strategy: LOW_COST is taken as ON_DEMAND"},
+       in + "scheduling.strategy: LOW_COST is treated as ON_DEMAND"},
       {[](auto* j) {
          j->training_input.worker.config.disk_config = {100, "pd-ssd"};
        },

@@ -82,12 +82,12 @@ TEST(YamlReaderTest, WhatIsWrongIsNamedWithItsPlace) {
   EXPECT_THAT(ErrorOf("args: [a, [b]]"), HasSubstr("args[1]: is a single"));
   EXPECT_THAT(ErrorOf("labels: [a]"), HasSubstr("\"name: value\" lines"));
   EXPECT_THAT(ErrorOf("name: a\nname: b"), HasSubstr("2:1: \"name\" is there"));
-  EXPECT_THAT(ErrorOf("[a]: b"), HasSubstr("name is a text"));
+  EXPECT_THAT(ErrorOf("[a]: b"), HasSubstr("name must be a text"));
   EXPECT_THAT(ErrorOf("- a"), HasSubstr("1:1: is made of"));
 }
 
 TEST(YamlReaderTest, ATabIsNamed) {
-  const std::string tab = ": a tab begins the line; YAML is indented by blanks";
+  const std::string tab = ": a tab begins the line; indent YAML by blanks";
   EXPECT_EQ(ErrorOf("labels:\n\ta: b\n"), "a.yaml:2:1" + tab);
   EXPECT_EQ(ErrorOf("labels:\n  a: b\n  \tc: d\n"), "a.yaml:3:3" + tab);
   // One that does no harm is not what is wrong.

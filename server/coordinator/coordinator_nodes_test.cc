@@ -259,7 +259,7 @@ TEST_F(CoordinatorTest, RebootedHostMakesANewGeneration) {
   EXPECT_EQ(State("j"), JobState::kRunning);
   EXPECT_EQ(Get("j").generation, 2u);
   EXPECT_THAT(Get("j").attempts[0].end_cause.message,
-              HasSubstr("node b came back without the job's ranks"));
+              HasSubstr("node b returned without the job's ranks"));
 }
 
 TEST_F(CoordinatorTest, RestartedDaemonThatAdoptedItsRanksIsNoEvent) {

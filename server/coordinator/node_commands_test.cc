@@ -360,7 +360,7 @@ TEST_F(NodeCommandsTest, FrozenRankIsRestartedAndNamed) {
   EXPECT_EQ(Get("j").generation, 2u);
   EXPECT_EQ(Get("j").attempts.back().end_cause.reason, Reason::kStalled);
   EXPECT_THAT(Get("j").attempts.back().end_cause.message,
-              HasSubstr("rank 1 (worker 0 on b) has stood in compute"));
+              HasSubstr("rank 1 (worker 0 on b) has stalled in compute"));
 }
 
 // ---- A silent node ----

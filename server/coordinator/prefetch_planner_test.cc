@@ -166,7 +166,7 @@ TEST_F(PrefetchTest, WhatCannotBeHadIsAnEventOfTheJobThatWaits) {
   Say(&a_, {failed});
   Say(&a_, {failed});
   EXPECT_THAT(Messages(Get("j"), Reason::kPrefetchFailed),
-              ElementsAre("image x:1 cannot be had on a: no route to host"));
+              ElementsAre("image x:1 is unavailable on a: no route to host"));
   EXPECT_EQ(State("j"), JobState::kQueued);
 }
 

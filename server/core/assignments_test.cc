@@ -289,7 +289,7 @@ TEST(AssignmentsTest, LostNodesOldRanksAreStoppedWhenItComesBack) {
   EXPECT_EQ(One(s, "b").goal, Goal::kStop);
   EXPECT_EQ(One(s, "b").grace, 1s) << "a second copy must not live on";
   EXPECT_EQ(One(s, "b").stop_message,
-            "generation 1 was given up while node b was away");
+            "generation 1 was ended while node b was disconnected");
   s.view.nodes["b"].gangs.at(1).phase = GangPhase::kStopped;
   EXPECT_EQ(One(s, "b").goal, Goal::kForget);
 }

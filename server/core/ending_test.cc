@@ -150,7 +150,7 @@ TEST(EndingTest, WhoStillRunsAfterTheChiefIsTold) {
   s.Exited(0, Code(0));
   s.Settle();
   EXPECT_THAT(EventTexts(s.job, Reason::kRanksStopped),
-              ElementsAre("still running, and stopped in 5 m 00 s unless they "
+              ElementsAre("still running; stopped in 5 m 00 s unless they "
                           "end: rank 1 (worker 0 on b)"));
   s.Exited(1, Victim(Signal(SIGTERM)));
   s.AllStopped();
@@ -169,8 +169,8 @@ TEST(EndingTest, FailureAfterTheChiefsEndIsAnEvent) {
   s.Settle();
   EXPECT_EQ(s.job.state, JobState::kSucceeded);
   EXPECT_THAT(EventTexts(s.job, Reason::kRankFailedLate),
-              ElementsAre("failed after the job had succeeded, which changes "
-                          "nothing: rank 1 (worker 0 on b): exit code 3"));
+              ElementsAre("failed after the job had succeeded; the job stays "
+                          "successful: rank 1 (worker 0 on b): exit code 3"));
 }
 
 // What an older version stored has no rule.

@@ -119,7 +119,7 @@ TEST(HoldingTest, GoesOnByItselfOnceTheRanksHaveResumed) {
   s.Settle();
   EXPECT_FALSE(s.job.output_hold);
   EXPECT_THAT(s.job.events.back().message,
-              HasSubstr("goes on after it held for 5"));
+              HasSubstr("continues after a hold of 5"));
 }
 
 TEST(HoldingTest, AProgramGoesOnAsSoonAsItRuns) {

@@ -278,8 +278,8 @@ TEST(ImagesTest, WhatCannotBeHadIsAnEventOnceOfEachNodeAndOfAFew) {
   package.error = "there is no room";
   TakePrefetched(&job, {package}, "b", kNow);
   EXPECT_THAT(ReasonsIn(job, Reason::kPrefetchFailed),
-              ElementsAre("image x:1 cannot be had on a: no route to host",
-                          "package t.tar.gz cannot be had on b: there is no "
+              ElementsAre("image x:1 is unavailable on a: no route to host",
+                          "package t.tar.gz is unavailable on b: there is no "
                           "room"));
   for (const char* node : {"c", "d", "e", "f", "g"}) {
     TakePrefetched(&job, {Failed(Any("x:1"), "no route to host")}, node, kNow);

@@ -218,7 +218,7 @@ TEST(LifecycleTest, RankThatEndsWellBeforeTheGangIsFormedFailsTheJob) {
   s.Settle();
   EXPECT_EQ(s.job.state, JobState::kFailed);
   EXPECT_EQ(s.job.cause.reason, Reason::kRankExit);
-  EXPECT_THAT(s.job.cause.message, HasSubstr("before the gang was formed"));
+  EXPECT_THAT(s.job.cause.message, HasSubstr("before the gang had formed"));
 }
 
 // Which of the victims was first is found out late; it is no reason to fail.
@@ -297,10 +297,11 @@ TEST(LifecycleTest, AProgramWhosePeersDoNotFitTfConfigFails) {
     s.Settle();
     EXPECT_EQ(s.job.state, JobState::kFailed);
     EXPECT_EQ(s.job.cause.reason, Reason::kPrepareRefused);
-    EXPECT_EQ(s.job.cause.message,
-              "TF_CONFIG has no room for the addresses of 3000 tasks, as Linux "
-              "takes 128 KiB in one variable: ask for fewer tasks, or for "
-              "nodes with shorter (IPv4) addresses");
+    EXPECT_EQ(
+        s.job.cause.message,
+        "TF_CONFIG cannot hold the addresses of 3000 tasks, because Linux "
+        "allows 128 KiB in one variable: request fewer tasks, or for "
+        "nodes with shorter (IPv4) addresses");
   }
 }
 

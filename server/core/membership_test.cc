@@ -374,7 +374,7 @@ TEST_F(GpuTest, OneThatIsGoneIsMissingUntilItIsBack) {
   EXPECT_EQ(Lost(), 0u);
   Start({0, 2}, 2);
   EXPECT_THAT(Said(Reason::kNodeGpuLost),
-              ElementsAre("GPU 1 (NVIDIA H100, GPU-1) is not offered any more: "
+              ElementsAre("GPU 1 (NVIDIA H100, GPU-1) is no longer offered: "
                           "the node has 2 of its 3 GPUs"));
   ASSERT_EQ(members_.Find("a")->missing_gpus.size(), 1u);
   EXPECT_EQ(members_.Find("a")->missing_gpus[0].uuid, "GPU-1");

@@ -229,7 +229,7 @@ TEST(MovingTest, StalledRankIsNamedAndTheJobIsTriedAgain) {
   ASSERT_TRUE(s.job.failing);
   EXPECT_EQ(s.job.failing->reason, Reason::kStalled);
   EXPECT_THAT(s.job.failing->message,
-              HasSubstr("rank 1 (worker 0 on b) has stood in compute of step "
+              HasSubstr("rank 1 (worker 0 on b) has stalled in compute of step "
                         "12 for 6.0 s while 1 other rank waits for it"));
   s.view.stall.reset();
   s.AllStopped();
@@ -245,8 +245,9 @@ TEST(MovingTest, StallOfAllNamesNobody) {
   s.view.stall = Stalled(-1, "allreduce", 31s, 2);
   s.Settle();
   ASSERT_TRUE(s.job.failing);
-  EXPECT_THAT(s.job.failing->message,
-              HasSubstr("all 2 ranks have stood in the all-reduce of step 12"));
+  EXPECT_THAT(
+      s.job.failing->message,
+      HasSubstr("all 2 ranks have stalled in the all-reduce of step 12"));
 }
 
 TEST(MovingTest, ForgottenNodeIsLostByAnOperatorsWord) {

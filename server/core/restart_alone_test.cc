@@ -73,8 +73,8 @@ TEST(RestartAloneTest, AWorkerIsStartedAgainAlone) {
   EXPECT_EQ(rank.state, RankState::kPrepared);
   EXPECT_EQ(s.job.events.back().reason, Reason::kWorkerRestarted);
   EXPECT_EQ(s.job.events.back().message,
-            "rank 1 (worker 0 on b): killed by SIGKILL; started again alone (1 "
-            "of 3 failures without progress)");
+            "rank 1 (worker 0 on b): killed by SIGKILL; restarted alone (1 of "
+            "3 failures without progress)");
   // What is said of the old process is over.
   const Job before = s.job;
   s.Advance(1s);
@@ -324,7 +324,7 @@ TEST(RestartAloneTest, AWorkerThatDoesNotComeBackFailsTheGeneration) {
   s.Settle();
   ASSERT_TRUE(s.job.failing);
   EXPECT_EQ(s.job.failing->message,
-            "rank 1 (worker 0 on b) was not started again after 2 m 00 s");
+            "rank 1 (worker 0 on b) did not restart within 2 m 00 s");
 }
 
 // Nor do the daemon's restart and the coordinator's, whose view begins anew.

@@ -81,8 +81,8 @@ TEST(StatusPageTest, TheFrontPageSaysWhatIsWrongWithNodes) {
   member.offered = Resources{96, int64_t{16} << 30, 2, ""};
   member.info.certificate_end_time = view.time.wall + std::chrono::hours(240);
   const std::string body = OverviewPage("lab", kAll, view).body;
-  EXPECT_THAT(body, HasSubstr("A node refuses this coordinator: it is of epoch "
-                              "5, and a has obeyed one of epoch 9"));
+  EXPECT_THAT(body, HasSubstr("A node refuses this coordinator: it has epoch "
+                              "5, but a has obeyed one of epoch 9"));
   EXPECT_THAT(body, HasSubstr("its certificate ends in 10 d"));
   EXPECT_THAT(body,
               HasSubstr("offers 96 cpus, 16 GiB, 2 GPUs, of which 8 cpus, "

@@ -80,7 +80,7 @@ TEST(SubmissionTest, APinnedReductionPlanMustFitTheJob) {
   const std::string text = Format(plan).value();
   EXPECT_EQ(PlanComplaint(text, 2), "OK");
   EXPECT_THAT(PlanComplaint(text, 3),
-              testing::HasSubstr("is of 4 ranks on 2 hosts, and the job has 6 "
+              testing::HasSubstr("has 4 ranks on 2 hosts, but the job has 6 "
                                  "ranks in 3 tasks"));
   plan.hosts = 4;
   EXPECT_THAT(PlanComplaint(Format(plan).value(), 2),

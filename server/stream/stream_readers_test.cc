@@ -57,7 +57,7 @@ TEST_F(StreamReadersTest, OneWhoTakesNothingForSoLongIsEndedOnce) {
   EXPECT_EQ(readers_.EndStalled(now + 3600s), 0);
   ASSERT_EQ(ends_.size(), 1u);
   EXPECT_EQ(ends_[0].code(), StatusCode::kResourceExhausted);
-  EXPECT_THAT(Message(ends_[0]), HasSubstr("has taken nothing for"));
+  EXPECT_THAT(Message(ends_[0]), HasSubstr("was idle for"));
   EXPECT_THAT(Page(),
               HasSubstr("lockstep_watch_ended_total{why=\"stalled\"} 1"));
 }

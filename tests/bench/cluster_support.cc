@@ -55,7 +55,7 @@ std::string LastLine(const std::string& path) {
 size_t Reloads(const std::string& log) {
   const std::string text = ReadText(log);
   size_t count = 0;
-  for (size_t at = 0; (at = text.find("tables and prices were read again",
+  for (size_t at = 0; (at = text.find("reloaded the site's tables and prices",
                                       at)) != std::string::npos;
        ++at) {
     ++count;

@@ -431,7 +431,8 @@ void ClusterTest::UseSite(const std::string& table) {
     if (daemon.name != "coordinator") continue;
     ASSERT_EQ(kill(daemon.pid, SIGHUP), 0);
     ASSERT_TRUE(Eventually([&] {
-      return ReadFile(daemon.log).find("tables and prices were read again") !=
+      return ReadFile(daemon.log)
+                 .find("reloaded the site's tables and prices") !=
              std::string::npos;
     }));
   }

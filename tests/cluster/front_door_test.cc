@@ -192,7 +192,7 @@ TEST_F(FrontDoorTest, AnEntryPointThatIsNotThereIsNamed) {
       Training("entry", {"--package-path", package, "--module-name",
                          "trainer.tusk", "--runtime-version", "2.11"}));
   EXPECT_EQ(here.code, 2);
-  EXPECT_THAT(here.err, HasSubstr("of a folder trainer with task.py"));
+  EXPECT_THAT(here.err, HasSubstr("for a folder trainer with task.py"));
   // Nobody looked into a finished package before it is on a node.
   const CommandResult packed =
       RunCommand({"/usr/bin/tar", "-czf", Path("entry-1.0.tar.gz"), "-C",

@@ -82,7 +82,7 @@ TEST_F(GangTest, AStoppedRankIsNamedAndTheJobGoesOnWithoutIt) {
   const MonoTime stood = MonotonicNow();
   WaitUntil("still", "a stall", [](const v1::Job& job) {
     return job.generation() > 1 ||
-           Story(job).find("has stood in") != std::string::npos;
+           Story(job).find("has stalled in") != std::string::npos;
   });
   // Long before a time-out of the all-reduce.
   EXPECT_LT(MonotonicNow() - stood, seconds(30));
@@ -92,8 +92,10 @@ TEST_F(GangTest, AStoppedRankIsNamedAndTheJobGoesOnWithoutIt) {
   ASSERT_EQ(job.attempts_size(), 2);
   const v1::Cause& cause = job.attempts(0).end_cause();
   EXPECT_EQ(cause.reason(), v1::REASON_STALLED);
-  EXPECT_THAT(cause.message(), HasSubstr("rank 1 (worker 0 on worker-1) has "
-                                         "stood in compute of step "));
+  EXPECT_THAT(
+      cause.message(),
+      HasSubstr(
+          "rank 1 (worker 0 on worker-1) has stalled in compute of step "));
   EXPECT_THAT(cause.message(), HasSubstr("while 1 other rank waits for it"));
   EXPECT_TRUE(HasEnded(*old));
   EXPECT_GE(job.attempts(1).resumed_step(), 50);

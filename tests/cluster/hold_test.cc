@@ -146,7 +146,7 @@ TEST_F(HoldTest, AnOlderStepIsRestoredAndNewerOnesStay) {
   const v1::Job before = StartAt170("older");
   const Status running = client()->RestoreJob("older", 50).status();
   EXPECT_EQ(running.code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(Message(running), HasSubstr("does not hold"));
+  EXPECT_THAT(Message(running), HasSubstr("and not held"));
   fs::rename(Checkpoints("older") + "/step-000000150.g1", Path("lost"));
   KillRank(before, 1);
   v1::Job job = WaitHeld("older", v1::REASON_NO_CHECKPOINT, 2);

@@ -81,7 +81,8 @@ TEST_F(ImageTest, WhatNobodyHasIsSaidWhileTheJobWaits) {
   for (const v1::Event& event : job.events()) {
     if (event.reason() == v1::REASON_PREFETCH_FAILED) said = event.message();
   }
-  EXPECT_THAT(said, HasSubstr("image " + image_ + " cannot be had on worker-"));
+  EXPECT_THAT(said,
+              HasSubstr("image " + image_ + " is unavailable on worker-"));
   EXPECT_THAT(said, HasSubstr("is not on this node"));
   ASSERT_TRUE(client()->CancelJob("waits").ok());
   ASSERT_TRUE(client()->CancelJob("full").ok());

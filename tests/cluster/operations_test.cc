@@ -235,7 +235,7 @@ TEST_F(OperationsTest, AForgottenHostsProgramGoesOnElsewhere) {
   EXPECT_THAT(NodesOf(moved), ElementsAre("worker-1"));
   EXPECT_EQ(moved.attempts(0).end_cause().reason(), v1::REASON_NODE_FORGOTTEN);
   EXPECT_EQ(moved.attempts(0).end_cause().message(),
-            "node worker-0 was given up by an operator");
+            "an operator declared node worker-0 gone");
   EXPECT_THAT(Story(moved), HasSubstr("REASON_NODE_FORGOTTEN: node worker-0: "
                                       "given up by user/local, what it still "
                                       "ran counts as lost"));

@@ -130,7 +130,7 @@ TEST_F(ProgramJobTest, ChiefMayDecideAlone) {
       stopped += event.message() + "\n";
     }
   }
-  EXPECT_THAT(stopped, HasSubstr("still running, and stopped in 200 ms unless "
+  EXPECT_THAT(stopped, HasSubstr("still running; stopped in 200 ms unless "
                                  "they end: rank 1 (worker 0 on "));
   EXPECT_THAT(stopped, HasSubstr("killed by SIGTERM"));
 }
@@ -164,7 +164,7 @@ TEST_F(ProgramJobTest, SubmitDetachesOnSigtermAndSighup) {
     ASSERT_EQ(kill(submit.process.id.pid, signal), 0);
     const CommandResult result = WaitCommand(submit);
     EXPECT_EQ(result.code, 128 + signal) << result.err;
-    EXPECT_THAT(result.err, HasSubstr("detached; the job goes on"));
+    EXPECT_THAT(result.err, HasSubstr("detached; the job runs on"));
     EXPECT_EQ(Get(name).state(), v1::JOB_STATE_RUNNING);
     ASSERT_TRUE(client()->CancelJob(name).ok());
     WaitEnd(name, v1::JOB_STATE_CANCELLED);

@@ -62,7 +62,7 @@ TEST_F(WorkerAloneTest, AKilledWorkerComesBackAtItsAddress) {
   const v1::Job end = WaitEnd("alone", v1::JOB_STATE_SUCCEEDED);
   std::string story;
   for (const v1::Event& event : end.events()) story += event.message() + "\n";
-  EXPECT_THAT(story, HasSubstr("killed by SIGKILL; started again alone (1 of 3 "
+  EXPECT_THAT(story, HasSubstr("killed by SIGKILL; restarted alone (1 of 3 "
                                "failures without progress)"));
 }
 

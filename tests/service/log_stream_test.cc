@@ -70,7 +70,7 @@ TEST_F(SlowReaderTest, AReaderThatTakesNothingForAMinuteIsToldSo) {
   }
   const Status end = reader->End();
   EXPECT_EQ(end.code(), StatusCode::kResourceExhausted) << Message(end);
-  EXPECT_THAT(Message(end), HasSubstr("the reader has taken nothing for"));
+  EXPECT_THAT(Message(end), HasSubstr("the reader was idle for"));
 }
 
 class SmallReaderTest : public SlowReaderTest {

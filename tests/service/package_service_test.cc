@@ -148,7 +148,7 @@ TEST_F(TrainingJobTest, AWrongUploadLeavesNothing) {
       {package,
        {std::string((1 << 20) + 1, 'x')},
        StatusCode::kInvalidArgument,
-       "at most 1048576 go into a message"},
+       "at most 1048576 are allowed in a message"},
       {nameless, {}, StatusCode::kInvalidArgument, "package.file_name"},
       {large, {}, StatusCode::kResourceExhausted, "at most 2048.0 MiB"},
       {{}, {}, StatusCode::kInvalidArgument, "package.digest"},

@@ -33,14 +33,13 @@ TEST_F(TrainingJobTest, AContainerJobBecomesASpec) {
   EXPECT_EQ(spec.max_running_time().seconds(), 7200);
   EXPECT_EQ(spec.labels().at("team"), "vision");
   EXPECT_FALSE(spec.master_in_tf_config());
-  EXPECT_THAT(answer->notes(),
-              Contains("trainingInput.region: us-central1 is taken by the "
-                       "default pool, all nodes"));
+  EXPECT_THAT(answer->notes(), Contains("trainingInput.region: us-central1 "
+                                        "uses the default pool, all nodes"));
   EXPECT_EQ(spec.pool(), "");
   EXPECT_THAT(answer->job().events(),
               Contains(testing::Property(
                   &v1::Event::message,
-                  HasSubstr("us-central1 is taken by the default pool"))));
+                  HasSubstr("us-central1 uses the default pool"))));
   EXPECT_NEAR(answer->ml_units_per_hour(), 2 * 0.3878, 1e-9);
   EXPECT_NEAR(answer->cost_per_hour(), 2 * 4 * Prices().core_hour, 1e-9);
   EXPECT_EQ(answer->currency(), "USD");
@@ -134,7 +133,7 @@ TEST_F(TrainingJobTest, WhatIsWrongIsNamedInTheCallersWords) {
   v1::SubmitJobRequest both = Request(Container("both"));
   *both.mutable_spec() = Spec("both");
   EXPECT_THAT(Message(Submit(both).status()),
-              HasSubstr("training: goes without spec"));
+              HasSubstr("training: cannot be combined with spec"));
   EXPECT_EQ(Get("wrong").status().code(), StatusCode::kNotFound);
 }
 
@@ -145,7 +144,7 @@ TEST_F(TrainingJobTest, ALongArgumentIsNotRepeatedInTfConfig) {
   const auto answer = Submit(Request(job));
   ASSERT_TRUE(answer.ok()) << Message(answer.status());
   EXPECT_EQ(answer->job().spec().tf_config_job(), "");
-  EXPECT_THAT(answer->notes(), Contains(HasSubstr("is no part of TF_CONFIG")));
+  EXPECT_THAT(answer->notes(), Contains(HasSubstr("is too large")));
 }
 
 // A retry gets the first answer, even when the table would now say otherwise.

@@ -110,7 +110,7 @@ TEST_F(UnpackTest, LinksThatLeaveTheFolderAreRefusedByName) {
   EXPECT_THAT(
       Refused(
           TarWriter().Link("p/q/up", "../..").Link("out", "p/q/up/../evil")),
-      HasSubstr("\"..\" behind a name"));
+      HasSubstr("\"..\" after a name"));
   EXPECT_THAT(Refused(TarWriter().HardLink("h", "/etc/passwd")),
               HasSubstr("which is outside the folder"));
   EXPECT_THAT(Refused(TarWriter().HardLink("h", "../x")), HasSubstr("outside"));
