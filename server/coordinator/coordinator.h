@@ -100,7 +100,7 @@ class Coordinator {
 
  private:
   // Puts what was stored in memory.
-  void Restore(StoreSnapshot snapshot, Time now)
+  void Restore(const StoreSnapshot& snapshot, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Says in the history of active jobs that the coordinator was restarted.
   void NoteRestart(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

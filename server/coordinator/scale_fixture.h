@@ -26,30 +26,40 @@ class CountingStore final : public Store {
     StoreSnapshot snapshot;
     snapshot.epoch = ++epoch_;
     snapshot.version = version_;
-    if (job_) snapshot.jobs.push_back(*job_);
+    if (job_ != nullptr) snapshot.jobs.push_back(job_);
     for (const auto& [name, node] : known_) snapshot.nodes.push_back(node);
     return snapshot;
   }
   Status Commit(const StoreBatch& batch) override {
     ++commits;
-    for (const Job* job : batch.jobs) {
-      tasks_written += static_cast<int64_t>(job->tasks.size());
+    for (const auto& job : batch.jobs) {
+      tasks_written += ChangedTasks(job_.get(), *job);
+      job_ = job;
     }
     if (store_ != nullptr) return store_->Commit(batch);
     version_ = batch.version;
-    for (const Job* job : batch.jobs) job_ = *job;
     for (const NodeRecord* node : batch.nodes) known_[node->info.name] = *node;
     return OkStatus();
   }
 
   int64_t commits = 0;
+  // Those that differ from what was there.
   int64_t tasks_written = 0;
 
  private:
+  static int64_t ChangedTasks(const Job* before, const Job& now) {
+    int64_t changed = 0;
+    for (size_t i = 0; i < now.tasks.size(); ++i) {
+      const bool known = before != nullptr && i < before->tasks.size();
+      if (!known || !(before->tasks[i] == now.tasks[i])) ++changed;
+    }
+    return changed;
+  }
+
   Store* const store_;
   uint64_t epoch_ = 0;
   int64_t version_ = 0;
-  std::optional<Job> job_;
+  std::shared_ptr<const Job> job_;
   std::map<NodeName, NodeRecord> known_;
 };
 

@@ -73,7 +73,7 @@ struct Work {
   int64_t specs = 0;
   int64_t encoded_specs = 0;
   int64_t commits = 0;
-  // Tasks of all jobs that were committed.
+  // Tasks whose values a commit changed.
   int64_t tasks_written = 0;
   size_t bytes_sent = 0;
 };

@@ -37,7 +37,7 @@ Job NumberedJob(int number) {
 Status CommitJob(Store* store, const Job& job, int64_t version) {
   StoreBatch batch;
   batch.version = version;
-  batch.jobs = {&job};
+  batch.jobs = {std::make_shared<const Job>(job)};
   batch.request = FullRequest();
   batch.request->id = std::to_string(version);
   return store->Commit(batch);
@@ -102,8 +102,8 @@ class StoreDamageTest : public testing::Test {
     EXPECT_EQ(snapshot->version, kJobs);
     EXPECT_THAT(snapshot->requests, SizeIs(kJobs));
     EXPECT_THAT(snapshot->jobs, SizeIs(kJobs));
-    for (const Job& job : snapshot->jobs) {
-      EXPECT_EQ(job, NumberedJob(job.exit_code)) << job.spec.name;
+    for (const auto& job : snapshot->jobs) {
+      EXPECT_EQ(*job, NumberedJob(job->exit_code)) << job->spec.name;
     }
     return OkStatus();
   }
