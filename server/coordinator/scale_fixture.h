@@ -3,6 +3,8 @@
 #ifndef LOCKSTEP_SERVER_COORDINATOR_SCALE_FIXTURE_H_
 #define LOCKSTEP_SERVER_COORDINATOR_SCALE_FIXTURE_H_
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -36,7 +38,7 @@ class CountingStore final : public Store {
       tasks_written += ChangedTasks(job_.get(), *job);
       job_ = job;
     }
-    if (store_ != nullptr) return store_->Commit(batch);
+    if (store_ != nullptr) return TimedCommit(batch);
     version_ = batch.version;
     for (const NodeRecord* node : batch.nodes) known_[node->info.name] = *node;
     return OkStatus();
@@ -45,8 +47,21 @@ class CountingStore final : public Store {
   int64_t commits = 0;
   // Those that differ from what was there.
   int64_t tasks_written = 0;
+  // In commits of `store`: all, and the longest.
+  double seconds = 0;
+  double longest = 0;
 
  private:
+  Status TimedCommit(const StoreBatch& batch) {
+    const auto began = std::chrono::steady_clock::now();
+    Status status = store_->Commit(batch);
+    const double took =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - began)
+            .count();
+    seconds += took;
+    longest = std::max(longest, took);
+    return status;
+  }
   static int64_t ChangedTasks(const Job* before, const Job& now) {
     int64_t changed = 0;
     for (size_t i = 0; i < now.tasks.size(); ++i) {

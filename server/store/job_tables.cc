@@ -124,8 +124,8 @@ StatusOr<StoredVersion> ReadJob(Database* db, const JobName& name) {
 Status ForEachJob(Database* db,
                   const std::function<Status(const StoredVersion&)>& fn) {
   std::vector<JobName> names;
-  LOCKSTEP_RETURN_IF_ERROR(
-      db->ForEach("SELECT DISTINCT job FROM jobs", [&](const Statement& row) {
+  LOCKSTEP_RETURN_IF_ERROR(db->ForEach(
+      "SELECT DISTINCT job FROM jobs ORDER BY job", [&](const Statement& row) {
         names.push_back(row.Text(0));
         return OkStatus();
       }));

@@ -46,17 +46,18 @@ constexpr const char* kMigrations[] = {
     "INSERT INTO counters VALUES ('marked', 0), ('generation_floor', 0);",
     // Tells it from an epoch of the same number of a copy of this store.
     "ALTER TABLE epochs ADD COLUMN id TEXT NOT NULL DEFAULT '';",
-    // Jobs have rows instead of one record: SplitJobs.
+    // Jobs have rows instead of one record: SplitJobs. Large rows are not in
+    // the index that finds them.
     "ALTER TABLE jobs RENAME TO whole_jobs;"
     "CREATE TABLE jobs (job TEXT NOT NULL, number INTEGER NOT NULL,"
     " record BLOB NOT NULL, digest INTEGER NOT NULL,"
-    " PRIMARY KEY (job, number)) WITHOUT ROWID;"
+    " PRIMARY KEY (job, number));"
     "CREATE TABLE tasks (job TEXT NOT NULL, number INTEGER NOT NULL,"
     " record BLOB NOT NULL, digest INTEGER NOT NULL,"
     " PRIMARY KEY (job, number)) WITHOUT ROWID;"
     "CREATE TABLE attempts (job TEXT NOT NULL, number INTEGER NOT NULL,"
     " record BLOB NOT NULL, digest INTEGER NOT NULL,"
-    " PRIMARY KEY (job, number)) WITHOUT ROWID;"
+    " PRIMARY KEY (job, number));"
     "CREATE TABLE events (job TEXT NOT NULL, number INTEGER NOT NULL,"
     " record BLOB NOT NULL, digest INTEGER NOT NULL,"
     " PRIMARY KEY (job, number)) WITHOUT ROWID;"
