@@ -194,6 +194,14 @@ TEST_F(JobTablesTest, AFailedCommitLeavesNothing) {
   EXPECT_TRUE(VerifySqliteStore(path_, true).ok());
 }
 
+TEST_F(JobTablesTest, AStatementThatCouldNotBeMadeIsMadeLater) {
+  Sql("ALTER TABLE tasks RENAME TO elsewhere");
+  EXPECT_FALSE(TryCommit(FullJob()).ok());
+  Sql("ALTER TABLE elsewhere RENAME TO tasks");
+  Commit(FullJob());
+  ExpectStored({FullJob()});
+}
+
 // ---- Damage that page checksums cannot show ----
 
 class RowDamageTest : public JobTablesTest,

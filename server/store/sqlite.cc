@@ -101,14 +101,15 @@ void Database::RollBack() {
 }
 
 Statement* Database::Prepared(std::string_view sql) {
-  const auto known = prepared_.find(sql);
-  if (known != prepared_.end()) {
-    known->second->Reset();
-    return known->second.get();
+  auto known = prepared_.find(sql);
+  if (known == prepared_.end()) known = prepared_.emplace(sql, nullptr).first;
+  std::unique_ptr<Statement>& kept = known->second;
+  if (kept != nullptr && kept->prepared()) {
+    kept->Reset();
+  } else {
+    kept = std::make_unique<Statement>(get(), known->first.c_str());
   }
-  const std::string text(sql);
-  auto statement = std::make_unique<Statement>(get(), text.c_str());
-  return prepared_.emplace(text, std::move(statement)).first->second.get();
+  return kept.get();
 }
 
 Status Database::Finish(Statement* statement) {

@@ -41,10 +41,13 @@ class Statement {
   void Bind(int index, int64_t value) {
     Note(sqlite3_bind_int64(statement_, index, value));
   }
+  // False: the SQL could not be prepared (see code()).
+  bool prepared() const { return statement_ != nullptr; }
   // Forgets the rows and errors of the last run; what was bound stays.
+  // REQUIRES: prepared().
   void Reset() {
     sqlite3_reset(statement_);
-    if (statement_ != nullptr) code_ = SQLITE_OK;
+    code_ = SQLITE_OK;
   }
   // True: a row is there. False: the end, or an error (see code()).
   bool Row() {
