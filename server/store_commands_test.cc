@@ -31,10 +31,9 @@ class StoreCommandsTest : public testing::Test {
   void Commit(int64_t version) {
     auto store = OpenSqliteStore(path_);
     ASSERT_TRUE(store.ok()) << Message(store.status());
-    const Job job = FullJob();
     StoreBatch batch;
     batch.version = version;
-    batch.jobs = {&job};
+    batch.jobs = {std::make_shared<const Job>(FullJob())};
     ASSERT_TRUE((*store)->Commit(batch).ok());
   }
   // The exit code; -1: no command of the store.

@@ -36,7 +36,7 @@ Status Committer::CommitJobs(std::map<JobName, Job> changed,
     jobs.push_back(std::make_shared<const Job>(std::move(job)));
   }
   StoreBatch batch;
-  for (const auto& job : jobs) batch.jobs.push_back(job.get());
+  batch.jobs = jobs;
   batch.nodes = nodes;
   batch.forget_nodes = forget_nodes;
   batch.request = std::move(request);

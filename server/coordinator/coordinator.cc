@@ -116,7 +116,7 @@ Status Coordinator::Load() {
   }
   identity_.epoch_starts = snapshot.epoch_starts;
   identity_.generation_floor = snapshot.generation_floor;
-  Restore(std::move(snapshot), now);
+  Restore(snapshot, now);
   hub_->Start(core_.writer.version());
   NoteRestart(now);
   const ClusterState& state = core_.state;
@@ -127,22 +127,26 @@ Status Coordinator::Load() {
   return OkStatus();
 }
 
-void Coordinator::Restore(StoreSnapshot snapshot, Time now) {
+void Coordinator::Restore(const StoreSnapshot& snapshot, Time now) {
   ClusterState& state = core_.state;
   for (const JobName& name : snapshot.deleted_jobs) state.jobs.AddDeleted(name);
   for (const NodeRecord& node : snapshot.nodes) {
     state.members.Restore(node, now);
     state.nodes.At(node.info.name);
   }
-  for (Job& job : snapshot.jobs) {
-    const Duration in_state = std::max(Duration{}, now.wall - job.state_time);
+  for (const auto& loaded : snapshot.jobs) {
+    Job job = *loaded;
     // Stored before it was kept short.
     CompactLineage(&job.lineage);
     // A replaced history may have used the next numbers.
     if (!IsFinal(job.state)) {
       job.generation_floor = identity_.generation_floor;
     }
-    const auto stored = std::make_shared<const Job>(std::move(job));
+    // The store has the same one.
+    const auto stored =
+        job == *loaded ? loaded : std::make_shared<const Job>(std::move(job));
+    const Duration in_state =
+        std::max(Duration{}, now.wall - stored->state_time);
     core_.committer.Apply(stored, now);
     // Limits of a state count from when it began; those that guard an
     // exchange with nodes begin anew, as the nodes have to come back first.

@@ -99,7 +99,7 @@ class Coordinator {
 
  private:
   // Loads the stored state into memory.
-  void Restore(StoreSnapshot snapshot, Time now)
+  void Restore(const StoreSnapshot& snapshot, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Adds the coordinator's restart to the history of active jobs.
   void NoteRestart(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -53,7 +53,7 @@ TEST_F(CoordinatorTest, ALongLineageOfAnOlderCoordinatorIsMadeShort) {
   old.lineage.front().start_step = 0;
   StoreBatch batch;
   batch.version = coordinator_->queries()->version() + 1;
-  batch.jobs = {&old};
+  batch.jobs = {std::make_shared<const Job>(old)};
   ASSERT_TRUE(store_.Commit(batch).ok());
   a_.Restart(false);
   b_.Restart(false);

@@ -3,6 +3,8 @@
 #ifndef LOCKSTEP_SERVER_COORDINATOR_SCALE_FIXTURE_H_
 #define LOCKSTEP_SERVER_COORDINATOR_SCALE_FIXTURE_H_
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -26,30 +28,53 @@ class CountingStore final : public Store {
     StoreSnapshot snapshot;
     snapshot.epoch = ++epoch_;
     snapshot.version = version_;
-    if (job_) snapshot.jobs.push_back(*job_);
+    if (job_ != nullptr) snapshot.jobs.push_back(job_);
     for (const auto& [name, node] : known_) snapshot.nodes.push_back(node);
     return snapshot;
   }
   Status Commit(const StoreBatch& batch) override {
     ++commits;
-    for (const Job* job : batch.jobs) {
-      tasks_written += static_cast<int64_t>(job->tasks.size());
+    for (const auto& job : batch.jobs) {
+      tasks_written += ChangedTasks(job_.get(), *job);
+      job_ = job;
     }
-    if (store_ != nullptr) return store_->Commit(batch);
+    if (store_ != nullptr) return TimedCommit(batch);
     version_ = batch.version;
-    for (const Job* job : batch.jobs) job_ = *job;
     for (const NodeRecord* node : batch.nodes) known_[node->info.name] = *node;
     return OkStatus();
   }
 
   int64_t commits = 0;
+  // Those that differ from what was there.
   int64_t tasks_written = 0;
+  // In commits of `store`: all, and the longest.
+  double seconds = 0;
+  double longest = 0;
 
  private:
+  Status TimedCommit(const StoreBatch& batch) {
+    const auto began = std::chrono::steady_clock::now();
+    Status status = store_->Commit(batch);
+    const double took =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - began)
+            .count();
+    seconds += took;
+    longest = std::max(longest, took);
+    return status;
+  }
+  static int64_t ChangedTasks(const Job* before, const Job& now) {
+    int64_t changed = 0;
+    for (size_t i = 0; i < now.tasks.size(); ++i) {
+      const bool known = before != nullptr && i < before->tasks.size();
+      if (!known || !(before->tasks[i] == now.tasks[i])) ++changed;
+    }
+    return changed;
+  }
+
   Store* const store_;
   uint64_t epoch_ = 0;
   int64_t version_ = 0;
-  std::optional<Job> job_;
+  std::shared_ptr<const Job> job_;
   std::map<NodeName, NodeRecord> known_;
 };
 

@@ -73,7 +73,9 @@ struct Work {
   int64_t specs = 0;
   int64_t encoded_specs = 0;
   int64_t commits = 0;
-  // Tasks of all jobs that were committed.
+  double store_seconds = 0;
+  double longest_commit = 0;
+  // Tasks whose values a commit changed.
   int64_t tasks_written = 0;
   size_t bytes_sent = 0;
 };
@@ -240,6 +242,8 @@ class WideGang {
     Work work = std::exchange(work_, {});
     work.commits = std::exchange(store_.commits, 0);
     work.tasks_written = std::exchange(store_.tasks_written, 0);
+    work.store_seconds = std::exchange(store_.seconds, 0);
+    work.longest_commit = std::exchange(store_.longest, 0);
     work.encoded_specs = std::exchange(encoded_specs, 0);
     for (const auto& node : nodes_) {
       work.specs += std::exchange(node->specs, 0);
@@ -266,10 +270,12 @@ void Print(const std::string& shape,
   for (const auto& [name, work] : phases) {
     std::printf(
         "%8s %-8s %8.3f s, longest call %7.2f ms, %6ld calls, %9ld blocks, "
-        "%5ld commits of %8ld tasks, %6ld assignments of %9zu bytes\n",
+        "%5ld commits of %8ld tasks in %7.3f s, longest %7.2f ms, "
+        "%6ld assignments of %9zu bytes\n",
         shape.c_str(), name.c_str(), work.seconds, 1e3 * work.longest,
         work.calls, work.allocations, work.commits, work.tasks_written,
-        work.assignments, work.bytes_sent);
+        work.store_seconds, 1e3 * work.longest_commit, work.assignments,
+        work.bytes_sent);
     all.seconds += work.seconds;
   }
   std::printf("%8s all      %8.3f s\n", shape.c_str(), all.seconds);

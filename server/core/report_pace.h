@@ -1,10 +1,12 @@
 // Batches the reports of a wide job's nodes before a decision. Pure.
 //
-// A decision reads and commits a whole job, so one decision for each report of
-// N nodes would be quadratic. Reports of a wide gang therefore wait for a
-// sixteenth of the nodes, or for the last node that ends a phase. Nothing is
-// lost: a report is soft state. It is acknowledged only after its decision is
-// committed, and a daemon sends it again when it registers.
+// A decision looks at every node and task of its job and compares the result
+// with the job before, so one decision for each report of N nodes would compute
+// quadratically. (The store is no reason: it writes the rows that changed.)
+// Reports of a wide gang therefore wait for a sixteenth of the nodes, or for
+// the last node that ends a phase. Nothing is lost: a report is soft state. It
+// is acknowledged only after its decision is committed, and a daemon sends it
+// again when it registers.
 #ifndef LOCKSTEP_SERVER_CORE_REPORT_PACE_H_
 #define LOCKSTEP_SERVER_CORE_REPORT_PACE_H_
 

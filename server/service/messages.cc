@@ -5,6 +5,7 @@
 #include "common/wire/job_wire.h"
 #include "common/wire/training_wire.h"
 #include "common/wire/value_wire.h"
+#include "server/store/job_record.h"
 #include "server/store/record.h"
 
 namespace lockstep {

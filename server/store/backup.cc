@@ -7,6 +7,7 @@
 #include "common/base/file.h"
 #include "server/store/checked_vfs.h"
 #include "server/store/commit_mark.h"
+#include "server/store/job_tables.h"
 #include "server/store/record.h"
 #include "server/store/schema.h"
 #include "server/store/sqlite_store.h"
@@ -34,17 +35,30 @@ Status Copy(const std::string& path, const std::string& part) {
   return SyncStoreFile(part);
 }
 
+// Every job, and how many.
+Status ReadJobs(Database* db, int64_t* jobs) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t schema,
+                            db->Number("PRAGMA user_version"));
+  if (schema >= kSchemaWithJobRows) {
+    return ForEachJob(db, [&](const StoredVersion&) {
+      ++*jobs;
+      return OkStatus();
+    });
+  }
+  return db->ForEach("SELECT record FROM jobs",
+                     [&](const Statement& row) -> Status {
+                       ++*jobs;
+                       return DecodeJobOfSchema4(row.Blob(0)).status();
+                     });
+}
+
 // Every record, and how many.
 StatusOr<StoreReport> ReadAll(Database* db) {
   LOCKSTEP_RETURN_IF_ERROR(db->CheckIdentity());
   LOCKSTEP_RETURN_IF_ERROR(CheckDigests(db));
   StoreReport report;
   LOCKSTEP_ASSIGN_OR_RETURN(report.point, PointOf(db));
-  LOCKSTEP_RETURN_IF_ERROR(db->ForEach("SELECT record FROM jobs",
-                                       [&](const Statement& row) -> Status {
-                                         ++report.jobs;
-                                         return DecodeJob(row.Blob(0)).status();
-                                       }));
+  LOCKSTEP_RETURN_IF_ERROR(ReadJobs(db, &report.jobs));
   LOCKSTEP_RETURN_IF_ERROR(db->ForEach(
       "SELECT record FROM nodes", [&](const Statement& row) -> Status {
         ++report.nodes;

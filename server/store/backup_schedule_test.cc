@@ -62,10 +62,9 @@ class BackupScheduleTest : public testing::Test {
   }
 
   void Commit() {
-    const Job job = FullJob();
     StoreBatch batch;
     batch.version = version_ + 1;
-    batch.jobs = {&job};
+    batch.jobs = {std::make_shared<const Job>(FullJob())};
     ASSERT_TRUE(store_->Commit(batch).ok());
     ++version_;
   }

@@ -1,196 +1,10 @@
 #include "server/store/record.h"
 
 #include "common/wire/field_checker.h"
-#include "common/wire/job_wire.h"
-#include "common/wire/training_wire.h"
-#include "common/wire/value_wire.h"
-#include "common/wire/worker_wire.h"
+#include "server/store/record_fields.h"
 
 namespace lockstep {
 namespace {
-
-// proto3 repeated field <-> vector.
-template <typename T, typename Repeated>
-void Put(const std::vector<T>& values, Repeated* out) {
-  for (const T& value : values) *out->Add() = ToProto(value);
-}
-
-template <typename T, typename Repeated>
-Status Get(const Repeated& messages, std::vector<T>* out) {
-  for (const auto& message : messages) {
-    LOCKSTEP_ASSIGN_OR_RETURN(T value, FromProto(message));
-    out->push_back(std::move(value));
-  }
-  return OkStatus();
-}
-
-void PutHold(const Hold& hold, v1::Hold* out) {
-  out->set_node(hold.node);
-  out->set_generation(hold.generation);
-  *out->mutable_resources() = ToProto(hold.resources);
-  for (const int32_t gpu : hold.gpus) out->add_gpus(gpu);
-  *out->mutable_since() = ToProto(hold.since);
-}
-
-StatusOr<Hold> GetHold(const v1::Hold& message) {
-  Hold hold;
-  hold.node = message.node();
-  hold.generation = message.generation();
-  LOCKSTEP_ASSIGN_OR_RETURN(hold.resources, FromProto(message.resources()));
-  hold.gpus.assign(message.gpus().begin(), message.gpus().end());
-  LOCKSTEP_ASSIGN_OR_RETURN(hold.since, FromProto(message.since()));
-  return hold;
-}
-
-void PutDecisionState(const Job& job, v1::StoredJob* out) {
-  if (job.cluster) *out->mutable_cluster() = ToProto(*job.cluster);
-  out->set_job_key(job.job_key);
-  if (job.outcome) out->set_outcome(ToProto(*job.outcome));
-  out->set_cancel_requested(job.cancel_requested);
-  Put(job.lineage, out->mutable_lineage());
-  Put(job.directives, out->mutable_directives());
-  out->set_next_directive(job.next_directive);
-  for (const Hold& hold : job.holds) PutHold(hold, out->add_holds());
-  if (job.not_before) *out->mutable_not_before() = ToProto(*job.not_before);
-  out->set_consecutive_failed_formings(job.failed_formings);
-  for (const auto& [node, number] : job.event_numbers) {
-    (*out->mutable_event_numbers())[node] = number;
-  }
-  for (const WallTime time : job.free_restarts) {
-    *out->add_free_restarts() = ToProto(time);
-  }
-  for (const WallTime time : job.uncharged_failures) {
-    *out->add_uncharged_failures() = ToProto(time);
-  }
-  for (const auto& [rank, lone] : job.lone_ranks) {
-    v1::LoneRank& message = (*out->mutable_lone_ranks())[rank];
-    message.set_waits(lone.waits);
-    if (lone.start) *message.mutable_start() = ToProto(*lone.start);
-    *message.mutable_before() = ToProto(lone.before);
-  }
-  if (job.failing) *out->mutable_failing() = ToProto(*job.failing);
-  out->set_committed_before(job.committed_before);
-  out->set_failure_signature(job.failure_signature);
-  out->set_generation_floor(job.generation_floor);
-  if (job.output_hold) {
-    v1::OutputHold* hold = out->mutable_output_hold();
-    hold->set_reason(ToProto(job.output_hold->reason));
-    hold->set_looks(job.output_hold->looks);
-    *hold->mutable_since() = ToProto(job.output_hold->since);
-  }
-  if (job.attempt_start != WallTime{}) {
-    *out->mutable_attempt_start() = ToProto(job.attempt_start);
-  }
-}
-
-Status GetDecisionState(const v1::StoredJob& stored, Job* job) {
-  if (stored.has_cluster()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(job->cluster, FromProto(stored.cluster()));
-  }
-  job->job_key = stored.job_key();
-  if (stored.outcome() != v1::JOB_STATE_UNSPECIFIED) {
-    LOCKSTEP_ASSIGN_OR_RETURN(job->outcome, FromProto(stored.outcome()));
-  }
-  job->cancel_requested = stored.cancel_requested();
-  LOCKSTEP_RETURN_IF_ERROR(Get(stored.lineage(), &job->lineage));
-  LOCKSTEP_RETURN_IF_ERROR(Get(stored.directives(), &job->directives));
-  job->next_directive = stored.next_directive();
-  for (const v1::Hold& message : stored.holds()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(Hold hold, GetHold(message));
-    job->holds.push_back(std::move(hold));
-  }
-  if (stored.has_not_before()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(job->not_before, FromProto(stored.not_before()));
-  }
-  job->failed_formings = stored.consecutive_failed_formings();
-  for (const auto& [node, number] : stored.event_numbers()) {
-    job->event_numbers[node] = number;
-  }
-  LOCKSTEP_RETURN_IF_ERROR(Get(stored.free_restarts(), &job->free_restarts));
-  LOCKSTEP_RETURN_IF_ERROR(
-      Get(stored.uncharged_failures(), &job->uncharged_failures));
-  for (const auto& [rank, message] : stored.lone_ranks()) {
-    LoneRank& lone = job->lone_ranks[rank];
-    lone.waits = message.waits();
-    if (message.has_start()) {
-      LOCKSTEP_ASSIGN_OR_RETURN(lone.start, FromProto(message.start()));
-    }
-    LOCKSTEP_ASSIGN_OR_RETURN(lone.before, FromProto(message.before()));
-  }
-  if (stored.has_failing()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(job->failing, FromProto(stored.failing()));
-  }
-  job->committed_before = stored.committed_before();
-  job->failure_signature = stored.failure_signature();
-  job->generation_floor = stored.generation_floor();
-  if (stored.has_output_hold()) {
-    const v1::OutputHold& message = stored.output_hold();
-    OutputHold& hold = job->output_hold.emplace();
-    LOCKSTEP_ASSIGN_OR_RETURN(hold.reason, FromProto(message.reason()));
-    hold.looks = message.looks();
-    LOCKSTEP_ASSIGN_OR_RETURN(hold.since, FromProto(message.since()));
-  }
-  if (stored.has_attempt_start()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(job->attempt_start,
-                              FromProto(stored.attempt_start()));
-  }
-  return OkStatus();
-}
-
-Status GetShown(const v1::Job& message, Job* job) {
-  LOCKSTEP_ASSIGN_OR_RETURN(job->spec, FromProto(message.spec()));
-  job->uid = message.uid();
-  job->owner = message.owner();
-  job->resource_version = message.resource_version();
-  LOCKSTEP_ASSIGN_OR_RETURN(job->create_time, FromProto(message.create_time()));
-  if (message.has_start_time()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(job->start_time, FromProto(message.start_time()));
-  }
-  if (message.has_end_time()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(job->end_time, FromProto(message.end_time()));
-  }
-  LOCKSTEP_ASSIGN_OR_RETURN(job->state, FromProto(message.state()));
-  LOCKSTEP_ASSIGN_OR_RETURN(job->state_time, FromProto(message.state_time()));
-  LOCKSTEP_ASSIGN_OR_RETURN(job->cause, FromProto(message.cause()));
-  job->generation = message.generation();
-  job->attempt = message.attempt();
-  job->failures_without_progress = message.failures_without_progress();
-  job->restarts = message.restarts();
-  for (const v1::PhaseDuration& phase : message.phases()) {
-    for (const JobState state : kAllJobStates) {
-      if (PhaseName(state) != phase.phase() || IsFinal(state)) continue;
-      LOCKSTEP_ASSIGN_OR_RETURN(job->phase_durations[state],
-                                FromProto(phase.duration()));
-    }
-  }
-  LOCKSTEP_RETURN_IF_ERROR(Get(message.tasks(), &job->tasks));
-  LOCKSTEP_RETURN_IF_ERROR(Get(message.attempts(), &job->attempts));
-  if (message.has_last_checkpoint()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(job->last_checkpoint,
-                              FromProto(message.last_checkpoint()));
-  }
-  if (message.has_committed_step()) {
-    job->committed_step = message.committed_step();
-  }
-  for (const auto& [name, path] : message.artifacts()) {
-    job->artifacts[name] = path;
-  }
-  LOCKSTEP_RETURN_IF_ERROR(Get(message.events(), &job->events));
-  LOCKSTEP_ASSIGN_OR_RETURN(job->bill, FromProto(message.bill()));
-  job->exit_code = message.exit_code();
-  if (message.has_training()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(job->training.Edit(),
-                              FromProto(message.training()));
-  }
-  LOCKSTEP_RETURN_IF_ERROR(Get(message.outputs(), &job->outputs));
-  LOCKSTEP_RETURN_IF_ERROR(Get(message.images(), &job->images));
-  job->reduction_plan = message.reduction_plan();
-  job->output_identity = message.output_identity();
-  if (message.has_restore()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(job->restore, FromProto(message.restore()));
-  }
-  return OkStatus();
-}
 
 // What it registered with.
 StatusOr<NodeInfo> GetInfo(const v1::StoredNode& stored) {
@@ -230,9 +44,10 @@ Status GetNode(const v1::StoredNode& stored, NodeRecord* out) {
       LOCKSTEP_ASSIGN_OR_RETURN(drain.grace, FromProto(stored.drain_grace()));
     }
   }
-  LOCKSTEP_RETURN_IF_ERROR(Get(node.events(), &out->events));
-  LOCKSTEP_RETURN_IF_ERROR(Get(node.missing_gpus(), &out->missing_gpus));
-  LOCKSTEP_RETURN_IF_ERROR(Get(stored.withheld_gpus(), &out->withheld_gpus));
+  LOCKSTEP_RETURN_IF_ERROR(GetList(node.events(), &out->events));
+  LOCKSTEP_RETURN_IF_ERROR(GetList(node.missing_gpus(), &out->missing_gpus));
+  LOCKSTEP_RETURN_IF_ERROR(
+      GetList(stored.withheld_gpus(), &out->withheld_gpus));
   if (stored.has_approved()) {
     LOCKSTEP_ASSIGN_OR_RETURN(out->approved,
                               FromProto(stored.approved(), "approved"));
@@ -247,94 +62,7 @@ Status GetNode(const v1::StoredNode& stored, NodeRecord* out) {
   return OkStatus();
 }
 
-// The name is the row's key: nothing without one was ever stored.
-Status CheckNamed(const std::string& name, std::string_view what) {
-  return name.empty() ? DataLoss("a stored {} has no name", what) : OkStatus();
-}
-
-template <typename Message>
-StatusOr<Message> Parse(std::string_view bytes, std::string_view what) {
-  Message message;
-  if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    return DataLoss("a stored {} cannot be read", what);
-  }
-  return message;
-}
-
-// What was stored was valid once: if it is not now, the file is damaged.
-Status AsDataLoss(const Status& status, std::string_view what) {
-  return status.ok()
-             ? status
-             : DataLoss("a stored {} is damaged: {}", what, Message(status));
-}
-
 }  // namespace
-
-v1::Job ToProto(const Job& job) {
-  v1::Job out;
-  out.set_name(job.spec.name);
-  out.set_uid(job.uid);
-  out.set_resource_version(job.resource_version);
-  *out.mutable_spec() = ToProto(job.spec);
-  out.set_owner(job.owner);
-  *out.mutable_create_time() = ToProto(job.create_time);
-  if (job.start_time) *out.mutable_start_time() = ToProto(*job.start_time);
-  if (job.end_time) *out.mutable_end_time() = ToProto(*job.end_time);
-  out.set_state(ToProto(job.state));
-  *out.mutable_state_time() = ToProto(job.state_time);
-  *out.mutable_cause() = ToProto(job.cause);
-  out.set_generation(job.generation);
-  out.set_attempt(job.attempt);
-  out.set_failures_without_progress(job.failures_without_progress);
-  out.set_restarts(job.restarts);
-  for (const auto& [state, duration] : job.phase_durations) {
-    v1::PhaseDuration* phase = out.add_phases();
-    phase->set_phase(std::string(PhaseName(state)));
-    *phase->mutable_duration() = ToProto(duration);
-  }
-  Put(job.tasks, out.mutable_tasks());
-  Put(job.attempts, out.mutable_attempts());
-  if (job.last_checkpoint) {
-    *out.mutable_last_checkpoint() = ToProto(*job.last_checkpoint);
-  }
-  if (job.committed_step) out.set_committed_step(*job.committed_step);
-  for (const auto& [name, path] : job.artifacts) {
-    (*out.mutable_artifacts())[name] = path;
-  }
-  Put(job.events, out.mutable_events());
-  *out.mutable_bill() = ToProto(job.bill);
-  out.set_exit_code(job.exit_code);
-  if (const auto& training = job.training.get(); training) {
-    *out.mutable_training() = ToProto(*training);
-  }
-  Put(job.outputs, out.mutable_outputs());
-  Put(job.images, out.mutable_images());
-  out.set_reduction_plan(job.reduction_plan);
-  out.set_output_identity(job.output_identity);
-  if (job.restore) *out.mutable_restore() = ToProto(*job.restore);
-  if (!job.lineage.empty() && job.lineage.back().start_step > 0) {
-    out.set_resumed_step(job.lineage.back().start_step);
-  }
-  return out;
-}
-
-std::string EncodeJob(const Job& job) {
-  v1::StoredJob stored;
-  *stored.mutable_job() = ToProto(job);
-  PutDecisionState(job, &stored);
-  return stored.SerializeAsString();
-}
-
-StatusOr<Job> DecodeJob(std::string_view bytes) {
-  const WithoutLimits reading;
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto stored,
-                            Parse<v1::StoredJob>(bytes, "job"));
-  Job job;
-  LOCKSTEP_RETURN_IF_ERROR(AsDataLoss(GetShown(stored.job(), &job), "job"));
-  LOCKSTEP_RETURN_IF_ERROR(AsDataLoss(GetDecisionState(stored, &job), "job"));
-  LOCKSTEP_RETURN_IF_ERROR(CheckNamed(job.spec.name, "job"));
-  return job;
-}
 
 v1::Node ToProto(const NodeRecord& node) {
   const NodeInfo& info = node.info;
@@ -364,7 +92,7 @@ v1::Node ToProto(const NodeRecord& node) {
       *drain->mutable_deadline() = ToProto(*deadline);
     }
   }
-  Put(node.events, out.mutable_events());
+  PutList(node.events, out.mutable_events());
   for (const Gpu& gpu : node.missing_gpus) {
     *out.add_missing_gpus() = ToProto(gpu);
   }
@@ -392,8 +120,8 @@ std::string EncodeNode(const NodeRecord& node) {
 
 StatusOr<NodeRecord> DecodeNode(std::string_view bytes) {
   const WithoutLimits reading;
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto stored,
-                            Parse<v1::StoredNode>(bytes, "node"));
+  v1::StoredNode stored;
+  LOCKSTEP_RETURN_IF_ERROR(Merge(bytes, "node", &stored));
   NodeRecord node;
   LOCKSTEP_RETURN_IF_ERROR(AsDataLoss(GetNode(stored, &node), "node"));
   LOCKSTEP_RETURN_IF_ERROR(CheckNamed(node.info.name, "node"));
@@ -402,8 +130,8 @@ StatusOr<NodeRecord> DecodeNode(std::string_view bytes) {
 
 StatusOr<NodeRecord> DecodeNodeOfSchema1(std::string_view bytes) {
   const WithoutLimits reading;
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto stored,
-                            Parse<v1::Register>(bytes, "node"));
+  v1::Register stored;
+  LOCKSTEP_RETURN_IF_ERROR(Merge(bytes, "node", &stored));
   auto registration = FromProto(stored);
   if (!registration.ok()) return AsDataLoss(registration.status(), "node");
   NodeRecord node;
@@ -425,8 +153,8 @@ std::string EncodeRequest(const AnsweredRequest& request) {
 
 StatusOr<AnsweredRequest> DecodeRequest(std::string_view bytes) {
   const WithoutLimits reading;
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto stored,
-                            Parse<v1::StoredRequest>(bytes, "request"));
+  v1::StoredRequest stored;
+  LOCKSTEP_RETURN_IF_ERROR(Merge(bytes, "request", &stored));
   AnsweredRequest request;
   request.client = stored.client();
   request.id = stored.request_id();

@@ -19,7 +19,7 @@ using testing::HasSubstr;
 
 TEST(RecordTest, EveryFieldOfAJobComesBack) {
   const Job job = FullJob();
-  const auto again = DecodeJob(EncodeJob(job));
+  const auto again = ReadAgain(job);
   ASSERT_TRUE(again.ok()) << Message(again.status());
   EXPECT_EQ(again->spec, job.spec);
   EXPECT_EQ(again->tasks, job.tasks);
@@ -30,6 +30,9 @@ TEST(RecordTest, EveryFieldOfAJobComesBack) {
   EXPECT_EQ(again->holds, job.holds);
   EXPECT_EQ(again->lone_ranks, job.lone_ranks);
   EXPECT_EQ(*again, job);
+  const auto old = DecodeJobOfSchema4(RecordOfSchema4(job));
+  ASSERT_TRUE(old.ok()) << Message(old.status());
+  EXPECT_EQ(*old, job);
 }
 
 // A field that somebody adds to Job and forgets here would compare equal
@@ -62,7 +65,7 @@ TEST(RecordTest, TheFullJobIsFull) {
 TEST(RecordTest, JobsOfEveryStateComeBack) {
   Scene s(NativeSpec("j", 2));
   const auto check = [&] {
-    const auto again = DecodeJob(EncodeJob(s.job));
+    const auto again = ReadAgain(s.job);
     ASSERT_TRUE(again.ok()) << Message(again.status());
     EXPECT_EQ(*again, s.job) << Name(s.job.state);
   };
@@ -109,7 +112,7 @@ TEST(RecordTest, LongestSentencesOfNodesStayReadable) {
   s.AllStopped();
   s.Settle();
   EXPECT_EQ(s.job.state, JobState::kFailed);
-  const auto again = DecodeJob(EncodeJob(s.job));
+  const auto again = ReadAgain(s.job);
   ASSERT_TRUE(again.ok()) << Message(again.status());
   EXPECT_EQ(*again, s.job);
 }
@@ -144,7 +147,7 @@ TEST(RecordTest, StoredValuesAreReadWithoutTheLimitsOfTheInput) {
   job.spec.environment.Edit()["RANK"] = "1";
   job.spec.roles.Edit()[0].environment["not a name"] = "1";
   job.cause.message = std::string(1 << 20, 'm');
-  const auto again = DecodeJob(EncodeJob(job));
+  const auto again = ReadAgain(job);
   ASSERT_TRUE(again.ok()) << Message(again.status());
   EXPECT_EQ(*again, job);
   EXPECT_FALSE(FromProto(ToProto(job.spec)).ok()) << "not for what comes in";
@@ -161,17 +164,17 @@ TEST(RecordTest, StoredValuesAreReadWithoutTheLimitsOfTheInput) {
 TEST(RecordTest, ValuesWithoutAMeaningAreDamage) {
   Job job = FullJob();
   job.spec.name.clear();
-  EXPECT_EQ(DecodeJob(EncodeJob(job)).status().code(), StatusCode::kDataLoss);
+  EXPECT_EQ(ReadAgain(job).status().code(), StatusCode::kDataLoss);
 
   job = FullJob();
   job.spec.roles.Edit()[0].resources.cpus =
       std::numeric_limits<double>::quiet_NaN();
-  EXPECT_EQ(DecodeJob(EncodeJob(job)).status().code(), StatusCode::kDataLoss);
+  EXPECT_EQ(ReadAgain(job).status().code(), StatusCode::kDataLoss);
 
   job = FullJob();
   job.tasks[0].ranks[0].state = RankState::kExited;
   job.tasks[0].ranks[0].exit.reset();
-  EXPECT_EQ(DecodeJob(EncodeJob(job)).status().code(), StatusCode::kDataLoss);
+  EXPECT_EQ(ReadAgain(job).status().code(), StatusCode::kDataLoss);
 }
 
 TEST(RecordTest, SumsOfStoredRolesDoNotOverflow) {
@@ -179,16 +182,21 @@ TEST(RecordTest, SumsOfStoredRolesDoNotOverflow) {
   RoleSpec role = job.spec.roles.Edit()[0];
   role.count = role.ranks_per_task = std::numeric_limits<int32_t>::max();
   job.spec.roles.Edit() = {role, role, role};
-  const auto again = DecodeJob(EncodeJob(job));
+  const auto again = ReadAgain(job);
   ASSERT_TRUE(again.ok()) << Message(again.status());
   EXPECT_EQ(again->spec.roles, job.spec.roles);
 }
 
 TEST(RecordTest, NoBytesAreNoJob) {
-  const auto job = DecodeJob("");
+  const auto job = DecodeJob(v1::StoredJob());
   EXPECT_EQ(job.status().code(), StatusCode::kDataLoss);
   EXPECT_THAT(Message(job.status()), HasSubstr("damaged"));
-  EXPECT_EQ(DecodeJob("\xff\xff").status().code(), StatusCode::kDataLoss);
+  v1::StoredJob merged;
+  for (const JobTable table : kAllJobTables) {
+    EXPECT_EQ(AddRow(table, "\xff\xff", &merged).code(), StatusCode::kDataLoss);
+  }
+  EXPECT_EQ(DecodeJobOfSchema4("\xff\xff").status().code(),
+            StatusCode::kDataLoss);
   EXPECT_EQ(DecodeNode("\xff").status().code(), StatusCode::kDataLoss);
   EXPECT_EQ(DecodeNode("").status().code(), StatusCode::kDataLoss);
 }
@@ -199,8 +207,13 @@ TEST(RecordTest, RandomBytesNeverCrash) {
   for (int i = 0; i < 20000; ++i) {
     std::string bytes(random() % 200, '\0');
     for (char& c : bytes) c = static_cast<char>(random());
+    v1::StoredJob merged;
+    for (const JobTable table : kAllJobTables) {
+      (void)AddRow(table, bytes, &merged);
+    }
     for (const Status& status :
-         {DecodeJob(bytes).status(), DecodeNode(bytes).status()}) {
+         {DecodeJob(merged).status(), DecodeJobOfSchema4(bytes).status(),
+          DecodeNode(bytes).status()}) {
       ASSERT_TRUE(status.ok() || status.code() == StatusCode::kDataLoss)
           << status.ToString();
     }
@@ -211,18 +224,18 @@ TEST(RecordTest, RandomBytesNeverCrash) {
 TEST(RecordTest, FlippedBytesAreReadOrRefusedButNeverCrash) {
   const google::protobuf::LogSilencer silence;
   std::mt19937 random(4);
-  const std::string good = EncodeJob(FullJob());
+  const std::string good = RecordOfSchema4(FullJob());
   for (int i = 0; i < 5000; ++i) {
     std::string bytes = good;
     for (int flips = 1 + static_cast<int>(random() % 3); flips > 0; --flips) {
       bytes[random() % bytes.size()] = static_cast<char>(random());
     }
     if (random() % 4 == 0) bytes.resize(random() % bytes.size());
-    const auto job = DecodeJob(bytes);
+    const auto job = DecodeJobOfSchema4(bytes);
     ASSERT_TRUE(job.ok() || job.status().code() == StatusCode::kDataLoss);
     // What can be read can be written again.
     if (job.ok()) {
-      ASSERT_FALSE(EncodeJob(*job).empty());
+      ASSERT_TRUE(ReadAgain(*job).ok());
     }
   }
 }

@@ -17,10 +17,10 @@ uint64_t RowDigest(std::string_view key, std::string_view record) {
   return first;
 }
 
-std::string RequestRowKey(std::string_view client, std::string_view id) {
-  std::string key(client);
+std::string RowKey(std::string_view first, std::string_view second) {
+  std::string key(first);
   key += '\0';
-  key += id;
+  key += second;
   return key;
 }
 

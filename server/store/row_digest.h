@@ -16,8 +16,8 @@ namespace lockstep {
 
 // The first 8 bytes of the SHA-256 of the key's length, the key and the record.
 uint64_t RowDigest(std::string_view key, std::string_view record);
-// The key of the two columns that name a row of `requests`.
-std::string RequestRowKey(std::string_view client, std::string_view id);
+// The key of a row that two columns name.
+std::string RowKey(std::string_view first, std::string_view second);
 
 struct TableDigest {
   int64_t rows = 0;

@@ -1,5 +1,6 @@
 #include "server/store/schema.h"
 
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -7,6 +8,7 @@
 #include "common/base/file.h"
 #include "common/base/random.h"
 #include "common/model/store_point.h"
+#include "server/store/job_tables.h"
 #include "server/store/record.h"
 
 namespace lockstep {
@@ -44,19 +46,50 @@ constexpr const char* kMigrations[] = {
     "INSERT INTO counters VALUES ('marked', 0), ('generation_floor', 0);",
     // Tells it from an epoch of the same number of a copy of this store.
     "ALTER TABLE epochs ADD COLUMN id TEXT NOT NULL DEFAULT '';",
+    // Jobs have rows instead of one record: SplitJobs. Large rows are not in
+    // the index that finds them.
+    "ALTER TABLE jobs RENAME TO whole_jobs;"
+    "CREATE TABLE jobs (job TEXT NOT NULL, number INTEGER NOT NULL,"
+    " record BLOB NOT NULL, digest INTEGER NOT NULL,"
+    " PRIMARY KEY (job, number));"
+    "CREATE TABLE tasks (job TEXT NOT NULL, number INTEGER NOT NULL,"
+    " record BLOB NOT NULL, digest INTEGER NOT NULL,"
+    " PRIMARY KEY (job, number)) WITHOUT ROWID;"
+    "CREATE TABLE attempts (job TEXT NOT NULL, number INTEGER NOT NULL,"
+    " record BLOB NOT NULL, digest INTEGER NOT NULL,"
+    " PRIMARY KEY (job, number));"
+    "CREATE TABLE events (job TEXT NOT NULL, number INTEGER NOT NULL,"
+    " record BLOB NOT NULL, digest INTEGER NOT NULL,"
+    " PRIMARY KEY (job, number)) WITHOUT ROWID;"
+    "CREATE TABLE holds (job TEXT NOT NULL, number INTEGER NOT NULL,"
+    " record BLOB NOT NULL, digest INTEGER NOT NULL,"
+    " PRIMARY KEY (job, number)) WITHOUT ROWID;",
 };
 constexpr int64_t kNewest = std::size(kMigrations);
-static_assert(kNewest >= kSchemaWithEpochIds);
+static_assert(kNewest == kSchemaWithJobRows);
 
 struct Rows {
   const char* table;
-  // Key columns that RowDigest takes, the record, and the digest.
+  // The columns that name a row, '' for one that there is not, the record, and
+  // the digest.
   const char* select;
+  // Two columns name a row.
+  bool pair = false;
 };
-constexpr Rows kRows[] = {
+// Of schemas 3 and 4; never edited.
+constexpr Rows kRowsOfSchema3[] = {
     {"jobs", "SELECT name, '', record, digest FROM jobs"},
     {"nodes", "SELECT name, '', record, digest FROM nodes"},
-    {"requests", "SELECT client, id, record, digest FROM requests"},
+    {"requests", "SELECT client, id, record, digest FROM requests", true},
+};
+constexpr Rows kRows[] = {
+    {"jobs", "SELECT job, number, record, digest FROM jobs", true},
+    {"tasks", "SELECT job, number, record, digest FROM tasks", true},
+    {"attempts", "SELECT job, number, record, digest FROM attempts", true},
+    {"events", "SELECT job, number, record, digest FROM events", true},
+    {"holds", "SELECT job, number, record, digest FROM holds", true},
+    {"nodes", "SELECT name, '', record, digest FROM nodes"},
+    {"requests", "SELECT client, id, record, digest FROM requests", true},
 };
 
 // The second column names the row.
@@ -84,14 +117,12 @@ Status ConvertNodes(Database* db) {
 
 uint64_t DigestOf(const Rows& rows, const Statement& row) {
   const std::string first = row.Text(0);
-  const bool request = std::string_view(rows.table) == "requests";
-  return RowDigest(request ? RequestRowKey(first, row.Text(1)) : first,
-                   row.Blob(2));
+  return RowDigest(rows.pair ? RowKey(first, row.Text(1)) : first, row.Blob(2));
 }
 
 Status FillDigests(Database* db) {
   TableDigests digests;
-  for (const Rows& rows : kRows) {
+  for (const Rows& rows : kRowsOfSchema3) {
     TableDigest& digest = digests[rows.table];
     std::vector<std::pair<std::pair<std::string, std::string>, uint64_t>> all;
     LOCKSTEP_RETURN_IF_ERROR(
@@ -99,10 +130,9 @@ Status FillDigests(Database* db) {
           all.push_back({{row.Text(0), row.Text(1)}, DigestOf(rows, row)});
           return OkStatus();
         }));
-    const bool request = std::string_view(rows.table) == "requests";
-    const std::string sql =
-        fmt::format("UPDATE {} SET digest = ? WHERE {}", rows.table,
-                    request ? "client = ? AND id = ?" : "name = ? AND '' = ?");
+    const std::string sql = fmt::format(
+        "UPDATE {} SET digest = ? WHERE {}", rows.table,
+        rows.pair ? "client = ? AND id = ?" : "name = ? AND '' = ?");
     for (const auto& [key, value] : all) {
       digest.Add(value);
       Statement put(db->get(), sql.c_str());
@@ -126,11 +156,30 @@ Status FillDigests(Database* db) {
   return db->Finish(&draw);
 }
 
+Status SplitJobs(Database* db) {
+  TableDigests digests;
+  for (const JobTable table : kAllJobTables) digests[std::string(Name(table))];
+  LOCKSTEP_RETURN_IF_ERROR(db->ForEach(
+      "SELECT record, name FROM whole_jobs",
+      [&](const Statement& row) -> Status {
+        const auto job = DecodeJobOfSchema4(row.Blob(0));
+        if (!job.ok()) return BadRow(*db, row, job.status());
+        return WriteRows(db, row.Text(1), ChangesOf(nullptr, *job), &digests);
+      }));
+  for (const auto& [table, digest] : digests) {
+    LOCKSTEP_RETURN_IF_ERROR(StoreDigest(db, table, digest));
+  }
+  return db->Execute("DROP TABLE whole_jobs");
+}
+
 Status MigrateFrom(Database* db, int64_t schema) {
   LOCKSTEP_RETURN_IF_ERROR(db->Execute("BEGIN IMMEDIATE"));
+  // Rows that are written anew have digests of what was read.
+  if (schema == 4) LOCKSTEP_RETURN_IF_ERROR(CheckDigests(db));
   LOCKSTEP_RETURN_IF_ERROR(db->Execute(kMigrations[schema]));
   if (schema == 1) LOCKSTEP_RETURN_IF_ERROR(ConvertNodes(db));
   if (schema == 2) LOCKSTEP_RETURN_IF_ERROR(FillDigests(db));
+  if (schema == 4) LOCKSTEP_RETURN_IF_ERROR(SplitJobs(db));
   const std::string sql = fmt::format(
       "PRAGMA user_version = {}; PRAGMA application_id = {}; COMMIT",
       schema + 1, kApplicationId);
@@ -166,8 +215,13 @@ Status BringUpToDate(Database* db, bool keep_copy) {
 }
 
 StatusOr<TableDigests> DigestsOfRows(Database* db) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t schema,
+                            db->Number("PRAGMA user_version"));
+  const std::span<const Rows> tables =
+      schema < kSchemaWithJobRows ? std::span<const Rows>(kRowsOfSchema3)
+                                  : std::span<const Rows>(kRows);
   TableDigests digests;
-  for (const Rows& rows : kRows) {
+  for (const Rows& rows : tables) {
     TableDigest& digest = digests[rows.table];
     LOCKSTEP_RETURN_IF_ERROR(
         db->ForEach(rows.select, [&](const Statement& row) -> Status {
@@ -216,11 +270,12 @@ Status CheckDigests(Database* db) {
 
 Status StoreDigest(Database* db, const std::string& table,
                    const TableDigest& digest) {
-  Statement put(db->get(), "INSERT OR REPLACE INTO digests VALUES (?, ?, ?)");
-  put.BindText(1, table);
-  put.Bind(2, digest.rows);
-  put.Bind(3, static_cast<int64_t>(digest.sum));
-  return db->Finish(&put);
+  Statement* const put =
+      db->Prepared("INSERT OR REPLACE INTO digests VALUES (?, ?, ?)");
+  put->BindText(1, table);
+  put->Bind(2, digest.rows);
+  put->Bind(3, static_cast<int64_t>(digest.sum));
+  return db->Finish(put);
 }
 
 }  // namespace lockstep

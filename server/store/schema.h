@@ -14,14 +14,16 @@ namespace lockstep {
 inline constexpr int64_t kSchemaWithMark = 3;
 // The first whose epochs have ids.
 inline constexpr int64_t kSchemaWithEpochIds = 4;
+// The first with a row for each task, attempt, event and hold of a job.
+inline constexpr int64_t kSchemaWithJobRows = 5;
 
 // Brings the tables up to date, in one transaction a step. With `keep_copy` a
 // file that has any is copied to PATH.schema-N before.
 // FailedPrecondition: a later version wrote it.
 Status BringUpToDate(Database* db, bool keep_copy = true);
 
-// Digests as the rows themselves give them. DataLoss names the first row whose
-// own digest differs from its bytes.
+// Of a schema with digests. Digests as the rows themselves give them. DataLoss
+// names the first row whose own digest differs from its bytes.
 StatusOr<TableDigests> DigestsOfRows(Database* db);
 // Digests as the last commit left them.
 StatusOr<TableDigests> StoredDigests(Database* db);

@@ -1,5 +1,7 @@
 #include "server/store/sqlite.h"
 
+#include <optional>
+
 #include "server/store/checked_vfs.h"
 
 namespace lockstep {
@@ -98,6 +100,18 @@ void Database::RollBack() {
   sqlite3_exec(get(), "ROLLBACK", nullptr, nullptr, nullptr);
 }
 
+Statement* Database::Prepared(std::string_view sql) {
+  auto known = prepared_.find(sql);
+  if (known == prepared_.end()) known = prepared_.emplace(sql, nullptr).first;
+  std::unique_ptr<Statement>& kept = known->second;
+  if (kept != nullptr && kept->prepared()) {
+    kept->Reset();
+  } else {
+    kept = std::make_unique<Statement>(get(), known->first.c_str());
+  }
+  return kept.get();
+}
+
 Status Database::Finish(Statement* statement) {
   while (statement->Row()) {
   }
@@ -114,18 +128,22 @@ StatusOr<int64_t> Database::Number(const char* sql) {
 }
 
 StatusOr<int64_t> Database::Counter(const std::string& name) {
-  Statement statement(get(), "SELECT value FROM counters WHERE name = ?");
-  statement.BindText(1, name);
-  if (statement.Row()) return statement.Int(0);
-  if (!statement.ok()) return Failed("reading", statement.code());
+  Statement* const get_value =
+      Prepared("SELECT value FROM counters WHERE name = ?");
+  get_value->BindText(1, name);
+  std::optional<int64_t> value;
+  while (get_value->Row()) value = get_value->Int(0);
+  if (!get_value->ok()) return Failed("reading", get_value->code());
+  if (value) return *value;
   return DataLoss("{}: its counter {} is missing", path_, name);
 }
 
 Status Database::SetCounter(const std::string& name, int64_t value) {
-  Statement set(get(), "INSERT OR REPLACE INTO counters VALUES (?, ?)");
-  set.BindText(1, name);
-  set.Bind(2, value);
-  return Finish(&set);
+  Statement* const set =
+      Prepared("INSERT OR REPLACE INTO counters VALUES (?, ?)");
+  set->BindText(1, name);
+  set->Bind(2, value);
+  return Finish(set);
 }
 
 Status Database::CheckIdentity() {

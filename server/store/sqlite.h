@@ -6,6 +6,8 @@
 #include <sqlite3.h>
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -38,6 +40,14 @@ class Statement {
   }
   void Bind(int index, int64_t value) {
     Note(sqlite3_bind_int64(statement_, index, value));
+  }
+  // False: the SQL could not be prepared (see code()).
+  bool prepared() const { return statement_ != nullptr; }
+  // Forgets the rows and errors of the last run; what was bound stays.
+  // REQUIRES: prepared().
+  void Reset() {
+    sqlite3_reset(statement_);
+    code_ = SQLITE_OK;
   }
   // True: a row is there. False: the end, or an error (see code()).
   bool Row() {
@@ -97,6 +107,9 @@ class Database {
     }
     return statement.ok() ? OkStatus() : Failed("reading", statement.code());
   }
+  // A statement that is kept: for SQL that is run often. Ready to be bound and
+  // stepped to its end; valid until the next call with the same SQL.
+  Statement* Prepared(std::string_view sql);
   // Steps a statement that writes to its end.
   Status Finish(Statement* statement);
   // The number that `sql` gives; 0: it gives no row.
@@ -117,12 +130,14 @@ class Database {
 
  private:
   struct Closer {
-    void operator()(sqlite3* db) const { sqlite3_close(db); }
+    // Waits for the kept statements to go.
+    void operator()(sqlite3* db) const { sqlite3_close_v2(db); }
   };
   explicit Database(std::string path) : path_(std::move(path)) {}
 
   std::string path_;
   std::unique_ptr<sqlite3, Closer> db_;
+  std::map<std::string, std::unique_ptr<Statement>, std::less<>> prepared_;
 };
 
 }  // namespace lockstep

@@ -11,6 +11,7 @@
 #include "common/base/logging.h"
 #include "common/base/random.h"
 #include "server/store/commit_mark.h"
+#include "server/store/job_tables.h"
 #include "server/store/record.h"
 #include "server/store/row_digest.h"
 #include "server/store/schema.h"
@@ -28,7 +29,7 @@ constexpr auto kMarkPause = std::chrono::milliseconds(100);
 class SqliteStore final : public Store {
  public:
   SqliteStore(Fd lock, Database db)
-      : lock_(std::move(lock)), db_(std::move(db)) {}
+      : lock_(std::move(lock)), db_(std::move(db)), jobs_(&db_, &digests_) {}
 
   Status Open() {
     LOCKSTEP_RETURN_IF_ERROR(db_.Execute("PRAGMA journal_mode=WAL"));
@@ -78,6 +79,7 @@ class SqliteStore final : public Store {
     if (status.ok()) status = Write(batch);
     if (status.ok()) status = StoreDigests(before);
     if (status.ok()) status = db_.Execute("COMMIT");
+    jobs_.EndTransaction(status.ok());
     if (!status.ok()) {
       db_.RollBack();
       digests_ = before;
@@ -97,12 +99,9 @@ class SqliteStore final : public Store {
   }
 
   Status ReadRows(StoreSnapshot* snapshot) {
-    LOCKSTEP_RETURN_IF_ERROR(db_.ForEach(
-        "SELECT record, name FROM jobs", [&](const Statement& row) -> Status {
-          auto job = DecodeJob(row.Blob(0));
-          if (!job.ok()) return BadRow(row, job.status());
-          snapshot->jobs.push_back(*std::move(job));
-          return OkStatus();
+    LOCKSTEP_RETURN_IF_ERROR(
+        jobs_.Load([&](const std::shared_ptr<const Job>& job) {
+          snapshot->jobs.push_back(job);
         }));
     LOCKSTEP_RETURN_IF_ERROR(db_.ForEach(
         "SELECT record, name FROM nodes", [&](const Statement& row) -> Status {
@@ -212,42 +211,39 @@ class SqliteStore final : public Store {
     return rows->ok() ? OkStatus() : db_.Failed("reading", rows->code());
   }
 
-  // Of the tables whose key is a name.
-  Status TakeOutNamed(const std::string& table, const std::string& name) {
-    const std::string sql =
-        fmt::format("SELECT digest FROM {} WHERE name = ?", table);
-    Statement known(db_.get(), sql.c_str());
-    known.BindText(1, name);
-    return TakeOut(table, &known);
+  Status TakeOutNode(const NodeName& name) {
+    Statement* const known =
+        db_.Prepared("SELECT digest FROM nodes WHERE name = ?");
+    known->BindText(1, name);
+    return TakeOut("nodes", known);
   }
 
-  Status PutNamed(const std::string& table, const std::string& name,
-                  const std::string& record) {
-    LOCKSTEP_RETURN_IF_ERROR(TakeOutNamed(table, name));
+  Status PutNode(const NodeRecord& node) {
+    const NodeName& name = node.info.name;
+    LOCKSTEP_RETURN_IF_ERROR(TakeOutNode(name));
+    const std::string record = EncodeNode(node);
     const uint64_t digest = RowDigest(name, record);
-    const std::string sql = fmt::format(
-        "INSERT OR REPLACE INTO {} (name, record, digest) VALUES (?, ?, ?)",
-        table);
-    Statement put(db_.get(), sql.c_str());
-    put.BindText(1, name);
-    put.Bind(2, record);
-    put.Bind(3, static_cast<int64_t>(digest));
-    digests_[table].Add(digest);
-    return db_.Finish(&put);
+    Statement* const put = db_.Prepared(
+        "INSERT OR REPLACE INTO nodes (name, record, digest) VALUES (?, ?, ?)");
+    put->BindText(1, name);
+    put->Bind(2, record);
+    put->Bind(3, static_cast<int64_t>(digest));
+    digests_["nodes"].Add(digest);
+    return db_.Finish(put);
   }
 
-  Status DeleteNamed(const std::string& table, const std::string& name) {
-    LOCKSTEP_RETURN_IF_ERROR(TakeOutNamed(table, name));
-    const std::string sql = fmt::format("DELETE FROM {} WHERE name = ?", table);
-    Statement statement(db_.get(), sql.c_str());
-    statement.BindText(1, name);
-    return db_.Finish(&statement);
+  Status ForgetNode(const NodeName& name) {
+    LOCKSTEP_RETURN_IF_ERROR(TakeOutNode(name));
+    Statement* const forget = db_.Prepared("DELETE FROM nodes WHERE name = ?");
+    forget->BindText(1, name);
+    return db_.Finish(forget);
   }
 
   Status NoteDeleted(const std::string& name) {
-    Statement put(db_.get(), "INSERT OR IGNORE INTO deleted_jobs VALUES (?)");
-    put.BindText(1, name);
-    LOCKSTEP_RETURN_IF_ERROR(db_.Finish(&put));
+    Statement* const put =
+        db_.Prepared("INSERT OR IGNORE INTO deleted_jobs VALUES (?)");
+    put->BindText(1, name);
+    LOCKSTEP_RETURN_IF_ERROR(db_.Finish(put));
     if (sqlite3_changes(db_.get()) > 0) {
       digests_["deleted_jobs"].Add(RowDigest(name, ""));
     }
@@ -255,59 +251,59 @@ class SqliteStore final : public Store {
   }
 
   Status ForgetRequest(const RequestName& name) {
-    Statement known(db_.get(),
-                    "SELECT digest FROM requests WHERE client = ? AND id = ?");
-    known.BindText(1, name.client);
-    known.BindText(2, name.id);
-    LOCKSTEP_RETURN_IF_ERROR(TakeOut("requests", &known));
-    Statement forget(db_.get(),
-                     "DELETE FROM requests WHERE client = ? AND id = ?");
-    forget.BindText(1, name.client);
-    forget.BindText(2, name.id);
-    return db_.Finish(&forget);
+    Statement* const known =
+        db_.Prepared("SELECT digest FROM requests WHERE client = ? AND id = ?");
+    known->BindText(1, name.client);
+    known->BindText(2, name.id);
+    LOCKSTEP_RETURN_IF_ERROR(TakeOut("requests", known));
+    Statement* const forget =
+        db_.Prepared("DELETE FROM requests WHERE client = ? AND id = ?");
+    forget->BindText(1, name.client);
+    forget->BindText(2, name.id);
+    return db_.Finish(forget);
   }
 
   Status ForgetRequestsBefore(WallTime time) {
-    Statement known(db_.get(), "SELECT digest FROM requests WHERE time < ?");
-    known.Bind(1, ToUnixNanos(time));
-    LOCKSTEP_RETURN_IF_ERROR(TakeOut("requests", &known));
-    Statement forget(db_.get(), "DELETE FROM requests WHERE time < ?");
-    forget.Bind(1, ToUnixNanos(time));
-    return db_.Finish(&forget);
+    Statement* const known =
+        db_.Prepared("SELECT digest FROM requests WHERE time < ?");
+    known->Bind(1, ToUnixNanos(time));
+    LOCKSTEP_RETURN_IF_ERROR(TakeOut("requests", known));
+    Statement* const forget =
+        db_.Prepared("DELETE FROM requests WHERE time < ?");
+    forget->Bind(1, ToUnixNanos(time));
+    return db_.Finish(forget);
   }
 
   Status PutRequest(const AnsweredRequest& request) {
     LOCKSTEP_RETURN_IF_ERROR(ForgetRequest({request.client, request.id}));
     const std::string record = EncodeRequest(request);
     const uint64_t digest =
-        RowDigest(RequestRowKey(request.client, request.id), record);
-    Statement put(db_.get(),
-                  "INSERT INTO requests (client, id, time, record, digest) "
-                  "VALUES (?, ?, ?, ?, ?)");
-    put.BindText(1, request.client);
-    put.BindText(2, request.id);
-    put.Bind(3, ToUnixNanos(request.time));
-    put.Bind(4, record);
-    put.Bind(5, static_cast<int64_t>(digest));
+        RowDigest(RowKey(request.client, request.id), record);
+    Statement* const put = db_.Prepared(
+        "INSERT INTO requests (client, id, time, record, digest) "
+        "VALUES (?, ?, ?, ?, ?)");
+    put->BindText(1, request.client);
+    put->BindText(2, request.id);
+    put->Bind(3, ToUnixNanos(request.time));
+    put->Bind(4, record);
+    put->Bind(5, static_cast<int64_t>(digest));
     digests_["requests"].Add(digest);
-    return db_.Finish(&put);
+    return db_.Finish(put);
   }
 
   Status Write(const StoreBatch& batch) {
-    for (const Job* job : batch.jobs) {
-      LOCKSTEP_RETURN_IF_ERROR(
-          PutNamed("jobs", job->spec.name, EncodeJob(*job)));
+    for (const auto& job : batch.jobs) {
+      LOCKSTEP_RETURN_IF_ERROR(jobs_.Put(job));
     }
     for (const NodeRecord* node : batch.nodes) {
-      LOCKSTEP_RETURN_IF_ERROR(
-          PutNamed("nodes", node->info.name, EncodeNode(*node)));
+      LOCKSTEP_RETURN_IF_ERROR(PutNode(*node));
     }
     for (const JobName& name : batch.delete_jobs) {
       LOCKSTEP_RETURN_IF_ERROR(NoteDeleted(name));
-      LOCKSTEP_RETURN_IF_ERROR(DeleteNamed("jobs", name));
+      LOCKSTEP_RETURN_IF_ERROR(jobs_.Delete(name));
     }
     for (const NodeName& name : batch.forget_nodes) {
-      LOCKSTEP_RETURN_IF_ERROR(DeleteNamed("nodes", name));
+      LOCKSTEP_RETURN_IF_ERROR(ForgetNode(name));
     }
     for (const RequestName& name : batch.forget_requests) {
       LOCKSTEP_RETURN_IF_ERROR(ForgetRequest(name));
@@ -328,6 +324,7 @@ class SqliteStore final : public Store {
   // Of the last commit.
   StorePoint point_;
   TableDigests digests_;
+  JobTables jobs_;
 };
 
 }  // namespace

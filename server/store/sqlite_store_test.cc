@@ -51,7 +51,7 @@ class SqliteStoreTest : public testing::Test {
   static Status CommitJob(Store* store, const Job& job, int64_t version) {
     StoreBatch batch;
     batch.version = version;
-    batch.jobs = {&job};
+    batch.jobs = {std::make_shared<const Job>(job)};
     return store->Commit(batch);
   }
   // As another program would; through `vfs`: as a coordinator would.
@@ -92,7 +92,7 @@ TEST_F(SqliteStoreTest, EverythingIsThereAfterReopening) {
     Load(store.get());
     StoreBatch batch;
     batch.version = 1;
-    batch.jobs = {&job};
+    batch.jobs = {std::make_shared<const Job>(job)};
     batch.nodes = {&node};
     batch.request = FullRequest();
     ASSERT_TRUE(store->Commit(batch).ok());
@@ -101,7 +101,7 @@ TEST_F(SqliteStoreTest, EverythingIsThereAfterReopening) {
   const StoreSnapshot snapshot = Load(store.get());
   EXPECT_EQ(snapshot.version, 1);
   ASSERT_THAT(snapshot.jobs, SizeIs(1));
-  EXPECT_EQ(snapshot.jobs[0], job);
+  EXPECT_EQ(*snapshot.jobs[0], job);
   ASSERT_THAT(snapshot.nodes, SizeIs(1));
   EXPECT_EQ(snapshot.nodes[0], node);
   ASSERT_THAT(snapshot.requests, SizeIs(1));
@@ -116,7 +116,7 @@ TEST_F(SqliteStoreTest, LaterCommitsReplace) {
   ASSERT_TRUE(CommitJob(store.get(), job, 2).ok());
   const StoreSnapshot snapshot = Load(store.get());
   ASSERT_THAT(snapshot.jobs, SizeIs(1));
-  EXPECT_EQ(snapshot.jobs[0].exit_code, 5);
+  EXPECT_EQ(snapshot.jobs[0]->exit_code, 5);
   EXPECT_EQ(snapshot.version, 2);
 }
 
@@ -309,7 +309,7 @@ TEST_F(SqliteStoreTest, DeletedJobsAndForgottenNodesAreGoneForGood) {
     auto store = Open();
     StoreBatch batch;
     batch.version = 1;
-    batch.jobs = {&job};
+    batch.jobs = {std::make_shared<const Job>(job)};
     batch.nodes = {&node};
     ASSERT_TRUE(store->Commit(batch).ok());
     StoreBatch deletion;
@@ -340,7 +340,7 @@ TEST_F(SqliteStoreTest, BackupOfAStoreInUse) {
   ASSERT_TRUE(RestoreSqliteStore(to, path_).ok());
   const StoreSnapshot snapshot = Load(Open().get());
   ASSERT_THAT(snapshot.jobs, SizeIs(1));
-  EXPECT_EQ(snapshot.jobs[0], FullJob());
+  EXPECT_EQ(*snapshot.jobs[0], FullJob());
   EXPECT_EQ(snapshot.version, 1);
 }
 
@@ -369,7 +369,7 @@ TEST_F(SqliteStoreTest, BackupsWhileCommitsGoOnAreWhole) {
     EXPECT_GE(snapshot.version, before);
     if (snapshot.version > 0) {
       ASSERT_THAT(snapshot.jobs, SizeIs(1));
-      EXPECT_EQ(snapshot.jobs[0].restarts, snapshot.version) << "one commit";
+      EXPECT_EQ(snapshot.jobs[0]->restarts, snapshot.version) << "one commit";
     }
   }
   stop = true;
@@ -431,7 +431,7 @@ class StoreCrashTest : public SqliteStoreTest {
         job.exit_code = i;
         StoreBatch batch;
         batch.version = i;
-        batch.jobs = {&job};
+        batch.jobs = {std::make_shared<const Job>(job)};
         batch.request = FullRequest();
         batch.request->id = std::to_string(i);
         if (!(*store)->Commit(batch).ok()) ::_exit(3);
@@ -454,7 +454,7 @@ TEST_F(StoreCrashTest, CommitIsAllOrNothing) {
     EXPECT_EQ(before.version, at - 1);
     EXPECT_THAT(before.requests, SizeIs(at - 1));
     if (at > 1) {
-      EXPECT_EQ(before.jobs[0].exit_code, at - 1);
+      EXPECT_EQ(before.jobs[0]->exit_code, at - 1);
     }
     ASSERT_TRUE(RealFileSystem()->RemoveAll(dir_).ok());
     ASSERT_TRUE(RealFileSystem()->MakeDirs(dir_).ok());
@@ -462,7 +462,7 @@ TEST_F(StoreCrashTest, CommitIsAllOrNothing) {
         AfterCrash(fmt::format("store.after_commit=crash@{}", at));
     EXPECT_EQ(after.version, at);
     EXPECT_THAT(after.requests, SizeIs(at));
-    EXPECT_EQ(after.jobs[0].exit_code, at);
+    EXPECT_EQ(after.jobs[0]->exit_code, at);
     EXPECT_EQ(after.epoch, 2u);
     ASSERT_TRUE(RealFileSystem()->RemoveAll(dir_).ok());
     ASSERT_TRUE(RealFileSystem()->MakeDirs(dir_).ok());

@@ -9,6 +9,7 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,8 +44,10 @@ struct RequestName {
 struct StoreBatch {
   // The commit's number: one more than the last.
   int64_t version = 0;
+  // Jobs as they are now. Of each only what changed since its last commit is
+  // written; the store keeps it to see that.
+  std::vector<std::shared_ptr<const Job>> jobs;
   // Borrowed until Commit returns.
-  std::vector<const Job*> jobs;
   std::vector<const NodeRecord*> nodes;
   // Rows that go. A job's name stays taken for ever.
   std::vector<JobName> delete_jobs;
@@ -78,7 +81,7 @@ struct StoreSnapshot {
   // No new generation of any job may be this number or a lower one: a replaced
   // history may have used it.
   Generation generation_floor = 0;
-  std::vector<Job> jobs;
+  std::vector<std::shared_ptr<const Job>> jobs;
   std::vector<JobName> deleted_jobs;
   std::vector<NodeRecord> nodes;
   std::vector<AnsweredRequest> requests;

@@ -2,7 +2,6 @@
 // refused, or has everything that was answered. None loses a part silently.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sqlite3.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,9 +11,7 @@
 
 #include "common/base/fault_point.h"
 #include "common/base/file.h"
-#include "server/store/checked_vfs.h"
 #include "server/store/commit_mark.h"
-#include "server/store/sqlite.h"
 #include "server/store/sqlite_store.h"
 #include "server/store/testing.h"
 
@@ -37,7 +34,7 @@ Job NumberedJob(int number) {
 Status CommitJob(Store* store, const Job& job, int64_t version) {
   StoreBatch batch;
   batch.version = version;
-  batch.jobs = {&job};
+  batch.jobs = {std::make_shared<const Job>(job)};
   batch.request = FullRequest();
   batch.request->id = std::to_string(version);
   return store->Commit(batch);
@@ -102,8 +99,8 @@ class StoreDamageTest : public testing::Test {
     EXPECT_EQ(snapshot->version, kJobs);
     EXPECT_THAT(snapshot->requests, SizeIs(kJobs));
     EXPECT_THAT(snapshot->jobs, SizeIs(kJobs));
-    for (const Job& job : snapshot->jobs) {
-      EXPECT_EQ(job, NumberedJob(job.exit_code)) << job.spec.name;
+    for (const auto& job : snapshot->jobs) {
+      EXPECT_EQ(*job, NumberedJob(job->exit_code)) << job->spec.name;
     }
     return OkStatus();
   }
@@ -340,27 +337,6 @@ TEST_F(StoreDamageTest, ACopyThatWentOnByItselfIsRefusedByTheMarkOfTheOther) {
   EXPECT_THAT(Message(Start()), HasSubstr("went on by itself in epoch 2"));
 }
 
-// As it was before epochs had ids.
-TEST_F(StoreDamageTest, AStoreWithoutIdsOfEpochsIsTakenOver) {
-  Run(0, kJobs, true);
-  {
-    auto db = Database::Open(path_, Database::Access::kWrite, true);
-    ASSERT_TRUE(db.ok()) << Message(db.status());
-    ASSERT_TRUE(db->Execute("ALTER TABLE epochs DROP COLUMN id;"
-                            "PRAGMA user_version = 3")
-                    .ok());
-  }
-  const auto before = VerifySqliteStore(path_, true);
-  ASSERT_TRUE(before.ok()) << Message(before.status());
-  EXPECT_EQ(before->point.epoch_id, "");
-  auto store = OpenSqliteStore(path_);
-  ASSERT_TRUE(store.ok()) << Message(store.status());
-  const auto snapshot = (*store)->Load();
-  ASSERT_TRUE(snapshot.ok()) << Message(snapshot.status());
-  EXPECT_EQ(snapshot->epoch_starts.at(1).id, "");
-  EXPECT_TRUE(IsHistory(snapshot->epoch_starts.at(2).id));
-}
-
 TEST_F(StoreDamageTest, RestoredBackupBeginsAHistoryAndKeepsWhatWasThere) {
   Run(0, 3, true);
   const auto before = VerifySqliteStore(path_, true);
@@ -415,50 +391,6 @@ TEST_F(StoreDamageTest, ASecondCoordinatorWithoutTheLockEndsTheFirst) {
   ASSERT_TRUE(CommitJob(second->get(), NumberedJob(2), 2).ok());
   EXPECT_EQ(CommitJob(first->get(), NumberedJob(3), 2).code(),
             StatusCode::kAborted);
-}
-
-// ---- Files of a version without checksums ----
-
-TEST_F(StoreDamageTest, PagesOfAnOlderVersionGetChecksums) {
-  Run(0, kJobs, true);
-  // The same rows in plain pages, in the tables of schema 2.
-  const std::string plain = JoinPath(dir_, "plain.db");
-  sqlite3* db = nullptr;
-  ASSERT_EQ(sqlite3_open_v2(
-                plain.c_str(), &db,
-                SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_URI,
-                nullptr),
-            SQLITE_OK);
-  const std::string sql = fmt::format(
-      "PRAGMA journal_mode=WAL;"
-      "ATTACH 'file:{}?vfs={}' AS s;"
-      "CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL)"
-      " WITHOUT ROWID;"
-      "INSERT INTO counters SELECT * FROM s.counters"
-      " WHERE name IN ('epoch', 'version');"
-      "CREATE TABLE jobs (name TEXT PRIMARY KEY, record BLOB NOT NULL);"
-      "INSERT INTO jobs SELECT name, record FROM s.jobs;"
-      "CREATE TABLE nodes (name TEXT PRIMARY KEY, record BLOB NOT NULL);"
-      "CREATE TABLE requests (client TEXT NOT NULL, id TEXT NOT NULL,"
-      " time INTEGER NOT NULL, record BLOB NOT NULL,"
-      " PRIMARY KEY (client, id)) WITHOUT ROWID;"
-      "INSERT INTO requests SELECT client, id, time, record FROM s.requests;"
-      "CREATE INDEX requests_by_time ON requests (time);"
-      "CREATE TABLE deleted_jobs (name TEXT PRIMARY KEY) WITHOUT ROWID;"
-      "PRAGMA user_version = 2; PRAGMA application_id = 1280262987;",
-      path_, CheckedVfs());
-  char* error = nullptr;
-  EXPECT_EQ(sqlite3_exec(db, sql.c_str(), nullptr, nullptr, &error), SQLITE_OK)
-      << error;
-  sqlite3_close(db);
-  const std::string old = *RealFileSystem()->Read(plain);
-  ASSERT_EQ(*PageFormatOf(plain), PageFormat::kPlain);
-  Put({{"coordinator.db", old}});
-  const Status status = Start();
-  ASSERT_TRUE(status.ok()) << Message(status);
-  EXPECT_EQ(*PageFormatOf(path_), PageFormat::kChecked);
-  EXPECT_TRUE(RealFileSystem()->Exists(path_ + ".schema-2"));
-  EXPECT_TRUE(VerifySqliteStore(path_, true).ok());
 }
 
 // ---- The mark ----

@@ -12,7 +12,7 @@
 #include "common/base/random.h"
 #include "server/store/checked_vfs.h"
 #include "server/store/commit_mark.h"
-#include "server/store/record.h"
+#include "server/store/job_tables.h"
 #include "server/store/schema.h"
 
 namespace lockstep {
@@ -47,12 +47,10 @@ Status ConvertPages(Database db) {
 
 StatusOr<int64_t> HighestGeneration(Database* db) {
   int64_t highest = 0;
-  LOCKSTEP_RETURN_IF_ERROR(db->ForEach(
-      "SELECT record FROM jobs", [&](const Statement& row) -> Status {
-        LOCKSTEP_ASSIGN_OR_RETURN(const Job job, DecodeJob(row.Blob(0)));
-        highest = std::max(highest, static_cast<int64_t>(job.generation));
-        return OkStatus();
-      }));
+  LOCKSTEP_RETURN_IF_ERROR(ForEachJob(db, [&](const StoredVersion& version) {
+    highest = std::max(highest, static_cast<int64_t>(version.job->generation));
+    return OkStatus();
+  }));
   LOCKSTEP_ASSIGN_OR_RETURN(const int64_t floor,
                             db->Counter("generation_floor"));
   return std::max(highest, floor);

@@ -43,9 +43,9 @@ Status CheckMark(Database* db);
 // The same with what was read of the mark before.
 Status CheckMark(Database* db, const StatusOr<std::optional<Promise>>& read);
 
-// Begins a new history, which replaces the store's own and `others`, in one
-// transaction, and marks it. Generations below 1,000 above all known ones are
-// not used again.
+// Of a store whose schema is up to date. Begins a new history, which replaces
+// the store's own and `others`, in one transaction, and marks it. Generations
+// below 1,000 above all known ones are not used again.
 Status BeginHistory(Database* db, const std::vector<StorePoint>& others);
 
 }  // namespace lockstep

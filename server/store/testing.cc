@@ -1,6 +1,12 @@
 #include "server/store/testing.h"
 
 #include <chrono>
+#include <utility>
+#include <vector>
+
+#include "server/store/job_tables.h"
+#include "server/store/schema.h"
+#include "server/store/sqlite.h"
 
 namespace lockstep {
 namespace {
@@ -268,6 +274,68 @@ AnsweredRequest FullRequest() {
           std::string("\x01\x00", 2),
           std::string("\xff\x00 bytes", 8),
           At(20)};
+}
+
+Job WideJob(int tasks) {
+  Job job = FullJob();
+  job.tasks.clear();
+  job.holds.clear();
+  for (int i = 0; i < tasks; ++i) {
+    TaskStatus task = FullTask();
+    task.index = i;
+    task.node = fmt::format("node-{:04}", i);
+    job.tasks.push_back(task);
+    job.holds.push_back({task.node, 7, {2, 5, 1, ""}, {0}, At(13)});
+  }
+  return job;
+}
+
+StatusOr<v1::StoredJob> MergedRows(const Job& job) {
+  v1::StoredJob merged;
+  for (const JobRow& row : ChangesOf(nullptr, job).written) {
+    LOCKSTEP_RETURN_IF_ERROR(AddRow(row.table, row.record, &merged));
+  }
+  return merged;
+}
+
+StatusOr<Job> ReadAgain(const Job& job) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const v1::StoredJob merged, MergedRows(job));
+  return DecodeJob(merged);
+}
+
+std::string RecordOfSchema4(const Job& job) {
+  return MergedRows(job).value().SerializeAsString();
+}
+
+Status MakeSchema4(const std::string& path) {
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      Database db, Database::Open(path, Database::Access::kWrite, true));
+  std::vector<std::pair<JobName, std::string>> jobs;
+  LOCKSTEP_RETURN_IF_ERROR(ForEachJob(&db, [&](const StoredVersion& version) {
+    jobs.emplace_back(version.job->spec.name, RecordOfSchema4(*version.job));
+    return OkStatus();
+  }));
+  LOCKSTEP_RETURN_IF_ERROR(db.Execute("BEGIN"));
+  for (const JobTable table : kAllJobTables) {
+    const std::string drop = fmt::format(
+        "DROP TABLE {0}; DELETE FROM digests WHERE name = '{0}'", Name(table));
+    LOCKSTEP_RETURN_IF_ERROR(db.Execute(drop.c_str()));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(db.Execute(
+      "CREATE TABLE jobs (name TEXT PRIMARY KEY, record BLOB NOT NULL,"
+      " digest INTEGER NOT NULL DEFAULT 0)"));
+  TableDigest all;
+  for (const auto& [name, record] : jobs) {
+    const uint64_t digest = RowDigest(name, record);
+    all.Add(digest);
+    Statement put(db.get(), "INSERT INTO jobs VALUES (?, ?, ?)");
+    put.BindText(1, name);
+    put.Bind(2, record);
+    put.Bind(3, static_cast<int64_t>(digest));
+    LOCKSTEP_RETURN_IF_ERROR(db.Finish(&put));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(StoreDigest(&db, "jobs", all));
+  return db.Execute("PRAGMA user_version = 4; COMMIT");
 }
 
 }  // namespace lockstep

@@ -15,6 +15,7 @@
 #include "common/training/training_file_fixture.h"
 #include "common/wire/job_wire.h"
 #include "common/wire/worker_wire.h"
+#include "server/store/job_rows.h"
 #include "server/store/record.h"
 #include "worker/agent/store/task_store.h"
 #include "worker/checkpoint/manifest.h"
@@ -341,7 +342,18 @@ void AddMessages(Seeds* seeds) {
   job.spec = Spec();
   job.uid = "uid1";
   job.owner = "user/ann";
-  seeds->Add("store_record", "job", std::string(1, '\0') + EncodeJob(job));
+  v1::StoredJob whole;
+  std::string rows(1, '\3');
+  for (const JobRow& row : ChangesOf(nullptr, job).written) {
+    if (!AddRow(row.table, row.record, &whole).ok()) std::exit(1);
+    rows += static_cast<char>(row.table);
+    rows += static_cast<char>(row.record.size() % 256);
+    rows += static_cast<char>(row.record.size() / 256);
+    rows += row.record;
+  }
+  seeds->Add("store_record", "job",
+             std::string(1, '\0') + whole.SerializeAsString());
+  seeds->Add("store_record", "rows", rows);
   NodeRecord record;
   record.info = registration.node;
   seeds->Add("store_record", "node", std::string(1, '\1') + EncodeNode(record));

@@ -4,6 +4,38 @@
 #include "server/store/record.h"
 
 namespace lockstep {
+namespace {
+
+StatusOr<Job> Read(const MemoryStore::Rows& rows) {
+  v1::StoredJob merged;
+  for (const auto& [name, record] : rows) {
+    LOCKSTEP_RETURN_IF_ERROR(AddRow(name.first, record, &merged));
+  }
+  return DecodeJob(merged);
+}
+
+// Only what changed, as on a disk.
+Status Write(const std::shared_ptr<const Job>& job,
+             MemoryStore::StoredRows* stored) {
+  const bool known = stored->version.job != nullptr;
+  JobChanges changes = ChangesOf(known ? &stored->version : nullptr, *job);
+  for (const JobRowName& row : changes.removed) {
+    if (stored->rows.erase({row.table, row.number}) == 1) continue;
+    return Internal("row {} of {} is not there", row.number, Name(row.table));
+  }
+  for (JobRow& row : changes.written) {
+    const auto [place, added] =
+        stored->rows.try_emplace({row.table, row.number});
+    place->second = std::move(row.record);
+    if (added == row.is_new) continue;
+    return Internal("row {} of {} is {}", row.number, Name(row.table),
+                    added ? "not there" : "there already");
+  }
+  stored->version = {job, std::move(changes.numbers)};
+  return OkStatus();
+}
+
+}  // namespace
 
 StatusOr<StoreSnapshot> MemoryStore::Load() {
   MutexLock lock(&mu_);
@@ -15,9 +47,9 @@ StatusOr<StoreSnapshot> MemoryStore::Load() {
   epoch_starts_[epoch_] = {version_, RandomHex(kHistoryDigits / 2)};
   snapshot.epoch_starts = epoch_starts_;
   snapshot.version = version_;
-  for (const auto& [name, bytes] : jobs_) {
-    LOCKSTEP_ASSIGN_OR_RETURN(Job job, DecodeJob(bytes));
-    snapshot.jobs.push_back(std::move(job));
+  for (const auto& [name, stored] : jobs_) {
+    LOCKSTEP_ASSIGN_OR_RETURN(Job job, Read(stored.rows));
+    snapshot.jobs.push_back(std::make_shared<const Job>(std::move(job)));
   }
   for (const auto& [name, bytes] : nodes_) {
     LOCKSTEP_ASSIGN_OR_RETURN(NodeRecord node, DecodeNode(bytes));
@@ -66,18 +98,20 @@ Status MemoryStore::Commit(const StoreBatch& batch) {
   if (batch.version != version_ + 1) {
     return Internal("commit {} came after {}", batch.version, version_);
   }
-  std::map<std::string, std::string> jobs = jobs_;
-  for (const Job* job : batch.jobs) {
-    const std::string bytes = EncodeJob(*job);
-    const auto again = DecodeJob(bytes);
+  std::map<std::string, StoredRows> jobs;
+  for (const auto& job : batch.jobs) {
+    const std::string& name = job->spec.name;
+    const auto known = jobs_.find(name);
+    StoredRows& stored = jobs[name];
+    if (known != jobs_.end()) stored = known->second;
+    LOCKSTEP_RETURN_IF_ERROR(Write(job, &stored));
+    const auto again = Read(stored.rows);
     if (!again.ok()) return Annotate(again.status(), "cannot be read again");
     if (!(*again == *job)) {
-      return Internal("job {} is another one after it was stored",
-                      job->spec.name);
+      return Internal("job {} is another one after it was stored", name);
     }
-    jobs[job->spec.name] = bytes;
   }
-  jobs_ = std::move(jobs);
+  for (auto& [name, stored] : jobs) jobs_[name] = std::move(stored);
   for (const NodeRecord* node : batch.nodes) {
     const std::string bytes = EncodeNode(*node);
     const auto again = DecodeNode(bytes);

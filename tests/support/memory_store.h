@@ -9,15 +9,22 @@
 #include <vector>
 
 #include "common/base/mutex.h"
+#include "server/store/job_rows.h"
 #include "server/store/store.h"
 
 namespace lockstep {
 
-// Keeps records as bytes, as a disk does: what cannot be stored and read again
+// Keeps rows as bytes, as a disk does: what cannot be stored and read again
 // is found by every test. Several in a row may share one: a coordinator that
 // is started again. Thread-safe.
 class MemoryStore final : public Store {
  public:
+  using Rows = std::map<std::pair<JobTable, int64_t>, std::string>;
+  struct StoredRows {
+    Rows rows;
+    StoredVersion version;
+  };
+
   StatusOr<StoreSnapshot> Load() override;
   Status Commit(const StoreBatch& batch) override;
 
@@ -30,7 +37,7 @@ class MemoryStore final : public Store {
   // What it holds now, to be restored later.
   struct Backup {
     int64_t version = 0;
-    std::map<std::string, std::string> jobs;
+    std::map<std::string, StoredRows> jobs;
     std::map<std::string, std::string> nodes;
     std::set<std::string> deleted;
   };
@@ -52,7 +59,7 @@ class MemoryStore final : public Store {
   int64_t version_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t commits_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t written_jobs_ ABSL_GUARDED_BY(mu_) = 0;
-  std::map<std::string, std::string> jobs_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, StoredRows> jobs_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, std::string> nodes_ ABSL_GUARDED_BY(mu_);
   std::set<std::string> deleted_ ABSL_GUARDED_BY(mu_);
   std::map<std::pair<std::string, std::string>, std::string> requests_
