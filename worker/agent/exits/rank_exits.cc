@@ -78,7 +78,6 @@ std::optional<uint64_t> ReadOomKills() {
 void RankExits::OnExited(const RankRef& ref, const task::ExitRecord& record) {
   parts_.sampler->TakeExit(ref, record);
   parts_.table->Get(ref).ended = true;
-  parts_.ports->SetEnded(ref);
   parts_.logs->SetEnded(ref);
   ExitStatus exit = ToExitStatus(record);
   Explain(ref, record, &exit);

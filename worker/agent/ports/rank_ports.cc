@@ -105,11 +105,6 @@ void RankPorts::Adopt(const RankRef& ref, std::set<int32_t> ports) {
   ranks_[ref].ports = std::move(ports);
 }
 
-void RankPorts::SetGoesOn(const RankRef& ref) {
-  ranks_[ref].ended = false;
-  ranks_[ref].taken.clear();
-}
-
 std::map<int32_t, std::string> RankPorts::Taken(
     const std::set<int32_t>& ports) {
   std::vector<Listener> listeners = ReadListeners(ports);
@@ -148,7 +143,7 @@ std::map<int32_t, std::string> RankPorts::Taken(
 std::vector<TakenPort> RankPorts::Watch() {
   std::set<int32_t> watched;
   for (const auto& [ref, rank] : ranks_) {
-    if (rank.ended) continue;
+    if (has_ended_(ref)) continue;
     for (const int32_t port : rank.ports) {
       if (!rank.taken.contains(port)) watched.insert(port);
     }
@@ -159,7 +154,7 @@ std::vector<TakenPort> RankPorts::Watch() {
   if (taken.empty()) return found;
   for (auto& [ref, rank] : ranks_) {
     for (const auto& [port, holder] : taken) {
-      if (rank.ended || !rank.ports.contains(port) ||
+      if (has_ended_(ref) || !rank.ports.contains(port) ||
           !rank.taken.emplace(port, holder).second) {
         continue;
       }

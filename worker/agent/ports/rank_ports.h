@@ -31,9 +31,12 @@ struct TakenPort {
 
 class RankPorts {
  public:
-  // `shims` returns the processes whose trees hold this node's ranks.
-  explicit RankPorts(std::function<std::vector<pid_t>()> shims)
-      : shims_(std::move(shims)) {}
+  // `shims` returns the processes whose trees hold this node's ranks, and
+  // `has_ended` whether a rank has ended. The ports of one that has stay known
+  // for CheckEnded.
+  RankPorts(std::function<std::vector<pid_t>()> shims,
+            std::function<bool(const RankRef&)> has_ended)
+      : shims_(std::move(shims)), has_ended_(std::move(has_ended)) {}
 
   // ---- Leases of a gang ----
   void SetLeases(const GangKey& key, std::vector<PortLease> leases);
@@ -53,10 +56,8 @@ class RankPorts {
   const std::set<int32_t>& Of(const RankRef& ref) { return ranks_[ref].ports; }
   // The listeners of the rank cannot be told from others: do not watch it.
   void Unwatch(const RankRef& ref) { ranks_[ref].ports.clear(); }
-  // The rank has ended; its ports stay known for CheckEnded.
-  void SetEnded(const RankRef& ref) { ranks_[ref].ended = true; }
-  // The rank is started again.
-  void SetGoesOn(const RankRef& ref);
+  // The rank is started again: forgets what was taken of it.
+  void SetGoesOn(const RankRef& ref) { ranks_[ref].taken.clear(); }
   void Erase(const RankRef& ref) { ranks_.erase(ref); }
 
   // ---- Other processes ----
@@ -79,7 +80,6 @@ class RankPorts {
     std::set<int32_t> ports;
     // Those on which another process was seen to listen, and which process.
     std::map<int32_t, std::string> taken;
-    bool ended = false;
   };
 
   // Returns those of `ports` on which a process listens that is none of this
@@ -87,6 +87,7 @@ class RankPorts {
   std::map<int32_t, std::string> Taken(const std::set<int32_t>& ports);
 
   const std::function<std::vector<pid_t>()> shims_;
+  const std::function<bool(const RankRef&)> has_ended_;
   std::map<GangKey, std::vector<PortLease>> leases_;
   std::map<RankRef, Ports> ranks_;
   // Sockets that listen on our ports and were seen to be our ranks'.

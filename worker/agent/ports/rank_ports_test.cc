@@ -37,7 +37,9 @@ class RankPortsTest : public testing::Test {
   const RankRef second_{{"job", 1}, 1};
   // Processes of ranks.
   std::vector<pid_t> own_;
-  RankPorts ports_{[this] { return own_; }};
+  std::set<RankRef> ended_;
+  RankPorts ports_{[this] { return own_; },
+                   [this](const RankRef& ref) { return ended_.contains(ref); }};
 };
 
 TEST_F(RankPortsTest, RankZeroHoldsWhatBelongsToNoTask) {
@@ -76,7 +78,7 @@ TEST_F(RankPortsTest, AListenerOfNoRankTakesAPort) {
   EXPECT_EQ(found[0].rank, first_);
   EXPECT_THAT(ports_.Watch(), IsEmpty());  // It was reported.
   // Of a rank that has ended it is still known.
-  ports_.SetEnded(first_);
+  ended_.insert(first_);
   EXPECT_TRUE(ports_.CheckEnded(first_).has_value());
   // A rank's own listener takes nothing.
   own_ = {getpid()};

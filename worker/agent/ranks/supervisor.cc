@@ -77,7 +77,6 @@ Supervisor::Supervisor(EventLoop* loop, std::string shim_program,
       handler_(handler) {}
 
 Supervisor::~Supervisor() {
-  *alive_ = false;
   for (auto& [ref, rank] : ranks_) {
     CloseClient(&rank);
     if (rank.shim) loop_->Unwatch(rank.shim->pidfd.get());
@@ -169,9 +168,8 @@ void Supervisor::AwaitRecord(const RankRef& ref) {
     KillHolders(rank->paths.lock);
     rank->connect_by = Now().mono + kConnectTime;
   }
-  loop_->At(Now().mono + kConnectRetry, [this, ref, alive = alive_] {
-    if (*alive) AwaitRecord(ref);
-  });
+  loop_->At(Now().mono + kConnectRetry,
+            lifetime_.Guard([this, ref] { AwaitRecord(ref); }));
 }
 
 void Supervisor::AdoptShim(const RankRef& ref, const task::TaskRecord& record,
@@ -243,9 +241,8 @@ void Supervisor::Connect(const RankRef& ref) {
     if (rank->shim) (void)SendSignal(*rank->shim, SIGKILL);
     return;  // OnShimEnded goes on.
   }
-  loop_->At(Now().mono + kConnectRetry, [this, ref, alive = alive_] {
-    if (*alive) Connect(ref);
-  });
+  loop_->At(Now().mono + kConnectRetry,
+            lifetime_.Guard([this, ref] { Connect(ref); }));
 }
 
 void Supervisor::OnClientReadable(const RankRef& ref) {
@@ -257,9 +254,8 @@ void Supervisor::OnClientReadable(const RankRef& ref) {
       // Gone (its pidfd tells) or confused: connect again while it lives.
       CloseClient(rank);
       rank->connect_by = Now().mono + kConnectTime;
-      loop_->At(Now().mono + kConnectRetry, [this, ref, alive = alive_] {
-        if (*alive) Connect(ref);
-      });
+      loop_->At(Now().mono + kConnectRetry,
+                lifetime_.Guard([this, ref] { Connect(ref); }));
       return;
     }
     if (!push->has_value()) return;
@@ -323,9 +319,8 @@ void Supervisor::KillTree(const RankRef& ref, Duration grace) {
   if (rank->client) {
     const auto answer = rank->client->KillTree(grace, Now().mono + kAnswerTime);
     // What came before the answer has left the socket: no event tells of it.
-    loop_->At(Now().mono, [this, ref, alive = alive_] {
-      if (*alive) OnClientReadable(ref);
-    });
+    loop_->At(Now().mono,
+              lifetime_.Guard([this, ref] { OnClientReadable(ref); }));
     if (!answer.ok()) {
       LOG_WARN("{}: its shim did not take the order to end: {}", Describe(ref),
                Message(answer.status()));
@@ -373,11 +368,10 @@ void Supervisor::End(const RankRef& ref, const task::ExitRecord& record) {
 void Supervisor::EndLost(const RankRef& ref, const task::TaskRecord& record,
                          const std::string& why) {
   if (record.container.empty()) return EndWithoutRecord(ref, why);
-  handler_->RemoveContainer(record, [this, ref, why, alive = alive_] {
-    if (!*alive) return;
+  handler_->RemoveContainer(record, lifetime_.Guard([this, ref, why] {
     if (const Rank* rank = Find(ref); rank == nullptr || rank->ended) return;
     EndWithoutRecord(ref, why);
-  });
+  }));
 }
 
 void Supervisor::EndWithoutRecord(const RankRef& ref, const std::string& why) {

@@ -23,6 +23,7 @@
 #include "common/os/process.h"
 #include "worker/agent/core/gang_key.h"
 #include "worker/agent/loop/event_loop.h"
+#include "worker/agent/loop/lifetime.h"
 #include "worker/agent/store/task_store.h"
 #include "worker/shim/shim_client.h"
 
@@ -110,8 +111,7 @@ class Supervisor {
   const std::string boot_id_;
   SupervisorHandler* const handler_;
   std::map<RankRef, Rank> ranks_;
-  // Cleared by the destructor, for callbacks that outlive this.
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  Lifetime lifetime_;
 };
 
 }  // namespace lockstep

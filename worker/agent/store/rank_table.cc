@@ -36,4 +36,9 @@ bool RankTable::AnyLive() const {
                      [](const auto& entry) { return !entry.second.ended; });
 }
 
+bool RankTable::HasEnded(const RankRef& ref) const {
+  const auto rank = ranks_.find(ref);
+  return rank != ranks_.end() && rank->second.ended;
+}
+
 }  // namespace lockstep

@@ -44,6 +44,7 @@ class RankTable {
   const std::map<RankRef, Rank>& all() const { return ranks_; }
   std::vector<RankRef> OfGang(const GangKey& key) const;
   bool AnyLive() const;
+  bool HasEnded(const RankRef& ref) const;
 
  private:
   EventLoop* const loop_;
