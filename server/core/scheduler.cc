@@ -119,15 +119,13 @@ QueuePlace PlaceInQueue(const Job& job) {
 ScheduleResult Schedule(std::vector<QueuedJob> queue,
                         std::vector<HostCapacity> hosts,
                         const SchedulerOptions& options) {
+  const auto order = [](const QueuedJob& queued) {
+    const JobSpec& spec = queued.job->spec;
+    return QueueOrder(spec.priority, queued.job->create_time, spec.name);
+  };
   std::stable_sort(queue.begin(), queue.end(),
-                   [](const QueuedJob& a, const QueuedJob& b) {
-                     if (a.job->spec.priority != b.job->spec.priority) {
-                       return a.job->spec.priority > b.job->spec.priority;
-                     }
-                     if (a.job->create_time != b.job->create_time) {
-                       return a.job->create_time < b.job->create_time;
-                     }
-                     return a.job->spec.name < b.job->spec.name;
+                   [&](const QueuedJob& a, const QueuedJob& b) {
+                     return order(a) < order(b);
                    });
   ScheduleResult result;
   Pools pools(std::move(hosts));

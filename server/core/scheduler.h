@@ -20,6 +20,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -29,16 +30,21 @@
 
 namespace lockstep {
 
+// Orders by descending priority, then by age, then by name.
+inline auto QueueOrder(int32_t priority, WallTime create_time,
+                       std::string_view job) {
+  return std::tuple(-int64_t{priority}, create_time, job);
+}
+
 // Where a job stands in the queue: the order in which Schedule looks at it.
 struct QueuePlace {
   int32_t priority = 0;
   WallTime create_time{};
   JobName job;
 
-  // Orders by descending priority, then by age, then by name.
   bool operator<(const QueuePlace& other) const {
-    return std::tie(other.priority, create_time, job) <
-           std::tie(priority, other.create_time, other.job);
+    return QueueOrder(priority, create_time, job) <
+           QueueOrder(other.priority, other.create_time, other.job);
   }
 };
 QueuePlace PlaceInQueue(const Job& job);
