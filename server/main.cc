@@ -18,6 +18,7 @@
 #include "common/base/leave.h"
 #include "common/base/logging.h"
 #include "common/os/notify.h"
+#include "common/os/signals.h"
 #include "common/rpc/grpc_log.h"
 #include "server/app.h"
 #include "server/store/sqlite_store.h"
@@ -38,19 +39,6 @@ constexpr int kMallocArenas = 2;
 constexpr Duration kStatusInterval = 2s;
 // How exactly it is known when a job makes its first step, or none.
 constexpr Duration kLookInterval = 1s;
-
-// Blocks the signals that end the program, and the one that has it read its
-// tables again; call before any thread starts.
-Fd BlockSignals() {
-  signal(SIGPIPE, SIG_IGN);
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGHUP);
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  return Fd(signalfd(-1, &set, SFD_CLOEXEC));
-}
 
 // For the service manager.
 std::string StatusLine(Coordinator* coordinator) {
@@ -135,7 +123,8 @@ Status Run(Config config) {
     return BackupSqliteStore(JoinPath(config.dir, kStoreFile),
                              config.backup_to);
   }
-  const Fd signals = BlockSignals();
+  // SIGHUP has it read its tables again.
+  const Fd signals = BlockSignals({SIGTERM, SIGINT, SIGHUP});
   App app(config);
   LOCKSTEP_RETURN_IF_ERROR(app.Start());
   notifier.SetStatus(StatusLine(app.coordinator.get()));

@@ -15,6 +15,7 @@
 #include "common/base/fd.h"
 #include "common/base/leave.h"
 #include "common/base/logging.h"
+#include "common/os/signals.h"
 #include "common/rpc/grpc_log.h"
 #include "worker/agent/host/orphans.h"
 #include "worker/agent_app.h"
@@ -22,17 +23,6 @@
 
 namespace lockstep {
 namespace {
-
-// Blocks the signals that end the program; call before any thread starts.
-Fd BlockSignals() {
-  signal(SIGPIPE, SIG_IGN);
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  return Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-}
 
 // From a signal to the end of the process, whatever hangs: a driver, a file
 // system, a coordinator. All that must not be lost is on disk already.
@@ -67,7 +57,7 @@ Status RunWorker(const AgentFlags& flags) {
     LOG_WARN("{}", Message(adopts));
   }
   AgentApp app;
-  app.signals = BlockSignals();
+  app.signals = BlockSignals({SIGTERM, SIGINT});
   app.leave.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   LeaveOnSignal(app.signals.get(), app.leave.get());
   LOCKSTEP_RETURN_IF_ERROR(app.Start(flags));

@@ -6,29 +6,10 @@
 #include <optional>
 #include <set>
 
+#include "common/os/proc_text.h"
+
 namespace lockstep {
 namespace {
-
-// The next word of `text`, which loses it; empty at the end.
-std::string_view TakeWord(std::string_view* text) {
-  const size_t begin = text->find_first_not_of(" \t\n");
-  if (begin == std::string_view::npos) {
-    *text = std::string_view();
-    return *text;
-  }
-  const size_t end =
-      std::min(text->find_first_of(" \t\n", begin), text->size());
-  const std::string_view word = text->substr(begin, end - begin);
-  text->remove_prefix(end);
-  return word;
-}
-
-std::string_view TakeLine(std::string_view* text) {
-  const size_t end = std::min(text->find('\n'), text->size());
-  const std::string_view line = text->substr(0, end);
-  text->remove_prefix(std::min(end + 1, text->size()));
-  return line;
-}
 
 template <typename T>
 bool ToNumber(std::string_view word, T* value) {

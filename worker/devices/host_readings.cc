@@ -9,26 +9,12 @@
 #include <charconv>
 #include <set>
 
+#include "common/os/proc_text.h"
+
 namespace lockstep {
 namespace {
 
 constexpr uint64_t kSectorBytes = 512;  // In diskstats, whatever the disk has.
-
-std::string_view TakeLine(std::string_view* text) {
-  const size_t end = std::min(text->find('\n'), text->size());
-  const std::string_view line = text->substr(0, end);
-  text->remove_prefix(std::min(end + 1, text->size()));
-  return line;
-}
-
-std::string_view TakeWord(std::string_view* line) {
-  const size_t begin = std::min(line->find_first_not_of(" \t"), line->size());
-  const size_t end =
-      std::min(line->find_first_of(" \t\n", begin), line->size());
-  const std::string_view word = line->substr(begin, end - begin);
-  line->remove_prefix(end);
-  return word;
-}
 
 std::optional<uint64_t> Number(std::string_view word) {
   uint64_t value = 0;

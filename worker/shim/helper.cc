@@ -14,14 +14,7 @@ constexpr size_t kMaxOutput = 4096;
 
 [[noreturn]] void RunChild(char* const* argv, char* const* env, int output,
                            pid_t shim) {
-  struct sigaction action {};
-  action.sa_handler = SIG_DFL;
-  for (int signo = 1; signo < NSIG; ++signo) {
-    sigaction(signo, &action, nullptr);
-  }
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
+  DefaultSignals();
   setsid();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != shim) _exit(126);

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -97,6 +98,17 @@ std::string DirName(const std::string& path) {
 
 std::string BaseName(const std::string& path) {
   return path.substr(path.rfind('/') + 1);
+}
+
+void DefaultSignals() {
+  struct sigaction action {};
+  action.sa_handler = SIG_DFL;
+  for (int signo = 1; signo < NSIG; ++signo) {
+    sigaction(signo, &action, nullptr);
+  }
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
 }  // namespace lockstep::shim

@@ -41,6 +41,9 @@ bool WriteRecord(const std::string& path, std::string_view bytes);
 // argv and envp of an exec, ended by null; they point into `strings`.
 std::vector<char*> Pointers(const std::vector<std::string>& strings);
 
+// All signals as a program finds them that starts: none is ignored or blocked.
+void DefaultSignals();
+
 // The directory part of an absolute path, and what follows it.
 std::string DirName(const std::string& path);
 std::string BaseName(const std::string& path);

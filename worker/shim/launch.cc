@@ -56,17 +56,6 @@ std::string PathOf(const ShimSpec& spec) {
   _exit(error == ENOENT ? 127 : 126);
 }
 
-void DefaultSignals() {
-  struct sigaction action {};
-  action.sa_handler = SIG_DFL;
-  for (int signo = 1; signo < NSIG; ++signo) {
-    sigaction(signo, &action, nullptr);
-  }
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
-}
-
 // Only when the shim has said so (the task record is on disk by then); a shim
 // that died leaves end of file.
 void WaitForGo(int go) {
