@@ -195,18 +195,6 @@ std::string_view Name(Reason reason) {
   return "UNKNOWN";
 }
 
-std::string_view Name(EndWith end_with) {
-  switch (end_with) {
-    case EndWith::kUnspecified:
-      return "";
-    case EndWith::kAll:
-      return "all";
-    case EndWith::kChief:
-      return "chief";
-  }
-  return "unknown";
-}
-
 bool IsSameContent(const ImageContent& a, const ImageContent& b) {
   return (!a.id.empty() && a.id == b.id) ||
          (!a.digest.empty() && a.digest == b.digest);

@@ -125,8 +125,6 @@ enum class DirectiveKind { kCheckpoint = 1, kStop = 2 };
 std::string_view Name(JobState state);
 std::string_view Name(TaskType type);
 std::string_view Name(JobKind kind);
-// "all", "chief"; kUnspecified: "".
-std::string_view Name(EndWith end_with);
 std::string_view Name(Reason reason);
 // The phase of a state: "queued" ... "finishing"; final states: "".
 std::string_view PhaseName(JobState state);

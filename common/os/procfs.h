@@ -136,9 +136,8 @@ struct TreeMetrics {
 std::vector<pid_t> TreeOf(pid_t root, const std::vector<ProcessStat>& all);
 // Every process that we may see; those that end meanwhile are left out.
 std::vector<ProcessStat> ReadAllProcesses();
-// NotFound when `root` is gone. For many trees at a time read /proc once and
-// use the second form.
-StatusOr<TreeMetrics> ReadTreeMetrics(pid_t root);
+// The tree of `root` in `all`, from ReadAllProcesses. NotFound when `root` is
+// gone.
 StatusOr<TreeMetrics> ReadTreeMetrics(pid_t root,
                                       const std::vector<ProcessStat>& all);
 

@@ -115,10 +115,6 @@ std::vector<ProcessStat> ReadAllProcesses() {
   return all;
 }
 
-StatusOr<TreeMetrics> ReadTreeMetrics(pid_t root) {
-  return ReadTreeMetrics(root, ReadAllProcesses());
-}
-
 StatusOr<TreeMetrics> ReadTreeMetrics(pid_t root,
                                       const std::vector<ProcessStat>& all) {
   std::map<pid_t, const ProcessStat*> by_pid;

@@ -150,10 +150,11 @@ TEST(ReadTest, ATreeIsCountedWithItsDescendants) {
   StatusOr<Process> process = Spawn(options);
   ASSERT_TRUE(process.ok()) << process.status();
   const MonoTime deadline = MonotonicNow() + std::chrono::seconds(60);
-  StatusOr<TreeMetrics> tree = ReadTreeMetrics(process->id.pid);
+  StatusOr<TreeMetrics> tree =
+      ReadTreeMetrics(process->id.pid, ReadAllProcesses());
   while ((!tree.ok() || tree->processes < 5) && MonotonicNow() < deadline) {
     std::this_thread::yield();
-    tree = ReadTreeMetrics(process->id.pid);
+    tree = ReadTreeMetrics(process->id.pid, ReadAllProcesses());
   }
   ASSERT_TRUE(tree.ok()) << tree.status();
   EXPECT_EQ(tree->processes, 5);
@@ -166,8 +167,9 @@ TEST(ReadTest, ATreeIsCountedWithItsDescendants) {
     if (each.ok()) (void)SendSignal(*each, SIGKILL);
   }
   EXPECT_TRUE(WaitExit(*process, deadline).ok());
-  EXPECT_EQ(ReadTreeMetrics(process->id.pid).status().code(),
-            StatusCode::kNotFound);
+  EXPECT_EQ(
+      ReadTreeMetrics(process->id.pid, ReadAllProcesses()).status().code(),
+      StatusCode::kNotFound);
 }
 
 }  // namespace

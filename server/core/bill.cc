@@ -145,11 +145,6 @@ Bill BillAt(const Job& job, const Prices& prices, WallTime now,
   return bill;
 }
 
-void ReleaseHolds(Job* job, const NodeName& node, Generation generation,
-                  WallTime now) {
-  ReleaseHolds(job, {{node, generation}}, now);
-}
-
 void ReleaseHolds(Job* job, const std::map<NodeName, Generation>& over,
                   WallTime now) {
   std::erase_if(job->holds, [&](const Hold& hold) {

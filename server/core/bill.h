@@ -49,11 +49,8 @@ Bill BillAt(const Job& job, const Prices& prices, WallTime now,
 std::optional<double> MlUnitsOf(const Job& job, const Hold& hold,
                                 Duration held);
 
-// Adds what the holds of `node` used until `now` to the job's bill and removes
-// them, for generations up to `generation`.
-void ReleaseHolds(Job* job, const NodeName& node, Generation generation,
-                  WallTime now);
-// Does the same for many nodes, each with its generation.
+// Adds what the holds of the nodes in `over` used until `now` to the job's bill
+// and removes them, for generations up to that of the node.
 void ReleaseHolds(Job* job, const std::map<NodeName, Generation>& over,
                   WallTime now);
 

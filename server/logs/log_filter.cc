@@ -17,7 +17,6 @@ constexpr int64_t kMaxPatternMemory = 256 << 10;
 LogFilter::LogFilter(LogSelection selection)
     : selection_(std::move(selection)) {}
 LogFilter::LogFilter(LogFilter&&) noexcept = default;
-LogFilter& LogFilter::operator=(LogFilter&&) noexcept = default;
 LogFilter::~LogFilter() = default;
 
 StatusOr<LogFilter> LogFilter::Make(const LogSelection& selection) {

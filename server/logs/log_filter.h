@@ -38,7 +38,6 @@ class LogFilter {
   // InvalidArgument: `grep` is no pattern, or one that takes too much memory.
   static StatusOr<LogFilter> Make(const LogSelection& selection);
   LogFilter(LogFilter&&) noexcept;
-  LogFilter& operator=(LogFilter&&) noexcept;
   ~LogFilter();
 
   // By time and pattern alone; `text` may be any bytes.

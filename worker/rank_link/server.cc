@@ -72,13 +72,6 @@ void RankLinkServer::Sweep() {
   connections_->Arm();
 }
 
-void RankLinkServer::Poll(Duration timeout) {
-  pollfd waited{fd(), POLLIN, 0};
-  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(timeout);
-  ::poll(&waited, 1, static_cast<int>(std::max<int64_t>(0, ms.count())));
-  Dispatch();
-}
-
 void RankLinkServer::Read(uint64_t id) {
   std::string packet;
   for (int i = 0; i < kPacketsPerTurn; ++i) {

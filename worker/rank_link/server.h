@@ -63,9 +63,6 @@ class RankLinkServer {
   // An epoll descriptor: readable when Dispatch() has something to do.
   int fd() const { return connections_->fd(); }
   void Dispatch();
-  // Waits up to `timeout` for fd(), then dispatches: for callers without a
-  // loop of their own.
-  void Poll(Duration timeout);
 
   const std::string& path() const { return connections_->path(); }
 

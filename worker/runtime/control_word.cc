@@ -97,18 +97,6 @@ StatusOr<Directive> ReadDirective(const ControlInput& own,
 
 }  // namespace
 
-std::string_view Name(DirectiveOp op) {
-  switch (op) {
-    case DirectiveOp::kNone:
-      return "none";
-    case DirectiveOp::kCheckpoint:
-      return "checkpoint";
-    case DirectiveOp::kStop:
-      return "stop";
-  }
-  return "unknown";
-}
-
 ControlWords EncodeControl(const ControlInput& input, int world_size) {
   ControlWords words{};
   words[kGeneration] = Piece(input.generation, 0);

@@ -38,7 +38,6 @@ inline constexpr int64_t kMaxDirectiveDistance = 4095;
 using ControlWords = std::array<float, kControlWords>;
 
 enum class DirectiveOp : uint8_t { kNone = 0, kCheckpoint = 1, kStop = 2 };
-std::string_view Name(DirectiveOp op);
 
 struct Directive {
   DirectiveOp op = DirectiveOp::kNone;
