@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "client/cli/parse.h"
+#include "common/base/ascii.h"
 #include "common/yaml/yaml_reader.h"
 
 namespace lockstep {
@@ -21,13 +22,6 @@ using google::protobuf::EnumValueDescriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Reflection;
 using ProtoMessage = google::protobuf::Message;
-
-std::string Upper(std::string text) {
-  for (char& c : text) {
-    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
-  }
-  return text;
-}
 
 bool EndsWith(const std::string& text, const std::string& end) {
   return text.size() >= end.size() &&
@@ -112,7 +106,7 @@ Status ReadEnum(const YamlValue& value, const FieldDescriptor* field,
   const std::string zero = type->value(0)->name();
   const std::string prefix =
       zero.substr(0, zero.size() - std::string("UNSPECIFIED").size());
-  const std::string wanted = Upper(text);
+  const std::string wanted = AsciiUpper(text);
   std::vector<std::string> known;
   for (int i = 1; i < type->value_count(); ++i) {
     const EnumValueDescriptor* const each = type->value(i);

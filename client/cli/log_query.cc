@@ -9,14 +9,12 @@
 #include <vector>
 
 #include "client/cli/log_query_language.h"
+#include "common/base/ascii.h"
 
 namespace lockstep {
 namespace {
 
-char Lower(char c) {
-  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-}
-bool SameChar(char a, char b) { return Lower(a) == Lower(b); }
+bool SameChar(char a, char b) { return AsciiLower(a) == AsciiLower(b); }
 
 int64_t NanosOf(const v1::LogLine& line) {
   // Beyond what 64 bits hold is no time of a line.
@@ -83,7 +81,7 @@ bool TasksOf(const FilterNode& node, std::vector<std::string>* tasks) {
   const FilterTerm& term = node.term;
   // The coordinator compares the case, too.
   const bool lower = std::all_of(term.text.begin(), term.text.end(),
-                                 [](char c) { return Lower(c) == c; });
+                                 [](char c) { return AsciiLower(c) == c; });
   if (node.kind != FilterNode::Kind::kTerm || term.field != log_field::kTask ||
       term.op != FilterOp::kEqual || term.negated || !lower) {
     return false;

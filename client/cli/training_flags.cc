@@ -11,15 +11,12 @@
 #include "common/base/utf8.h"
 #include "common/model/names.h"
 #include "common/training/texts.h"
+#include "common/training/translate.h"
 
 namespace lockstep {
 namespace {
 
 constexpr char kCustom[] = "CUSTOM";
-
-bool HasScheme(const std::string& path) {
-  return path.find("://") != std::string::npos;
-}
 
 // "nvidia-tesla-t4" as the resource writes it: "NVIDIA_TESLA_T4".
 std::string Constant(std::string text) {

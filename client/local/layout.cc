@@ -6,19 +6,12 @@
 #include <unistd.h>
 
 #include "common/base/file.h"
+#include "common/base/hash.h"
 
 namespace lockstep {
 namespace {
 
 // FNV-1a: the same in every build, for a name that must be found again.
-uint64_t Hash(std::string_view text) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  }
-  return hash;
-}
-
 }  // namespace
 
 std::string LocalLayout::DaemonDir(std::string_view daemon) const {
@@ -38,7 +31,7 @@ std::string WorkerName(int index) { return fmt::format("worker-{}", index); }
 
 std::string RuntimeDir(std::string_view cluster_dir, uid_t uid) {
   return fmt::format("/tmp/lockstep-{}-{:08x}", uid,
-                     static_cast<uint32_t>(Hash(cluster_dir)));
+                     static_cast<uint32_t>(Fnv1a(cluster_dir)));
 }
 
 StatusOr<std::string> AbsolutePath(const std::string& path) {

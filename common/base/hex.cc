@@ -14,4 +14,9 @@ std::string ToHex(std::string_view bytes) {
   return hex;
 }
 
+bool IsHex(std::string_view text, size_t digits) {
+  return text.size() == digits &&
+         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
 }  // namespace lockstep

@@ -9,6 +9,8 @@ namespace lockstep {
 
 // Two lower-case hexadecimal digits for each byte.
 std::string ToHex(std::string_view bytes);
+// Whether `text` is `digits` such digits.
+bool IsHex(std::string_view text, size_t digits);
 
 }  // namespace lockstep
 

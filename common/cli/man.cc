@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "common/base/ascii.h"
+
 namespace lockstep {
 namespace {
 
@@ -81,11 +83,6 @@ std::string SharedFlags(const Command& command, const ManualInfo& info) {
   return list;
 }
 
-std::string Upper(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::toupper(c));
-  return text;
-}
-
 // The first sentence, in a form that can follow the program's name.
 std::string Summary(const std::string& description) {
   std::string text = description.substr(0, description.find_first_of(".\n:"));
@@ -150,7 +147,7 @@ std::string RoffProse(const std::string& text) {
 
 std::string ManualPage(const Command& root) {
   const ManualInfo& info = root.manual;
-  std::string out = ".TH " + RoffQuoted(Upper(root.name)) + " " +
+  std::string out = ".TH " + RoffQuoted(AsciiUpper(root.name)) + " " +
                     std::to_string(info.section) + " \"\" " +
                     RoffQuoted("lockstep " + info.version) + " " +
                     RoffQuoted(info.section == 8 ? "System administration"
@@ -171,7 +168,7 @@ std::string ManualPage(const Command& root) {
   section("COMMANDS", commands);
   const std::string shared = SharedFlags(root, info);
   if (!shared.empty()) {
-    section(RoffQuoted(Upper(info.shared_heading) + " OPTIONS"),
+    section(RoffQuoted(AsciiUpper(info.shared_heading) + " OPTIONS"),
             "Of every command that asks the coordinator.\n" + shared);
   }
   section("NOTES", RoffProse(root.footer));

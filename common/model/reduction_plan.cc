@@ -4,6 +4,8 @@
 #include <charconv>
 #include <map>
 
+#include "common/base/hash.h"
+
 namespace lockstep {
 namespace {
 
@@ -53,11 +55,7 @@ std::string Body(const ReductionPlan& plan) {
 }
 
 std::string Hash(std::string_view text) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  }
-  return fmt::format("{:016x}", hash);
+  return fmt::format("{:016x}", Fnv1a(text));
 }
 
 // Fit to stand in a sentence whatever it holds.

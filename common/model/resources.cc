@@ -5,16 +5,10 @@
 #include <algorithm>
 #include <cctype>
 
+#include "common/base/ascii.h"
+
 namespace lockstep {
-namespace {
-
-std::string Lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 std::string FormatBytes(int64_t bytes) {
   static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
@@ -50,8 +44,8 @@ std::string Describe(const Resources& r) {
 
 bool GpuModelMatches(const std::string& wanted, const std::string& model) {
   if (wanted.empty()) return true;
-  const std::string a = Lower(wanted);
-  const std::string b = Lower(model);
+  const std::string a = AsciiLower(wanted);
+  const std::string b = AsciiLower(model);
   return a == b || (!b.empty() && b.find(a) != std::string::npos);
 }
 

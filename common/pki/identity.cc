@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/ascii.h"
+
 namespace lockstep {
 namespace {
 
@@ -16,16 +18,6 @@ bool IsLowerOrDigit(char c) {
 
 bool IsLetterOrDigit(char c) {
   return IsLowerOrDigit(c) || (c >= 'A' && c <= 'Z');
-}
-
-std::vector<std::string_view> Split(std::string_view text) {
-  std::vector<std::string_view> parts;
-  for (;;) {
-    const size_t slash = text.find('/');
-    parts.push_back(text.substr(0, slash));
-    if (slash == std::string_view::npos) return parts;
-    text.remove_prefix(slash + 1);
-  }
 }
 
 // The parts between the slashes, or nobody when they say nothing we know.
@@ -124,7 +116,7 @@ std::string FormatIdentity(const Identity& identity) {
 
 StatusOr<Identity> ParseIdentity(std::string_view uri) {
   if (uri.starts_with(kScheme)) {
-    Identity identity = FromParts(Split(uri.substr(kScheme.size())));
+    Identity identity = FromParts(SplitText(uri.substr(kScheme.size()), '/'));
     if (CheckIdentity(identity).ok()) return identity;
   }
   return InvalidArgument(

@@ -16,10 +16,6 @@ constexpr int64_t kMaxRestartBudget = 1'000'000;
 constexpr Duration kMinMaxWaitTime = std::chrono::seconds(1800);
 
 // A place with a scheme ("gs://bucket/dir") is the program's own business.
-bool HasScheme(const std::string& path) {
-  return path.find("://") != std::string::npos;
-}
-
 class Translator {
  public:
   Translator(const TrainingJob& job, const Site& site)
@@ -320,6 +316,10 @@ class Translator {
 };
 
 }  // namespace
+
+bool HasScheme(const std::string& path) {
+  return path.find("://") != std::string::npos;
+}
 
 StatusOr<TrainingPlan> Translate(const TrainingJob& job, const Site& site) {
   return Translator(job, site).Run();

@@ -31,6 +31,9 @@ struct TrainingPlan {
 // As AI Platform has it: 7 days.
 inline constexpr Duration kDefaultMaxRunningTime = std::chrono::hours(7 * 24);
 
+// Whether `path` names a service instead of a file, as in gs://bucket.
+bool HasScheme(const std::string& path);
+
 StatusOr<TrainingPlan> Translate(const TrainingJob& job, const Site& site);
 
 }  // namespace lockstep

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "common/base/ascii.h"
+
 namespace lockstep {
 namespace {
 
@@ -19,10 +21,6 @@ bool IsLetter(char c) {
 bool IsNameChar(char c) {
   return IsLetter(c) || IsDigit(c) || c == '_' || c == '.';
 }
-char Lower(char c) {
-  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-}
-
 // Whether `text` begins as `pattern`: 9 is a digit, all else is itself.
 bool Looks(std::string_view text, std::string_view pattern) {
   if (text.size() < pattern.size()) return false;
@@ -50,7 +48,7 @@ std::optional<Severity> LevelOf(std::string_view word) {
   for (const Level& level : kLevels) {
     if (std::equal(word.begin(), word.end(), level.name.begin(),
                    level.name.end(),
-                   [](char a, char b) { return Lower(a) == b; })) {
+                   [](char a, char b) { return AsciiLower(a) == b; })) {
       return level.severity;
     }
   }

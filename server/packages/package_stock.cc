@@ -3,6 +3,7 @@
 #include <sstream>
 #include <utility>
 
+#include "common/base/hex.h"
 #include "common/base/logging.h"
 #include "server/packages/package_store.h"
 
@@ -13,13 +14,6 @@ namespace {
 constexpr std::string_view kTemporarySuffix = ".tmp";
 constexpr size_t kDigits = 64;
 constexpr uint64_t kMaxOwners = 16 << 20;
-
-bool IsHex(std::string_view text, size_t digits) {
-  return text.size() == digits &&
-         std::all_of(text.begin(), text.end(), [](char c) {
-           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-         });
-}
 
 // The list of owners of a package, or what was to become it.
 bool IsOwners(std::string_view name) {

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <charconv>
 
+#include "common/base/ascii.h"
 #include "common/base/log_line.h"
 #include "common/model/names.h"
 #include "common/training/states.h"
@@ -17,20 +18,6 @@ constexpr size_t kMaxShown = 40;
 constexpr int64_t kMaxPatternMemory = 1 << 20;
 // Longer ago than anybody has jobs of.
 constexpr int64_t kMaxAgoSeconds = int64_t{100} * 366 * 86400;
-
-std::string Upper(std::string text) {
-  for (char& c : text) {
-    c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  }
-  return text;
-}
-
-std::string Lower(std::string text) {
-  for (char& c : text) {
-    c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  }
-  return text;
-}
 
 std::string Shown(const FilterTerm& term) {
   return term.text.substr(0, kMaxShown);
@@ -97,7 +84,7 @@ Status ReadTime(FilterTerm* term) {
     term->ago = true;
     return OkStatus();
   }
-  std::string text = Upper(term->text);
+  std::string text = AsciiUpper(term->text);
   if (text.size() == 10) text += "T00:00:00Z";
   // Without a zone it is UTC, as everywhere here.
   const bool zone = text.find_first_of("Z+") != text.npos ||
@@ -139,9 +126,9 @@ Status ReadText(const std::string& name, FilterTerm* term) {
              term->field != job_field::kLabel) {
     return InvalidArgument("{} is never empty", name);
   }
-  if (term->field == job_field::kKind) value = Lower(value);
+  if (term->field == job_field::kKind) value = AsciiLower(value);
   if (term->field != job_field::kState) return OkStatus();
-  value = Upper(value);
+  value = AsciiUpper(value);
   return CheckState(*term);
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "common/base/crc32c.h"
+#include "common/base/hash.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -29,15 +30,7 @@ constexpr size_t kMaxDimensions = 32;
 constexpr size_t kMaxTensorName = 512;
 constexpr uint64_t kMaxTensorBytes = uint64_t{1} << 46;
 
-// The finaliser of splitmix64 (Steele, Lea, Flood: Fast Splittable
-// Pseudorandom Number Generators, 2014): every input bit moves half of the
-// output bits.
-uint64_t Mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
+uint64_t Mix(uint64_t x) { return SplitMix(x + kSplitMixIncrement); }
 
 }  // namespace
 

@@ -46,6 +46,9 @@ enum class DataType : uint8_t {
 // Bytes of one element.
 size_t SizeOf(DataType type);
 std::string_view Name(DataType type);
+inline bool Is16Bit(DataType type) {
+  return type == DataType::kFloat16 || type == DataType::kBfloat16;
+}
 
 // kMean is the sum divided by size(), for floats only.
 enum class ReduceOp : uint8_t { kSum, kMin, kMax, kMean };

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/hex.h"
 #include "common/model/image_name.h"
 #include "worker/container/cli_engine.h"
 #include "worker/task/engine_words.h"
@@ -10,13 +11,8 @@ namespace lockstep {
 namespace {
 
 constexpr std::string_view kSha = "sha256:";
+constexpr size_t kShaDigits = 64;
 constexpr std::string_view kLocal = "localhost/";
-
-bool IsHex(std::string_view text) {
-  return text.size() == 64 && std::all_of(text.begin(), text.end(), [](char c) {
-           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-         });
-}
 
 bool HasDigest(const LocalImage& local, const std::string& digest) {
   return !digest.empty() &&
@@ -67,7 +63,7 @@ std::optional<LocalImage> ParseLocalImage(std::string_view line) {
       // Podman leaves the algorithm out.
       const std::string_view hex =
           word.starts_with(kSha) ? word.substr(kSha.size()) : word;
-      if (!IsHex(hex)) return std::nullopt;
+      if (!IsHex(hex, kShaDigits)) return std::nullopt;
       local.id = fmt::format("{}{}", kSha, hex);
     } else if (word.find('@') != std::string_view::npos) {
       local.digests.emplace_back(word);
@@ -98,7 +94,7 @@ std::string RegistryDigest(std::string_view image, const LocalImage& local) {
     // "debian" is "docker.io/library/debian".
     if (from != repository && !from.ends_with("/" + repository)) continue;
     if (from.starts_with(kLocal) || !digest.starts_with(kSha) ||
-        !IsHex(digest.substr(kSha.size()))) {
+        !IsHex(digest.substr(kSha.size()), kShaDigits)) {
       continue;
     }
     return std::string(digest);

@@ -4,26 +4,17 @@
 #include <bit>
 #include <utility>
 
+#include "common/base/hash.h"
+
 namespace lockstep {
-namespace {
-
-constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;  // SplitMix64's increment.
-
-uint64_t Mix(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
-}  // namespace
-
 Permutation::Permutation(uint64_t n, uint64_t seed, uint64_t epoch) : n_(n) {
   const int bits = n > 1 ? std::bit_width(n - 1) : 0;
   half_bits_ = std::max(1, (bits + 1) / 2);
   // Mixed one after the other, so that (seed, epoch) and (epoch, seed), or
   // neighbours of both, do not meet.
-  uint64_t state = Mix(Mix(seed + kGolden) ^ (epoch + kGolden));
-  for (uint64_t& key : keys_) key = Mix(state += kGolden);
+  uint64_t state = SplitMix(SplitMix(seed + kSplitMixIncrement) ^
+                            (epoch + kSplitMixIncrement));
+  for (uint64_t& key : keys_) key = SplitMix(state += kSplitMixIncrement);
 }
 
 uint64_t Permutation::Encrypt(uint64_t value) const {
@@ -32,7 +23,7 @@ uint64_t Permutation::Encrypt(uint64_t value) const {
   uint64_t right = value & mask;
   for (const uint64_t key : keys_) {
     // The upper bits of a product are the better mixed ones.
-    const uint64_t f = Mix(right + key) >> (64 - half_bits_);
+    const uint64_t f = SplitMix(right + key) >> (64 - half_bits_);
     left = std::exchange(right, left ^ f);
   }
   return left << half_bits_ | right;

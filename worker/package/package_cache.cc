@@ -22,16 +22,9 @@ constexpr Duration kMostBackoff = std::chrono::seconds(2);
 // How often one who waits for another's fetch looks.
 constexpr Duration kLook = std::chrono::milliseconds(100);
 
-bool IsHex(std::string_view text) {
-  return text.size() == kHexDigits &&
-         std::all_of(text.begin(), text.end(), [](char c) {
-           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-         });
-}
-
 bool IsDigest(std::string_view digest) {
   return digest.starts_with(kDigestPrefix) &&
-         IsHex(digest.substr(kDigestPrefix.size()));
+         IsHex(digest.substr(kDigestPrefix.size()), kHexDigits);
 }
 
 std::string DigestOf(const Sha256Stream& hash) {
@@ -154,8 +147,8 @@ Status PackageCache::Find() {
     const std::string_view hex = std::string_view(name).substr(
         std::min(name.size(), kFilePrefix.size()));
     const auto info = files->Stat(path);
-    if (!name.starts_with(kFilePrefix) || !IsHex(hex) || !info.ok() ||
-        info->is_directory) {
+    if (!name.starts_with(kFilePrefix) || !IsHex(hex, kHexDigits) ||
+        !info.ok() || info->is_directory) {
       // A fetch that was broken off, or nothing of ours.
       if (name.ends_with(kPart)) (void)files->Remove(path);
       continue;

@@ -6,21 +6,18 @@
 #include <map>
 #include <string>
 
+#include "common/base/hash.h"
+
 namespace lockstep {
 
 // FNV-1a, folded so that the low half, which the control word carries, depends
 // on all of it.
 inline uint64_t Fingerprint(const std::map<std::string, std::string>& config) {
-  uint64_t hash = 0xcbf29ce484222325ull;
-  auto add = [&hash](const std::string& text) {
-    for (const char c : text) {
-      hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
-    }
-    hash = (hash ^ 0xff) * 0x100000001b3ull;
-  };
+  uint64_t hash = Fnv1a("");
   for (const auto& [name, value] : config) {
-    add(name);
-    add(value);
+    for (const std::string& text : {name, value}) {
+      hash = Fnv1a("\xff", Fnv1a(text, hash));
+    }
   }
   return hash ^ (hash >> 32);
 }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "common/base/ascii.h"
 #include "worker/collective/hierarchical/plan_line.h"
 #include "worker/collective/tcp/plan.h"
 
@@ -25,16 +26,6 @@ std::string Printable(std::string_view text) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
   }
   return printable;
-}
-
-std::vector<std::string_view> Split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  for (;;) {
-    const size_t end = text.find(separator);
-    parts.push_back(text.substr(0, end));
-    if (end == std::string_view::npos) return parts;
-    text.remove_prefix(end + 1);
-  }
 }
 
 std::optional<int> Number(std::string_view text) {
@@ -184,7 +175,7 @@ StatusOr<BackendChoice> Grant(const std::string& wish,
 std::optional<std::vector<int>> DecodeHosts(std::string_view text, int size) {
   std::vector<int> hosts;
   int next = 0;
-  for (const std::string_view run : Split(text, ',')) {
+  for (const std::string_view run : SplitText(text, ',')) {
     const size_t star = run.find('*');
     const auto host = Number(run.substr(0, star));
     const auto count = star == std::string_view::npos
@@ -241,7 +232,7 @@ std::string EncodeOffer(const RankOffer& offer) {
 }
 
 StatusOr<RankOffer> DecodeOffer(std::string_view bytes) {
-  const std::vector<std::string_view> parts = Split(bytes, kSeparator);
+  const std::vector<std::string_view> parts = SplitText(bytes, kSeparator);
   if (parts.size() != kOfferParts) {
     return InvalidArgument("{} bytes that are no offer of a backend",
                            bytes.size());
@@ -314,7 +305,7 @@ StatusOr<BackendChoice> DecodeChoice(const std::vector<std::string>& pieces,
   if (count != static_cast<int>(pieces.size())) return NoChoice();
   std::string text;
   for (const std::string& piece : pieces) text += piece;
-  const std::vector<std::string_view> lines = Split(text, '\n');
+  const std::vector<std::string_view> lines = SplitText(text, '\n');
   if (lines.size() < 3) return NoChoice();
   const auto code = Number(lines[1]);
   if (!code || *code > 16) return NoChoice();

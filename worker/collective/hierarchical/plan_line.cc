@@ -4,20 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/base/hash.h"
+
 namespace lockstep {
 namespace {
 
 constexpr size_t kMostText = 2048;
 constexpr std::string_view kBetween = " between ";
-
-std::string Hash(std::string_view text) {
-  // FNV-1a: nobody gains by a collision.
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  }
-  return fmt::format("{:016x}", hash);
-}
 
 // "hierarchical ranks=8 hosts=2x4".
 std::string Head(const std::vector<int>& hosts) {
@@ -49,7 +42,8 @@ std::string GroupingText(const std::vector<int>& hosts) {
   }
   if (regular) return fmt::format("{}x{}", hosts.size() / each, each);
   const std::string runs = HostRuns(hosts);
-  return runs.size() <= kMostText ? runs : "hash:" + Hash(runs);
+  return runs.size() <= kMostText ? runs
+                                  : fmt::format("hash:{:016x}", Fnv1a(runs));
 }
 
 std::string HierarchicalPlanLine(const std::vector<int>& hosts,

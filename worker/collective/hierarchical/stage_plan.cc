@@ -7,10 +7,6 @@
 namespace lockstep {
 namespace {
 
-bool Is16Bit(DataType type) {
-  return type == DataType::kFloat16 || type == DataType::kBfloat16;
-}
-
 class Planner {
  public:
   Planner(const HostLayout& layout, int rank, const Operation& operation)

@@ -10,10 +10,6 @@
 
 namespace lockstep::tcp {
 
-inline bool Is16Bit(DataType type) {
-  return type == DataType::kFloat16 || type == DataType::kBfloat16;
-}
-
 // 16-bit floats as float32 and back. Denormals, infinities and NaN stay.
 void Widen(DataType type, const void* from, float* to, size_t count);
 void Narrow(DataType type, const float* from, void* to, size_t count);

@@ -106,9 +106,8 @@ double Expected(DataType type, ReduceOp op, int n, size_t i) {
   }
   if (op == ReduceOp::kMean) {
     // 16-bit means are float32 before they are rounded.
-    result = tcp::Is16Bit(type)
-                 ? static_cast<float>(result) / static_cast<float>(n)
-                 : result / n;
+    result = Is16Bit(type) ? static_cast<float>(result) / static_cast<float>(n)
+                           : result / n;
   }
   // As the type holds it.
   alignas(8) char bytes[8];
