@@ -16,7 +16,7 @@ struct DeleteFlags {
   bool yes = false;
 };
 
-// What is not there is said before anybody is asked about it.
+// Reports missing jobs before it asks for confirmation.
 StatusOr<int> Check(const Cli& cli, Client* client,
                     const DeleteFlags& options) {
   int code = 0;

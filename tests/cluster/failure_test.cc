@@ -64,7 +64,7 @@ TEST_F(FailureTest, AKilledRankCostsOneGenerationAndNoStep) {
   EXPECT_EQ(first.end_cause().reason(), v1::REASON_RANK_SIGNAL);
   EXPECT_THAT(first.end_cause().message(), HasSubstr("rank 1"));
   EXPECT_THAT(first.end_cause().message(), HasSubstr("SIGKILL"));
-  // Cut and stopped within a second, as a victim.
+  // The other rank is stopped as a victim, on an idle machine within a second.
   const v1::ExitStatus& killed = first.tasks(1).ranks(0).exit();
   const v1::ExitStatus& victim = first.tasks(0).ranks(0).exit();
   EXPECT_EQ(killed.signal(), SIGKILL);

@@ -97,7 +97,7 @@ class FrameworksTest : public ClusterTest {
     ASSERT_TRUE(SendSignal(*process, SIGKILL).ok());
   }
   // Kills `rank` of a running job of two: the verdict names it, and the other
-  // is gone within a second, however its framework waits.
+  // ends soon, however its framework waits.
   void KillAndSeeTheOtherGo(const std::string& name, int rank) {
     const v1::Job running = Get(name);
     const auto other = static_cast<pid_t>(PidOf(running, 1 - rank));
