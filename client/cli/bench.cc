@@ -33,17 +33,15 @@ constexpr Duration kCheckPatience = std::chrono::seconds(10);
 constexpr char kBenchExamples[] =
     "  lockstep bench allreduce -b 8 -e 128M -f 2 -g 2\n"
     "  lockstep bench all --hosts 4 -g 2 --json results.json\n"
-    "  lockstep bench step --hosts 4 --parameters 25.6M --compute 50\n"
-    "\nRuns lockstep-bench's benchmarks with its options: see `lockstep bench"
-    "\nstep --help`, `man lockstep-bench`. With --hosts it is a job of N tasks"
-    "\nof -g ranks each (1). Each task requests all cores of a host, so that"
-    "\neach has its own host; with --cpus several may share one. The job"
-    "\nwaits until the hosts are free. Its table is printed"
-    "\nas it arrives; Ctrl-C cancels it."
-    "\n"
-    "\nReturns lockstep-bench's code: 0 success, 1 wrong data or another "
-    "error, 2"
-    "\nwrong usage; 5 if there are too few hosts, 130 after Ctrl-C.";
+    "  lockstep bench step --hosts 4 --parameters 25.6M --compute 50\n\n"
+    "Runs lockstep-bench's benchmarks with its options: see `lockstep bench\n"
+    "step --help`, `man lockstep-bench`. With --hosts it is a job of N\n"
+    "tasks of -g ranks each (1). Each task requests all cores of a host, so\n"
+    "that each has its own host; with --cpus several may share one. The job\n"
+    "waits until the hosts are free. Its table is printed as it arrives;\n"
+    "Ctrl-C cancels it.\n\n"
+    "Returns lockstep-bench's code: 0 success, 1 wrong data or another\n"
+    "error, 2 wrong usage; 5 if there are too few hosts, 130 after Ctrl-C.";
 
 struct BenchFlags {
   int32_t hosts = 0;

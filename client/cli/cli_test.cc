@@ -38,7 +38,7 @@ void ExpectFormats(const Command& command, const std::string& path) {
   const Flag* const output = command.Find("-o");
   if (!PrintsData(path)) return;
   ASSERT_NE(output, nullptr) << path << " prints data";
-  EXPECT_THAT(output->one_of, Contains("json")) << path;
+  EXPECT_THAT(output->value.one_of, Contains("json")) << path;
 }
 
 void WalkCommand(const Command& command, const std::string& path, int* leaves) {

@@ -318,10 +318,9 @@ Command ContextListCommand(Cli* cli) {
   Command command =
       LeafCommand("list", "List the contexts of the configuration files",
                   "  lockstep context list\n"
-                  "  lockstep context list -o wide\n"
-                  "\nContexts of the user's file come first, then those of the "
-                  "site's, which is"
-                  "\n/etc/lockstep/config.yaml.");
+                  "  lockstep context list -o wide\n\n"
+                  "Contexts of the user's file come first, then those of\n"
+                  "the site's, which is /etc/lockstep/config.yaml.");
   AddOutputOption(&command, cli);
   command.run = [=] { return ListContexts(*cli); };
   return command;
@@ -342,9 +341,9 @@ Command ContextUseCommand(Cli* cli) {
   const auto name = std::make_shared<std::string>();
   Command command =
       LeafCommand("use", "Make a context the current one",
-                  "  lockstep context use lab\n"
-                  "\nCommands connect to it unless --context, --address or a"
-                  "\nLOCKSTEP_* variable overrides it.");
+                  "  lockstep context use lab\n\n"
+                  "Commands connect to it unless --context, --address or a\n"
+                  "LOCKSTEP_* variable overrides it.");
   command.Add("name", name.get(), "The context", Required);
   command.run = [=] { return UseContext(*cli, *name); };
   return command;
@@ -356,10 +355,9 @@ Command ContextSetCommand(Cli* cli) {
       "set", "Add a context, or change the given fields",
       "  lockstep context set lab --address head.example.com:7443 \\\n"
       "    --credentials ~/.config/lockstep/pki/user-ann --use\n"
-      "  lockstep context set lab --address 10.0.0.1:7443\n"
-      "\nThe first context becomes the current one. Paths are stored as "
-      "absolute"
-      "\npaths; the files are not copied.");
+      "  lockstep context set lab --address 10.0.0.1:7443\n\n"
+      "The first context becomes the current one. Paths are stored as\n"
+      "absolute paths; the files are not copied.");
   ContextEntry* const given = &options->given;
   command.Add("name", &options->name, "The context", Required);
   command.Add("--address", &given->address, "HOST:PORT of the coordinator");

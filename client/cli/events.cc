@@ -162,9 +162,9 @@ Command EventsCommand(Cli* cli) {
   Command command = LeafCommand(
       "events", "List the events of jobs and nodes by time",
       "  lockstep events --since 1h\n"
-      "  lockstep events -f -o jsonl | jq .message\n"
-      "\nThe coordinator keeps a bounded number for each node, and for each of"
-      "\nthe 200 newest jobs.");
+      "  lockstep events -f -o jsonl | jq .message\n\n"
+      "The coordinator keeps a bounded number for each node, and for each\n"
+      "of the 200 newest jobs.");
   command.Add("-f,--follow", &options->follow, "Keep printing new events");
   command.Add(
       "--since TIME", &options->since,

@@ -265,7 +265,7 @@ TEST(SummaryTest, Succeeded) {
             "samples\n"
             "  model       /out/model.safetensors\n"
             "  checkpoint  /out/checkpoints/1000 (step 1,000, 3 MiB)\n"
-            "  used        CPU 0.95 cores a rank (190 core-seconds), memory "
+            "  used        CPU 0.95 cores per rank (190 core-seconds), memory "
             "peak 301 MiB (rank 1), no GPU\n"
             "  step time   100 ms: compute 60.0 %, all-reduce 20.0 %, "
             "straggler wait 10.0 %, input 5.0 %, optimizer 3.0 %, checkpoint "

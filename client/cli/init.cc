@@ -53,9 +53,9 @@ Command InitCommand(Cli* cli) {
       "init",
       "Make a cluster's certificate authority and the coordinator's "
       "certificate",
-      "  lockstep init --cluster research\n"
-      "\nThe CA is valid for 10 years, certificates for 1 year. It never"
-      "\nreplaces an existing CA.");
+      "  lockstep init --cluster research\n\n"
+      "The CA is valid for 10 years, certificates for 1 year. It never\n"
+      "replaces an existing CA.");
   AddPkiDirOption(&command, &options->dir);
   command.Add("--cluster", &options->cluster,
               "The cluster's name, part of every certificate", ShowDefault);

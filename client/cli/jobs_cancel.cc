@@ -106,11 +106,11 @@ Command JobsCancelCommand(Cli* cli) {
   Command command = LeafCommand(
       "cancel", "End jobs: SIGTERM to their ranks, 30 s later SIGKILL",
       "  lockstep jobs cancel fashion\n"
-      "  lockstep jobs cancel fashion other --wait\n"
-      "\nAn ended job stays unchanged. The command returns when the"
-      "\ncoordinator has accepted it; a job whose ranks still end is "
-      "CANCELLING. No"
-      "\ncheckpoint is saved; `lockstep jobs checkpoint` saves one before.");
+      "  lockstep jobs cancel fashion other --wait\n\n"
+      "An ended job stays unchanged. The command returns when the\n"
+      "coordinator has accepted it; a job whose ranks still end is\n"
+      "CANCELLING. No checkpoint is saved; `lockstep jobs checkpoint` saves\n"
+      "one before.");
   command.Add("name JOB", &options->names, "Full names of the jobs", Required);
   command.Add("--wait", &options->wait,
               "Wait until they have ended, at most 2 minutes each");

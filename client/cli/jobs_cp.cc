@@ -125,12 +125,10 @@ Command JobsCpCommand(Cli* cli) {
   Command command = LeafCommand(
       "cp", "Fetch a file of a task's working directory",
       "  lockstep jobs cp fashion:0/snapshot.pt\n"
-      "  lockstep jobs cp fashion:1/logs/events.1 events --force\n"
-      "\nThe file appears under its name only when it is complete. A file that "
-      "the"
-      "\nprogram is still writing may be out of date, or fail if it "
-      "shrinks."
-      "\n`lockstep jobs files` lists the files.");
+      "  lockstep jobs cp fashion:1/logs/events.1 events --force\n\n"
+      "The file appears under its name only when it is complete. A file\n"
+      "that the program is still writing may be out of date, or fail if it\n"
+      "shrinks. `lockstep jobs files` lists the files.");
   command.Add("source SOURCE", &options->source, "JOB:RANK/PATH", Required);
   command.Add("destination FILE", &options->destination,
               "A file or an existing folder", ShowDefault);

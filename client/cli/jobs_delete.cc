@@ -16,7 +16,7 @@ struct DeleteFlags {
   bool yes = false;
 };
 
-// What is not there is said before anybody is asked about it.
+// Reports missing jobs before it asks for confirmation.
 StatusOr<int> Check(const Cli& cli, Client* client,
                     const DeleteFlags& options) {
   int code = 0;
@@ -66,10 +66,10 @@ Command JobsDeleteCommand(Cli* cli) {
       "delete", "Delete ended jobs with their logs and events",
       "  lockstep jobs delete fashion --yes\n"
       "  lockstep jobs list --state failed -o name | xargs -r lockstep jobs "
-      "delete --yes\n"
-      "\nThe working directories of its tasks are removed. Its output"
-      "\ndirectory stays, and its name stays taken. An unfinished job is"
-      "\nrejected: cancel it first.");
+      "delete --yes\n\n"
+      "The working directories of its tasks are removed. Its output\n"
+      "directory stays, and its name stays taken. An unfinished job is\n"
+      "rejected: cancel it first.");
   command.Add("name JOB", &options->names, "Full names of the jobs", Required);
   command.Add("-y,--yes", &options->yes, "Do not ask");
   AddConnectionOptions(&command, cli);

@@ -99,9 +99,9 @@ Command JobsDescribeCommand(Cli* cli) {
       "  lockstep jobs describe fashion --summarize\n"
       "  lockstep jobs describe fashion --format "
       "'value(state,lockstep.cause.message)'\n"
-      "  lockstep jobs describe fashion --reduction-plan > fashion.plan\n"
-      "\n-o json and -o yaml print AI Platform's Job resource (jobId, state,"
-      "\ncreateTime, trainingInput ...) with other fields under \"lockstep\".");
+      "  lockstep jobs describe fashion --reduction-plan > fashion.plan\n\n"
+      "-o json and -o yaml print AI Platform's Job resource (jobId, state,\n"
+      "createTime, trainingInput ...) with other fields under \"lockstep\".");
   AddJobArgument(&command, &options->name);
   command.Add("--summarize", &options->summarize,
               "Tables of the job, its input and its output");

@@ -161,11 +161,10 @@ Command JobsFilesCommand(Cli* cli) {
       "files", "List files of tasks' working directories",
       "  lockstep jobs files fashion\n"
       "  lockstep jobs files fashion 1\n"
-      "  lockstep jobs files fashion 0/logs\n"
-      "\nA job without a working directory gets one for each task. It stays"
-      "\non the task's node until the job's logs are removed; `lockstep jobs "
-      "cp`"
-      "\nfetches a file. For the job's owner and admins.");
+      "  lockstep jobs files fashion 0/logs\n\n"
+      "A job without a working directory gets one for each task. It stays\n"
+      "on the task's node until the job's logs are removed; `lockstep jobs\n"
+      "cp` fetches a file. For the job's owner and admins.");
   AddJobArgument(&command, &options->name);
   command.Add(
       "place RANK[/PATH]", &options->place,

@@ -162,17 +162,13 @@ Command JobsLogsCommand(Cli* cli) {
       "  lockstep jobs logs fashion --grep 'loss=nan' -o json | jq "
       ".textPayload\n"
       "  lockstep jobs logs fashion --filter "
-      "'resource.labels.task_name=\"worker-replica-1\" severity>=ERROR'\n"
-      "\nLines of all ranks are merged by time, each rank's in order; with -f"
-      "\na rank's line waits up to 0.3 s for older lines of"
-      "\nothers. -f follows a queued job, too, and shows "
-      "lines"
-      "\nthat are unfinished, such as progress bars: on a terminal they are "
-      "redrawn,"
-      "\nelsewhere each is printed at most once per second. Returns 0, or 1 if "
-      "a "
-      "log is"
-      "\nincomplete because its node is silent.");
+      "'resource.labels.task_name=\"worker-replica-1\" severity>=ERROR'\n\n"
+      "Lines of all ranks are merged by time, each rank's in order; with -f\n"
+      "a rank's line waits up to 0.3 s for older lines of others. -f\n"
+      "follows a queued job, too, and shows lines that are unfinished, such\n"
+      "as progress bars: on a terminal they are redrawn, elsewhere each is\n"
+      "printed at most once per second. Returns 0, or 1 if a log is\n"
+      "incomplete because its node is silent.");
   AddJobArgument(&command, &options->log.name);
   AddSelection(&command, options.get());
   command.Add("-f,--follow", &options->log.follow,

@@ -60,11 +60,10 @@ Command JobsStreamLogsCommand(Cli* cli) {
       "stream-logs",
       "Stream a job's lines with severity, time and task until it ends",
       "  lockstep jobs stream-logs fashion\n"
-      "  lockstep jobs stream-logs fashion --task-name worker-replica-0\n"
-      "\nThe columns, separated by tabs, are severity, time, task, trial "
-      "(empty) and"
-      "\nmessage. Events of the job have the task service. Returns 0 if"
-      "\nthe job SUCCEEDED, otherwise 1.");
+      "  lockstep jobs stream-logs fashion --task-name worker-replica-0\n\n"
+      "The columns, separated by tabs, are severity, time, task, trial\n"
+      "(empty) and message. Events of the job have the task service.\n"
+      "Returns 0 if the job SUCCEEDED, otherwise 1.");
   AddJobArgument(&command, &options->name);
   command.Add("--task-name TASK", &options->task,
               "Only this task, as worker-replica-0 (default: all)");

@@ -70,9 +70,9 @@ Command JobsUpdateCommand(Cli* cli) {
       "an unfinished one",
       "  lockstep jobs update fashion --update-labels team=vision,best=yes\n"
       "  lockstep jobs update fashion --remove-labels best\n"
-      "  lockstep jobs update fashion --priority 5\n"
-      "\nLabels are removed first, then set. The site limits the priority that"
-      "\nsubmitters may set (default: 0); admins may set any.");
+      "  lockstep jobs update fashion --priority 5\n\n"
+      "Labels are removed first, then set. The site limits the priority\n"
+      "that submitters may set (default: 0); admins may set any.");
   command.Add("name JOB", &options->name, "The job", Required);
   command.Add("--update-labels KEY=VALUE", &options->update,
               "Set these labels, as team=vision,best=yes", SplitAt(','));

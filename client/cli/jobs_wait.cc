@@ -32,10 +32,10 @@ Command JobsWaitCommand(Cli* cli) {
   Command command = LeafCommand(
       "wait", "Follow a job to its end and return its exit code",
       "  lockstep jobs wait fashion\n"
-      "  lockstep jobs wait fashion --timeout 10m --quiet && echo trained\n"
-      "\nExit code: 0 for SUCCEEDED; for FAILED that of the first rank that"
-      "\nfailed (or 1), 1 for CANCELLED, 124 after the timeout, 130"
-      "\nafter Ctrl-C, which leaves the job running.");
+      "  lockstep jobs wait fashion --timeout 10m --quiet && echo trained\n\n"
+      "Exit code: 0 for SUCCEEDED; for FAILED that of the first rank that\n"
+      "failed (or 1), 1 for CANCELLED, 124 after the timeout, 130 after\n"
+      "Ctrl-C, which leaves the job running.");
   AddJobArgument(&command, &options->follow.job);
   command.Add("--timeout DURATION", &options->timeout,
               "Stop waiting after this time, as 10m (default: never)");

@@ -31,17 +31,14 @@ constexpr char kLocalTrainExamples[] =
     "  lockstep local train --package-path trainer --module-name trainer.task "
     "\\\n"
     "      --distributed --worker-count 2 --parameter-server-count 1 -- "
-    "--epochs 1\n"
-    "\nThe command line of `gcloud ai-platform`. Every task is a process of "
-    "this"
-    "\nmachine, with the variables of a cluster. The chief gets"
-    "\nport START, parameter servers and workers the following ones. Tasks "
-    "start "
-    "in"
-    "\nthe package's parent folder, with the variables that are set"
-    "\nhere; a relative --job-dir is below the working directory. The first"
-    "\nfailed task ends all; so does Ctrl-C. Returns the chief's exit"
-    "\ncode, or that of a task that failed before it.";
+    "--epochs 1\n\n"
+    "The command line of `gcloud ai-platform`. Every task is a process of\n"
+    "this machine, with the variables of a cluster. The chief gets port\n"
+    "START, parameter servers and workers the following ones. Tasks start\n"
+    "in the package's parent folder, with the variables that are set here;\n"
+    "a relative --job-dir is below the working directory. The first failed\n"
+    "task ends all; so does Ctrl-C. Returns the chief's exit code, or that\n"
+    "of a task that failed before it.";
 
 // Removes a temporary cluster if this process is killed. A process in its own
 // session waits for the end of a pipe.

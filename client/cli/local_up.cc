@@ -90,12 +90,11 @@ Command LocalUpCommand(Cli* cli) {
   Command command = LeafCommand(
       "up", "Start a cluster on this machine, or its stopped daemons",
       "  lockstep local up\n"
-      "  lockstep local up --workers 4 --dir /tmp/cluster --no-context\n"
-      "\nThe machine's CPUs, memory and GPUs are divided between the workers."
-      "\nPorts are chosen once and kept; TLS is on, with the cluster's own CA, "
-      "and"
-      "\nHTTP requires the token in DIR/http-token. A second run starts stopped"
-      "\ndaemons and leaves the rest.");
+      "  lockstep local up --workers 4 --dir /tmp/cluster --no-context\n\n"
+      "The machine's CPUs, memory and GPUs are divided between the workers.\n"
+      "Ports are chosen once and kept; TLS is on, with the cluster's own\n"
+      "CA, and HTTP requires the token in DIR/http-token. A second run\n"
+      "starts stopped daemons and leaves the rest.");
   LocalClusterOptions* const c = &options->cluster;
   command.Add("--workers", &c->workers, "Worker daemons (default: 2)");
   AddLocalDirOption(&command, &options->dir);

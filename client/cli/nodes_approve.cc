@@ -34,13 +34,12 @@ Command NodesApproveCommand(Cli* cli) {
   Command command = LeafCommand(
       "approve", "Approve all resources that a node offers",
       "  lockstep nodes describe host-a      # what it offers\n"
-      "  lockstep nodes approve host-a\n"
-      "\nA new node's offer is accepted up to the site's limit"
-      "\n(max_node_cpus, max_node_memory, max_node_gpus in coordinator.yaml). "
-      "What"
-      "\na node offers beyond that, or beyond its first offer, is not"
-      "\nused before approval. Approve what the host really has: jobs and"
-      "\ntheir secrets go where there is room.");
+      "  lockstep nodes approve host-a\n\n"
+      "A new node's offer is accepted up to the site's limit\n"
+      "(max_node_cpus, max_node_memory, max_node_gpus in coordinator.yaml).\n"
+      "What a node offers beyond that, or beyond its first offer, is not\n"
+      "used before approval. Approve what the host really has: jobs and\n"
+      "their secrets go where there is room.");
   AddNodeArgument(&command, name.get());
   AddRequestOptions(&command, cli);
   command.run = [=] { return Approve(*cli, *name); };

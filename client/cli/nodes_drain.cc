@@ -117,13 +117,12 @@ Command NodesDrainCommand(Cli* cli) {
   Command command = LeafCommand(
       "drain", "Give a node no new work and empty it",
       "  lockstep nodes drain host-a --reason \"new disk\"\n"
-      "  lockstep nodes drain host-a --grace 30s --wait\n"
-      "\nWithout --grace its jobs run to their end. With it native jobs save"
-      "\nat an agreed step and continue elsewhere, programs restart"
-      "\nelsewhere, and ranks that still run after the grace are killed. "
-      "Neither"
-      "\nuses a job's restart budget. It lasts until `lockstep"
-      "\nnodes undrain`; a second call replaces reason and grace.");
+      "  lockstep nodes drain host-a --grace 30s --wait\n\n"
+      "Without --grace its jobs run to their end. With it native jobs save\n"
+      "at an agreed step and continue elsewhere, programs restart\n"
+      "elsewhere, and ranks that still run after the grace are killed.\n"
+      "Neither uses a job's restart budget. It lasts until `lockstep nodes\n"
+      "undrain`; a second call replaces reason and grace.");
   AddNodeArgument(&command, &flags->node);
   command.Add("--reason TEXT", &flags->reason, "A text for users");
   command.Add("--grace DURATION", &flags->grace,
@@ -152,12 +151,11 @@ Command NodesForgetCommand(Cli* cli) {
   auto yes = std::make_shared<bool>(false);
   Command command = LeafCommand(
       "forget", "Declare a silent node's host gone for good",
-      "  lockstep nodes forget host-a --yes\n"
-      "\nIts resources are free and its ranks count as lost, so jobs that wait"
-      "\nfor it continue elsewhere. Do it only if the host is off: ranks that"
-      "\nstill run there would write concurrently with the new ones. A "
-      "connected"
-      "\nnode is rejected.");
+      "  lockstep nodes forget host-a --yes\n\n"
+      "Its resources are free and its ranks count as lost, so jobs that\n"
+      "wait for it continue elsewhere. Do it only if the host is off: ranks\n"
+      "that still run there would write concurrently with the new ones. A\n"
+      "connected node is rejected.");
   command.Add("node NODE", name.get(), "The node's full name", Required);
   command.Add("-y,--yes", yes.get(), "Do not ask");
   AddConnectionOptions(&command, cli);

@@ -20,26 +20,25 @@ namespace {
 
 constexpr char kRunExamples[] =
     "  lockstep run --nnodes 2 --nproc-per-node 1 train.py --epochs 5\n"
-    "  lockstep run --nnodes 2 --nproc-per-node gpu --gpus 4 -m trainer.task\n"
-    "\ntorchrun's command line: arguments after the script are its own. A job "
-    "of a"
-    "\nchief and NNODES - 1 workers with NPROC ranks each, which find their"
-    "\nplace in torchrun's variables; no start on the nodes is needed. They"
-    "\nstart in the working directory, which the nodes must see under the same"
-    "\npath. --gpus is per node.\n"
-    "\nThe ranks' stdout and stderr appear on the command's. Ctrl-C ends"
-    "\nthe job, and so do SIGTERM and SIGHUP. Returns 0 for SUCCEEDED; for"
-    "\nFAILED the code of the first rank that failed (or 1); 130 after"
-    "\nCtrl-C, 143 after SIGTERM, 129 after SIGHUP.";
+    "  lockstep run --nnodes 2 --nproc-per-node gpu --gpus 4 -m "
+    "trainer.task\n\n"
+    "torchrun's command line: arguments after the script are its own. A job\n"
+    "of a chief and NNODES - 1 workers with NPROC ranks each, which find\n"
+    "their place in torchrun's variables; no start on the nodes is needed.\n"
+    "They start in the working directory, which the nodes must see under\n"
+    "the same path. --gpus is per node.\n\n"
+    "The ranks' stdout and stderr appear on the command's. Ctrl-C ends the\n"
+    "job, and so do SIGTERM and SIGHUP. Returns 0 for SUCCEEDED; for FAILED\n"
+    "the code of the first rank that failed (or 1); 130 after Ctrl-C, 143\n"
+    "after SIGTERM, 129 after SIGHUP.";
 
 constexpr char kPlanRunExamples[] =
-    "  lockstep plan run --nnodes 2 --nproc-per-node 1 train.py --epochs 5\n"
-    "\nThe command line of `lockstep run`, without flags for following a job. "
-    "Shows"
-    "\neach role with its machine and reservation, where its tasks would"
-    "\nrun now or why they would wait, and the cost per hour. Nothing is"
-    "\nsubmitted. Returns 0, also if the job would wait; 5 if no node"
-    "\ncan ever run it.";
+    "  lockstep plan run --nnodes 2 --nproc-per-node 1 train.py --epochs 5\n\n"
+    "The command line of `lockstep run`, without flags for following a job.\n"
+    "Shows each role with its machine and reservation, where its tasks\n"
+    "would run now or why they would wait, and the cost per hour. Nothing\n"
+    "is submitted. Returns 0, also if the job would wait; 5 if no node can\n"
+    "ever run it.";
 
 struct RunCommandFlags {
   RunFlags flags;

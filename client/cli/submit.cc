@@ -25,15 +25,14 @@ constexpr char kSubmitExamples[] =
     "  lockstep submit --tasks 2 --name hello -- echo hello\n"
     "  lockstep submit --tasks 2 --checkpoint-interval-steps 200 -- "
     "lockstep-train --train /data/fashion\n"
-    "  lockstep submit -f job.yaml --dry-run\n"
-    "\nThe program and its arguments follow --; a program without "
-    "\"/\""
-    "\nis looked up in PATH of the nodes. Flags override the file. Without"
-    "\n--detach it follows the job to its end and returns its exit code: 0 for"
-    "\nSUCCEEDED; for FAILED that of the first rank that failed (or 1); 1 for"
-    "\nCANCELLED. Ctrl-C (130), SIGTERM (143) and SIGHUP (129) leave the job"
-    "\nrunning.\n"
-    "\nA job file has the fields of JobSpec in YAML:\n"
+    "  lockstep submit -f job.yaml --dry-run\n\n"
+    "The program and its arguments follow --; a program without \"/\" is\n"
+    "looked up in PATH of the nodes. Flags override the file. Without\n"
+    "--detach it follows the job to its end and returns its exit code: 0\n"
+    "for SUCCEEDED; for FAILED that of the first rank that failed (or 1); 1\n"
+    "for CANCELLED. Ctrl-C (130), SIGTERM (143) and SIGHUP (129) leave the\n"
+    "job running.\n\n"
+    "A job file has the fields of JobSpec in YAML:\n"
     "  name: fashion\n"
     "  kind: native\n"
     "  roles:\n"
@@ -44,12 +43,12 @@ constexpr char kSubmitExamples[] =
 
 constexpr char kPlanSubmitExamples[] =
     "  lockstep plan submit --tasks 2 --gpus 1 -- python3 train.py\n"
-    "  lockstep plan submit -f job.yaml -o json\n"
-    "\nThe command line of `lockstep submit`, whose --help explains a job file."
-    "\nShows each role with its machine and reservation, where its tasks"
-    "\nwould run now or why they would wait, and the cost per hour. Nothing is"
-    "\nsubmitted. Returns 0, also if the job would wait; 5 if no node"
-    "\ncan ever run it.";
+    "  lockstep plan submit -f job.yaml -o json\n\n"
+    "The command line of `lockstep submit`, whose --help explains a job\n"
+    "file. Shows each role with its machine and reservation, where its\n"
+    "tasks would run now or why they would wait, and the cost per hour.\n"
+    "Nothing is submitted. Returns 0, also if the job would wait; 5 if no\n"
+    "node can ever run it.";
 
 struct SubmitCommandFlags {
   SubmitFlags flags;

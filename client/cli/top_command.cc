@@ -254,14 +254,14 @@ Command TopCommand(Cli* cli) {
       "top", "Show jobs and nodes, refreshed continuously",
       "  lockstep top\n"
       "  lockstep top -b -n 1          one frame as text, for scripts\n"
-      "  lockstep top -o json | jq '.nodes[].gpuUsage'\n"
-      "\nKeys: q quits, j shows jobs, n nodes, < and > (or left and right)"
-      "\nchange the sort order, r reverses it, up, down and the page"
-      "\nkeys scroll. The bar of a job shows what its chief did since the last"
-      "\nframe: c compute, r all-reduce, w waiting for a straggler, i input,"
-      "\no optimizer, k checkpoint, e evaluation, and dots for the rest. BUSY"
-      "\nof a GPU is the share of time in which a kernel ran, \"memory"
-      "\naccess\" the share in which its memory was read or written.");
+      "  lockstep top -o json | jq '.nodes[].gpuUsage'\n\n"
+      "Keys: q quits, j shows jobs, n nodes, < and > (or left and right)\n"
+      "change the sort order, r reverses it, up, down and the page keys\n"
+      "scroll. The bar of a job shows what its chief did since the last\n"
+      "frame: c compute, r all-reduce, w waiting for a straggler, i input,\n"
+      "o optimizer, k checkpoint, e evaluation, and dots for the rest. BUSY\n"
+      "of a GPU is the share of time in which a kernel ran, \"memory\n"
+      "access\" the share in which its memory was read or written.");
   command.Add("-b,--batch", &options->batch,
               "Plain text frames, endless or -n of them");
   command.Add("-n,--frames N", &options->frames,

@@ -79,9 +79,9 @@ Command UiCommand(Cli* cli) {
       "ui", "Print a link to the coordinator's pages for a browser",
       "  lockstep ui\n"
       "  lockstep ui --url http://localhost:7480 \\\n"
-      "    --token-file /var/lib/lockstep/coordinator-http/token\n"
-      "\nThe default is the local cluster. The link works once, within a"
-      "\nminute; the browser then has access for 12 hours.");
+      "    --token-file /var/lib/lockstep/coordinator-http/token\n\n"
+      "The default is the local cluster. The link works once, within a\n"
+      "minute; the browser then has access for 12 hours.");
   AddLocalDirOption(&command, &options->dir);
   command.Add("--url URL", &options->url,
               "URL of a daemon's HTTP port for the browser");
