@@ -10,7 +10,7 @@
 namespace lockstep::client {
 namespace {
 
-using Inner = ::lockstep::Client;
+using Inner = ::lockstep::cli::Client;
 
 std::string ToJson(const google::protobuf::Message& message) {
   google::protobuf::util::JsonPrintOptions options;
@@ -33,7 +33,7 @@ Job ToJob(const v1::Job& job) {
   out.name = job.name();
   out.state = Short(v1::JobState_Name(job.state()), job.state(),
                     sizeof("JOB_STATE_") - 1);
-  out.final = IsFinalState(job.state());
+  out.final = cli::IsFinalState(job.state());
   out.reason = Short(v1::Reason_Name(job.cause().reason()),
                      job.cause().reason(), sizeof("REASON_") - 1);
   if (job.cause().reason() == 0) out.reason.clear();
@@ -61,8 +61,8 @@ std::string ReasonOf(const absl::Status& status) {
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(
     const Options& options) {
   // The program's stderr is not the RPC library's.
-  SilenceRpcLog();
-  ClientOptions inner;
+  cli::SilenceRpcLog();
+  cli::ClientOptions inner;
   inner.address = options.address;
   inner.ca = options.ca;
   inner.certificate = options.certificate;
@@ -97,7 +97,7 @@ absl::StatusOr<Job> Client::Get(const std::string& name) {
 }
 
 absl::StatusOr<std::vector<Job>> Client::List(int64_t limit) {
-  ListJobsOptions options;
+  cli::ListJobsOptions options;
   options.limit = limit;
   LOCKSTEP_ASSIGN_OR_RETURN(const auto jobs, impl_->client->ListJobs(options));
   std::vector<Job> out;
@@ -120,7 +120,7 @@ absl::StatusOr<Job> Client::Wait(const std::string& name,
 
 absl::Status Client::Logs(const std::string& name, bool follow,
                           const std::function<bool(const LogLine&)>& line) {
-  LogOptions options;
+  cli::LogOptions options;
   options.name = name;
   options.follow = follow;
   return impl_->client->StreamLogs(

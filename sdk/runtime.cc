@@ -11,7 +11,7 @@
 namespace lockstep::runtime {
 namespace {
 
-namespace inner = ::lockstep;
+namespace inner = ::lockstep::worker::runtime;
 
 // Backends lie beside the library: in lockstep/ of its directory, or of the
 // one above, where libraries are in a directory of the architecture's. Empty:

@@ -17,12 +17,12 @@
 #include "server/page/http_pages.h"
 #include "server/store/sqlite_store.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // Returns nullopt if the coordinator serves without credentials.
-StatusOr<std::optional<Credentials>> LoadIdentity(const Config& config,
-                                                  WallTime now) {
+StatusOr<std::optional<pki::Credentials>> LoadIdentity(const Config& config,
+                                                       WallTime now) {
   if (config.insecure_loopback) return std::nullopt;
   if (config.ca.empty() || config.cert.empty() || config.key.empty()) {
     return InvalidArgument(
@@ -30,11 +30,11 @@ StatusOr<std::optional<Credentials>> LoadIdentity(const Config& config,
         "--insecure-loopback to try it on this machine only");
   }
   LOCKSTEP_ASSIGN_OR_RETURN(
-      Credentials credentials,
-      LoadCredentials(RealFileSystem(), {config.ca, config.cert, config.key},
-                      now));
-  const Identity& identity = credentials.identity;
-  if (identity.kind != Identity::Kind::kCoordinator) {
+      pki::Credentials credentials,
+      pki::LoadCredentials(RealFileSystem(),
+                           {config.ca, config.cert, config.key}, now));
+  const pki::Identity& identity = credentials.identity;
+  if (identity.kind != pki::Identity::Kind::kCoordinator) {
     return InvalidArgument("{} is the certificate of {}, not a coordinator's",
                            config.cert, Describe(identity));
   }
@@ -96,10 +96,11 @@ Status App::OpenAccess() {
     LOCKSTEP_ASSIGN_OR_RETURN(
         site, SiteTables::Open(RealFileSystem(), config.machines_file));
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(access.web, LoadWebConfig(config.web_config));
+  LOCKSTEP_ASSIGN_OR_RETURN(access.web, http::LoadWebConfig(config.web_config));
   if (!config.http_token_file.empty()) {
     LOCKSTEP_ASSIGN_OR_RETURN(
-        access.http_token, AccessToken::Open(config.http_token_file, &clock));
+        access.http_token,
+        http::AccessToken::Open(config.http_token_file, &clock));
   }
   return OkStatus();
 }
@@ -251,18 +252,18 @@ Status App::ServeRpc() {
 }
 
 Status App::ServeHttp() {
-  HttpServerOptions http_options;
+  http::HttpServerOptions http_options;
   http_options.address = config.http_listen;
   http_options.web = access.web;
   http_options.token = access.http_token;
-  LOCKSTEP_ASSIGN_OR_RETURN(http, HttpServer::Create(http_options));
+  LOCKSTEP_ASSIGN_OR_RETURN(http, http::HttpServer::Create(http_options));
   DaemonFacts facts;
   facts.dir = config.dir;
   facts.ballast = stores.ballast.get();
   if (access.credentials) {
     facts.certificate_end = access.credentials->not_after;
   }
-  StandardPages pages;
+  http::StandardPages pages;
   pages.program = "lockstep-coordinator";
   pages.collectables = {std::make_shared<CoordinatorMetrics>(
                             coordinator->queries(), &observers.ledger,
@@ -302,4 +303,4 @@ void App::RetryWrites() {
   if (!endpoint_written_) WriteEndpoint().IgnoreError();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

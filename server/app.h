@@ -32,16 +32,16 @@
 #include "server/store_file_name.h"
 #include "server/stream/stream_readers.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // In each of these structs, members are destroyed in reverse order.
 
 // The coordinator's credentials and the access to its HTTP port.
 struct Access {
-  std::optional<Credentials> credentials;
-  WebConfig web;
+  std::optional<pki::Credentials> credentials;
+  http::WebConfig web;
   // Null if HTTP requires no token.
-  std::shared_ptr<AccessToken> http_token;
+  std::shared_ptr<http::AccessToken> http_token;
 };
 
 // Counts and records the coordinator's work.
@@ -101,7 +101,7 @@ struct App {
   std::unique_ptr<Coordinator> coordinator;
   Upkeep upkeep;
   Services services;
-  std::unique_ptr<HttpServer> http;
+  std::unique_ptr<http::HttpServer> http;
   std::unique_ptr<RpcServer> rpc;
 
  private:
@@ -118,6 +118,6 @@ struct App {
   bool endpoint_written_ = false;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_APP_H_

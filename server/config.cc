@@ -12,7 +12,7 @@
 #include "common/config/config_file.h"
 #include "server/store_commands.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // A century. Values meant as "never" may exceed a Duration.
@@ -198,4 +198,4 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
   return true;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -9,7 +9,7 @@
 #include "common/base/status.h"
 #include "server/core/bill.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 struct Config {
   // Holds store, logs and endpoint.json.
@@ -84,6 +84,6 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code);
 // InvalidArgument names file, line and field.
 StatusOr<Prices> LoadPrices(const std::string& path);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CONFIG_H_

@@ -10,7 +10,7 @@
 
 #include "common/base/clock.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 Config Parse(std::vector<std::string> args) {
@@ -109,4 +109,4 @@ TEST(ConfigTest, APriceTableNamesItsCurrency) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

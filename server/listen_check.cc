@@ -10,7 +10,7 @@
 #include "common/base/fd.h"
 #include "common/base/host_port.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 Status CheckCanListen(const std::string& address) {
   LOCKSTEP_ASSIGN_OR_RETURN(const HostPort where, ParseHostPort(address));
@@ -45,4 +45,4 @@ Status CheckCanListen(const std::string& address) {
   return Unavailable("listening on {}: {}", address, std::strerror(last));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

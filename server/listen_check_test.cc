@@ -6,7 +6,7 @@
 
 #include "common/base/fd.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 TEST(ListenCheckTest, AFreePortIsFine) {
@@ -37,4 +37,4 @@ TEST(ListenCheckTest, AnothersAddressIsNot) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

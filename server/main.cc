@@ -24,7 +24,7 @@
 #include "server/store/sqlite_store.h"
 #include "server/store_commands.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -141,18 +141,20 @@ Status Run(Config config) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 int main(int argc, char** argv) {
   int exit_code = 0;
-  if (lockstep::RunStoreCommand(argc, argv, std::cout, std::cerr, &exit_code)) {
+  if (lockstep::server::RunStoreCommand(argc, argv, std::cout, std::cerr,
+                                        &exit_code)) {
     return exit_code;
   }
-  lockstep::Config config;
-  if (!lockstep::ParseFlags(argc, argv, &config, &exit_code)) return exit_code;
+  lockstep::server::Config config;
+  if (!lockstep::server::ParseFlags(argc, argv, &config, &exit_code))
+    return exit_code;
   // Before any thread starts.
-  mallopt(M_ARENA_MAX, lockstep::kMallocArenas);
-  const lockstep::Status status = lockstep::Run(std::move(config));
+  mallopt(M_ARENA_MAX, lockstep::server::kMallocArenas);
+  const lockstep::Status status = lockstep::server::Run(std::move(config));
   if (!status.ok()) {
     fprintf(stderr, "%slockstep-coordinator: %s\n",
             std::string(lockstep::ErrorPrefix()).c_str(),

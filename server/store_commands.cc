@@ -12,7 +12,7 @@
 #include "server/store/sqlite_store.h"
 #include "server/store_file_name.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 namespace {
 
@@ -105,4 +105,4 @@ bool RunStoreCommand(int argc, char** argv, std::ostream& out,
   return true;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -5,7 +5,7 @@
 
 #include <iosfwd>
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Shown at the end of the coordinator's --help.
 inline constexpr char kStoreCommandsHelp[] =
@@ -22,6 +22,6 @@ inline constexpr char kStoreCommandsHelp[] =
 bool RunStoreCommand(int argc, char** argv, std::ostream& out,
                      std::ostream& err, int* exit_code);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_STORE_COMMANDS_H_

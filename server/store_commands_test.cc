@@ -11,7 +11,7 @@
 #include "server/store/testing.h"
 #include "server/store_file_name.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using testing::HasSubstr;
@@ -89,4 +89,4 @@ TEST_F(StoreCommandsTest, RestoreAndAcceptLoss) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

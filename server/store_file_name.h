@@ -2,10 +2,10 @@
 #ifndef LOCKSTEP_SERVER_STORE_FILE_NAME_H_
 #define LOCKSTEP_SERVER_STORE_FILE_NAME_H_
 
-namespace lockstep {
+namespace lockstep::server {
 
 inline constexpr char kStoreFile[] = "coordinator.db";
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_STORE_FILE_NAME_H_

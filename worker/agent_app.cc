@@ -24,7 +24,7 @@
 #include "worker/agent/metrics/node_metrics.h"
 #include "worker/devices/host_capacity.h"
 
-namespace lockstep {
+namespace lockstep::worker {
 namespace {
 
 // For the trial of the container engine, and what the start waits for it.
@@ -52,10 +52,10 @@ StatusOr<ChannelOptions> AgentApp::Channel(const AgentFlags& flags,
   if (flags.insecure_loopback) return options;
   LOCKSTEP_ASSIGN_OR_RETURN(
       options.credentials,
-      LoadCredentials(RealFileSystem(), {flags.ca, flags.cert, flags.key},
-                      clock.Now().wall));
-  const Identity& identity = options.credentials->identity;
-  if (identity.kind != Identity::Kind::kWorker) {
+      pki::LoadCredentials(RealFileSystem(), {flags.ca, flags.cert, flags.key},
+                           clock.Now().wall));
+  const pki::Identity& identity = options.credentials->identity;
+  if (identity.kind != pki::Identity::Kind::kWorker) {
     return InvalidArgument("--cert {} belongs to {}, not to a worker",
                            flags.cert, Describe(identity));
   }
@@ -74,21 +74,22 @@ namespace {
 Status CheckDates(const ChannelOptions& channel, const std::string& path,
                   const Status& ended) {
   const WallTime now = SystemClock().Now().wall;
-  LOCKSTEP_RETURN_IF_ERROR(CheckCertificateDates(
+  LOCKSTEP_RETURN_IF_ERROR(pki::CheckCertificateDates(
       channel.credentials->certificate, "the certificate " + path,
       "issue a new one with `lockstep cert issue` and start the worker again",
       now));
   if (Message(ended).find("certificate verify failed") == std::string::npos) {
     return OkStatus();
   }
-  return CheckServerDates(channel.target, now, std::chrono::milliseconds(500));
+  return pki::CheckServerDates(channel.target, now,
+                               std::chrono::milliseconds(500));
 }
 
 }  // namespace
 
 Status AgentApp::DescribeNode(const AgentFlags& flags, NodeInfo* node) {
-  node->hostname = HostName();
-  if (node->name.empty()) node->name = NodeNameOf(node->hostname);
+  node->hostname = agent::HostName();
+  if (node->name.empty()) node->name = agent::NodeNameOf(node->hostname);
   if (!IsNodeName(node->name)) {
     return InvalidArgument(
         "\"{}\" is not a node name (at most 63 lower-case letters, digits or "
@@ -101,10 +102,10 @@ Status AgentApp::DescribeNode(const AgentFlags& flags, NodeInfo* node) {
   if (node->address.empty()) {
     LOCKSTEP_ASSIGN_OR_RETURN(const HostPort target,
                               ParseHostPort(flags.coordinator));
-    LOCKSTEP_ASSIGN_OR_RETURN(node->address, AddressTowards(target));
+    LOCKSTEP_ASSIGN_OR_RETURN(node->address, agent::AddressTowards(target));
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(const HostCapacity host,
-                            ReadHostCapacity(flags.rank_cgroup));
+  LOCKSTEP_ASSIGN_OR_RETURN(const devices::HostCapacity host,
+                            devices::ReadHostCapacity(flags.rank_cgroup));
   node->capacity.cpus = flags.cpus.value_or(host.cpus);
   if (node->capacity.cpus > host.cpus) {
     LOG_WARN("--cpus {}: jobs will share the {} cores that this daemon may use",
@@ -113,13 +114,13 @@ Status AgentApp::DescribeNode(const AgentFlags& flags, NodeInfo* node) {
   node->capacity.memory_bytes =
       flags.memory ? static_cast<int64_t>(*flags.memory) : host.memory_bytes;
   node->pool = flags.pool;
-  GpuSamplerOptions gpu_options;
+  devices::GpuSamplerOptions gpu_options;
   gpu_options.library = flags.nvml_library;
   gpu_options.period = Seconds(flags.gpu_sample_seconds);
   gpus = OpenGpusIfThere(gpu_options);
   if (gpus != nullptr) {
     const char* visible = getenv("CUDA_VISIBLE_DEVICES");
-    node->gpus = SelectGpus(
+    node->gpus = devices::SelectGpus(
         gpus->gpus(),
         visible == nullptr ? std::nullopt : std::optional<std::string>(visible),
         flags.gpus);
@@ -130,21 +131,23 @@ Status AgentApp::DescribeNode(const AgentFlags& flags, NodeInfo* node) {
                            node->capacity.gpus);
   }
   if (!node->gpus.empty()) node->capacity.gpu_type = node->gpus[0].model;
-  LOCKSTEP_ASSIGN_OR_RETURN(node->incarnation.counter,
-                            NextIncarnation(RealFileSystem(), flags.dir));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      node->incarnation.counter,
+      agent::NextIncarnation(RealFileSystem(), flags.dir));
   node->incarnation.nonce = RandomUint64();
   return OkStatus();
 }
 
 void AgentApp::OpenCgroups(const AgentFlags& flags) {
-  CgroupPlace place;
+  agent::CgroupPlace place;
   place.self = ReadProcFile("/proc/self/cgroup").value_or(std::string());
   place.pid = ::getpid();
   // systemd sets both for its services.
   place.managed =
       getenv("INVOCATION_ID") != nullptr || getenv("NOTIFY_SOCKET") != nullptr;
   place.ranks = flags.rank_cgroup;
-  auto opened = CgroupTree::Open(RealCgroupFiles(), "/sys/fs/cgroup", place);
+  auto opened = agent::CgroupTree::Open(agent::RealCgroupFiles(),
+                                        "/sys/fs/cgroup", place);
   if (opened.ok()) {
     cgroups = *std::move(opened);
   } else {
@@ -156,7 +159,8 @@ void AgentApp::OpenCgroups(const AgentFlags& flags) {
   }
 }
 
-void AgentApp::FindEngine(const AgentFlags& flags, const AgentConfig& config) {
+void AgentApp::FindEngine(const AgentFlags& flags,
+                          const agent::AgentConfig& config) {
   if (flags.container_engine == "none") return;
   if (geteuid() == 0 && !config.daemon.user && !flags.container_root) {
     LOG_INFO(
@@ -164,21 +168,23 @@ void AgentApp::FindEngine(const AgentFlags& flags, const AgentConfig& config) {
         "--container-root for");
     return;
   }
-  EngineOptions options;
+  container::EngineOptions options;
   options.engine = flags.container_engine;
   options.options = flags.container_options;
   options.environment = config.daemon.environment;
   options.init = config.ranks.shim_program;
   options.directory = JoinPath(config.daemon.dir, "container-trial");
   options.want_limits = config.cgroups != nullptr;
-  search = std::make_unique<EngineSearch>(
-      std::move(options), kEngineTime, [this](EngineSearch::Result result) {
-        auto shared = std::make_shared<EngineSearch::Result>(std::move(result));
+  search = std::make_unique<container::EngineSearch>(
+      std::move(options), kEngineTime,
+      [this](container::EngineSearch::Result result) {
+        auto shared = std::make_shared<container::EngineSearch::Result>(
+            std::move(result));
         loop->Post([this, shared] { UseEngine(std::move(*shared)); });
       });
 }
 
-void AgentApp::UseEngine(EngineSearch::Result found) {
+void AgentApp::UseEngine(container::EngineSearch::Result found) {
   if (found.ok()) {
     agent->SetContainerEngine(*std::move(found));
   } else {
@@ -187,24 +193,24 @@ void AgentApp::UseEngine(EngineSearch::Result found) {
 }
 
 Status AgentApp::ServeHttp(const AgentFlags& flags) {
-  HttpServerOptions options;
+  http::HttpServerOptions options;
   options.address = flags.http_address;
-  LOCKSTEP_ASSIGN_OR_RETURN(options.web, LoadWebConfig(flags.web_config));
+  LOCKSTEP_ASSIGN_OR_RETURN(options.web, http::LoadWebConfig(flags.web_config));
   if (!flags.http_token_file.empty()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(options.token,
-                              AccessToken::Open(flags.http_token_file, &clock));
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        options.token, http::AccessToken::Open(flags.http_token_file, &clock));
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(http, HttpServer::Create(options));
-  StandardPages pages;
+  LOCKSTEP_ASSIGN_OR_RETURN(http, http::HttpServer::Create(options));
+  http::StandardPages pages;
   pages.program = "lockstep-worker";
   pages.collectables = {agent->metrics()};
   pages.ready = [this] { return agent->Ready(); };
   AddStandardPages(pages, http.get());
-  AddMetricsPage("/metrics/dcgm",
-                 {std::make_shared<DcgmMetrics>(agent->metrics())}, http.get(),
-                 "this worker offers no GPU, or its driver does not answer");
-  AddMetricsPage("/metrics/node", {std::make_shared<NodeMetrics>()},
-                 http.get());
+  http::AddMetricsPage(
+      "/metrics/dcgm", {std::make_shared<agent::DcgmMetrics>(agent->metrics())},
+      http.get(), "this worker offers no GPU, or its driver does not answer");
+  http::AddMetricsPage("/metrics/node",
+                       {std::make_shared<agent::NodeMetrics>()}, http.get());
   LOCKSTEP_RETURN_IF_ERROR(http->Start());
   agent->SetHttpAddress(http->address(), http->tls());
   return OkStatus();
@@ -212,7 +218,7 @@ Status AgentApp::ServeHttp(const AgentFlags& flags) {
 
 Status AgentApp::Start(const AgentFlags& flags) {
   LOCKSTEP_RETURN_IF_ERROR(LockDirectory(flags.dir));
-  AgentConfig config;
+  agent::AgentConfig config;
   config.daemon.node.name = flags.node;
   LOCKSTEP_ASSIGN_OR_RETURN(const ChannelOptions channel_options,
                             Channel(flags, &config.daemon.node.name));
@@ -222,21 +228,23 @@ Status AgentApp::Start(const AgentFlags& flags) {
   config.daemon.runtime_dir = flags.runtime_dir.empty()
                                   ? JoinPath(flags.dir, "run")
                                   : flags.runtime_dir;
-  LOCKSTEP_ASSIGN_OR_RETURN(config.ranks.shim_program, ShimPath(flags.shim));
+  LOCKSTEP_ASSIGN_OR_RETURN(config.ranks.shim_program,
+                            agent::ShimPath(flags.shim));
   if (!flags.task_user.empty()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(config.daemon.user, FindUser(flags.task_user));
+    LOCKSTEP_ASSIGN_OR_RETURN(config.daemon.user,
+                              agent::FindUser(flags.task_user));
   }
-  config.daemon.environment = FromStrings(CurrentEnvironment());
+  config.daemon.environment = agent::FromStrings(CurrentEnvironment());
   config.ranks.inherit = flags.inherit;
-  PortRange ephemeral{32768, 60999};  // Linux's default.
+  agent::PortRange ephemeral{32768, 60999};  // Linux's default.
   if (const auto text = ReadProcFile("/proc/sys/net/ipv4/ip_local_port_range");
       text.ok()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(ephemeral, ParsePortRange(*text));
+    LOCKSTEP_ASSIGN_OR_RETURN(ephemeral, agent::ParsePortRange(*text));
   }
   config.prepare.port_ranges = LeasableRanges(ephemeral);
   if (!flags.ports.empty()) {
     LOCKSTEP_ASSIGN_OR_RETURN(config.prepare.port_ranges,
-                              ParsePortList(flags.ports));
+                              agent::ParsePortList(flags.ports));
   }
 
   OpenCgroups(flags);
@@ -251,21 +259,23 @@ Status AgentApp::Start(const AgentFlags& flags) {
     config.daemon.node.certificate_end_time =
         channel_options.credentials->not_after;
   }
-  package_source = MakeGrpcPackageSource(channel);
-  PackageCacheOptions cache;
+  package_source = agent::MakeGrpcPackageSource(channel);
+  package::PackageCacheOptions cache;
   cache.dir = JoinPath(flags.dir, "packages");
   cache.limit_bytes = flags.package_cache;
-  LOCKSTEP_ASSIGN_OR_RETURN(packages,
-                            PackageCache::Open(cache, package_source.get()));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      packages, package::PackageCache::Open(cache, package_source.get()));
   config.prepare.packages = packages.get();
 
   const NodeInfo node = config.daemon.node;
-  LOCKSTEP_ASSIGN_OR_RETURN(loop, EventLoop::Create(&clock));
+  LOCKSTEP_ASSIGN_OR_RETURN(loop, agent::EventLoop::Create(&clock));
   FindEngine(flags, config);
-  LOCKSTEP_ASSIGN_OR_RETURN(agent, Agent::Create(std::move(config), loop.get(),
+  LOCKSTEP_ASSIGN_OR_RETURN(agent,
+                            agent::Agent::Create(std::move(config), loop.get(),
                                                  RealFileSystem(), gpus.get()));
   LOCKSTEP_RETURN_IF_ERROR(ServeHttp(flags));
-  if (auto listener = ProbeListener::Listen(node.address); listener.ok()) {
+  if (auto listener = agent::ProbeListener::Listen(node.address);
+      listener.ok()) {
     agent->SetProbeListener(*std::move(listener));
   } else {
     LOG_WARN(
@@ -333,4 +343,4 @@ Status AgentApp::Run() {
   return agent->fatal();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker

@@ -19,7 +19,7 @@
 #include "worker/devices/gpu_sampler.h"
 #include "worker/package/package_cache.h"
 
-namespace lockstep {
+namespace lockstep::worker {
 
 // Members are destroyed in reverse order.
 struct AgentApp {
@@ -28,23 +28,23 @@ struct AgentApp {
   Fd signals;
   Fd leave;  // eventfd: readable once a signal came.
   Fd lock;
-  std::unique_ptr<CgroupTree> cgroups;
+  std::unique_ptr<agent::CgroupTree> cgroups;
   std::string no_limits;  // Why there are no cgroups.
-  std::unique_ptr<EventLoop> loop;
-  std::unique_ptr<GpuSampler> gpus;
-  std::unique_ptr<PackageSource> package_source;
-  std::unique_ptr<PackageCache> packages;
-  std::unique_ptr<Agent> agent;
-  std::unique_ptr<CoordinatorClient> client;
-  std::unique_ptr<HttpServer> http;
-  std::unique_ptr<EngineSearch> search;
+  std::unique_ptr<agent::EventLoop> loop;
+  std::unique_ptr<devices::GpuSampler> gpus;
+  std::unique_ptr<package::PackageSource> package_source;
+  std::unique_ptr<package::PackageCache> packages;
+  std::unique_ptr<agent::Agent> agent;
+  std::unique_ptr<agent::CoordinatorClient> client;
+  std::unique_ptr<http::HttpServer> http;
+  std::unique_ptr<container::EngineSearch> search;
 
   Status LockDirectory(const std::string& dir);
   Status DescribeNode(const AgentFlags& flags, NodeInfo* node);
   StatusOr<ChannelOptions> Channel(const AgentFlags& flags, std::string* node);
   void OpenCgroups(const AgentFlags& flags);
-  void FindEngine(const AgentFlags& flags, const AgentConfig& config);
-  void UseEngine(EngineSearch::Result found);
+  void FindEngine(const AgentFlags& flags, const agent::AgentConfig& config);
+  void UseEngine(container::EngineSearch::Result found);
   Status ServeHttp(const AgentFlags& flags);
   Status Start(const AgentFlags& flags);
   std::string StatusLine() const;
@@ -52,6 +52,6 @@ struct AgentApp {
   Status Run();
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker
 
 #endif  // LOCKSTEP_WORKER_AGENT_APP_H_

@@ -9,7 +9,7 @@
 #include "common/config/config_file.h"
 #include "common/model/names.h"
 
-namespace lockstep {
+namespace lockstep::worker {
 namespace {
 
 // Checks that the parser does not make.
@@ -22,7 +22,7 @@ Status CheckFlags(const AgentFlags& flags) {
         "digits or \"-\")",
         flags.pool);
   }
-  LOCKSTEP_RETURN_IF_ERROR(CheckInherit(flags.inherit));
+  LOCKSTEP_RETURN_IF_ERROR(agent::CheckInherit(flags.inherit));
   if (!flags.rank_cgroup.empty() &&
       (flags.rank_cgroup.front() != '/' || flags.rank_cgroup.back() == '/')) {
     return InvalidArgument(
@@ -154,4 +154,4 @@ bool ParseAgentFlags(int argc, char** argv, AgentFlags* flags, int* exit_code) {
   return true;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker

@@ -10,7 +10,7 @@
 #include "worker/agent/ranks/rank_environment.h"
 #include "worker/devices/nvml.h"
 
-namespace lockstep {
+namespace lockstep::worker {
 
 struct AgentFlags {
   std::string dir;
@@ -38,8 +38,8 @@ struct AgentFlags {
   std::vector<std::string> container_options;
   bool container_root = false;
   uint64_t package_cache = uint64_t{20} << 30;
-  std::vector<std::string> inherit = DefaultInherit();
-  std::string nvml_library = Nvml::kLibrary;
+  std::vector<std::string> inherit = agent::DefaultInherit();
+  std::string nvml_library = devices::Nvml::kLibrary;
   std::string log_level = "info";
   std::string allow_faults;
 };
@@ -48,6 +48,6 @@ struct AgentFlags {
 // printed.
 bool ParseAgentFlags(int argc, char** argv, AgentFlags* flags, int* exit_code);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker
 
 #endif  // LOCKSTEP_WORKER_AGENT_FLAGS_H_

@@ -21,7 +21,7 @@
 #include "worker/agent_app.h"
 #include "worker/agent_flags.h"
 
-namespace lockstep {
+namespace lockstep::worker {
 namespace {
 
 // From a signal to the end of the process, whatever hangs: a driver, a file
@@ -53,7 +53,7 @@ Status RunWorker(const AgentFlags& flags) {
   if (!flags.allow_faults.empty()) {
     LOCKSTEP_RETURN_IF_ERROR(EnableFaults(flags.allow_faults));
   }
-  if (const Status adopts = BecomeSubreaper(); !adopts.ok()) {
+  if (const Status adopts = agent::BecomeSubreaper(); !adopts.ok()) {
     LOG_WARN("{}", Message(adopts));
   }
   AgentApp app;
@@ -65,14 +65,14 @@ Status RunWorker(const AgentFlags& flags) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker
 
 int main(int argc, char** argv) {
-  lockstep::AgentFlags flags;
+  lockstep::worker::AgentFlags flags;
   int exit_code = 0;
-  if (!lockstep::ParseAgentFlags(argc, argv, &flags, &exit_code))
+  if (!lockstep::worker::ParseAgentFlags(argc, argv, &flags, &exit_code))
     return exit_code;
-  const lockstep::Status status = lockstep::RunWorker(flags);
+  const lockstep::Status status = lockstep::worker::RunWorker(flags);
   if (!status.ok()) {
     fprintf(stderr, "%slockstep-worker: %s\n",
             std::string(lockstep::ErrorPrefix()).c_str(),

@@ -22,8 +22,11 @@
 #include "worker/trainer/replica.h"
 #include "worker/trainer/train_loop.h"
 
-namespace lockstep {
+namespace lockstep::worker {
 namespace {
+
+using runtime::Session;
+using runtime::SessionOptions;
 
 constexpr int kExitUsage = 2;
 constexpr int kExitTerminated = 128 + 15;
@@ -43,7 +46,7 @@ void WarnOfSlowBlas(const Session& session) {
     }
     std::fclose(file);
   }
-  if (auto warning = SlowBlasWarning(maps)) LOG_WARN("{}", *warning);
+  if (auto warning = trainer::SlowBlasWarning(maps)) LOG_WARN("{}", *warning);
 }
 
 // Wrong usage. Where this is a rank of a job, its job learns the sentence too.
@@ -57,8 +60,9 @@ int FailUsage(const Status& status) {
 }
 
 // Everything but the session, so that all is gone when Leave is called.
-Status Train(Session* session, const TrainerOptions& options, bool* permanent) {
-  TrainLoop loop(RealFileSystem(), session, options);
+Status Train(Session* session, const trainer::TrainerOptions& options,
+             bool* permanent) {
+  trainer::TrainLoop loop(RealFileSystem(), session, options);
   const Status status = loop.Run();
   *permanent = loop.IsPermanent(status);
   // What of this step is under way must end before its buffers go, and no peer
@@ -70,11 +74,12 @@ Status Train(Session* session, const TrainerOptions& options, bool* permanent) {
 }
 
 int Main(int argc, char** argv) {
-  KeepFreedMemory();
-  PreferWideBlas(argv);
+  trainer::KeepFreedMemory();
+  trainer::PreferWideBlas(argv);
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   InitLogging("train", "info");
-  StatusOr<std::optional<TrainerOptions>> options = ParseFlags(argc, argv);
+  StatusOr<std::optional<trainer::TrainerOptions>> options =
+      trainer::ParseFlags(argc, argv);
   if (!options.ok()) return FailUsage(options.status());
   if (!options->has_value()) return 0;
   if (!(*options)->faults.points.empty()) {
@@ -90,11 +95,11 @@ int Main(int argc, char** argv) {
   if (!session.ok()) {
     return Fail(session.status(), Session::ExitCodeFor(session.status()));
   }
-  const int threads =
-      ChooseThreads((*options)->run.threads, std::getenv("OMP_NUM_THREADS"),
-                    (*session)->identity().cpus);
-  ConfigureTorch(threads);
-  SetBlasThreads(threads);
+  const int threads = trainer::ChooseThreads((*options)->run.threads,
+                                             std::getenv("OMP_NUM_THREADS"),
+                                             (*session)->identity().cpus);
+  trainer::ConfigureTorch(threads);
+  trainer::SetBlasThreads(threads);
   WarnOfSlowBlas(**session);
 
   bool permanent = false;
@@ -103,11 +108,12 @@ int Main(int argc, char** argv) {
   // Leave may fail although the training did not: its last checkpoint is lost.
   if (status.ok()) return code;
   if (permanent) return Fail(status, kExitUsage);
-  return Fail(status,
-              ReasonOf(status) == kReasonStopped ? kExitTerminated : code);
+  return Fail(status, ReasonOf(status) == trainer::kReasonStopped
+                          ? kExitTerminated
+                          : code);
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker
 
-int main(int argc, char** argv) { return lockstep::Main(argc, argv); }
+int main(int argc, char** argv) { return lockstep::worker::Main(argc, argv); }

@@ -23,7 +23,7 @@
 #include "common/base/random.h"
 #include "common/os/process.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr char kProgram[] = "lockstep-bench";
@@ -283,4 +283,4 @@ Command BenchCommand(Cli* cli) {
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

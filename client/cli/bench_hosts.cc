@@ -7,7 +7,7 @@
 
 #include "client/cli/text.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr size_t kNamed = 6;
@@ -84,4 +84,4 @@ StatusOr<BenchHosts> ChooseBenchHosts(const std::vector<v1::Node>& nodes,
   return chosen;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

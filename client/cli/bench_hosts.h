@@ -8,7 +8,7 @@
 #include "common/base/status.h"
 #include "lockstep/v1/node.pb.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 struct BenchHosts {
   // For each task: all cores of the smallest host in use, so that no host takes
@@ -23,6 +23,6 @@ struct BenchHosts {
 StatusOr<BenchHosts> ChooseBenchHosts(const std::vector<v1::Node>& nodes,
                                       int hosts, const std::string& pool);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_BENCH_HOSTS_H_

@@ -4,7 +4,7 @@
 #include "client/cli/bench_hosts.h"
 #include "client/cli/cli_fixture.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using ::testing::ElementsAre;
@@ -124,4 +124,4 @@ TEST_F(BenchTest, HostsAreChosenByTheirCores) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -7,7 +7,7 @@
 #include "client/cli/pki_dir.h"
 #include "common/base/file.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 struct IssueFlags {
@@ -75,4 +75,4 @@ Command CertIssueCommand(Cli* cli) {
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -16,7 +16,7 @@
 #include "common/model/names.h"
 #include "common/pki/credentials.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr std::string_view kConnectionFlags[] = {"--context", "--address",
@@ -157,7 +157,7 @@ Command GroupCommand(const std::string& names, const std::string& description,
 }
 
 // Warns while there is time to replace an expiring certificate.
-void WarnOfExpiry(const Credentials& credentials, const std::string& path,
+void WarnOfExpiry(const pki::Credentials& credentials, const std::string& path,
                   CliEnvironment* env) {
   const Duration left = credentials.not_after - env->clock->Now().wall;
   if (left >= kExpiryWarning) return;
@@ -211,7 +211,7 @@ StatusOr<std::unique_ptr<Client>> Cli::Connect() const {
                             ResolveConnection(connection, *env));
   if (!options.insecure_loopback) {
     // Client reports their errors.
-    const auto credentials = LoadCredentials(
+    const auto credentials = pki::LoadCredentials(
         RealFileSystem(), {options.ca, options.certificate, options.key},
         env->clock->Now().wall);
     if (credentials.ok()) WarnOfExpiry(*credentials, options.certificate, env);
@@ -351,4 +351,4 @@ int RunCli(const std::vector<std::string>& all, CliEnvironment* env) {
   return ExitCodeOf(code.status());
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

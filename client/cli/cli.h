@@ -19,7 +19,7 @@
 #include "common/base/status.h"
 #include "common/cli/command.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // Exit codes for errors of the CLI itself.
 inline constexpr int kExitError = 1;
@@ -125,6 +125,6 @@ Command UiCommand(Cli* cli);
 Command VersionCommand(Cli* cli);
 Command CompletionCommand(Cli* cli);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_CLI_H_

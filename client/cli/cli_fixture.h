@@ -14,7 +14,7 @@
 #include "client/lib/fake_coordinator.h"
 #include "common/base/file.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 class CliTest : public testing::Test {
  protected:
@@ -77,6 +77,6 @@ class CliTest : public testing::Test {
   std::unique_ptr<FakeCoordinator> server_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_CLI_FIXTURE_H_

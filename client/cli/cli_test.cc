@@ -14,7 +14,7 @@
 #include "client/cli/plan.h"
 #include "common/base/file.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using ::testing::Contains;
@@ -446,4 +446,4 @@ TEST_F(CliTest, OtherNamesAreProgramsBesideIt) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

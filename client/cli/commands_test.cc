@@ -11,7 +11,7 @@
 #include "common/base/file.h"
 #include "common/model/reduction_plan.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using ::testing::ElementsAre;
@@ -402,4 +402,4 @@ TEST_F(CommandsTest, CertificatesSayWhenTheyEnd) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

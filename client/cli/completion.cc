@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <ostream>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr Duration kPatience = std::chrono::milliseconds(300);
@@ -209,4 +209,4 @@ int RunComplete(const std::vector<std::string>& words, CliEnvironment* env) {
   return 0;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -11,7 +11,7 @@
 
 #include "client/cli/cli.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 struct Completion {
   // Candidates for the last word, each with its meaning.
@@ -38,6 +38,6 @@ int RunComplete(const std::vector<std::string>& words, CliEnvironment* env);
 // `shell` is bash, zsh or fish. Returns "" for any other.
 std::string CompletionScript(const std::string& shell);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_COMPLETION_H_

@@ -3,7 +3,7 @@
 
 #include "client/cli/completion.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr char kBash[] = R"(# bash completion for lockstep
@@ -94,4 +94,4 @@ Command CompletionCommand(Cli* cli) {
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -14,7 +14,7 @@
 #include "common/base/file.h"
 #include "common/cli/man.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using std::chrono_literals::operator""s;
@@ -272,4 +272,4 @@ TEST_F(CompletionTest, ThePageHasEveryCommandAndOption) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -8,7 +8,7 @@
 #include "common/base/file.h"
 #include "common/model/names.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 Status At(const std::string& source, const YAML::Mark& mark,
@@ -262,4 +262,4 @@ Status RemoveContexts(const CliEnvironment& env, const std::string& address) {
   return SaveUserConfig(env, config).status();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

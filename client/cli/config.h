@@ -23,7 +23,7 @@
 #include "client/lib/client.h"
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 struct ContextEntry {
   std::string address;
@@ -90,6 +90,6 @@ StatusOr<std::string> SaveContext(const CliEnvironment& env,
 // Removes every context with this address. OK if there is none.
 Status RemoveContexts(const CliEnvironment& env, const std::string& address);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_CONFIG_H_

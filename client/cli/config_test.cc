@@ -7,7 +7,7 @@
 #include "client/cli/local_common.h"
 #include "common/base/file.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using ::testing::HasSubstr;
@@ -148,4 +148,4 @@ TEST_F(ConfigTest, SavedContextsStayAndRemovedOnesGo) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -17,7 +17,7 @@
 #include "common/model/names.h"
 #include "common/pki/credentials.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using nlohmann::ordered_json;
@@ -136,8 +136,8 @@ StatusOr<int> ListContexts(const Cli& cli) {
 // the files are unusable.
 std::string WhoText(const ContextEntry& entry, WallTime now) {
   if (entry.insecure_loopback) return "any user of this machine: no TLS";
-  const auto credentials =
-      LoadCredentials(RealFileSystem(), {entry.ca, entry.cert, entry.key}, now);
+  const auto credentials = pki::LoadCredentials(
+      RealFileSystem(), {entry.ca, entry.cert, entry.key}, now);
   if (!credentials.ok()) return Message(credentials.status());
   return fmt::format("{}, until {}", Describe(credentials->identity),
                      FormatWallTime(credentials->not_after).substr(0, 10));
@@ -229,7 +229,8 @@ void MergeInto(const SetContextFlags& options, const std::string& directory,
     entry->insecure_loopback = false;
   };
   if (!options.credentials.empty()) {
-    const CredentialPaths paths = CredentialPathsIn(options.credentials);
+    const pki::CredentialPaths paths =
+        pki::CredentialPathsIn(options.credentials);
     take(paths.ca, &entry->ca);
     take(paths.certificate, &entry->cert);
     take(paths.key, &entry->key);
@@ -385,4 +386,4 @@ Command ContextDeleteCommand(Cli* cli) {
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -7,7 +7,7 @@
 
 #include "client/cli/cli_fixture.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using ::testing::HasSubstr;
@@ -171,4 +171,4 @@ TEST_F(ContextTest, Delete) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

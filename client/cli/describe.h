@@ -12,7 +12,7 @@
 #include "lockstep/v1/node.pb.h"
 #include "lockstep/v1/task.pb.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 Table JobsTable(const std::vector<v1::Job>& jobs, bool wide, WallTime now,
                 const Style& style);
@@ -35,6 +35,6 @@ std::string FormatEvents(
 std::string FormatPlacement(
     const google::protobuf::RepeatedPtrField<v1::TaskStatus>& tasks);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_DESCRIBE_H_

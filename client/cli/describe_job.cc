@@ -13,7 +13,7 @@
 #include "client/lib/client.h"
 #include "common/model/resources.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 // Younger reports show no age. They arrive twice per second.
@@ -233,4 +233,4 @@ std::string FormatPlacement(
   return RenderTable({"TASK", "NODE", "GPUS"}, rows);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -7,7 +7,7 @@
 #include "common/model/resources.h"
 #include "common/model/scrape_address.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 std::string Heartbeat(const v1::Node& node, WallTime now) {
@@ -254,4 +254,4 @@ std::string FormatNode(const v1::Node& node, WallTime now, const Style& style) {
                                 FormatEvents(node.events(), false), style);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -11,7 +11,7 @@
 #include "common/model/reduction_plan.h"
 #include "common/model/resources.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 std::string RoleText(const v1::RoleSpec& role) {
@@ -140,4 +140,4 @@ std::string CostRows(const v1::Job& job) {
              "reservation to the last release, over all attempts");
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -8,7 +8,7 @@
 #include "lockstep/v1/job.pb.h"
 #include "lockstep/v1/job_spec.pb.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 std::string SpecRows(const v1::JobSpec& spec);
 // Cost so far, cost per hour, and the parts counted.
@@ -20,6 +20,6 @@ std::string ReductionRow(const v1::Job& job);
 // KIND, SIZE, PATH of the files in its output directory.
 std::string OutputsText(const v1::Job& job);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_DESCRIBE_SPEC_H_

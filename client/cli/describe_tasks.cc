@@ -14,7 +14,7 @@
 #include "client/lib/client.h"
 #include "common/model/resources.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 std::string RankStateText(const v1::RankStatus& rank) {
@@ -270,4 +270,4 @@ std::string WorkText(const v1::Job& job) {
                             Printable(job.name()));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

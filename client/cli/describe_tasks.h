@@ -10,7 +10,7 @@
 #include "lockstep/v1/node.pb.h"
 #include "lockstep/v1/task.pb.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // One row per rank of the current or last attempt.
 std::string RanksTable(const v1::Job& job);
@@ -29,6 +29,6 @@ std::vector<std::string> BadGpusOf(const v1::Job& job,
 // first few tasks.
 std::string WorkText(const v1::Job& job);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_DESCRIBE_TASKS_H_

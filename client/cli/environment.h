@@ -10,7 +10,7 @@
 
 #include "common/base/clock.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 struct CliEnvironment {
   // `out` gets data, `err` everything else.
@@ -49,6 +49,6 @@ struct CliEnvironment {
   }
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_ENVIRONMENT_H_

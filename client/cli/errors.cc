@@ -2,7 +2,7 @@
 
 #include "client/cli/cli.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 int ExitCodeOf(const Status& status) {
   if (ReasonOf(status) == "NEVER_FITS") return kExitUnschedulable;
@@ -35,4 +35,4 @@ std::string ErrorLine(const Status& status) {
   return text;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -6,7 +6,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // 2 usage, 3 not found, 4 denied, 5 unschedulable (reason NEVER_FITS), 6
 // unavailable, 130 stopped by Ctrl-C, otherwise 1.
@@ -15,6 +15,6 @@ int ExitCodeOf(const Status& status);
 // "lockstep: TEXT [REASON]".
 std::string ErrorLine(const Status& status);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_ERRORS_H_

@@ -10,7 +10,7 @@
 #include "client/cli/cli.h"
 #include "client/cli/parse.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr Duration kEventsPoll = std::chrono::seconds(1);
@@ -178,4 +178,4 @@ Command EventsCommand(Cli* cli) {
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

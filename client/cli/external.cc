@@ -6,7 +6,7 @@
 
 #include "common/model/names.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 void RunExternal(const std::string& dir, const std::vector<std::string>& args,
                  size_t index) {
@@ -22,4 +22,4 @@ void RunExternal(const std::string& dir, const std::vector<std::string>& args,
   execv(path.c_str(), argv.data());
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

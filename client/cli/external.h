@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // Executes `dir`/lockstep-NAME with the arguments after NAME = args[index].
 // Returns if there is no such program, or NAME has characters other than
@@ -13,6 +13,6 @@ namespace lockstep {
 void RunExternal(const std::string& dir, const std::vector<std::string>& args,
                  size_t index);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_EXTERNAL_H_

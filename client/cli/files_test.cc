@@ -9,7 +9,7 @@
 #include "client/cli/work_place.h"
 #include "common/base/file.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using testing::ElementsAre;
@@ -149,4 +149,4 @@ TEST(WorkPlaceTest, ARankAndPerhapsAPath) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

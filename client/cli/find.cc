@@ -3,7 +3,7 @@
 #include "client/cli/text.h"
 #include "common/model/names.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr size_t kMostListed = 10;
@@ -68,4 +68,4 @@ StatusOr<std::string> FindNode(Client* client, const std::string& text) {
   return MatchName("node", text, names);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -9,7 +9,7 @@
 #include "client/lib/client.h"
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // Returns the one of `names` that equals `text`, or the only one with that
 // prefix. Pure. `what` is "job" or "node". InvalidArgument lists the names if
@@ -25,6 +25,6 @@ StatusOr<std::string> FindJob(Client* client, const std::string& text);
 Status NoSuchJob(Client* client, const std::string& text);
 StatusOr<std::string> FindNode(Client* client, const std::string& text);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_FIND_H_

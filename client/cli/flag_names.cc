@@ -3,7 +3,7 @@
 #include <span>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 struct FieldFlag {
@@ -117,4 +117,4 @@ Status WithTrainingFlags(const Status& status) {
 
 Status WithSubmitFlags(const Status& status) { return With(kSubmit, status); }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

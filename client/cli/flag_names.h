@@ -7,7 +7,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // "trainingInput.masterType: must be ..." becomes "--master-machine-type: must
 // be ...". A text that does not begin with a field of `jobs submit training`
@@ -20,6 +20,6 @@ std::string WithSubmitFlags(const std::string& text);
 Status WithTrainingFlags(const Status& status);
 Status WithSubmitFlags(const Status& status);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_FLAG_NAMES_H_

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 TEST(FlagNamesTest, FieldsBecomeFlags) {
@@ -39,4 +39,4 @@ TEST(FlagNamesTest, CodeAndReasonStay) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -14,7 +14,7 @@
 #include "client/cli/summary.h"
 #include "common/base/mutex.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr Duration kTick = std::chrono::milliseconds(200);
@@ -265,4 +265,4 @@ StatusOr<int> FollowToEnd(const Cli& cli, Client* client,
   return ShowEnd(cli, client, job);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -8,7 +8,7 @@
 
 #include "client/cli/cli.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 struct FollowOptions {
   std::string job;
@@ -30,6 +30,6 @@ StatusOr<int> FollowToEnd(const Cli& cli, Client* client,
 Status WriteJob(const Cli& cli, const v1::Job& job,
                 const std::vector<std::string>& bad_gpus = {});
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_FOLLOW_H_

@@ -12,7 +12,7 @@
 #include "client/cli/text.h"
 #include "common/model/reduction_plan.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using ::testing::ElementsAre;
@@ -641,4 +641,4 @@ TEST(LogTextTest, TextIsLeftAsItIs) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

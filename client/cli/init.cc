@@ -8,7 +8,7 @@
 #include "common/base/file.h"
 #include "common/pki/ca.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 struct InitFlags {
@@ -22,9 +22,9 @@ StatusOr<int> RunInit(const Cli& cli, const InitFlags& options) {
   const WallTime now = env->clock->Now().wall;
   LOCKSTEP_RETURN_IF_ERROR(RealFileSystem()->MakeDirs(dir, 0700));
   LOCKSTEP_ASSIGN_OR_RETURN(
-      const CertificateAuthority ca,
-      CertificateAuthority::CreateIn(RealFileSystem(), CaDirIn(dir),
-                                     options.cluster, now));
+      const pki::CertificateAuthority ca,
+      pki::CertificateAuthority::CreateIn(RealFileSystem(), CaDirIn(dir),
+                                          options.cluster, now));
   LOCKSTEP_ASSIGN_OR_RETURN(const WallTime end,
                             IssueCertificate(dir, "coordinator", "coordinator",
                                              "", dir + "/coordinator", now));
@@ -63,4 +63,4 @@ Command InitCommand(Cli* cli) {
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

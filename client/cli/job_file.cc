@@ -13,7 +13,7 @@
 #include "common/base/ascii.h"
 #include "common/yaml/yaml_reader.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using google::protobuf::Descriptor;
@@ -211,4 +211,4 @@ StatusOr<v1::JobSpec> ParseJobFile(const std::string& text,
   return spec;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

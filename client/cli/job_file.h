@@ -20,13 +20,13 @@
 #include "common/base/status.h"
 #include "lockstep/v1/job_spec.pb.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // InvalidArgument: "SOURCE:LINE:COLUMN: ...". For an unknown field it names the
 // nearest known one.
 StatusOr<v1::JobSpec> ParseJobFile(const std::string& text,
                                    const std::string& source);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_JOB_FILE_H_

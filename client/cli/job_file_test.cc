@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using ::testing::HasSubstr;
@@ -102,4 +102,4 @@ TEST(JobFileTest, BrokenYamlIsAnErrorWithItsPlace) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

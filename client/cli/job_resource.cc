@@ -12,7 +12,7 @@
 #include "client/cli/output.h"
 #include "common/training/states.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using nlohmann::ordered_json;
@@ -114,4 +114,4 @@ ordered_json JobResources(const std::vector<v1::Job>& jobs) {
   return {{"jobs", std::move(list)}, {"nextPageToken", ""}};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -11,7 +11,7 @@
 #include "lockstep/v1/job.pb.h"
 #include "lockstep/v1/task.pb.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // One of the seven (common/training/states.h): "PREPARING". STATE_UNSPECIFIED
 // for an unknown state of a newer coordinator.
@@ -32,6 +32,6 @@ nlohmann::ordered_json JobResources(const std::vector<v1::Job>& jobs);
 // Returns the job's version as an opaque token.
 std::string Etag(int64_t version);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_JOB_RESOURCE_H_

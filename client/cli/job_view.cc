@@ -10,7 +10,7 @@
 
 #include "client/cli/text.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using TaskList = google::protobuf::RepeatedPtrField<v1::TaskStatus>;
@@ -241,4 +241,4 @@ int RankCount(const v1::JobSpec& spec) {
   return count;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -13,7 +13,7 @@
 #include "lockstep/v1/job_spec.pb.h"
 #include "lockstep/v1/task.pb.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // A rank that ran, with its place.
 struct RankView {
@@ -75,6 +75,6 @@ std::string TaskText(const v1::TaskStatus& task);
 int TaskCount(const v1::JobSpec& spec);
 int RankCount(const v1::JobSpec& spec);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_JOB_VIEW_H_

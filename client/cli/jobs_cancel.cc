@@ -11,7 +11,7 @@
 #include "client/cli/follow.h"
 #include "client/cli/job_resource.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 struct CancelFlags {
@@ -119,4 +119,4 @@ Command JobsCancelCommand(Cli* cli) {
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

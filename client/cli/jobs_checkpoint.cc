@@ -8,7 +8,7 @@
 #include "client/cli/follow.h"
 #include "client/cli/parse.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr Duration kCheckpointPoll = std::chrono::milliseconds(200);
@@ -105,4 +105,4 @@ Command JobsCheckpointCommand(Cli* cli) {
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

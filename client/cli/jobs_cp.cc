@@ -13,7 +13,7 @@
 #include "common/base/random.h"
 #include "common/model/resources.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 struct CopyFlags {
@@ -138,4 +138,4 @@ Command JobsCpCommand(Cli* cli) {
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -8,7 +8,7 @@
 #include "client/cli/cli.h"
 #include "client/cli/errors.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 struct DeleteFlags {
@@ -77,4 +77,4 @@ Command JobsDeleteCommand(Cli* cli) {
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

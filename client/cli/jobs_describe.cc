@@ -15,7 +15,7 @@
 #include "client/cli/resource_format.h"
 #include "client/cli/summarize.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 struct DescribeFlags {
@@ -116,4 +116,4 @@ Command JobsDescribeCommand(Cli* cli) {
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

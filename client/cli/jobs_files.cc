@@ -13,7 +13,7 @@
 #include "common/base/utf8.h"
 #include "common/model/resources.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 struct FilesFlags {
@@ -175,4 +175,4 @@ Command JobsFilesCommand(Cli* cli) {
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -11,7 +11,7 @@
 #include "client/cli/parse.h"
 #include "client/cli/resource_format.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 struct ListJobsFlags {
@@ -206,4 +206,4 @@ Command JobsListCommand(Cli* cli) {
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -11,7 +11,7 @@
 #include "client/cli/lost_logs.h"
 #include "client/cli/parse.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 struct LogsFlags {
@@ -186,4 +186,4 @@ Command JobsLogsCommand(Cli* cli) {
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -9,7 +9,7 @@
 #include "client/cli/find.h"
 #include "client/cli/follow.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 struct RestoreFlags {
@@ -74,4 +74,4 @@ Command JobsRestoreToCommand(Cli* cli) {
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

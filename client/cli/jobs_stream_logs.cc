@@ -10,7 +10,7 @@
 #include "client/cli/log_text.h"
 #include "client/cli/stream_job.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 struct StreamLogsFlags {
@@ -76,4 +76,4 @@ Command JobsStreamLogsCommand(Cli* cli) {
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

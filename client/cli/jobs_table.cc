@@ -5,7 +5,7 @@
 #include "client/cli/describe.h"
 #include "client/cli/job_view.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 std::string StepsText(const v1::Job& job) {
@@ -55,4 +55,4 @@ Table JobsTable(const std::vector<v1::Job>& jobs, bool wide, WallTime now,
   return {header, rows};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

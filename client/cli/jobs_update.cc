@@ -8,7 +8,7 @@
 #include "client/cli/follow.h"
 #include "client/cli/parse.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 struct UpdateFlags {
@@ -88,4 +88,4 @@ Command JobsUpdateCommand(Cli* cli) {
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -5,7 +5,7 @@
 #include "client/cli/follow.h"
 #include "client/cli/parse.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 struct WaitFlags {
@@ -45,4 +45,4 @@ Command JobsWaitCommand(Cli* cli) {
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

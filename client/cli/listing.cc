@@ -7,7 +7,7 @@
 
 #include "client/cli/config.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 std::string RenderCut(const Table& table, bool headers, int columns) {
   constexpr size_t kDots = 3;
@@ -86,4 +86,4 @@ Status WriteListing(const Cli& cli, const Listing& listing) {
   return OkStatus();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -8,7 +8,7 @@
 
 #include "client/cli/cli.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 struct Listing {
   // For -o json and yaml: the API's list message.
@@ -38,6 +38,6 @@ std::string RenderCut(const Table& table, bool headers, int columns);
 // has a format.
 Status WriteListing(const Cli& cli, const Listing& listing);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_LISTING_H_

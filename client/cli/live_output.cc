@@ -7,7 +7,7 @@
 #include "client/cli/terminal_text.h"
 #include "client/cli/text.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr Duration kPartialLineInterval = std::chrono::seconds(1);
@@ -128,4 +128,4 @@ void LiveOutput::Finish() {
   live_.clear();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -17,7 +17,7 @@
 #include "common/base/mutex.h"
 #include "lockstep/v1/job.pb.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // Clears the current line of a terminal.
 inline constexpr char kClearLine[] = "\r\x1b[K";
@@ -75,6 +75,6 @@ class LiveOutput {
   std::map<Origin, Printed> printed_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_LIVE_OUTPUT_H_

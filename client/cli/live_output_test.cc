@@ -7,7 +7,7 @@
 
 #include "client/cli/log_text.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -150,4 +150,4 @@ TEST_F(LiveOutputTest, OfARedirectedStdoutOnlyTheTerminalIsRedrawn) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

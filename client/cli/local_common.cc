@@ -7,7 +7,7 @@
 
 #include "common/base/file.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 void AddLocalDirOption(Command* command, std::string* dir) {
   command->Add("--dir DIR", dir,
@@ -92,4 +92,4 @@ Status WriteDaemons(const Cli& cli, const LocalCluster& cluster) {
   return OkStatus();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

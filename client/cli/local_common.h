@@ -8,7 +8,7 @@
 #include "client/cli/cli.h"
 #include "client/local/local_cluster.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // Adds --dir, which all three take.
 void AddLocalDirOption(Command* command, std::string* dir);
@@ -32,6 +32,6 @@ std::string DaemonsJson(const std::string& dir,
                         const std::vector<DaemonStatus>& daemons);
 Status WriteDaemons(const Cli& cli, const LocalCluster& cluster);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_LOCAL_COMMON_H_

@@ -5,7 +5,7 @@
 
 #include "client/cli/local_common.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 struct DownFlags {
@@ -74,4 +74,4 @@ Command LocalDownCommand(Cli* cli) {
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

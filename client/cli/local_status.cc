@@ -2,7 +2,7 @@
 
 #include "client/cli/local_common.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 StatusOr<int> ShowLocalStatus(const Cli& cli, const std::string& dir) {
@@ -28,4 +28,4 @@ Command LocalStatusCommand(Cli* cli) {
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

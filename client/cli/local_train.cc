@@ -22,7 +22,7 @@
 #include "common/base/file.h"
 #include "common/os/process.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr int32_t kHighestStartPort = 65000;
@@ -270,4 +270,4 @@ Command LocalTrainCommand(Cli* cli) {
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -18,7 +18,7 @@
 #include "common/os/process.h"
 #include "common/os/procfs.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using ::testing::IsEmpty;
@@ -170,4 +170,4 @@ TEST_F(LocalTrainSignalsTest, ItsClusterGoesWhereItIsKilled) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -8,7 +8,7 @@
 #include "common/base/file.h"
 #include "common/model/names.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 // In addition to the tasks': rank 0's rendezvous, services, an evaluator.
@@ -129,4 +129,4 @@ std::string LocalTrainPorts(const LocalTrainFlags& flags) {
   return ports + Range(start + LocalTrainTasks(flags), kOtherPorts);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -11,7 +11,7 @@
 #include "lockstep/v1/job_spec.pb.h"
 #include "lockstep/v1/task.pb.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 struct LocalTrainFlags {
   std::string module_name;
@@ -47,6 +47,6 @@ int32_t LocalTrainTasks(const LocalTrainFlags& flags);
 // servers), followed by ports for other services of the tasks.
 std::string LocalTrainPorts(const LocalTrainFlags& flags);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_LOCAL_TRAIN_SPEC_H_

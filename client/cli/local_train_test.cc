@@ -7,7 +7,7 @@
 #include "client/cli/stream_job.h"
 #include "client/cli/training_packages.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using ::testing::Contains;
@@ -155,4 +155,4 @@ TEST_F(LocalTrainTest, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -7,7 +7,7 @@
 #include "client/cli/local_common.h"
 #include "client/cli/parse.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 struct UpFlags {
@@ -115,4 +115,4 @@ Command LocalUpCommand(Cli* cli) {
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -11,7 +11,7 @@
 #include "client/cli/log_query_language.h"
 #include "common/base/ascii.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 bool SameChar(char a, char b) { return AsciiLower(a) == AsciiLower(b); }
@@ -245,4 +245,4 @@ std::string Text(v1::Severity severity) {
   return name.empty() ? std::to_string(severity) : name.substr(9);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

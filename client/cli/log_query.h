@@ -34,7 +34,7 @@
 #include "common/filter/filter.h"
 #include "lockstep/v1/job.pb.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 class LogQuery {
  public:
@@ -61,6 +61,6 @@ StatusOr<v1::Severity> ParseSeverity(std::string_view text);
 // Returns "ERROR"; "DEFAULT" if unspecified.
 std::string Text(v1::Severity severity);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_LOG_QUERY_H_

@@ -4,7 +4,7 @@
 #include "common/base/log_line.h"
 #include "common/model/names.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr int64_t kMaxPatternMemory = 4 << 20;
@@ -147,4 +147,4 @@ const FilterLanguage& LogQueryLanguage() {
   return language;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

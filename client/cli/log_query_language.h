@@ -4,7 +4,7 @@
 
 #include "common/filter/filter.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // A term's number is a v1::Severity, Unix nanoseconds, a rank or an attempt.
 namespace log_field {
@@ -26,6 +26,6 @@ inline bool IsText(int field) { return field <= kStream; }
 
 const FilterLanguage& LogQueryLanguage();
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_LOG_QUERY_LANGUAGE_H_

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using ::testing::ElementsAre;
@@ -172,4 +172,4 @@ TEST(LogQueryTest, Severities) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -8,7 +8,7 @@
 #include "client/cli/output.h"
 #include "common/base/log_line.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 std::string FormatLogLine(const v1::LogLine& line, const LogFormat& format,
                           const Style& style) {
@@ -52,4 +52,4 @@ std::string FormatLogJson(const std::string& job, const v1::LogLine& line) {
        {"textPayload", line.text()}});
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

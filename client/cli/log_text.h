@@ -7,7 +7,7 @@
 #include "client/cli/text.h"
 #include "lockstep/v1/job.pb.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 struct LogFormat {
   bool timestamps = false;
@@ -29,6 +29,6 @@ std::string FormatStreamedLine(const v1::LogLine& line);
 // replaced.
 std::string FormatLogJson(const std::string& job, const v1::LogLine& line);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_LOG_TEXT_H_

@@ -7,7 +7,7 @@
 
 #include "client/cli/text.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 // "worker-replica-1", like LogLine.task.
@@ -105,4 +105,4 @@ std::vector<std::string> LostLogs(const v1::Job& job,
   return sentences;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

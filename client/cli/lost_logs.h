@@ -10,7 +10,7 @@
 #include "lockstep/v1/node.pb.h"
 #include "lockstep/v1/task.pb.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // True if `options` selects logs of ranks that have not ended. Only then the
 // nodes matter.
@@ -24,6 +24,6 @@ std::vector<std::string> LostLogs(const v1::Job& job,
                                   const std::vector<v1::Node>& nodes,
                                   const LogOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_LOST_LOGS_H_

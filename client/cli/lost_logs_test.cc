@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using testing::ElementsAre;
@@ -103,4 +103,4 @@ TEST(LostLogsTest, AttemptsBeforeAreLookedAtOnce) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -113,11 +113,11 @@ void EndWithReader() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  lockstep::SilenceRpcLog();
+  lockstep::cli::SilenceRpcLog();
   // A closed pipe shows as a failed write.
   signal(SIGPIPE, SIG_IGN);
   const lockstep::SystemClock clock;
-  lockstep::CliEnvironment env;
+  lockstep::cli::CliEnvironment env;
   env.out = &std::cout;
   env.err = &std::cerr;
   env.in = &std::cin;
@@ -139,10 +139,10 @@ int main(int argc, char** argv) {
   env.interrupted = Interrupted;
   env.signals = Signals;
   env.end_with_reader = EndWithReader;
-  int code =
-      lockstep::RunCli(std::vector<std::string>(argv + 1, argv + argc), &env);
+  int code = lockstep::cli::RunCli(
+      std::vector<std::string>(argv + 1, argv + argc), &env);
   // Commands return the code of SIGINT for any interruption.
-  if (code == lockstep::kExitInterrupted && first_signal > 0) {
+  if (code == lockstep::cli::kExitInterrupted && first_signal > 0) {
     code = 128 + first_signal;
   }
   std::cout.flush();
@@ -151,7 +151,7 @@ int main(int argc, char** argv) {
       code = kExitPipe;
     } else if (code == 0) {
       std::cerr << "lockstep: writing to stdout failed\n";
-      code = lockstep::kExitError;
+      code = lockstep::cli::kExitError;
     }
   }
   lockstep::LeaveProcess(code);

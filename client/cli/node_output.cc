@@ -6,7 +6,7 @@
 
 #include "client/cli/describe.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 // Returns false if a table was requested.
@@ -52,4 +52,4 @@ Status WriteNodeState(const Cli& cli, const v1::Node& node) {
   return OkStatus();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

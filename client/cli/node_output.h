@@ -4,13 +4,13 @@
 
 #include "client/cli/cli.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // All fields. FormatNode makes the table.
 Status WriteNode(const Cli& cli, const v1::Node& node);
 // After a change. The table is one line: "host-a DRAINING: new disk".
 Status WriteNodeState(const Cli& cli, const v1::Node& node);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_NODE_OUTPUT_H_

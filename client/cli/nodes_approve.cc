@@ -8,7 +8,7 @@
 #include "client/cli/find.h"
 #include "client/cli/node_output.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 StatusOr<int> Approve(const Cli& cli, const std::string& text) {
@@ -46,4 +46,4 @@ Command NodesApproveCommand(Cli* cli) {
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

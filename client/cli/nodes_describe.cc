@@ -4,7 +4,7 @@
 #include "client/cli/find.h"
 #include "client/cli/node_output.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 StatusOr<int> DescribeNode(const Cli& cli, const std::string& text) {
@@ -29,4 +29,4 @@ Command NodesDescribeCommand(Cli* cli) {
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -11,7 +11,7 @@
 #include "client/cli/node_output.h"
 #include "client/cli/parse.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr Duration kDrainPoll = std::chrono::milliseconds(300);
@@ -163,4 +163,4 @@ Command NodesForgetCommand(Cli* cli) {
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -5,7 +5,7 @@
 #include "client/cli/describe.h"
 #include "client/cli/listing.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 StatusOr<int> RunListNodes(const Cli& cli,
@@ -58,4 +58,4 @@ Command NodesListCommand(Cli* cli) {
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -8,7 +8,7 @@
 #include <cctype>
 #include <nlohmann/json.hpp>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using nlohmann::ordered_json;
@@ -181,4 +181,4 @@ std::string ToYaml(const google::protobuf::Message& message) {
   return JsonToYaml(ToJson(message));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -14,7 +14,7 @@ namespace google::protobuf {
 class Message;
 }
 
-namespace lockstep {
+namespace lockstep::cli {
 
 enum class Output { kTable, kWide, kJson, kJsonl, kYaml, kCsv, kName };
 
@@ -42,6 +42,6 @@ std::string ToYaml(const google::protobuf::Message& message);
 // Converts JSON to YAML. REQUIRES: `json` is valid.
 std::string JsonToYaml(std::string_view json);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_OUTPUT_H_

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <set>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr size_t kMostRanks = 100'000;
@@ -142,4 +142,4 @@ StatusOr<WallTime> ParseSince(std::string_view text, WallTime now) {
       text);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

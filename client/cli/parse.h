@@ -12,7 +12,7 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // "512MiB", "2G", "1.5 GiB", "1000". K, M, G, T with or without "iB" or "B"
 // are powers of 1024.
@@ -30,6 +30,6 @@ StatusOr<std::pair<std::string, std::string>> ParsePair(std::string_view text);
 // "10m" (ago) or RFC 3339 "2026-01-31T12:00:00Z".
 StatusOr<WallTime> ParseSince(std::string_view text, WallTime now);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_PARSE_H_

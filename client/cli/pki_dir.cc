@@ -3,7 +3,7 @@
 #include "common/base/file.h"
 #include "common/pki/ca.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 void AddPkiDirOption(Command* command, std::string* dir) {
   command->Add("--dir DIR", dir,
@@ -31,20 +31,21 @@ StatusOr<WallTime> IssueCertificate(const std::string& pki_dir,
                                     const std::string& role,
                                     const std::string& output, WallTime now) {
   const auto ca =
-      CertificateAuthority::Load(RealFileSystem(), CaDirIn(pki_dir), now);
+      pki::CertificateAuthority::Load(RealFileSystem(), CaDirIn(pki_dir), now);
   if (ca.status().code() == StatusCode::kNotFound) {
     return NotFound("there is no CA in {}; `lockstep init` makes one",
                     CaDirIn(pki_dir));
   }
   if (!ca.ok()) return ca.status();
-  LeafRequest request;
+  pki::LeafRequest request;
   if (kind == "worker") {
-    request.identity = WorkerIdentity(ca->cluster(), name);
+    request.identity = pki::WorkerIdentity(ca->cluster(), name);
   } else if (kind == "coordinator") {
-    request.identity = CoordinatorIdentity(ca->cluster(), name);
+    request.identity = pki::CoordinatorIdentity(ca->cluster(), name);
     request.names = {"localhost", "127.0.0.1"};
   } else {
-    LOCKSTEP_ASSIGN_OR_RETURN(const UserRole user_role, ParseUserRole(role));
+    LOCKSTEP_ASSIGN_OR_RETURN(const pki::UserRole user_role,
+                              pki::ParseUserRole(role));
     request.identity = UserIdentity(ca->cluster(), user_role, name);
   }
   const size_t slash = output.rfind('/');
@@ -53,12 +54,12 @@ StatusOr<WallTime> IssueCertificate(const std::string& pki_dir,
         RealFileSystem()->MakeDirs(output.substr(0, slash), 0700));
   }
   LOCKSTEP_ASSIGN_OR_RETURN(
-      const CredentialPaths paths,
+      const pki::CredentialPaths paths,
       IssueInto(RealFileSystem(), output, *ca, request, now));
   // Reads the stored file, so that the report matches it.
-  LOCKSTEP_ASSIGN_OR_RETURN(const Credentials credentials,
+  LOCKSTEP_ASSIGN_OR_RETURN(const pki::Credentials credentials,
                             LoadCredentials(RealFileSystem(), paths, now));
   return credentials.not_after;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -9,7 +9,7 @@
 #include "common/base/status.h"
 #include "common/cli/command.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 void AddPkiDirOption(Command* command, std::string* dir);
 
@@ -29,6 +29,6 @@ StatusOr<WallTime> IssueCertificate(const std::string& pki_dir,
                                     const std::string& role,
                                     const std::string& output, WallTime now);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_PKI_DIR_H_

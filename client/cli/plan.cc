@@ -6,7 +6,7 @@
 
 #include "client/cli/describe.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 // ROLE, TASKS, RANKS, MACHINE, RESERVES.
@@ -99,4 +99,4 @@ void WriteNotes(const Cli& cli, const std::vector<std::string>& notes) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -7,7 +7,7 @@
 #include "client/cli/cli.h"
 #include "lockstep/v1/job.pb.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // Shows roles with their machines, each task's place or the reason to wait, and
 // the price per hour. Pure.
@@ -20,6 +20,6 @@ StatusOr<int> WritePlan(const Cli& cli, const v1::SubmitJobResponse& response);
 // Writes "note: ..." for each.
 void WriteNotes(const Cli& cli, const std::vector<std::string>& notes);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_PLAN_H_

@@ -7,7 +7,7 @@
 #include "client/cli/live_output.h"
 #include "client/lib/client.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr Duration kPlainInterval = std::chrono::seconds(10);
@@ -163,4 +163,4 @@ std::string FollowPrinter::OnTick(Time now) {
   return LiveText(now) + "\n";
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

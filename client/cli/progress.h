@@ -12,7 +12,7 @@
 #include "lockstep/v1/job.pb.h"
 #include "lockstep/v1/task.pb.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // "step 1,200/2,345 (51 %)  3,170 samples/s  loss 0.4321  eta 1 m 20 s".
 // Unknown parts are omitted.
@@ -69,6 +69,6 @@ class FollowPrinter {
   bool changed_ = false;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_PROGRESS_H_

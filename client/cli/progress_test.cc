@@ -5,7 +5,7 @@
 
 #include "common/base/utf8.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using ::testing::HasSubstr;
@@ -158,4 +158,4 @@ TEST(FollowPrinterTest, TerminalLineIsWrittenOver) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -10,7 +10,7 @@
 #include "client/cli/text.h"
 #include "common/model/names.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using nlohmann::ordered_json;
@@ -457,4 +457,4 @@ std::string RenderResources(const std::vector<ordered_json>& all, bool is_list,
   return "";
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -17,7 +17,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 struct FormatKey {
   std::vector<std::string> path;
@@ -59,6 +59,6 @@ std::string FieldText(const nlohmann::ordered_json& resource,
 std::string RenderResources(const std::vector<nlohmann::ordered_json>& all,
                             bool is_list, const ResourceFormat& format);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_RESOURCE_FORMAT_H_

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using nlohmann::ordered_json;
@@ -129,4 +129,4 @@ TEST(ResourceFormatTest, Sorting) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -4,7 +4,7 @@
 
 #include "client/cli/cli.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 void AddResourceOptions(const FlagGroup& group, SubmitFlags* f,
                         const std::string& unit) {
@@ -42,4 +42,4 @@ void AddEndOptions(const FlagGroup& group, SubmitFlags* f) {
       "end; with parameter servers they are stopped at once (default: 5m)");
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

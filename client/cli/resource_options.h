@@ -7,7 +7,7 @@
 #include "client/cli/submit_spec.h"
 #include "common/cli/command.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // Adds --cpus, --memory, --gpus, --gpu-type, --pool, --env for *f, which
 // outlives the command. `unit` is what they apply to: "task", "node".
@@ -16,6 +16,6 @@ void AddResourceOptions(const FlagGroup& group, SubmitFlags* f,
 // Adds --end-with and --end-grace.
 void AddEndOptions(const FlagGroup& group, SubmitFlags* f);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_RESOURCE_OPTIONS_H_

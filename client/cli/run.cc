@@ -15,7 +15,7 @@
 #include "client/cli/summary.h"
 #include "common/base/random.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr char kRunExamples[] =
@@ -175,4 +175,4 @@ Command RunCommand(Cli* cli, bool plan) {
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -6,7 +6,7 @@
 #include "client/cli/text.h"
 #include "common/base/file.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 bool ParsePositive(const std::string& text, int32_t* value) {
@@ -109,4 +109,4 @@ StatusOr<RunRequest> BuildRun(const RunFlags& flags,
   return out;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -12,7 +12,7 @@
 #include "common/base/status.h"
 #include "lockstep/v1/job_spec.pb.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 struct RunFlags {
   // Flags of torchrun.
@@ -50,6 +50,6 @@ StatusOr<RunRequest> BuildRun(const RunFlags& flags,
                               const CliEnvironment& env,
                               const std::string& random);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_RUN_SPEC_H_

@@ -7,7 +7,7 @@
 #include "client/cli/cli_fixture.h"
 #include "client/cli/run_spec.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using ::testing::ElementsAre;
@@ -224,4 +224,4 @@ TEST_F(RunTest, HelpOfAPlanNamesNothingThatItLacks) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

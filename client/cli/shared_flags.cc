@@ -5,7 +5,7 @@
 
 #include "client/cli/cli.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 void AddFormats(Command* command, Cli* cli,
@@ -96,4 +96,4 @@ Command LeafCommand(const std::string& name, const std::string& description,
   return Command(name, description, "\nExamples:\n" + examples);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

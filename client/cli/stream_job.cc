@@ -5,7 +5,7 @@
 #include <ostream>
 #include <thread>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr Duration kStreamTick = std::chrono::milliseconds(100);
@@ -135,4 +135,4 @@ StatusOr<std::optional<v1::Job>> StreamJob(const Cli& cli, Client* client,
   return Streamer(cli, client, options).Run();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -10,7 +10,7 @@
 
 #include "client/cli/cli.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 struct StreamJobOptions {
   std::string job;
@@ -43,6 +43,6 @@ struct StreamJobOptions {
 StatusOr<std::optional<v1::Job>> StreamJob(const Cli& cli, Client* client,
                                            const StreamJobOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_STREAM_JOB_H_

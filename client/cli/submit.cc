@@ -16,7 +16,7 @@
 #include "common/base/random.h"
 #include "common/model/limits.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr uint64_t kMaxJobFile = 1 << 20;
@@ -194,4 +194,4 @@ Command SubmitCommand(Cli* cli, bool plan) {
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -8,7 +8,7 @@
 #include "common/base/file.h"
 #include "common/base/utf8.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr size_t kMaxNameStem = 40;
@@ -306,4 +306,4 @@ std::string ContainerPathsNote(const v1::JobSpec& spec) {
          "DIR of the nodes, or --workdir output\n";
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -14,7 +14,7 @@
 #include "lockstep/v1/resources.pb.h"
 #include "lockstep/v1/task.pb.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // Flags as given, unset if not given. Texts are parsed here.
 struct SubmitFlags {
@@ -81,6 +81,6 @@ std::string RelativeDataNote(const v1::JobSpec& spec,
 // Otherwise returns "".
 std::string ContainerPathsNote(const v1::JobSpec& spec);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_SUBMIT_SPEC_H_

@@ -5,7 +5,7 @@
 
 #include "common/model/names.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using ::testing::HasSubstr;
@@ -211,4 +211,4 @@ TEST(ContainerPathsNoteTest, SaysThatTheImagesDirectoryIsNotKept) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

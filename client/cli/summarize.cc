@@ -8,7 +8,7 @@
 #include "client/cli/job_resource.h"
 #include "client/cli/resource_format.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 struct Column {
@@ -83,4 +83,4 @@ std::string SummarizeJob(const v1::Job& job) {
                      {{"cost"}, true, ""}});
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -6,13 +6,13 @@
 
 #include "lockstep/v1/job.pb.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // Job Overview, Training Input Summary, Training Output Summary. A job that was
 // not submitted with a TrainingInput has no input table; its machines are shown
 // in the same way.
 std::string SummarizeJob(const v1::Job& job);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_SUMMARIZE_H_

@@ -7,7 +7,7 @@
 #include "client/cli/job_view.h"
 #include "common/model/resources.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 // "  label        text\n", or "" without text.
@@ -303,4 +303,4 @@ std::string FormatFailure(const v1::Job& job,
   return text;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

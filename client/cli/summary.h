@@ -8,7 +8,7 @@
 #include "client/cli/text.h"
 #include "lockstep/v1/job.pb.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // Shows the outcome, the duration of each phase, the use and its cost.
 // REQUIRES: the state is final. Lines without measurements are omitted.
@@ -37,6 +37,6 @@ std::string FormatFailure(const v1::Job& job,
                           const std::vector<v1::LogLine>& last_lines,
                           const Style& style);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_SUMMARY_H_

@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <map>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 // Alternate screen, no cursor; and back, with colours off.
@@ -191,4 +191,4 @@ void Terminal::Wake() {
   (void)!write(wake_.get(), &one, sizeof(one));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

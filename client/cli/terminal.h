@@ -15,7 +15,7 @@
 #include "common/base/fd.h"
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // Escape sequences of xterm and compatible terminals. Others are kChar.
 enum class Key { kUp, kDown, kLeft, kRight, kPageUp, kPageDown, kHome, kChar };
@@ -91,6 +91,6 @@ class Terminal {
   int height_ = 24;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_TERMINAL_H_

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr char kPlain[] = "\x1b[0m";
@@ -76,4 +76,4 @@ std::string TerminalText(std::string_view text, bool colors) {
   return out;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

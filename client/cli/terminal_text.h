@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // Shows control characters, also U+0080 to U+009F, and direction marks as
 // "\x1b", "\u202e". Newlines and tabs stay; a carriage return at the end of a
@@ -15,6 +15,6 @@ namespace lockstep {
 // text.
 std::string TerminalText(std::string_view text, bool colors);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_TERMINAL_TEXT_H_

@@ -10,7 +10,7 @@
 #include "client/cli/terminal_text.h"
 #include "common/model/resources.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 std::string Paint(bool color, const char* code, std::string_view text) {
@@ -280,4 +280,4 @@ std::string Printable(std::string_view text) {
   return out;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -17,7 +17,7 @@
 #include "lockstep/v1/resources.pb.h"
 #include "lockstep/v1/task.pb.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // Colours and weights, or none. Colour alone never conveys a state.
 struct Style {
@@ -103,6 +103,6 @@ std::string Clip(std::string_view line, size_t width);
 // Shows control characters as "\x1b", because names and messages are foreign.
 std::string Printable(std::string_view text);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_TEXT_H_

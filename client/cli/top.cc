@@ -13,7 +13,7 @@
 #include "client/cli/top_tables.h"
 #include "client/lib/client.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 v1::PhaseSeconds Minus(const v1::PhaseSeconds& a, const v1::PhaseSeconds& b) {
@@ -164,4 +164,4 @@ std::string TopJson(const TopSample& sample) {
          "\n";
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

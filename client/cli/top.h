@@ -12,7 +12,7 @@
 #include "lockstep/v1/node.pb.h"
 #include "lockstep/v1/task.pb.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // The cluster at one time.
 struct TopSample {
@@ -85,6 +85,6 @@ std::string PhaseBar(const v1::PhaseSeconds& phases, int width);
 // "[####    ]": `ratio` of `width` cells, clamped to 0..1.
 std::string Gauge(double ratio, int width);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_TOP_H_

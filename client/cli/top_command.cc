@@ -11,7 +11,7 @@
 #include "client/cli/top.h"
 #include "common/base/mutex.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 // Limits the finished jobs on the screen.
@@ -279,4 +279,4 @@ Command TopCommand(Cli* cli) {
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

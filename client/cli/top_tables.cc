@@ -11,7 +11,7 @@
 #include "client/lib/client.h"
 #include "common/model/resources.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr const char* kJobSorts[] = {"state", "name", "age", "speed"};
@@ -352,4 +352,4 @@ std::string TopKeys(const TopView& view, int hidden, const Style& style) {
   return style.Dim(text);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -7,7 +7,7 @@
 
 #include "client/cli/top.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // The cluster's name, time, counts, use and faults.
 std::vector<std::string> TopHeading(const TopState& state, const TopView& view,
@@ -21,6 +21,6 @@ Table TopNodesTable(const TopState& state, const TopView& view, WallTime now,
 // `hidden`: the number of lines that do not fit the screen.
 std::string TopKeys(const TopView& view, int hidden, const Style& style);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_TOP_TABLES_H_

@@ -21,7 +21,7 @@
 #include "client/lib/fake_coordinator.h"
 #include "common/base/fd.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using std::chrono_literals::operator""s;
@@ -448,4 +448,4 @@ TEST_F(TopTerminalTest, SaysWhenNobodyAnswers) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -13,7 +13,7 @@
 #include "common/training/texts.h"
 #include "common/training/translate.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr char kCustom[] = "CUSTOM";
@@ -338,4 +338,4 @@ StatusOr<TrainingRequest> BuildTraining(const TrainingFlags& flags,
   return Builder(flags, file, env).Run();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -12,7 +12,7 @@
 #include "common/base/status.h"
 #include "common/training/training_input.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // Flags of one role; empty or unset if not given.
 struct ReplicaFlags {
@@ -87,6 +87,6 @@ StatusOr<TrainingRequest> BuildTraining(const TrainingFlags& flags,
 // count is 1.
 StatusOr<AcceleratorConfig> ParseAccelerator(const std::string& text);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_TRAINING_FLAGS_H_

@@ -5,7 +5,7 @@
 
 #include "common/training/training_file.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using ::testing::ElementsAre;
@@ -184,4 +184,4 @@ TEST_F(TrainingFlagsTest, RefusesAcceleratorsThatAreNone) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

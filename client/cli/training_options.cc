@@ -1,6 +1,6 @@
 #include "client/cli/training_options.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 void AddReplica(const FlagGroup& group, const std::string& flag,
@@ -107,4 +107,4 @@ void AddTrainingOptions(Command* command, TrainingFlags* f, bool plan) {
   AddTaken(command->Group("Accepted for gcloud compatibility"), f);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -5,11 +5,11 @@
 #include "client/cli/cli.h"
 #include "client/cli/training_flags.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // `flags` outlives `command`. `plan` hides the flags without effect there.
 void AddTrainingOptions(Command* command, TrainingFlags* flags, bool plan);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_TRAINING_OPTIONS_H_

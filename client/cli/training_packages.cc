@@ -13,7 +13,7 @@
 
 #include "common/base/file.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr Duration kUploadTick = std::chrono::milliseconds(100);
@@ -235,4 +235,4 @@ std::vector<v1::Package> PackageMessages(
   return out;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -10,7 +10,7 @@
 #include "client/package/pack.h"
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // The location of a module's file relative to the given folder.
 struct ModulePlace {
@@ -63,6 +63,6 @@ StatusOr<v1::SubmitJobResponse> SubmitUploaded(
 std::vector<v1::Package> PackageMessages(
     const std::vector<PackedPackage>& packages);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_TRAINING_PACKAGES_H_

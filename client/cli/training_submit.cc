@@ -20,7 +20,7 @@
 #include "common/training/training_file.h"
 #include "common/wire/training_wire.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr uint64_t kMaxConfig = 1 << 20;
@@ -263,4 +263,4 @@ Command TrainingCommand(Cli* cli, bool plan) {
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -7,7 +7,7 @@
 #include "client/cli/cli_fixture.h"
 #include "client/cli/training_packages.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using ::testing::HasSubstr;
@@ -384,4 +384,4 @@ TEST_F(TrainingTest, TakesTheAddressBeforeTheCommand) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -9,7 +9,7 @@
 #include "common/base/file.h"
 #include "common/base/login_link.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 struct UiFlags {
@@ -92,4 +92,4 @@ Command UiCommand(Cli* cli) {
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -4,7 +4,7 @@
 
 #include "client/cli/cli.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 StatusOr<int> ShowVersion(const Cli& cli) {
@@ -29,4 +29,4 @@ Command VersionCommand(Cli* cli) {
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -10,7 +10,7 @@
 #include "client/cli/job_resource.h"
 #include "client/cli/log_text.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using nlohmann::ordered_json;
@@ -489,4 +489,4 @@ TEST(JobsTableTest, RanIsWithoutWaitingAndTroubleIsTold) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

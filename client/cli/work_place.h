@@ -7,7 +7,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 struct WorkPlace {
   int32_t rank = 0;
@@ -18,6 +18,6 @@ struct WorkPlace {
 // Parses "RANK" or "RANK/PATH". InvalidArgument for other forms.
 StatusOr<WorkPlace> ParseWorkPlace(const std::string& text);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_CLI_WORK_PLACE_H_

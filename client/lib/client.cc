@@ -12,7 +12,7 @@
 #include "common/rpc/grpc_log.h"
 #include "common/rpc/status_conversion.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr int kPageSize = 500;
@@ -46,7 +46,7 @@ Status Unreachable(const std::string& address, const std::string& text) {
   };
   const WallTime now = SystemClock().Now().wall;
   if (says("certificate verify failed")) {
-    if (const Status dates = CheckServerDates(address, now, kPeekTime);
+    if (const Status dates = pki::CheckServerDates(address, now, kPeekTime);
         !dates.ok()) {
       return Unavailable("{}", Message(dates));
     }
@@ -121,9 +121,9 @@ StatusOr<std::unique_ptr<Client>> Client::Connect(
   if (!options.insecure_loopback) {
     LOCKSTEP_ASSIGN_OR_RETURN(
         channel_options.credentials,
-        LoadCredentials(RealFileSystem(),
-                        {options.ca, options.certificate, options.key},
-                        SystemClock().Now().wall));
+        pki::LoadCredentials(RealFileSystem(),
+                             {options.ca, options.certificate, options.key},
+                             SystemClock().Now().wall));
   }
   LOCKSTEP_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel,
                             MakeChannel(channel_options));
@@ -316,4 +316,4 @@ StatusOr<std::vector<std::string>> Client::ForgetNode(const std::string& name) {
 
 void SilenceRpcLog() { RedirectGrpcLog(GrpcLog::kSilent); }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

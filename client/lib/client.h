@@ -35,7 +35,7 @@
 #include "lockstep/v1/task.pb.h"
 #include "lockstep/v1/training.pb.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 struct ClientOptions {
   // HOST:PORT of the coordinator.
@@ -242,6 +242,6 @@ void SilenceRpcLog();
 // SUCCEEDED, FAILED or CANCELLED.
 bool IsFinalState(v1::JobState state);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_LIB_CLIENT_H_

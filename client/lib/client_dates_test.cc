@@ -14,7 +14,7 @@
 #include "common/pki/identity.h"
 #include "lockstep/v1/job.grpc.pb.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using std::chrono_literals::operator""h;
@@ -27,13 +27,13 @@ class ClientDatesTest : public testing::Test {
  protected:
   ClientDatesTest()
       : now_(SystemClock().Now().wall),
-        ca_(*CertificateAuthority::Create("test", now_ - 500 * kDay)) {}
+        ca_(*pki::CertificateAuthority::Create("test", now_ - 500 * kDay)) {}
   void SetUp() override {
     char name[] = "/tmp/lockstep-dates-XXXXXX";
     ASSERT_NE(mkdtemp(name), nullptr);
     dir_ = name;
-    LeafRequest request;
-    request.identity = UserIdentity("test", UserRole::kAdmin, "ann");
+    pki::LeafRequest request;
+    request.identity = UserIdentity("test", pki::UserRole::kAdmin, "ann");
     const auto leaf = ca_.Issue(request, now_);
     ASSERT_TRUE(leaf.ok()) << leaf.status();
     Write("ca.crt", ca_.certificate());
@@ -49,9 +49,9 @@ class ClientDatesTest : public testing::Test {
         RealFileSystem()->WriteAtomic(JoinPath(dir_, name), text, 0600).ok());
   }
   // Of one whose certificate `ca` issued at `issued`.
-  std::string CallOf(const CertificateAuthority& ca, WallTime issued) {
-    LeafRequest request;
-    request.identity = CoordinatorIdentity("test", "main");
+  std::string CallOf(const pki::CertificateAuthority& ca, WallTime issued) {
+    pki::LeafRequest request;
+    request.identity = pki::CoordinatorIdentity("test", "main");
     const auto leaf = ca.Issue(request, issued);
     EXPECT_TRUE(leaf.ok()) << leaf.status();
     grpc::SslServerCredentialsOptions tls(
@@ -78,14 +78,14 @@ class ClientDatesTest : public testing::Test {
   }
 
   const WallTime now_;
-  const CertificateAuthority ca_;
+  const pki::CertificateAuthority ca_;
   std::string dir_;
   v1::JobService::Service service_;
   std::unique_ptr<grpc::Server> server_;
 };
 
 TEST_F(ClientDatesTest, ServersCertificateThatHasExpired) {
-  const std::string said = CallOf(ca_, now_ - kLeafLifetime - 2 * kDay);
+  const std::string said = CallOf(ca_, now_ - pki::kLeafLifetime - 2 * kDay);
   EXPECT_THAT(said, HasSubstr("the certificate of the coordinator at 127."));
   EXPECT_THAT(said, HasSubstr(" expired on " +
                               FormatWallTime(now_ - 2 * kDay).substr(0, 10)));
@@ -101,7 +101,7 @@ TEST_F(ClientDatesTest, ServersCertificateThatIsNotValidYet) {
 }
 
 TEST_F(ClientDatesTest, AnotherCaIsStillAnotherCa) {
-  const auto other = CertificateAuthority::Create("test", now_ - kDay);
+  const auto other = pki::CertificateAuthority::Create("test", now_ - kDay);
   ASSERT_TRUE(other.ok());
   const std::string said = CallOf(*other, now_);
   EXPECT_THAT(said, HasSubstr("has a certificate of another CA"));
@@ -109,4 +109,4 @@ TEST_F(ClientDatesTest, AnotherCaIsStillAnotherCa) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -13,7 +13,7 @@
 #include "lockstep/v1/job.grpc.pb.h"
 #include "lockstep/v1/package.grpc.pb.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 struct Client::Impl {
   ClientOptions options;
@@ -100,6 +100,6 @@ Status FromServer(const grpc::Status& status);
 // True if there was no connection: no server listens, or TLS failed.
 bool NeverConnected(const grpc::Status& status);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_LIB_CLIENT_IMPL_H_

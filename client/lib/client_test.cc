@@ -7,7 +7,7 @@
 
 #include "client/lib/fake_coordinator.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using ::testing::ElementsAre;
@@ -354,4 +354,4 @@ TEST(ClientConnectTest, NamesTheMissingFile) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

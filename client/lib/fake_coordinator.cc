@@ -11,7 +11,7 @@
 #include "lockstep/v1/job.grpc.pb.h"
 #include "lockstep/v1/package.grpc.pb.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr Duration kPollInterval = std::chrono::milliseconds(5);
@@ -521,4 +521,4 @@ void FakeCoordinator::Update(const std::function<void(FakeAnswers*)>& change) {
 
 FakeAnswers FakeCoordinator::Answers() const { return impl_->shared.Copy(); }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

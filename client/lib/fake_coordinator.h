@@ -15,7 +15,7 @@
 #include "lockstep/v1/job.pb.h"
 #include "lockstep/v1/package.pb.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // The answers of the services, and the requests they got. Handlers copy it
 // under the lock, so a test may change it at any time through Update.
@@ -97,6 +97,6 @@ class FakeCoordinator {
   const std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_LIB_FAKE_COORDINATOR_H_

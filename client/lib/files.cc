@@ -5,7 +5,7 @@
 #include "client/lib/client.h"
 #include "client/lib/client_impl.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 StatusOr<v1::ListFilesResponse> Client::ListFiles(const std::string& name,
                                                   int32_t rank,
@@ -50,4 +50,4 @@ Status Client::ReadFile(const std::string& name, int32_t rank,
   return OkStatus();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

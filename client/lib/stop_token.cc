@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 void StopToken::Stop() {
   MutexLock lock(&mu_);
@@ -33,4 +33,4 @@ bool StopToken::WaitFor(Duration timeout) {
   return stopped_;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

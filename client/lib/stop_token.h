@@ -7,7 +7,7 @@
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // Passed to a long call of Client. Stop() makes the call return Cancelled soon,
 // and is permanent. Safe from any thread; outlives its calls.
@@ -29,6 +29,6 @@ class StopToken {
   std::function<void()> cancel_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_LIB_STOP_TOKEN_H_

@@ -6,7 +6,7 @@
 #include "client/lib/client.h"
 #include "client/lib/client_impl.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr Duration kFirstPause = std::chrono::milliseconds(200);
@@ -250,4 +250,4 @@ Status Client::StreamLogs(const LogOptions& options,
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -7,7 +7,7 @@
 #include "client/lib/client_impl.h"
 #include "common/base/mutex.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr size_t kPiece = 1 << 20;
@@ -154,4 +154,4 @@ StatusOr<bool> Client::UploadPackage(const v1::Package& package,
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

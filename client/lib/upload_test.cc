@@ -9,7 +9,7 @@
 #include "client/lib/client.h"
 #include "client/lib/fake_coordinator.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using ::testing::ElementsAre;
@@ -198,4 +198,4 @@ TEST_F(UploadTest, HandsLogFiltersOn) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

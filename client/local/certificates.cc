@@ -5,15 +5,15 @@
 #include "common/pki/credentials.h"
 #include "common/pki/identity.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr Duration kRenewBefore = std::chrono::hours(24 * 30);
 
-Status MakeOne(const CertificateAuthority& ca, const std::string& dir,
-               const LeafRequest& request, WallTime now) {
+Status MakeOne(const pki::CertificateAuthority& ca, const std::string& dir,
+               const pki::LeafRequest& request, WallTime now) {
   FileSystem* const files = RealFileSystem();
-  const auto old = LoadCredentials(files, CredentialPathsIn(dir), now);
+  const auto old = LoadCredentials(files, pki::CredentialPathsIn(dir), now);
   if (old.ok() && old->identity == request.identity &&
       old->ca == ca.certificate() && old->not_after - now > kRenewBefore) {
     return OkStatus();
@@ -21,34 +21,36 @@ Status MakeOne(const CertificateAuthority& ca, const std::string& dir,
   return IssueInto(files, dir, ca, request, now).status();
 }
 
-StatusOr<CertificateAuthority> OpenCa(const std::string& dir,
-                                      const std::string& cluster,
-                                      WallTime now) {
-  auto ca = CertificateAuthority::Load(RealFileSystem(), dir, now);
+StatusOr<pki::CertificateAuthority> OpenCa(const std::string& dir,
+                                           const std::string& cluster,
+                                           WallTime now) {
+  auto ca = pki::CertificateAuthority::Load(RealFileSystem(), dir, now);
   if (ca.status().code() != StatusCode::kNotFound) return ca;
-  return CertificateAuthority::CreateIn(RealFileSystem(), dir, cluster, now);
+  return pki::CertificateAuthority::CreateIn(RealFileSystem(), dir, cluster,
+                                             now);
 }
 
 }  // namespace
 
 Status MakeCertificates(const LocalLayout& layout, const ClusterRecord& record,
                         const std::string& user, WallTime now) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const CertificateAuthority ca,
+  LOCKSTEP_ASSIGN_OR_RETURN(const pki::CertificateAuthority ca,
                             OpenCa(layout.CaDir(), record.cluster, now));
-  LeafRequest coordinator;
-  coordinator.identity = CoordinatorIdentity(record.cluster, "coordinator");
+  pki::LeafRequest coordinator;
+  coordinator.identity =
+      pki::CoordinatorIdentity(record.cluster, "coordinator");
   coordinator.names = {"localhost", "127.0.0.1"};
   LOCKSTEP_RETURN_IF_ERROR(
       MakeOne(ca, layout.TlsDir(kCoordinator), coordinator, now));
   for (const WorkerRecord& worker : record.workers) {
-    LeafRequest request;
-    request.identity = WorkerIdentity(record.cluster, worker.name);
+    pki::LeafRequest request;
+    request.identity = pki::WorkerIdentity(record.cluster, worker.name);
     LOCKSTEP_RETURN_IF_ERROR(
         MakeOne(ca, layout.TlsDir(worker.name), request, now));
   }
-  LeafRequest request;
-  request.identity = UserIdentity(record.cluster, UserRole::kAdmin, user);
+  pki::LeafRequest request;
+  request.identity = UserIdentity(record.cluster, pki::UserRole::kAdmin, user);
   return MakeOne(ca, layout.UserDir(), request, now);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -9,7 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // Makes the CA and each certificate that is missing, unreadable or within 30
 // days of expiry: of the coordinator, each worker and the user (an admin named
@@ -17,6 +17,6 @@ namespace lockstep {
 Status MakeCertificates(const LocalLayout& layout, const ClusterRecord& record,
                         const std::string& user, WallTime now);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_LOCAL_CERTIFICATES_H_

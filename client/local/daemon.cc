@@ -8,7 +8,7 @@
 
 #include "common/base/file.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr uint64_t kLogTail = 16 << 10;
@@ -167,4 +167,4 @@ std::string LastLogLine(const LocalLayout& layout, std::string_view daemon) {
   return text.substr(text.rfind('\n') + 1);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -11,7 +11,7 @@
 #include "common/base/status.h"
 #include "common/os/process.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // "coordinator", "worker-0", ... Pure.
 std::vector<std::string> DaemonNames(const ClusterRecord& record);
@@ -45,6 +45,6 @@ pid_t EndpointPid(const LocalLayout& layout, std::string_view daemon);
 // Returns the last non-empty line of its log, or "".
 std::string LastLogLine(const LocalLayout& layout, std::string_view daemon);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_LOCAL_DAEMON_H_

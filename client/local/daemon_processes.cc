@@ -9,7 +9,7 @@
 #include "client/local/lock.h"
 #include "common/base/file.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 Status DaemonProcesses::Read() {
   state_.clear();
@@ -106,4 +106,4 @@ StatusOr<int> DaemonProcesses::Stop(const std::vector<std::string>& daemons,
   return static_cast<int>(running.size());
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

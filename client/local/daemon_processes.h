@@ -13,7 +13,7 @@
 #include "common/base/status.h"
 #include "common/os/process.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 class DaemonProcesses {
  public:
@@ -46,6 +46,6 @@ class DaemonProcesses {
   std::map<std::string, Process> children_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_LOCAL_DAEMON_PROCESSES_H_

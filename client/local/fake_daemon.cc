@@ -14,7 +14,7 @@
 #include "client/lib/fake_coordinator.h"
 #include "common/base/file.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 int Run(int argc, char** argv) {
@@ -68,6 +68,6 @@ int Run(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
-int main(int argc, char** argv) { return lockstep::Run(argc, argv); }
+int main(int argc, char** argv) { return lockstep::cli::Run(argc, argv); }

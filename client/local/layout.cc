@@ -8,7 +8,7 @@
 #include "common/base/file.h"
 #include "common/base/hash.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 std::string LocalLayout::DaemonDir(std::string_view daemon) const {
   return JoinPath(dir, daemon);
 }
@@ -53,4 +53,4 @@ Status MakePrivateDir(const std::string& path) {
   return OkStatus();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

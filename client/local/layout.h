@@ -21,7 +21,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 inline constexpr char kCoordinator[] = "coordinator";
 
@@ -57,6 +57,6 @@ StatusOr<std::string> AbsolutePath(const std::string& path);
 // user, because others can write to /tmp. PermissionDenied if it is not.
 Status MakePrivateDir(const std::string& path);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_LOCAL_LAYOUT_H_

@@ -14,7 +14,7 @@
 #include "common/os/process.h"
 #include "common/os/procfs.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr Duration kLeftoverPoll = std::chrono::milliseconds(20);
@@ -116,4 +116,4 @@ std::vector<Process> FindDaemons(const std::string& program,
   return found;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -11,7 +11,7 @@
 #include "common/base/status.h"
 #include "common/os/process.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // Ends every lockstep-shim that works in one of `dirs` (its working directory,
 // an argument or an open file is there) with all its descendants: first the
@@ -25,6 +25,6 @@ StatusOr<int> KillLeftovers(const std::vector<std::string>& dirs,
 std::vector<Process> FindDaemons(const std::string& program,
                                  const std::string& dir);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_LOCAL_LEFTOVERS_H_

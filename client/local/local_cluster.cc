@@ -19,7 +19,7 @@
 #include "client/local/shutdown.h"
 #include "common/base/file.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr Duration kLeftoverTimeout = std::chrono::seconds(10);
@@ -295,4 +295,4 @@ ClientOptions LocalCluster::client_options() const {
   return options;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -29,7 +29,7 @@
 #include "common/base/status.h"
 #include "common/os/process.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 struct LocalClusterOptions {
   // Created if missing.
@@ -163,6 +163,6 @@ class LocalCluster {
   DaemonProcesses processes_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_LOCAL_LOCAL_CLUSTER_H_

@@ -16,7 +16,7 @@
 #include "common/base/file.h"
 #include "common/os/procfs.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using ::testing::ElementsAre;
@@ -235,4 +235,4 @@ TEST_F(LocalClusterTest, LeftoversAreFoundAndKilledWithTheirChildren) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

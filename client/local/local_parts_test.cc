@@ -17,7 +17,7 @@
 #include "common/base/file.h"
 #include "common/pki/credentials.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using ::testing::Contains;
@@ -216,14 +216,15 @@ TEST(CertificatesTest, MadeOnceAndRenewedBeforeTheirEnd) {
   const Status made = MakeCertificates(layout, record, "ann", now);
   ASSERT_TRUE(made.ok()) << made;
   const auto load = [&](const std::string& where, WallTime when) {
-    return LoadCredentials(RealFileSystem(), CredentialPathsIn(where), when);
+    return LoadCredentials(RealFileSystem(), pki::CredentialPathsIn(where),
+                           when);
   };
   const auto user = load(layout.UserDir(), now);
   ASSERT_TRUE(user.ok()) << user.status();
   EXPECT_EQ(Describe(user->identity), "user ann (admin)");
   const auto worker = load(layout.TlsDir("worker-1"), now);
   ASSERT_TRUE(worker.ok()) << worker.status();
-  EXPECT_EQ(worker->identity, WorkerIdentity("local", "worker-1"));
+  EXPECT_EQ(worker->identity, pki::WorkerIdentity("local", "worker-1"));
 
   ASSERT_TRUE(MakeCertificates(layout, record, "ann", now).ok());
   EXPECT_EQ(load(layout.UserDir(), now)->certificate, user->certificate);
@@ -233,4 +234,4 @@ TEST(CertificatesTest, MadeOnceAndRenewedBeforeTheirEnd) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

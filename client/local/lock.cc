@@ -6,7 +6,7 @@
 
 #include <thread>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 StatusOr<Fd> LockFile(const std::string& path, Duration timeout) {
   Fd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
@@ -27,4 +27,4 @@ StatusOr<Fd> LockFile(const std::string& path, Duration timeout) {
   return fd;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -8,7 +8,7 @@
 #include "common/base/fd.h"
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // How long a command waits for another that starts or stops the cluster. A stop
 // lasts as long as its jobs and daemons need.
@@ -20,6 +20,6 @@ inline constexpr Duration kKillTimeout = std::chrono::seconds(5);
 // it. Unavailable if another process still holds it after `timeout`.
 StatusOr<Fd> LockFile(const std::string& path, Duration timeout);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_LOCAL_LOCK_H_

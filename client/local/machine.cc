@@ -8,7 +8,7 @@
 #include "common/base/file.h"
 #include "common/os/procfs.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 StatusOr<LocalMachine> ReadMachine() {
   LocalMachine machine;
@@ -46,4 +46,4 @@ std::vector<Share> Divide(const LocalMachine& machine, int workers) {
   return shares;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -7,7 +7,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 struct LocalMachine {
   double cpus = 0;
@@ -33,6 +33,6 @@ struct Share {
 // 0.
 std::vector<Share> Divide(const LocalMachine& machine, int workers);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_LOCAL_MACHINE_H_

@@ -8,7 +8,7 @@
 #include "common/base/crc32c.h"
 #include "common/training/machines.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 namespace {
 
@@ -52,4 +52,4 @@ bool IsOwnMachinesFile(const std::string& text) {
   return text.substr(0, end + 1) == Head(rest);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // The number of tasks of the largest machine that fit a worker daemon.
 inline constexpr int kTasksPerWorker = 4;
@@ -20,6 +20,6 @@ std::string LocalMachinesFile(double cpus, int64_t memory_bytes);
 // example to add runtimes, is kept.
 bool IsOwnMachinesFile(const std::string& text);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_LOCAL_MACHINES_TABLE_H_

@@ -9,7 +9,7 @@
 #include "common/base/fd.h"
 #include "common/base/random.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr uint16_t kFirst = 20000;
@@ -49,4 +49,4 @@ StatusOr<std::vector<uint16_t>> ChoosePorts(int count) {
   return ports;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -7,7 +7,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // True if a server could listen on 127.0.0.1:`port` now.
 bool PortIsFree(uint16_t port);
@@ -17,6 +17,6 @@ bool PortIsFree(uint16_t port);
 // the cluster is down. Another program may take one before use.
 StatusOr<std::vector<uint16_t>> ChoosePorts(int count);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_LOCAL_PORTS_H_

@@ -7,7 +7,7 @@
 
 #include "client/local/daemon.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr Duration kReadyPoll = std::chrono::milliseconds(50);
@@ -98,4 +98,4 @@ Status WaitUntilReady(const LocalCluster& cluster, Duration timeout,
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

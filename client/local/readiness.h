@@ -8,7 +8,7 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // Waits until the coordinator serves and every worker is READY, and approves
 // the workers' offers. `stopped` may be null. Errors:
@@ -18,6 +18,6 @@ namespace lockstep {
 Status WaitUntilReady(const LocalCluster& cluster, Duration timeout,
                       const std::function<bool()>& stopped);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_LOCAL_READINESS_H_

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using nlohmann::json;
@@ -95,4 +95,4 @@ StatusOr<StateRecord> DecodeState(std::string_view text) {
   });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -12,7 +12,7 @@
 #include "common/base/status.h"
 #include "common/os/process.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 struct WorkerRecord {
   std::string name;
@@ -57,6 +57,6 @@ std::string EncodeState(const StateRecord& state);
 StatusOr<ClusterRecord> DecodeCluster(std::string_view json);
 StatusOr<StateRecord> DecodeState(std::string_view json);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_LOCAL_RECORDS_H_

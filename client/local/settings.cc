@@ -7,7 +7,7 @@
 #include "client/local/machine.h"
 #include "client/local/ports.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr int kMaxWorkers = 1000;
@@ -66,4 +66,4 @@ StatusOr<ClusterRecord> WantedCluster(ClusterRecord record,
   return record;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

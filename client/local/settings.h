@@ -7,7 +7,7 @@
 #include "client/local/records.h"
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // Returns `record`, which is empty for a new cluster, updated by `options`.
 // Chooses missing ports and divides the machine. InvalidArgument for an invalid
@@ -16,6 +16,6 @@ StatusOr<ClusterRecord> WantedCluster(ClusterRecord record,
                                       const LocalClusterOptions& options,
                                       const LocalLayout& layout);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_LOCAL_SETTINGS_H_

@@ -8,7 +8,7 @@
 #include "client/local/daemon.h"
 #include "common/base/file.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr Duration kShutdownPoll = std::chrono::milliseconds(50);
@@ -64,4 +64,4 @@ Status RemoveClusterFiles(const LocalLayout& layout,
   return OkStatus();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

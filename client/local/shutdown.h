@@ -8,7 +8,7 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // Cancels all jobs and waits at most `patience` for their end. Returns the
 // number of cancelled jobs.
@@ -19,6 +19,6 @@ StatusOr<int> CancelAllJobs(ClientOptions options, Duration patience);
 Status RemoveClusterFiles(const LocalLayout& layout,
                           const ClusterRecord& record);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_LOCAL_SHUTDOWN_H_

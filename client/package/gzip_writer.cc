@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr int kFast = 1;
@@ -101,4 +101,4 @@ Status GzipWriter::Flush(bool last) {
   return OkStatus();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

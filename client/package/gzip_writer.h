@@ -15,7 +15,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 // Thread-compatible.
 class GzipWriter {
@@ -49,6 +49,6 @@ class GzipWriter {
   Status status_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_PACKAGE_GZIP_WRITER_H_

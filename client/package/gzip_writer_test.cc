@@ -5,7 +5,7 @@
 
 #include <random>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 std::string Noise(size_t size) {
@@ -102,4 +102,4 @@ TEST(GzipWriterTest, AnErrorOfTheOutputStays) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

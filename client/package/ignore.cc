@@ -1,6 +1,6 @@
 #include "client/package/ignore.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr std::string_view kInclude = "#!include:";
@@ -142,4 +142,4 @@ bool IgnoreRules::Ignores(std::string_view path, bool is_directory) const {
   return false;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 class IgnoreRules {
  public:
@@ -49,6 +49,6 @@ class IgnoreRules {
 // matches any number of folders.
 bool MatchesGlob(std::string_view pattern, std::string_view text);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_PACKAGE_IGNORE_H_

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using ::testing::ElementsAre;
@@ -67,4 +67,4 @@ TEST(IgnoreTest, FindsIncludes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

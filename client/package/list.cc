@@ -13,7 +13,7 @@
 #include "common/base/file.h"
 #include "common/base/utf8.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr char kIgnoreFile[] = ".gcloudignore";
@@ -202,4 +202,4 @@ StatusOr<std::vector<PackEntry>> ListFolder(const std::string& folder,
   return Lister(folder, prefix, limits, stop).Run();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -10,7 +10,7 @@
 #include "client/package/pack.h"
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 struct PackEntry {
   enum class Kind { kFile, kDirectory, kLink };
@@ -30,6 +30,6 @@ StatusOr<std::vector<PackEntry>> ListFolder(const std::string& folder,
                                             const PackLimits& limits,
                                             const std::function<bool()>& stop);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_PACKAGE_LIST_H_

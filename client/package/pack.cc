@@ -18,7 +18,7 @@
 #include "common/base/hex.h"
 #include "common/base/sha256.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr size_t kPackBuffer = 256 << 10;
@@ -304,4 +304,4 @@ StatusOr<size_t> ReadPackage(const PackedPackage& package, uint64_t offset,
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -16,7 +16,7 @@
 #include "common/base/status.h"
 #include "common/model/job.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 
 struct PackLimits {
   int64_t entries = 100'000;
@@ -67,6 +67,6 @@ StatusOr<PackedPackage> OpenPackageFile(const std::string& path,
 StatusOr<size_t> ReadPackage(const PackedPackage& package, uint64_t offset,
                              char* buffer, size_t size);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 
 #endif  // LOCKSTEP_CLIENT_PACKAGE_PACK_H_

@@ -13,7 +13,7 @@
 
 #include "common/base/file.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using ::testing::HasSubstr;
@@ -277,4 +277,4 @@ TEST_F(PackTest, RefusesFilesThatAreNeither) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

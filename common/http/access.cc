@@ -4,7 +4,7 @@
 
 #include "common/base/login_link.h"
 
-namespace lockstep {
+namespace lockstep::http {
 namespace {
 
 bool RequiresCertificate(const WebConfig& web) {
@@ -60,4 +60,4 @@ HttpResponse Access::Refuse() {
                        "realm=\"lockstep\""}}};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::http

@@ -13,7 +13,7 @@
 #include "common/http/message.h"
 #include "common/http/web_config.h"
 
-namespace lockstep {
+namespace lockstep::http {
 
 // Access is granted by the token, by a name and its password, and, if a token
 // is configured, by a browser's session (login.h) or a verified client
@@ -54,6 +54,6 @@ class Access {
   std::atomic<uint64_t> refused_ = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::http
 
 #endif  // LOCKSTEP_COMMON_HTTP_ACCESS_H_

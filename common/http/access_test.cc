@@ -10,7 +10,7 @@
 #include "common/http/metrics.h"
 #include "common/http/server.h"
 
-namespace lockstep {
+namespace lockstep::http {
 namespace {
 
 using testing::HasSubstr;
@@ -136,4 +136,4 @@ TEST_F(AccessTest, HealthIsForEverybodyAndNothingElse) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::http

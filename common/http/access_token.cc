@@ -19,7 +19,7 @@
 #include "common/base/random.h"
 #include "common/base/sha256.h"
 
-namespace lockstep {
+namespace lockstep::http {
 namespace {
 
 constexpr size_t kRandomBytes = 32;
@@ -172,4 +172,4 @@ std::string AccessToken::Mac(std::string_view text) {
   return TokenMac(token_, text);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::http

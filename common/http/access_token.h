@@ -16,7 +16,7 @@
 #include "common/base/mutex.h"
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::http {
 
 // Thread-safe.
 class AccessToken {
@@ -56,6 +56,6 @@ class AccessToken {
   MonoTime looked_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::http
 
 #endif  // LOCKSTEP_COMMON_HTTP_ACCESS_TOKEN_H_

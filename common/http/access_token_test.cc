@@ -11,7 +11,7 @@
 #include "common/http/http_test_util.h"
 #include "tests/support/fake_clock.h"
 
-namespace lockstep {
+namespace lockstep::http {
 namespace {
 
 using testing::HasSubstr;
@@ -182,4 +182,4 @@ TEST_F(AccessTokenTest, AFileThatWentBadChangesNothing) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::http

@@ -8,7 +8,7 @@
 
 #include "common/http/gzip.h"
 
-namespace lockstep {
+namespace lockstep::http {
 namespace {
 
 std::string_view ReasonOf(int status) {
@@ -74,4 +74,4 @@ AnswerText MakeAnswerText(HttpResponse response,
   return text;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::http

@@ -7,7 +7,7 @@
 
 #include "common/http/message.h"
 
-namespace lockstep {
+namespace lockstep::http {
 
 struct AnswerText {
   // The whole head except "Connection" and the empty line.
@@ -20,6 +20,6 @@ struct AnswerText {
 AnswerText MakeAnswerText(HttpResponse response,
                           std::string_view accept_encoding);
 
-}  // namespace lockstep
+}  // namespace lockstep::http
 
 #endif  // LOCKSTEP_COMMON_HTTP_ANSWER_TEXT_H_

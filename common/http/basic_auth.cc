@@ -9,7 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "common/base/sha256.h"
 
-namespace lockstep {
+namespace lockstep::http {
 namespace {
 
 // One entry per user and its few valid passwords.
@@ -68,4 +68,4 @@ bool BasicAuth::Admits(std::string_view header) {
   return true;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::http

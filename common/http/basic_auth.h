@@ -10,7 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "common/base/mutex.h"
 
-namespace lockstep {
+namespace lockstep::http {
 
 // Thread-safe. bcrypt takes tens of milliseconds by design, so accepted
 // passwords are cached as digests.
@@ -31,6 +31,6 @@ class BasicAuth {
   std::set<std::string> known_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::http
 
 #endif  // LOCKSTEP_COMMON_HTTP_BASIC_AUTH_H_

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::http {
 
 std::string CountedAs(const sockaddr_storage& from) {
   const auto* const bytes = reinterpret_cast<const char*>(&from);
@@ -120,4 +120,4 @@ std::vector<ConnectionTable::Id> ConnectionTable::Ids() const {
   return ids;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::http

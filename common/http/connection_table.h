@@ -15,7 +15,7 @@
 #include "common/base/clock.h"
 #include "common/http/limits.h"
 
-namespace lockstep {
+namespace lockstep::http {
 
 enum class ConnectionPhase {
   kHandshake,
@@ -85,6 +85,6 @@ class ConnectionTable {
   size_t answer_bytes_ = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::http
 
 #endif  // LOCKSTEP_COMMON_HTTP_CONNECTION_TABLE_H_

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 
-namespace lockstep {
+namespace lockstep::http {
 namespace {
 
 using std::chrono::seconds;
@@ -113,4 +113,4 @@ TEST(ConnectionTableTest, AHostOfIpv6IsItsNetwork) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::http

@@ -25,7 +25,7 @@
 #include "common/http/connection_table.h"
 #include "common/http/handler_pool.h"
 
-namespace lockstep {
+namespace lockstep::http {
 namespace {
 
 namespace asio = boost::asio;
@@ -522,4 +522,4 @@ HttpEngine::~HttpEngine() = default;
 
 void HttpEngine::Start(Fd listener) { loop_->Start(std::move(listener)); }
 
-}  // namespace lockstep
+}  // namespace lockstep::http

@@ -26,7 +26,7 @@
 #include "common/http/message.h"
 #include "common/http/tls.h"
 
-namespace lockstep {
+namespace lockstep::http {
 
 struct HttpEngineOptions {
   // Null for plain text.
@@ -59,6 +59,6 @@ class HttpEngine {
   const std::unique_ptr<Loop> loop_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::http
 
 #endif  // LOCKSTEP_COMMON_HTTP_ENGINE_H_

@@ -9,7 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 
-namespace lockstep {
+namespace lockstep::http {
 namespace {
 
 // Shorter bodies fit into one packet anyway.
@@ -80,4 +80,4 @@ std::optional<std::string> Gzip(const std::string& body) {
   return packed;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::http

@@ -5,7 +5,7 @@
 
 #include <random>
 
-namespace lockstep {
+namespace lockstep::http {
 namespace {
 
 TEST(HttpGzipTest, WhoAcceptsIt) {
@@ -71,4 +71,4 @@ TEST(HttpGzipTest, WhatWouldNotBecomeShorterStaysAsItIs) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::http

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::http {
 
 HandlerPool::HandlerPool(int threads) {
   for (int i = 0; i < std::max(threads, 1); ++i) {
@@ -45,4 +45,4 @@ void HandlerPool::Run() {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::http

@@ -10,7 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "common/base/mutex.h"
 
-namespace lockstep {
+namespace lockstep::http {
 
 // Thread-safe; FIFO. The queue needs no bound, because a connection has at most
 // one task in it and connections are bounded.
@@ -37,6 +37,6 @@ class HandlerPool {
   std::vector<std::thread> threads_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::http
 
 #endif  // LOCKSTEP_COMMON_HTTP_HANDLER_POOL_H_

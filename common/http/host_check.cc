@@ -8,7 +8,7 @@
 #include <climits>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::http {
 namespace {
 
 // Normalises a name: lower case, without the root's dot.
@@ -75,4 +75,4 @@ bool HostCheck::Admits(std::string_view header) {
   return host == full_name_;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::http

@@ -13,7 +13,7 @@
 #include <string>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::http {
 
 // The machine's name from gethostname(2), and its canonical name from the
 // resolver. Empty if there is none.
@@ -41,6 +41,6 @@ class HostCheck {
   std::string full_name_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::http
 
 #endif  // LOCKSTEP_COMMON_HTTP_HOST_CHECK_H_

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep {
+namespace lockstep::http {
 namespace {
 
 TEST(HostCheckTest, AddressesAndTheMachinesOwnNames) {
@@ -43,4 +43,4 @@ TEST(HostCheckTest, TheMachineHasAName) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::http

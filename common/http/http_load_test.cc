@@ -14,7 +14,7 @@
 #include "common/http/metrics.h"
 #include "common/http/server.h"
 
-namespace lockstep {
+namespace lockstep::http {
 namespace {
 
 using testing::HasSubstr;
@@ -343,4 +343,4 @@ TEST_F(HttpLoadTest, GarbageOfManyKindsHurtsNobody) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::http

@@ -19,7 +19,7 @@
 #include "common/http/metrics.h"
 #include "common/http/server.h"
 
-namespace lockstep {
+namespace lockstep::http {
 namespace {
 
 using testing::HasSubstr;
@@ -324,4 +324,4 @@ TEST(HttpServerTest, RefusesPlainTextWhereOthersCanReachIt) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::http

@@ -13,7 +13,7 @@
 #include "absl/strings/escaping.h"
 #include "common/base/fd.h"
 
-namespace lockstep {
+namespace lockstep::http {
 
 // Its reads give up after ten seconds.
 inline Fd ConnectTo(int port) {
@@ -66,6 +66,6 @@ inline std::string Body(const std::string& answer) {
   return end == std::string::npos ? "" : answer.substr(end + 4);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::http
 
 #endif  // LOCKSTEP_COMMON_HTTP_HTTP_TEST_UTIL_H_

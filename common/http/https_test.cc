@@ -10,7 +10,7 @@
 #include "common/http/server.h"
 #include "common/pki/ca.h"
 
-namespace lockstep {
+namespace lockstep::http {
 namespace {
 
 using testing::HasSubstr;
@@ -24,12 +24,14 @@ class HttpsTest : public testing::Test {
     ASSERT_NE(::mkdtemp(name), nullptr);
     dir_ = name;
     const WallTime now = SystemClock().Now().wall;
-    const auto ca = CertificateAuthority::Create("prod", now);
+    const auto ca = pki::CertificateAuthority::Create("prod", now);
     ASSERT_TRUE(ca.ok());
-    const auto paths = IssueInto(
-        RealFileSystem(), dir_, *ca,
-        {.identity = WorkerIdentity("prod", "a"), .names = {}, .server = true},
-        now);
+    const auto paths =
+        pki::IssueInto(RealFileSystem(), dir_, *ca,
+                       {.identity = pki::WorkerIdentity("prod", "a"),
+                        .names = {},
+                        .server = true},
+                       now);
     ASSERT_TRUE(paths.ok()) << Message(paths.status());
     paths_ = *paths;
   }
@@ -45,13 +47,13 @@ class HttpsTest : public testing::Test {
   }
 
   std::string dir_;
-  CredentialPaths paths_;
+  pki::CredentialPaths paths_;
 };
 
 // A TLS client; with our certificate or without.
 class TlsClient {
  public:
-  TlsClient(int port, const CredentialPaths& paths, bool certificate)
+  TlsClient(int port, const pki::CredentialPaths& paths, bool certificate)
       : fd_(ConnectTo(port)), context_(SSL_CTX_new(TLS_client_method())) {
     EXPECT_EQ(SSL_CTX_load_verify_file(context_, paths.ca.c_str()), 1);
     SSL_CTX_set_verify(context_, SSL_VERIFY_PEER, nullptr);
@@ -210,4 +212,4 @@ TEST_F(HttpsTest, AnUnusablePairIsRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::http

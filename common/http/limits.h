@@ -7,7 +7,7 @@
 
 #include "common/base/clock.h"
 
-namespace lockstep {
+namespace lockstep::http {
 
 struct ConnectionLimits {
   // For the TLS handshake, from accept.
@@ -31,6 +31,6 @@ struct ConnectionLimits {
   size_t answer_bytes = 64 << 20;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::http
 
 #endif  // LOCKSTEP_COMMON_HTTP_LIMITS_H_

@@ -8,8 +8,10 @@
 
 #include "common/base/login_link.h"
 
-namespace lockstep {
+namespace lockstep::http {
 namespace {
+
+using lockstep::Seconds;
 
 constexpr std::chrono::seconds kSessionLife = std::chrono::hours(12);
 // How far the clock of a link's creator may be ahead.
@@ -108,4 +110,4 @@ bool Login::Admits(std::string_view cookie) {
   return false;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::http

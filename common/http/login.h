@@ -14,7 +14,7 @@
 #include "common/http/message.h"
 #include "common/http/target.h"
 
-namespace lockstep {
+namespace lockstep::http {
 
 // Thread-safe. A session is signed with the token and not stored. It lasts 12
 // hours, survives restarts, and ends when the token changes. Only the links
@@ -45,6 +45,6 @@ class Login {
   std::map<std::string, int64_t> used_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::http
 
 #endif  // LOCKSTEP_COMMON_HTTP_LOGIN_H_

@@ -10,7 +10,7 @@
 #include "common/http/server.h"
 #include "tests/support/fake_clock.h"
 
-namespace lockstep {
+namespace lockstep::http {
 namespace {
 
 using std::chrono::hours;
@@ -169,4 +169,4 @@ TEST_F(LoginTest, ABrowserComesIn) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::http

@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::http {
 
 // A request's head, as it was sent.
 struct HttpHead {
@@ -38,6 +38,6 @@ struct HttpResponse {
   std::map<std::string, std::string> headers = {};
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::http
 
 #endif  // LOCKSTEP_COMMON_HTTP_MESSAGE_H_

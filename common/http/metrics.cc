@@ -11,7 +11,7 @@
 #include "common/base/version.h"
 #include "common/os/procfs.h"
 
-namespace lockstep {
+namespace lockstep::http {
 namespace {
 
 using prometheus::ClientMetric;
@@ -123,4 +123,4 @@ void AddMetricsPage(
   });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::http

@@ -17,7 +17,7 @@
 #include "common/base/status.h"
 #include "common/http/server.h"
 
-namespace lockstep {
+namespace lockstep::http {
 
 // process_* of this process, named as in Prometheus's client libraries, and
 // lockstep_build_info. Values that /proc lacks are left out.
@@ -64,6 +64,6 @@ void AddMetricsPage(
     std::vector<std::shared_ptr<prometheus::Collectable>> collectables,
     HttpServer* server, std::string if_empty = {});
 
-}  // namespace lockstep
+}  // namespace lockstep::http
 
 #endif  // LOCKSTEP_COMMON_HTTP_METRICS_H_

@@ -18,7 +18,7 @@
 #include "common/http/target.h"
 #include "common/http/tls.h"
 
-namespace lockstep {
+namespace lockstep::http {
 namespace {
 
 // New connections get a place at once (engine.h); this covers short bursts.
@@ -226,4 +226,4 @@ uint64_t HttpServer::refused() const { return state_->access->refused(); }
 
 bool HttpServer::tls() const { return state_->options.web.tls.has_value(); }
 
-}  // namespace lockstep
+}  // namespace lockstep::http

@@ -23,7 +23,7 @@
 #include "common/http/message.h"
 #include "common/http/web_config.h"
 
-namespace lockstep {
+namespace lockstep::http {
 
 struct HttpServerOptions {
   // HOST:PORT to listen on; port 0 takes a free one.
@@ -88,6 +88,6 @@ class HttpServer {
   const std::unique_ptr<State> state_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::http
 
 #endif  // LOCKSTEP_COMMON_HTTP_SERVER_H_

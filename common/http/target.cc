@@ -3,7 +3,7 @@
 #include <optional>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::http {
 namespace {
 
 int HexDigit(char c) {
@@ -67,4 +67,4 @@ StatusOr<HttpTarget> ParseHttpTarget(std::string_view target) {
   return result;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::http

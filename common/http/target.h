@@ -8,7 +8,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::http {
 
 struct HttpTarget {
   // Percent-decoded. Dots and slashes are not interpreted.
@@ -21,6 +21,6 @@ struct HttpTarget {
 // or a "%" is not followed by two hexadecimal digits.
 StatusOr<HttpTarget> ParseHttpTarget(std::string_view target);
 
-}  // namespace lockstep
+}  // namespace lockstep::http
 
 #endif  // LOCKSTEP_COMMON_HTTP_TARGET_H_

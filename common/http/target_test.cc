@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace lockstep {
+namespace lockstep::http {
 namespace {
 
 using testing::IsEmpty;
@@ -38,4 +38,4 @@ TEST(HttpTargetTest, MalformedOnesAreRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::http

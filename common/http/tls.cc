@@ -2,7 +2,7 @@
 
 #include <openssl/err.h>
 
-namespace lockstep {
+namespace lockstep::http {
 namespace {
 
 int VerifyMode(ClientAuth auth) {
@@ -69,4 +69,4 @@ StatusOr<SslContext> MakeSslContext(const WebTls& tls) {
   return context;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::http

@@ -9,7 +9,7 @@
 #include "common/base/status.h"
 #include "common/http/web_config.h"
 
-namespace lockstep {
+namespace lockstep::http {
 
 struct SslContextDeleter {
   void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
@@ -23,6 +23,6 @@ bool HasVerifiedPeer(const SSL* connection);
 // FailedPrecondition if certificate, key or client CA is unusable.
 StatusOr<SslContext> MakeSslContext(const WebTls& tls);
 
-}  // namespace lockstep
+}  // namespace lockstep::http
 
 #endif  // LOCKSTEP_COMMON_HTTP_TLS_H_

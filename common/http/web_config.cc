@@ -4,7 +4,7 @@
 
 #include "common/base/file.h"
 
-namespace lockstep {
+namespace lockstep::http {
 namespace {
 
 struct Reader {
@@ -177,4 +177,4 @@ StatusOr<WebConfig> LoadWebConfig(const std::string& path) {
       path);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::http

@@ -22,7 +22,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::http {
 
 // Go's tls.ClientAuthType, whose names the file uses.
 enum class ClientAuth {
@@ -64,6 +64,6 @@ StatusOr<WebConfig> ParseWebConfig(const std::string& text,
 // Errors: as ParseWebConfig; NotFound if the file cannot be read.
 StatusOr<WebConfig> LoadWebConfig(const std::string& path);
 
-}  // namespace lockstep
+}  // namespace lockstep::http
 
 #endif  // LOCKSTEP_COMMON_HTTP_WEB_CONFIG_H_

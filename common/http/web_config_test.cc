@@ -7,7 +7,7 @@
 #include "common/http/basic_auth.h"
 #include "common/http/http_test_util.h"
 
-namespace lockstep {
+namespace lockstep::http {
 namespace {
 
 using testing::HasSubstr;
@@ -126,4 +126,4 @@ TEST(BasicAuthTest, WithoutUsersNobodyIsAsked) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::http

@@ -11,7 +11,7 @@
 #include "lockstep/v1/package.pb.h"
 #include "lockstep/v1/worker.pb.h"
 
-namespace lockstep {
+namespace lockstep::pki {
 namespace {
 
 using google::protobuf::FileDescriptor;
@@ -127,4 +127,4 @@ Status AuthorisationTable::Authorise(const Identity& caller,
   return CheckRule(caller, *rule, method);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::pki

@@ -21,7 +21,7 @@ namespace google::protobuf {
 class ServiceDescriptor;
 }  // namespace google::protobuf
 
-namespace lockstep {
+namespace lockstep::pki {
 
 // The callers that a method admits.
 struct MethodRule {
@@ -70,6 +70,6 @@ class AuthorisationTable {
   std::map<std::string, MethodRule, std::less<>> rules_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::pki
 
 #endif  // LOCKSTEP_COMMON_PKI_AUTHORISATION_H_

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::pki {
 namespace {
 
 using testing::HasSubstr;
@@ -124,4 +124,4 @@ TEST(AuthorisationTest, AMethodWithoutARoleStopsTheServer) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::pki

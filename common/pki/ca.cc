@@ -9,7 +9,7 @@
 #include "common/base/random.h"
 #include "common/pki/x509.h"
 
-namespace lockstep {
+namespace lockstep::pki {
 namespace {
 
 using x509::CertPtr;
@@ -339,4 +339,4 @@ StatusOr<CredentialPaths> IssueInto(FileSystem* files, const std::string& dir,
   return paths;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::pki

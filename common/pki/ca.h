@@ -22,7 +22,7 @@
 #include "common/pki/credentials.h"
 #include "common/pki/identity.h"
 
-namespace lockstep {
+namespace lockstep::pki {
 
 // The SNI name that clients send in the TLS handshake, whatever the address.
 inline constexpr char kCoordinatorDnsName[] = "lockstep-coordinator";
@@ -100,6 +100,6 @@ StatusOr<CredentialPaths> IssueInto(FileSystem* files, const std::string& dir,
                                     const CertificateAuthority& ca,
                                     const LeafRequest& request, WallTime now);
 
-}  // namespace lockstep
+}  // namespace lockstep::pki
 
 #endif  // LOCKSTEP_COMMON_PKI_CA_H_

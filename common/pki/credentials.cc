@@ -7,7 +7,7 @@
 
 #include "common/pki/x509.h"
 
-namespace lockstep {
+namespace lockstep::pki {
 namespace {
 
 using x509::CertPtr;
@@ -141,4 +141,4 @@ StatusOr<Credentials> LoadCredentials(FileSystem* files,
   return result;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::pki

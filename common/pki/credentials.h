@@ -10,7 +10,7 @@
 #include "common/base/status.h"
 #include "common/pki/identity.h"
 
-namespace lockstep {
+namespace lockstep::pki {
 
 struct CredentialPaths {
   std::string ca;
@@ -43,6 +43,6 @@ StatusOr<Credentials> LoadCredentials(FileSystem* files,
                                       const CredentialPaths& paths,
                                       WallTime now);
 
-}  // namespace lockstep
+}  // namespace lockstep::pki
 
 #endif  // LOCKSTEP_COMMON_PKI_CREDENTIALS_H_

@@ -6,7 +6,7 @@
 
 #include "common/base/ascii.h"
 
-namespace lockstep {
+namespace lockstep::pki {
 namespace {
 
 constexpr std::string_view kScheme = "spiffe://";
@@ -162,4 +162,4 @@ StatusOr<UserRole> ParseUserRole(std::string_view text) {
       "\"{}\" is not a role: roles are viewer, submitter and admin", text);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::pki

@@ -15,7 +15,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::pki {
 
 // Each role includes the rights of those before it.
 enum class UserRole { kViewer, kSubmitter, kAdmin };
@@ -77,6 +77,6 @@ std::string_view UserRoleName(UserRole role);
 // InvalidArgument lists the three.
 StatusOr<UserRole> ParseUserRole(std::string_view text);
 
-}  // namespace lockstep
+}  // namespace lockstep::pki
 
 #endif  // LOCKSTEP_COMMON_PKI_IDENTITY_H_

@@ -21,7 +21,7 @@
 #include "common/pki/identity.h"
 #include "common/pki/validity.h"
 
-namespace lockstep {
+namespace lockstep::pki {
 namespace {
 
 using std::chrono_literals::operator""h;
@@ -340,4 +340,4 @@ TEST_F(PkiTest, ACaThatIsNotThereIsSaidSo) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::pki

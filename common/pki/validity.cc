@@ -18,7 +18,7 @@
 #include "common/pki/ca.h"
 #include "common/pki/x509.h"
 
-namespace lockstep {
+namespace lockstep::pki {
 namespace {
 
 // Waits for `events` of `fd`. Returns false at the deadline.
@@ -186,4 +186,4 @@ Status CheckServerDates(const std::string& address, WallTime now,
       now);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::pki

@@ -10,7 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::pki {
 
 // Checks the first certificate in `pem`. `what` names it: "the certificate
 // /etc/x.crt". `renew` says how to replace it. OK if none can be read.
@@ -24,6 +24,6 @@ Status CheckCertificateDates(const std::string& pem, std::string_view what,
 Status CheckServerDates(const std::string& address, WallTime now,
                         Duration patience);
 
-}  // namespace lockstep
+}  // namespace lockstep::pki
 
 #endif  // LOCKSTEP_COMMON_PKI_VALIDITY_H_

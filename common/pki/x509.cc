@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <ctime>
 
-namespace lockstep::x509 {
+namespace lockstep::pki::x509 {
 namespace {
 
 BioPtr ReadOnlyBio(const std::string& data) {
@@ -134,4 +134,4 @@ StatusOr<WallTime> NotAfter(const X509* cert) {
   return ToWallTime(X509_get0_notAfter(cert));
 }
 
-}  // namespace lockstep::x509
+}  // namespace lockstep::pki::x509

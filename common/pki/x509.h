@@ -16,7 +16,7 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 
-namespace lockstep::x509 {
+namespace lockstep::pki::x509 {
 
 template <auto Free>
 struct Freer {
@@ -61,6 +61,6 @@ Status CheckDates(const X509* cert, std::string_view what,
 StatusOr<WallTime> NotBefore(const X509* cert);
 StatusOr<WallTime> NotAfter(const X509* cert);
 
-}  // namespace lockstep::x509
+}  // namespace lockstep::pki::x509
 
 #endif  // LOCKSTEP_COMMON_PKI_X509_H_

@@ -12,6 +12,10 @@
 namespace lockstep {
 namespace {
 
+using pki::Identity;
+using pki::MethodRule;
+using pki::UserRole;
+
 std::string_view View(const grpc::string_ref& text) {
   return {text.data(), text.size()};
 }

@@ -27,7 +27,7 @@ namespace lockstep {
 
 // The state that the check before a call and its interceptors share.
 struct CallPolicy {
-  AuthorisationTable table;
+  pki::AuthorisationTable table;
   // Callers must belong to it.
   std::string cluster;
   CallerQuota quota;
@@ -52,8 +52,9 @@ class CallCheck final : public grpc::AuthMetadataProcessor {
 
  private:
   // `*should_log`: the log should have a line about a rejection.
-  Status Check(const InputMetadata& metadata, const StatusOr<Identity>& caller,
-               std::string_view method, bool* should_log) const;
+  Status Check(const InputMetadata& metadata,
+               const StatusOr<pki::Identity>& caller, std::string_view method,
+               bool* should_log) const;
 
   const std::shared_ptr<CallPolicy> policy_;
 };

@@ -2,6 +2,9 @@
 
 namespace lockstep {
 
+using pki::Identity;
+using pki::UserRole;
+
 CallRole CallRoleOf(const Identity& caller) {
   switch (caller.kind) {
     case Identity::Kind::kCoordinator:

@@ -28,7 +28,7 @@ enum class CallRole {
 inline constexpr size_t kCallRoles = 3;
 
 // Returns kUsers for an unauthenticated caller (--insecure-loopback).
-CallRole CallRoleOf(const Identity& caller);
+CallRole CallRoleOf(const pki::Identity& caller);
 
 struct CallPoolOptions {
   // By CallRole. Many commands wait together for one commit to disk, so there
@@ -53,7 +53,7 @@ class CallPools {
 
   // ResourceExhausted (reason BUSY) if too many unary calls of the caller's
   // role are waiting.
-  Status CheckRoom(const Identity& caller);
+  Status CheckRoom(const pki::Identity& caller);
 
  private:
   struct OfRole {

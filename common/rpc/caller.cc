@@ -25,9 +25,9 @@ bool IsTls(const grpc::AuthContext& context) {
 
 }  // namespace
 
-StatusOr<Identity> IdentityOf(const grpc::AuthContext& context) {
+StatusOr<pki::Identity> IdentityOf(const grpc::AuthContext& context) {
   // RpcServer::Start offers plain text on loopback only.
-  if (!IsTls(context)) return InsecureIdentity();
+  if (!IsTls(context)) return pki::InsecureIdentity();
   const std::vector<grpc::string_ref> uris =
       context.FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME);
   if (uris.size() != 1) {
@@ -36,19 +36,19 @@ StatusOr<Identity> IdentityOf(const grpc::AuthContext& context) {
         "identity: issue one with `lockstep cert issue`",
         uris.size());
   }
-  StatusOr<Identity> identity =
-      ParseIdentity(std::string_view(uris[0].data(), uris[0].size()));
+  StatusOr<pki::Identity> identity =
+      pki::ParseIdentity(std::string_view(uris[0].data(), uris[0].size()));
   if (!identity.ok()) return Unauthenticated("{}", Message(identity.status()));
   return identity;
 }
 
-Identity CallerOf(const grpc::ServerContextBase& context) {
+pki::Identity CallerOf(const grpc::ServerContextBase& context) {
   const std::shared_ptr<const grpc::AuthContext> auth = context.auth_context();
-  const StatusOr<Identity> identity = IdentityOf(*auth);
+  const StatusOr<pki::Identity> identity = IdentityOf(*auth);
   if (identity.ok()) return *identity;
   // Cannot happen, because the same check admitted the call. The default
   // identity has no rights.
-  return Identity();
+  return pki::Identity();
 }
 
 }  // namespace lockstep

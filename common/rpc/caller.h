@@ -14,11 +14,11 @@ namespace lockstep {
 
 // Returns the caller that the server has admitted. Identity::kInsecure on a
 // server with --insecure-loopback and on an in-process channel.
-Identity CallerOf(const grpc::ServerContextBase& context);
+pki::Identity CallerOf(const grpc::ServerContextBase& context);
 
 // Returns the name in the peer's certificate. Unauthenticated if it has no
 // lockstep identity or several.
-StatusOr<Identity> IdentityOf(const grpc::AuthContext& context);
+StatusOr<pki::Identity> IdentityOf(const grpc::AuthContext& context);
 
 }  // namespace lockstep
 

@@ -7,6 +7,8 @@
 namespace lockstep {
 namespace {
 
+using pki::Identity;
+
 // More than the active users and nodes of any cluster.
 constexpr size_t kPruneAbove = 4096;
 constexpr Duration kSayAgain = std::chrono::seconds(1);

@@ -33,12 +33,12 @@ class CallerQuota {
   // TOO_MANY_OPEN_CALLS or TOO_MANY_OPEN_STREAMS) if none is left or too many
   // calls of the kind are open. `*first` is set for the caller's first
   // rejection within a second, which deserves a log line.
-  Status Admit(const Identity& caller, CallKind kind, MonoTime now,
+  Status Admit(const pki::Identity& caller, CallKind kind, MonoTime now,
                bool* first);
 
   // An admitted call has begun, and has ended.
-  void Begin(const Identity& caller, CallKind kind);
-  void End(const Identity& caller, CallKind kind);
+  void Begin(const pki::Identity& caller, CallKind kind);
+  void End(const pki::Identity& caller, CallKind kind);
 
   // The number of tracked callers.
   size_t size() const;
@@ -53,7 +53,7 @@ class CallerQuota {
     MonoTime last_refusal;
   };
 
-  Use* Find(const Identity& caller, MonoTime now)
+  Use* Find(const pki::Identity& caller, MonoTime now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Fill(Use* use, MonoTime now) const;
   int MostOpen(CallKind kind) const;

@@ -11,12 +11,14 @@ namespace {
 using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
 
-const Identity kAnn = UserIdentity("test", UserRole::kSubmitter, "ann");
-const Identity kBob = UserIdentity("test", UserRole::kSubmitter, "bob");
+const pki::Identity kAnn =
+    UserIdentity("test", pki::UserRole::kSubmitter, "ann");
+const pki::Identity kBob =
+    UserIdentity("test", pki::UserRole::kSubmitter, "bob");
 
 class CallerQuotaTest : public testing::Test {
  protected:
-  Status Admit(const Identity& caller, CallKind kind = CallKind::kUnary) {
+  Status Admit(const pki::Identity& caller, CallKind kind = CallKind::kUnary) {
     return quota_.Admit(caller, kind, now_, &first_);
   }
 
@@ -85,7 +87,7 @@ TEST_F(CallerQuotaTest, WhoIsGoneIsForgotten) {
   quota_.Begin(kBob, CallKind::kUnary);
   for (int i = 0; i < 5000; ++i) {
     EXPECT_TRUE(
-        Admit(WorkerIdentity("test", "node-" + std::to_string(i))).ok());
+        Admit(pki::WorkerIdentity("test", "node-" + std::to_string(i))).ok());
     now_ += 10ms;
   }
   EXPECT_LE(quota_.size(), 4097u);
@@ -96,7 +98,8 @@ TEST_F(CallerQuotaTest, WhoIsGoneIsForgotten) {
 }
 
 TEST_F(CallerQuotaTest, OnLoopbackNobodyIsToldApart) {
-  for (int i = 0; i < 1000; ++i) EXPECT_TRUE(Admit(InsecureIdentity()).ok());
+  for (int i = 0; i < 1000; ++i)
+    EXPECT_TRUE(Admit(pki::InsecureIdentity()).ok());
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ class CoordinatorVerifier final
 };
 
 std::shared_ptr<grpc::ChannelCredentials> ClientTls(
-    const Credentials& credentials) {
+    const pki::Credentials& credentials) {
   grpc::experimental::TlsChannelCredentialsOptions options;
   options.set_certificate_provider(
       std::make_shared<grpc::experimental::StaticDataCertificateProvider>(
@@ -114,12 +114,12 @@ Status CheckServerNames(const std::vector<std::string_view>& uris,
         "identity",
         uris.size());
   }
-  const StatusOr<Identity> identity = ParseIdentity(uris[0]);
+  const StatusOr<pki::Identity> identity = pki::ParseIdentity(uris[0]);
   if (!identity.ok()) {
     return Unauthenticated("the server's certificate: {}",
                            Message(identity.status()));
   }
-  if (identity->kind != Identity::Kind::kCoordinator ||
+  if (identity->kind != pki::Identity::Kind::kCoordinator ||
       identity->cluster != cluster) {
     return Unauthenticated(
         "the server is {} of cluster {} and not the coordinator of {}",
@@ -152,7 +152,7 @@ StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(
   grpc::ChannelArguments arguments = Arguments();
   // The certificate has this name on every host. Otherwise gRPC would check the
   // host of `target` and log an error for each mismatch.
-  arguments.SetSslTargetNameOverride(kCoordinatorDnsName);
+  arguments.SetSslTargetNameOverride(pki::kCoordinatorDnsName);
   return grpc::CreateCustomChannel(options.target,
                                    ClientTls(*options.credentials), arguments);
 }

@@ -24,7 +24,7 @@ struct ChannelOptions {
   // HOST:PORT of the coordinator.
   std::string target;
   // Required unless insecure_loopback.
-  std::optional<Credentials> credentials;
+  std::optional<pki::Credentials> credentials;
   // No TLS. Allowed only if `target` is loopback.
   bool insecure_loopback = false;
 };

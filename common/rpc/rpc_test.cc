@@ -36,6 +36,16 @@
 namespace lockstep {
 namespace {
 
+using pki::CertificateAuthority;
+using pki::CoordinatorIdentity;
+using pki::CredentialPathsIn;
+using pki::Credentials;
+using pki::Identity;
+using pki::IssueInto;
+using pki::kLeafLifetime;
+using pki::UserRole;
+using pki::WorkerIdentity;
+
 using std::chrono_literals::operator""h;
 using std::chrono_literals::operator""s;
 using std::chrono_literals::operator""ms;

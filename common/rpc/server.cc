@@ -24,7 +24,7 @@ constexpr int kMaxStreamsPerConnection = 1024;
 constexpr size_t kMaxBufferedBytes = size_t{512} << 20;
 
 std::shared_ptr<grpc::ServerCredentials> ServerTls(
-    const Credentials& credentials) {
+    const pki::Credentials& credentials) {
   grpc::experimental::TlsServerCredentialsOptions options(
       std::make_shared<grpc::experimental::StaticDataCertificateProvider>(
           credentials.ca, std::vector<grpc::experimental::IdentityKeyCertPair>{
@@ -102,8 +102,8 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   LOCKSTEP_ASSIGN_OR_RETURN(
       const std::shared_ptr<grpc::ServerCredentials> credentials,
       CredentialsFor(options, address));
-  LOCKSTEP_ASSIGN_OR_RETURN(AuthorisationTable table,
-                            AuthorisationTable::Create());
+  LOCKSTEP_ASSIGN_OR_RETURN(pki::AuthorisationTable table,
+                            pki::AuthorisationTable::Create());
   // By new, because it holds a mutex and cannot be copied.
   const std::shared_ptr<CallPolicy> policy(new CallPolicy{
       std::move(table),
@@ -156,7 +156,7 @@ void RpcServer::SetServing(bool serving) {
       server_->GetHealthCheckService();
   if (health == nullptr) return;
   health->SetServingStatus(serving);
-  for (const auto* service : LockstepServices()) {
+  for (const auto* service : pki::LockstepServices()) {
     health->SetServingStatus(service->full_name(), serving);
   }
 }

@@ -32,7 +32,7 @@ struct RpcServerOptions {
   std::string address;
   // Required unless insecure_loopback. Callers need a certificate of the same
   // CA and cluster.
-  std::optional<Credentials> credentials;
+  std::optional<pki::Credentials> credentials;
   // No TLS and no authorisation. Allowed only if `address` is loopback.
   bool insecure_loopback = false;
   // Threads of gRPC's synchronous handlers, each held for the duration of a

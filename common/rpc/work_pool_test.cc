@@ -78,8 +78,10 @@ TEST(CallPoolsTest, OneRoleThatIsStuckLeavesTheOthersAlone) {
   CallPoolOptions options;
   options.unary_threads = {1, 1, 1};
   options.most_waiting = 3;
-  const Identity viewer = UserIdentity("test", UserRole::kViewer, "viv");
-  const Identity admin = UserIdentity("test", UserRole::kAdmin, "ann");
+  const pki::Identity viewer =
+      UserIdentity("test", pki::UserRole::kViewer, "viv");
+  const pki::Identity admin =
+      UserIdentity("test", pki::UserRole::kAdmin, "ann");
   Gate stuck, begun, admitted;
   CallPools pools(options);
   WorkPool* const users = pools.unary(CallRoleOf(viewer));
@@ -96,7 +98,7 @@ TEST(CallPoolsTest, OneRoleThatIsStuckLeavesTheOthersAlone) {
   EXPECT_TRUE(pools.CheckRoom(admin).ok());
   pools.unary(CallRoleOf(admin))->Post("ann", [&] { admitted.Open(); });
   EXPECT_TRUE(admitted.Pass());
-  EXPECT_EQ(CallRoleOf(WorkerIdentity("test", "a")), CallRole::kWorkers);
+  EXPECT_EQ(CallRoleOf(pki::WorkerIdentity("test", "a")), CallRole::kWorkers);
   stuck.Open();
 }
 

@@ -7,7 +7,7 @@
 #include "common/base/logging.h"
 #include "server/coordinator/snapshot.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 void LogAdmitted(const NodeRecord& record, size_t gangs, WallTime now) {
@@ -173,4 +173,4 @@ void Admission::JudgeAll(Time now) {
   for (const NodeName& node : nodes) Judge(node, now);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

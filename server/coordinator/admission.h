@@ -14,7 +14,7 @@
 #include "server/coordinator/history_guard.h"
 #include "server/coordinator/reconciler.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 class Admission {
  public:
@@ -52,6 +52,6 @@ class Admission {
   const Parts parts_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_ADMISSION_H_

@@ -4,7 +4,7 @@
 
 #include "server/coordinator/coordinator_fixture.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -232,4 +232,4 @@ TEST_F(CloneTest, OneIsJudgedAtATimeAndAStreamThatEndsIsForgotten) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -3,7 +3,7 @@
 #include <memory>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::server {
 
 std::map<NodeName, AssignmentSender::Wanted> AssignmentSender::WantedOf(
     const std::set<NodeName>& nodes, Time now) const {
@@ -94,4 +94,4 @@ void AssignmentSender::Send(Time now) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -15,7 +15,7 @@
 #include "server/coordinator/store_writer.h"
 #include "server/core/assignments.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 class AssignmentSender {
  public:
@@ -50,6 +50,6 @@ class AssignmentSender {
   const Parts parts_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_ASSIGNMENT_SENDER_H_

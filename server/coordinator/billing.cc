@@ -2,7 +2,7 @@
 
 #include <string>
 
-namespace lockstep {
+namespace lockstep::server {
 
 Bill Billing::BillOf(const Job& job, WallTime now) const {
   return BillAt(job, prices_, now,
@@ -16,4 +16,4 @@ Bill Billing::BillOf(const Job& job, WallTime now) const {
                 });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -10,7 +10,7 @@
 #include "server/core/job.h"
 #include "server/core/membership.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 class Billing {
  public:
@@ -28,6 +28,6 @@ class Billing {
   const Membership* const members_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_BILLING_H_

@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::server {
 
 StatusOr<JobSnapshot> ClusterQueries::GetJob(const JobName& name) const {
   MutexLock lock(&mu_);
@@ -176,4 +176,4 @@ Status ClusterQueries::taken_over() const {
   return parts_.writer->taken_over();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

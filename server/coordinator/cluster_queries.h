@@ -21,7 +21,7 @@
 #include "server/core/log_owner.h"
 #include "server/core/work_files.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 class ClusterQueries {
  public:
@@ -87,6 +87,6 @@ class ClusterQueries {
   const Parts parts_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_CLUSTER_QUERIES_H_

@@ -2,7 +2,7 @@
 
 #include "common/model/names.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 StorePoint StoreIdentity::At(int64_t version) const {
   const auto own = epoch_starts.find(epoch);
@@ -34,4 +34,4 @@ void ClusterState::TouchJobsOf(const NodeName& node) {
   agenda.jobs.insert(entry->jobs.begin(), entry->jobs.end());
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

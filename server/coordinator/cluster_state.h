@@ -16,7 +16,7 @@
 #include "server/core/membership.h"
 #include "server/store/store.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Identifies the store and this run of the coordinator. Load sets it; it is
 // constant afterwards and read without the lock.
@@ -73,6 +73,6 @@ struct ClusterState {
   Agenda agenda;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_CLUSTER_STATE_H_

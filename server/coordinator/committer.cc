@@ -6,7 +6,7 @@
 #include "common/base/logging.h"
 #include "server/core/assignments.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // Written in one commit; the rest waits for the next tick.
@@ -159,4 +159,4 @@ void Committer::ForgetOldAnswers(Time now) {
   (void)CommitJobs({}, std::nullopt, now);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

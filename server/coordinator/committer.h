@@ -18,7 +18,7 @@
 #include "server/coordinator/store_writer.h"
 #include "server/coordinator/watch_hub.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 class Committer {
  public:
@@ -66,6 +66,6 @@ class Committer {
   WallTime last_forget_{};
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_COMMITTER_H_

@@ -9,7 +9,7 @@
 #include "server/core/lifecycle.h"
 #include "server/core/lineage.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 CoordinatorCore::CoordinatorCore(const CoordinatorOptions* options,
                                  const StoreIdentity* identity, Store* store,
@@ -182,4 +182,4 @@ void Coordinator::SetPrices(Prices prices) {
   core_.billing.SetPrices(std::move(prices));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -44,7 +44,7 @@
 #include "server/coordinator/store_writer.h"
 #include "server/coordinator/watch_hub.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // The parts that the lock guards. Each depends only on earlier ones.
 // Thread-compatible.
@@ -125,6 +125,6 @@ class Coordinator {
   ClusterQueries queries_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_COORDINATOR_H_

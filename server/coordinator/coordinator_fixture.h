@@ -16,7 +16,7 @@
 #include "tests/support/fake_daemon.h"
 #include "tests/support/memory_store.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 class CoordinatorTest : public testing::Test {
  protected:
@@ -187,6 +187,6 @@ inline std::vector<Goal> GoalsOf(const FakeDaemon& daemon, const JobName& job) {
   return goals;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_COORDINATOR_FIXTURE_H_

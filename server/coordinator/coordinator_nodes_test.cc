@@ -2,7 +2,7 @@
 
 #include "server/coordinator/coordinator_fixture.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""h;
@@ -350,4 +350,4 @@ TEST_F(CoordinatorTest, GangsOfOneNodeAreBounded) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

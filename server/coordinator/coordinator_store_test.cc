@@ -8,7 +8,7 @@
 #include "server/core/lineage.h"
 #include "server/store/sqlite_store.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""h;
@@ -373,4 +373,4 @@ TEST_F(CoordinatorTest, SqliteServesAsWell) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -7,7 +7,7 @@
 #include "server/coordinator/coordinator_fixture.h"
 #include "server/core/verdict.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""h;
@@ -278,4 +278,4 @@ TEST_F(CoordinatorTest, AWorkersRestartIsNotLateWhileNobodyWasThere) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

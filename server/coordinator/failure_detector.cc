@@ -11,7 +11,7 @@
 #include "server/core/job_roles.h"
 #include "server/core/verdict.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 void FailureDetector::AskNeighbours(Time now) {
   std::erase_if(inquiries_, [&](const auto& inquiry) {
@@ -172,4 +172,4 @@ bool FailureDetector::RunsUnseen(const JobEntry& entry, const NodeName& node,
          std::min(entry.stall.Deadline(), options_.membership.lost_after);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

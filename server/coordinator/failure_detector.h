@@ -15,7 +15,7 @@
 #include "server/coordinator/prober.h"
 #include "server/core/inquiry.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 class FailureDetector {
  public:
@@ -68,6 +68,6 @@ class FailureDetector {
   std::optional<MonoTime> awake_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_FAILURE_DETECTOR_H_

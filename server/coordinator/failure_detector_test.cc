@@ -4,7 +4,7 @@
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/coordinator_fixture.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""min;
@@ -230,4 +230,4 @@ TEST_F(InquiriesTest, WhatWasNotAskedChangesNothing) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -4,7 +4,7 @@
 
 #include "common/base/logging.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 constexpr size_t kMaxRefusedBy = 10'000;
@@ -149,4 +149,4 @@ void HistoryGuard::TouchUnknown() {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

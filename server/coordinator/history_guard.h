@@ -17,7 +17,7 @@
 #include "server/coordinator/snapshot.h"
 #include "server/coordinator/store_writer.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 class HistoryGuard {
  public:
@@ -73,6 +73,6 @@ class HistoryGuard {
   std::map<NodeName, size_t> unknown_nodes_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_HISTORY_GUARD_H_

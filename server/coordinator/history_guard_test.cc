@@ -5,7 +5,7 @@
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/coordinator_fixture.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""s;
@@ -234,4 +234,4 @@ TEST_F(ReplacedHistoryTest, AnImageIsRefusedAlsoOnceItHasCaughtUp) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -9,7 +9,7 @@
 #include "server/core/reports.h"
 #include "server/core/verdict.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // How often nodes that did not reach each other are asked again.
@@ -298,4 +298,4 @@ void HostFaults::KeepApart(std::vector<HostCapacity>* hosts) const {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

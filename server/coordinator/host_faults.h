@@ -23,7 +23,7 @@
 #include "server/core/scheduler.h"
 #include "server/core/strikes.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 class HostFaults {
  public:
@@ -102,6 +102,6 @@ class HostFaults {
   MonoTime last_mend_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_HOST_FAULTS_H_

@@ -7,7 +7,7 @@
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/coordinator_fixture.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""min;
@@ -451,4 +451,4 @@ TEST_F(StrikesTest, AnOperatorEndsACoolDown) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -1,6 +1,6 @@
 #include "server/coordinator/idempotency_cache.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 RequestName NameOf(const AnsweredRequest& answer) {
@@ -109,4 +109,4 @@ std::optional<AnsweredRequest> AnsweredWith(const RequestKey& request,
   return answered;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -21,7 +21,7 @@
 #include "common/base/status.h"
 #include "server/store/store.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 struct IdempotencyLimits {
   size_t of_caller = 20'000;
@@ -85,6 +85,6 @@ std::optional<AnsweredRequest> AnsweredWith(const RequestKey& request,
                                             const std::string& response,
                                             WallTime now);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_IDEMPOTENCY_CACHE_H_

@@ -4,7 +4,7 @@
 
 #include "server/coordinator/coordinator_fixture.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using testing::ElementsAre;
@@ -81,4 +81,4 @@ TEST_F(AnswersTest, ManyCommandsAreNotKeptForADay) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

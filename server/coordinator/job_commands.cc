@@ -7,7 +7,7 @@
 #include "common/base/logging.h"
 #include "server/core/job_size.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 constexpr size_t kMaxLabels = 64;
@@ -293,4 +293,4 @@ StatusOr<JobPlan> JobCommands::Plan(const JobSpec& spec,
   return plan;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

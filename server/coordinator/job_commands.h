@@ -27,7 +27,7 @@
 #include "server/coordinator/store_writer.h"
 #include "server/core/holding.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // A submitted job.
 struct Submission {
@@ -142,6 +142,6 @@ class JobCommands {
   const Parts parts_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_JOB_COMMANDS_H_

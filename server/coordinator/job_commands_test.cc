@@ -3,7 +3,7 @@
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/coordinator_fixture.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""h;
@@ -465,4 +465,4 @@ TEST_F(CoordinatorTest, NewPricesCountFromNowOn) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

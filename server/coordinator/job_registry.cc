@@ -6,7 +6,7 @@
 #include "common/model/names.h"
 #include "server/core/job_size.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // Whether limits of a state begin anew with `job`.
@@ -146,4 +146,4 @@ bool JobRegistry::IsLeftOver(const NodeName& node,
   });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -23,7 +23,7 @@
 #include "server/core/scheduler.h"
 #include "server/core/stall.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 struct JobEntry {
   explicit JobEntry(const StallOptions& options) : stall(options) {}
@@ -113,6 +113,6 @@ class JobRegistry {
 // Returns the end time of an ended job.
 WallTime EndOf(const Job& job);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_JOB_REGISTRY_H_

@@ -1,6 +1,6 @@
 #include "server/coordinator/job_view_builder.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 JobView JobViewBuilder::ViewOf(const JobEntry& entry, Time now) const {
   std::set<NodeName> names = NodesOf(*entry.job);
@@ -67,4 +67,4 @@ JobView::Node JobViewBuilder::ViewOf(const JobEntry& entry,
   return node;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

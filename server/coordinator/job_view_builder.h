@@ -13,7 +13,7 @@
 #include "server/coordinator/options.h"
 #include "server/core/job_view.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 class JobViewBuilder {
  public:
@@ -40,6 +40,6 @@ class JobViewBuilder {
   const Parts parts_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_JOB_VIEW_BUILDER_H_

@@ -8,7 +8,7 @@
 #include "server/core/lifecycle.h"
 #include "server/core/node_approval.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 std::map<JobName, Job> NodeCommands::JobsWithEvent(const NodeName& node,
                                                    Reason reason,
@@ -75,7 +75,7 @@ StatusOr<std::string> NodeCommands::DrainNode(const RequestKey& request,
                                               const EncodeNode& encode) {
   return Change(request, name, encode, [&](const Member& member, Time now) {
     drain.time = now.wall;
-    return lockstep::DrainNode(member.Record(), std::move(drain));
+    return server::DrainNode(member.Record(), std::move(drain));
   });
 }
 
@@ -83,7 +83,7 @@ StatusOr<std::string> NodeCommands::ApproveNode(const RequestKey& request,
                                                 const NodeName& name,
                                                 const EncodeNode& encode) {
   return Change(request, name, encode, [&](const Member& member, Time now) {
-    return lockstep::ApproveNode(member.Record(), request.client, now.wall);
+    return server::ApproveNode(member.Record(), request.client, now.wall);
   });
 }
 
@@ -102,8 +102,8 @@ StatusOr<std::string> NodeCommands::UndrainNode(const RequestKey& request,
   // So is what the node failed at: an operator says that all is well.
   parts_.faults->Clear(name);
   return Answer(request,
-                lockstep::UndrainNode(member->Record(), quarantined,
-                                      request.client, now.wall),
+                server::UndrainNode(member->Record(), quarantined,
+                                    request.client, now.wall),
                 encode, now, quarantined);
 }
 
@@ -166,4 +166,4 @@ void NodeCommands::Forget(const NodeName& name, const std::string& client,
   parts_.state->agenda.capacity_changed = true;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -26,7 +26,7 @@
 #include "server/coordinator/snapshot_maker.h"
 #include "server/coordinator/store_writer.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 class NodeCommands {
  public:
@@ -96,6 +96,6 @@ class NodeCommands {
   const Parts parts_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_NODE_COMMANDS_H_

@@ -6,7 +6,7 @@
 
 #include "server/coordinator/coordinator_fixture.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""min;
@@ -478,4 +478,4 @@ TEST_F(NodeCommandsTest, NodeEventsAreStored) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -1,6 +1,6 @@
 #include "server/coordinator/node_registry.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 void NodeEntry::Reset(Arrival arrival, const Incarnation& incarnation) {
   session = NodeSession();
@@ -67,4 +67,4 @@ void NodeRegistry::CloseStreams(const Status& status) {
   for (auto& [name, waiting] : newcomers_) waiting.arrival.link->Close(status);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -20,7 +20,7 @@
 #include "server/coordinator/worker_link.h"
 #include "server/core/membership.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Identifies one stream of a worker daemon. 0 for none.
 using SessionId = uint64_t;
@@ -107,6 +107,6 @@ class NodeRegistry {
   SessionId next_session_ = 1;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_NODE_REGISTRY_H_

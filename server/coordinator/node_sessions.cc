@@ -7,7 +7,7 @@
 
 #include "common/base/logging.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // What a daemon that is not admitted yet adds to its registration.
@@ -366,4 +366,4 @@ void NodeSessions::CloseStreams() {
   parts_.state->nodes.CloseStreams(Unavailable("the coordinator is leaving"));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

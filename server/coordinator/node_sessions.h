@@ -26,7 +26,7 @@
 #include "server/coordinator/store_writer.h"
 #include "server/coordinator/worker_link.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 class NodeSessions {
  public:
@@ -138,6 +138,6 @@ class NodeSessions {
   const Parts parts_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_NODE_SESSIONS_H_

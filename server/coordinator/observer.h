@@ -8,7 +8,7 @@
 #include "common/base/clock.h"
 #include "server/core/scheduler.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Called with the coordinator's lock held, so it must be quick, must not block
 // and must not call the coordinator.
@@ -25,6 +25,6 @@ class CoordinatorObserver {
   virtual void OnSchedule(Duration took, const ScheduleResult& result) = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_OBSERVER_H_

@@ -20,7 +20,7 @@
 #include "server/core/stall.h"
 #include "server/core/strikes.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Limits of one user's unfinished jobs: their number, and the bytes of their
 // specs.
@@ -68,6 +68,6 @@ struct CoordinatorOptions {
   CoordinatorObserver* observer = nullptr;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_OPTIONS_H_

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 bool IsAsked(const Prefetch& asked, const Prefetched& item) {
@@ -78,4 +78,4 @@ void PrefetchPlanner::Send() {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

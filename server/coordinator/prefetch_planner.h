@@ -11,7 +11,7 @@
 #include "server/coordinator/queue_scheduler.h"
 #include "server/core/images.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 class PrefetchPlanner {
  public:
@@ -40,6 +40,6 @@ class PrefetchPlanner {
   const Parts parts_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_PREFETCH_PLANNER_H_

@@ -3,7 +3,7 @@
 
 #include "server/coordinator/coordinator_fixture.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -201,4 +201,4 @@ TEST_F(PrefetchTest, AStrangersStreamSettlesNothing) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

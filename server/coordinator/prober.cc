@@ -2,7 +2,7 @@
 
 #include "common/model/probe.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 bool Prober::MayBeAsked(const NodeName& node) const {
   const Member* const member = state_->members.Find(node);
@@ -30,4 +30,4 @@ uint64_t Prober::Ask(const std::map<NodeName, std::set<NodeName>>& asked) {
   return query.id;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

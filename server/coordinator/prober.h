@@ -10,7 +10,7 @@
 #include "common/base/clock.h"
 #include "server/coordinator/cluster_state.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 class Prober {
  public:
@@ -31,6 +31,6 @@ class Prober {
   uint64_t next_id_ = 1;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_PROBER_H_

@@ -5,7 +5,7 @@
 
 #include "server/core/verdict.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 std::vector<HostCapacity> QueueScheduler::Hosts() const {
   const ClusterState& state = *parts_.state;
@@ -84,7 +84,7 @@ void QueueScheduler::Schedule(Time now, std::map<JobName, Job>* changed) {
   if (queue.empty()) return;
   const MonoTime began = parts_.clock->Now().mono;
   ScheduleResult result =
-      lockstep::Schedule(std::move(queue), Hosts(), parts_.options->scheduler);
+      server::Schedule(std::move(queue), Hosts(), parts_.options->scheduler);
   if (parts_.options->observer != nullptr) {
     parts_.options->observer->OnSchedule(parts_.clock->Now().mono - began,
                                          result);
@@ -99,4 +99,4 @@ void QueueScheduler::Schedule(Time now, std::map<JobName, Job>* changed) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

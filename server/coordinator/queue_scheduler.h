@@ -13,7 +13,7 @@
 #include "server/coordinator/options.h"
 #include "server/core/scheduler.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 class QueueScheduler {
  public:
@@ -44,6 +44,6 @@ class QueueScheduler {
   const Parts parts_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_QUEUE_SCHEDULER_H_

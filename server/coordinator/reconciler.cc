@@ -7,7 +7,7 @@
 
 #include "server/core/restart.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // A decision may lead to the next at once (QUEUED to PREPARING, FINISHING to
@@ -104,7 +104,7 @@ Job Reconciler::DecideOne(JobEntry* entry, Time now) {
   AwaitRestarts(*entry->job, view, now, &entry->awaited_since);
   view.awaited_since = entry->awaited_since;
   view.stall = parts_.faults->StallOf(*entry, view, now);
-  Job next = lockstep::Decide(*entry->job, view, parts_.options->timeouts, now);
+  Job next = server::Decide(*entry->job, view, parts_.options->timeouts, now);
   parts_.faults->NoteOutcome(*entry->job, next, view, now);
   NoteStall(entry, &next, now);
   NoteBadGpus(&next, view, now);
@@ -154,4 +154,4 @@ void Reconciler::Reconcile(Time now) {
   parts_.prefetch->Send();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -17,7 +17,7 @@
 #include "server/coordinator/prefetch_planner.h"
 #include "server/coordinator/queue_scheduler.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 class Reconciler {
  public:
@@ -58,6 +58,6 @@ class Reconciler {
   AssignmentSender sender_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_RECONCILER_H_

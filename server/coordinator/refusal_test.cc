@@ -3,7 +3,7 @@
 
 #include "server/coordinator/coordinator_fixture.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""h;
@@ -83,4 +83,4 @@ TEST_F(RefusalTest, TwoThatAreRefusedDoNotWakeEachOther) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -4,7 +4,7 @@
 
 #include "common/model/resources.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // About what the maps need for a key, or for a node that waits for one.
@@ -75,4 +75,4 @@ void RendezvousTable::Clear(const JobName& job) {
   exchanges_.erase(it);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

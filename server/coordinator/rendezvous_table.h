@@ -14,7 +14,7 @@
 #include "common/base/status.h"
 #include "server/core/job.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Limits of the bytes that ranks may put, per generation and in all. 1 KiB for
 // each of 65,536 ranks.
@@ -58,6 +58,6 @@ class RendezvousTable {
   size_t bytes_ = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_RENDEZVOUS_TABLE_H_

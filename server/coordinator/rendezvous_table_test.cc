@@ -3,7 +3,7 @@
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/coordinator_fixture.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using testing::ElementsAre;
@@ -154,4 +154,4 @@ TEST_F(CoordinatorTest, LogsAreTakenFromWhoRanThem) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -4,7 +4,7 @@
 
 #include "common/base/logging.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 constexpr Duration kSweepInterval = std::chrono::seconds(1);
@@ -43,4 +43,4 @@ void Retention::Sweep(Time now) {
   });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -11,7 +11,7 @@
 #include "server/coordinator/options.h"
 #include "server/coordinator/store_writer.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 class Retention {
  public:
@@ -37,6 +37,6 @@ class Retention {
   MonoTime last_sweep_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_RETENTION_H_

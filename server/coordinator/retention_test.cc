@@ -3,7 +3,7 @@
 
 #include "server/coordinator/coordinator_fixture.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""h;
@@ -143,4 +143,4 @@ TEST_F(RetentionTest, RestsOfADeletedJobAreStopped) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

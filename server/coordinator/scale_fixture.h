@@ -16,7 +16,7 @@
 #include "server/coordinator/coordinator.h"
 #include "server/core/testing.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Counts writes and forwards them to `store`, if any.
 class CountingStore final : public Store {
@@ -213,6 +213,6 @@ class WideNode final : public WorkerLink {
   Goal goal_ = Goal::kPrepare;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_SCALE_FIXTURE_H_

@@ -56,7 +56,7 @@ void operator delete[](void* block) noexcept { std::free(block); }
 void operator delete(void* block, size_t) noexcept { std::free(block); }
 void operator delete[](void* block, size_t) noexcept { std::free(block); }
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -361,4 +361,4 @@ TEST(ScaleTest, Times) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

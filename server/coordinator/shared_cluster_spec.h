@@ -9,7 +9,7 @@
 
 #include "common/model/cluster_spec.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Thread-safe.
 class SharedClusterSpec {
@@ -32,6 +32,6 @@ class SharedClusterSpec {
   mutable std::string encoded_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_SHARED_CLUSTER_SPEC_H_

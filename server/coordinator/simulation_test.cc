@@ -13,7 +13,7 @@
 #include "common/base/logging.h"
 #include "server/coordinator/coordinator_fixture.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -318,4 +318,4 @@ TEST_P(SeedTest, RulesHoldOnANetworkThatReorders) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

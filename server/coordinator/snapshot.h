@@ -19,7 +19,7 @@
 #include "server/core/progress.h"
 #include "server/core/stall.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // A running job without a step for this long is reported.
 inline constexpr Duration kQuietTime = std::chrono::seconds(30);
@@ -106,6 +106,6 @@ struct CoordinatorView {
   std::map<NodeName, std::string> refused_by;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_SNAPSHOT_H_

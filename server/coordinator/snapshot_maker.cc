@@ -4,7 +4,7 @@
 
 #include "server/core/assignments.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // "rank 0 in step, rank 1 in no phase, ..."
@@ -130,4 +130,4 @@ NodeSnapshot SnapshotMaker::SnapshotOf(const Member& member) const {
   return snapshot;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -12,7 +12,7 @@
 #include "server/coordinator/host_faults.h"
 #include "server/coordinator/snapshot.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 class SnapshotMaker {
  public:
@@ -40,6 +40,6 @@ class SnapshotMaker {
   const Parts parts_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_SNAPSHOT_MAKER_H_

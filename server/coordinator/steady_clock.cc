@@ -4,7 +4,7 @@
 
 #include "common/base/logging.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // Of the time that passed, what a difference is made up for by.
@@ -41,4 +41,4 @@ Time SteadyClock::Now() const {
   return shown_;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -18,7 +18,7 @@
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Returns the time to show at `now` after `shown`. Neither clock goes back.
 // Pure.
@@ -42,6 +42,6 @@ class SteadyClock final : public Clock {
   mutable bool differs_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_STEADY_CLOCK_H_

@@ -5,7 +5,7 @@
 
 #include "server/coordinator/coordinator_fixture.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""h;
@@ -86,4 +86,4 @@ TEST_F(SteppedCoordinatorTest, DeadlinesStayWhereTheyWere) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

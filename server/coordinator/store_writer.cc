@@ -4,7 +4,7 @@
 
 #include "common/base/logging.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 StatusOr<StoreSnapshot> StoreWriter::Load() {
   LOCKSTEP_ASSIGN_OR_RETURN(StoreSnapshot snapshot, store_->Load());
@@ -47,4 +47,4 @@ Status StoreWriter::Commit(StoreBatch* batch) {
   return OkStatus();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

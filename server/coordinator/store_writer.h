@@ -14,7 +14,7 @@
 #include "server/coordinator/snapshot.h"
 #include "server/store/store.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 class StoreWriter {
  public:
@@ -50,6 +50,6 @@ class StoreWriter {
   CommitStats stats_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_STORE_WRITER_H_

@@ -7,7 +7,7 @@
 
 #include "server/coordinator/coordinator_fixture.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -88,4 +88,4 @@ TEST_F(CoordinatorTest, EverybodyAtOnce) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -7,7 +7,7 @@
 #include "server/coordinator/coordinator.h"
 #include "server/core/holding.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 constexpr Duration kProgressInterval = std::chrono::seconds(1);
@@ -82,4 +82,4 @@ void Coordinator::Tick() {
   core_.reconciler.Reconcile(now);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

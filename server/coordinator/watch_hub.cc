@@ -4,7 +4,7 @@
 
 #include "server/core/job_size.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 void WatchHub::Start(int64_t version) {
   MutexLock lock(&mu_);
@@ -223,4 +223,4 @@ int64_t WatchHub::Watch::Behind() const {
   return waits_ ? 0 : hub_->Count(job_, version_);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -22,7 +22,7 @@
 #include "server/core/job.h"
 #include "server/core/progress.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 class WatchHub {
  public:
@@ -147,6 +147,6 @@ class WatchHub {
   std::multimap<JobName, Watch*> watches_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_WATCH_HUB_H_

@@ -5,7 +5,7 @@
 
 #include <thread>
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""s;
@@ -276,4 +276,4 @@ TEST(WatchHubTakeTest, AWatcherTakesAsMuchAsItWantsAndTheHubKeepsTheRest) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

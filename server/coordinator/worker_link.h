@@ -12,7 +12,7 @@
 #include "common/model/probe.h"
 #include "server/coordinator/shared_cluster_spec.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Implementations queue and return, because the coordinator holds its lock.
 class WorkerLink {
@@ -39,6 +39,6 @@ class WorkerLink {
   virtual void Close(const Status& status) = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_WORKER_LINK_H_

@@ -10,7 +10,7 @@
 #include "server/core/job_roles.h"
 #include "server/core/moving.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 const RoleSpec* RoleOf(const Job& job, TaskType type) {
@@ -266,4 +266,4 @@ Assignment DisownedAssignment(const GangStatus& gang) {
   return a;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

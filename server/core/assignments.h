@@ -12,7 +12,7 @@
 #include "server/core/job_view.h"
 #include "server/core/moving.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 struct StopGraces {
   // After a failure. The ranks cannot continue anyway.
@@ -75,6 +75,6 @@ std::vector<Assignment> DesiredAssignments(const Job& job, const JobView& view,
 // stopped, FORGET.
 Assignment DisownedAssignment(const GangStatus& gang);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_ASSIGNMENTS_H_

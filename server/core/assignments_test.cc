@@ -7,7 +7,7 @@
 
 #include "server/core/scenes.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""ns;
@@ -378,4 +378,4 @@ TEST(AssignmentsTest, AWorkerStartedAgainAloneIsAHigherNumber) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

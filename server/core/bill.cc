@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 double GpuHour(const Prices& prices, const std::string& model) {
@@ -161,4 +161,4 @@ void ReleaseHolds(Job* job, const std::map<NodeName, Generation>& over,
   });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

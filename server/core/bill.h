@@ -17,7 +17,7 @@
 
 #include "server/core/job.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // The site's price table.
 struct Prices {
@@ -54,6 +54,6 @@ std::optional<double> MlUnitsOf(const Job& job, const Hold& hold,
 void ReleaseHolds(Job* job, const std::map<NodeName, Generation>& over,
                   WallTime now);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_BILL_H_

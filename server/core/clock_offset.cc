@@ -1,6 +1,6 @@
 #include "server/core/clock_offset.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // Beyond the difference of any two real clocks. Differences of invented times
@@ -26,4 +26,4 @@ Duration ClockOffset::offset() const {
   return differences_.empty() ? Duration{} : differences_.front().second;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -14,7 +14,7 @@
 
 #include "common/base/clock.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Corrected times that are closer to each other have no order. A shim records
 // the end of its rank when it gets to run, and an offset contains the shortest
@@ -36,6 +36,6 @@ class ClockOffset {
   std::deque<std::pair<MonoTime, Duration>> differences_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_CLOCK_OFFSET_H_

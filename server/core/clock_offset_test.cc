@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -56,4 +56,4 @@ TEST_F(ClockOffsetTest, TimesThatCannotBeAreNotTaken) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

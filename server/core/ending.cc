@@ -10,7 +10,7 @@
 #include "server/core/clock_offset.h"
 #include "server/core/job_roles.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // Further ranks are only counted, so that an event stays a sentence.
@@ -198,4 +198,4 @@ void NoteGangRestart(Job* job, Time now) {
        false, now);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -21,7 +21,7 @@
 #include "server/core/job_places.h"
 #include "server/core/verdict.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Whether the current generation has done the job's work.
 bool HasSucceeded(const Job& job);
@@ -58,6 +58,6 @@ void NoteExits(Job* job, Time now);
 // Adds an event if the gang restarts although some of its ranks exited with 0.
 void NoteGangRestart(Job* job, Time now);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_ENDING_H_

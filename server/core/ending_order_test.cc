@@ -10,7 +10,7 @@
 #include "server/core/lifecycle.h"
 #include "server/core/scenes.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""s;
@@ -234,4 +234,4 @@ TEST(EndingOrderTest, ChiefThatEndsWellWhenItIsStoppedDoesNotSucceed) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -7,7 +7,7 @@
 #include "server/core/lifecycle.h"
 #include "server/core/scenes.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""s;
@@ -442,4 +442,4 @@ TEST(EndingTest, CancelDoesNotUndoAnEndThatIsUnderWay) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

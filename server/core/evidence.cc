@@ -15,7 +15,7 @@
 #include "server/core/job_view.h"
 #include "server/core/reports.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // More hosts than this are attributed to the network.
@@ -266,4 +266,4 @@ std::string Describe(const std::vector<LostPair>& pairs) {
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

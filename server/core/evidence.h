@@ -20,7 +20,7 @@
 #include "common/model/job.h"
 #include "server/core/lost_pair.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 struct Job;
 struct JobView;
@@ -69,6 +69,6 @@ std::vector<NodeName> SmallestCover(const std::vector<LostPair>& pairs,
 // "n1 does not reach n2 (Connection timed out)", for the first few pairs.
 std::string Describe(const std::vector<LostPair>& pairs);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_EVIDENCE_H_

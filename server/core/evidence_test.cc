@@ -11,7 +11,7 @@
 #include "server/core/scenes.h"
 #include "server/core/verdict.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""min;
@@ -352,4 +352,4 @@ TEST(KilledTwiceTest, AProbableWantOfMemoryIsAKillOfTheNodes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

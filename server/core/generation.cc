@@ -13,7 +13,7 @@
 #include "server/core/reports.h"
 #include "server/core/work_files.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 constexpr size_t kMaxAttempts = 20;
@@ -183,4 +183,4 @@ void CloseAttempt(Job* job, const JobView& view, const Cause& cause, Time now) {
   if (highest > job->committed_step.value_or(0)) job->committed_step = highest;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -4,7 +4,7 @@
 
 #include "server/core/job_view.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Enters PREPARING of the next generation on the nodes that job->tasks name,
 // with new ranks and a hold on each node.
@@ -26,6 +26,6 @@ void MakeClusterSpec(Job* job, const JobView& view);
 // Appends the generation to the job's attempts. A repeated call does nothing.
 void CloseAttempt(Job* job, const JobView& view, const Cause& cause, Time now);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_GENERATION_H_

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 bool InContainer(const JobSpec& spec) {
@@ -118,4 +118,4 @@ std::string_view HintFor(const JobSpec& spec, const ExitStatus& exit) {
   return IsBusError(exit) ? kBusError : "";
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -6,7 +6,7 @@
 
 #include "common/model/job.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Returns text to append to the sentence about `exit`: "; give ...", at most
 // kMaxHint bytes. Empty if there is no advice.
@@ -14,6 +14,6 @@ std::string_view HintFor(const JobSpec& spec, const ExitStatus& exit);
 
 inline constexpr size_t kMaxHint = 300;
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_HINTS_H_

@@ -6,7 +6,7 @@
 
 #include <string>
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using testing::HasSubstr;
@@ -122,4 +122,4 @@ TEST(HintsTest, AHintIsShortAndGoesOnWithASentence) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

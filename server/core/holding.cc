@@ -7,7 +7,7 @@
 #include "server/core/reports.h"
 #include "server/core/transitions.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""s;
@@ -176,4 +176,4 @@ StatusOr<Job> RestoreTo(const Job& before, const RestoreTarget& target,
   return job;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

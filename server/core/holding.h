@@ -18,7 +18,7 @@
 #include "server/core/job_view.h"
 #include "server/core/verdict.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // OUTPUT_MISSING and NO_CHECKPOINT.
 bool IsHoldReason(Reason reason);
@@ -53,6 +53,6 @@ void EndHold(Job* job, const JobView& view, Time now);
 StatusOr<Job> RestoreTo(const Job& job, const RestoreTarget& target,
                         const std::string& who, Time now);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_HOLDING_H_

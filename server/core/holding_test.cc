@@ -7,7 +7,7 @@
 #include "server/core/scenes.h"
 #include "server/core/scheduler.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""s;
@@ -343,4 +343,4 @@ TEST(HoldingTest, AFullDirectoryIsSaidUntilACheckpointIsSaved) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // Tolerance for cores: 3 x 0.1 is not 0.3.
@@ -68,4 +68,4 @@ std::vector<int32_t> Take(const Resources& need, FreeHost* free) {
   return taken;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -8,7 +8,7 @@
 
 #include "server/core/placement.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Points into the HostCapacity that it was made from.
 struct FreeHost {
@@ -37,6 +37,6 @@ bool Fits(const RoleSpec& role, const FreeHost& free);
 // the first that match in `free->gpus`.
 std::vector<int32_t> Take(const Resources& need, FreeHost* free);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_HOST_FIT_H_

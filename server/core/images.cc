@@ -8,8 +8,10 @@
 
 #include "server/core/host_fit.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
+
+using lockstep::Seconds;
 
 constexpr size_t kMaxFailures = 5;
 
@@ -214,4 +216,4 @@ void TakePrefetched(Job* job, const std::vector<Prefetched>& report,
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

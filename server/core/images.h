@@ -11,7 +11,7 @@
 #include "server/core/job.h"
 #include "server/core/placement.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Returns the settled content of the images that `tasks` name; for SpecFor.
 std::vector<ImageContent> SettledFor(const Job& job,
@@ -51,6 +51,6 @@ std::map<NodeName, Prefetch> PrefetchLists(const std::vector<const Job*>& queue,
 void TakePrefetched(Job* job, const std::vector<Prefetched>& report,
                     const NodeName& node, Time now);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_IMAGES_H_

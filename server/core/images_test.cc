@@ -6,7 +6,7 @@
 #include "server/core/assignments.h"
 #include "server/core/scenes.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -288,4 +288,4 @@ TEST(ImagesTest, WhatCannotBeHadIsAnEventOnceOfEachNodeAndOfAFew) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

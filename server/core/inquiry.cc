@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <tuple>
 
-namespace lockstep {
+namespace lockstep::server {
 
 std::vector<NodeName> ChooseNeighbours(const std::string& pool,
                                        const std::string& address,
@@ -86,4 +86,4 @@ std::string Inquiry::Describe() const {
   return text;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

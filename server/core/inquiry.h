@@ -14,7 +14,7 @@
 #include "common/base/clock.h"
 #include "common/model/probe.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 struct InquiryOptions {
   // Timeout of one connection attempt of a neighbour.
@@ -93,6 +93,6 @@ class Inquiry {
   std::map<NodeName, std::optional<ProbeResult>> answers_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_INQUIRY_H_

@@ -5,7 +5,7 @@
 
 #include "tests/support/fake_clock.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -127,4 +127,4 @@ TEST_F(InquiryTest, WithoutNeighboursItIsTriedAgainLater) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 Usage SumOf(const Usage& before, const Usage& after) {
@@ -137,4 +137,4 @@ Duration PhaseDuration(const Job& job, JobState phase, WallTime now) {
   return total;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

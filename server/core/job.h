@@ -18,7 +18,7 @@
 #include "common/model/restore_target.h"
 #include "common/training/training_input.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Resources of one node that one generation holds, until the node reports that
 // nothing of it is left, or the node is lost.
@@ -189,6 +189,6 @@ void EnterState(Job* job, JobState state, Cause cause, Time now);
 // Returns the time spent in `phase` so far, including the current state.
 Duration PhaseDuration(const Job& job, JobState phase, WallTime now);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_JOB_H_

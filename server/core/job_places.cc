@@ -1,6 +1,6 @@
 #include "server/core/job_places.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 JobPlaces::JobPlaces(const Job& job) {
   for (size_t i = 0; i < job.tasks.size(); ++i) {
@@ -25,4 +25,4 @@ const std::vector<size_t>& JobPlaces::HoldsOn(const NodeName& node) const {
   return On(holds_, node);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -8,7 +8,7 @@
 
 #include "server/core/job.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Scanning all tasks for each node would be quadratic in a wide job. Valid
 // until the job's tasks or holds change.
@@ -32,6 +32,6 @@ class JobPlaces {
   Index holds_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_JOB_PLACES_H_

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::server {
 
 bool IsOfGroup(TaskType type) {
   return type == TaskType::kChief || type == TaskType::kWorker;
@@ -27,4 +27,4 @@ bool MayRestartAlone(const Job& job, const TaskStatus& task) {
          &task != &job.tasks.front();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

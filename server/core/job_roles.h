@@ -7,7 +7,7 @@
 
 #include "server/core/job.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 bool IsOfGroup(TaskType type);
 bool HasParameterServers(const JobSpec& spec);
@@ -20,6 +20,6 @@ EndWith DefaultEndWith(const JobSpec& spec);
 // (restart.h).
 bool MayRestartAlone(const Job& job, const TaskStatus& task);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_JOB_ROLES_H_

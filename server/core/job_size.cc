@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // A container entry, a task with its ranks, or an attempt, without strings.
@@ -110,4 +110,4 @@ size_t JobBytes(const Job& job) {
   return bytes;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -8,7 +8,7 @@
 
 #include "server/core/job.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Size of what the user wrote, in bytes.
 size_t SpecBytes(const JobSpec& spec);
@@ -23,6 +23,6 @@ struct SharedPart {
 };
 std::vector<SharedPart> SharedParts(const Job& job);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_JOB_SIZE_H_

@@ -16,7 +16,7 @@
 #include "server/core/node_record.h"
 #include "server/core/stall.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 struct LifecycleTimeouts {
   // Excludes the time for fetching, which has its own limit.
@@ -83,6 +83,6 @@ struct JobView {
   std::string fresh_key;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_JOB_VIEW_H_

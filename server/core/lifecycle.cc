@@ -16,7 +16,7 @@
 #include "server/core/transitions.h"
 #include "server/core/verdict.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // ---- States ----------------------------------------------------------------
@@ -351,4 +351,4 @@ Job Decide(const Job& before, const JobView& view,
   return job;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -59,7 +59,7 @@
 #include "server/core/job_view.h"
 #include "server/core/placement.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Returns the job after everything in `view` is applied. It equals `job` when
 // nothing is left to do. Call it again until nothing changes.
@@ -82,6 +82,6 @@ Job Cancel(const Job& job, const std::string& who, Time now);
 // not RUNNING.
 StatusOr<Job> AddCheckpointDirective(const Job& job, Time now);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_LIFECYCLE_H_

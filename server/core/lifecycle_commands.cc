@@ -6,7 +6,7 @@
 #include "server/core/lifecycle.h"
 #include "server/core/work_files.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 Job Place(const Job& before, const std::vector<TaskPlacement>& placement,
           Time now) {
@@ -106,4 +106,4 @@ StatusOr<Job> AddCheckpointDirective(const Job& before, Time now) {
   return job;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -8,7 +8,7 @@
 #include "server/core/assignments.h"
 #include "server/core/testing.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // Draws reports without sense as readily as sensible ones.
@@ -195,4 +195,4 @@ TEST(LifecyclePropertyTest, CancelAlwaysEndsOnceAllIsGone) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

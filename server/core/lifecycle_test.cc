@@ -6,7 +6,7 @@
 
 #include "server/core/scenes.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -306,4 +306,4 @@ TEST(LifecycleTest, AProgramWhosePeersDoNotFitTfConfigFails) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <limits>
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // The value of an entry. The least valuable goes first.
@@ -70,4 +70,4 @@ void AddGeneration(Job* job) {
   CompactLineage(lineage);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -11,7 +11,7 @@
 
 #include "server/core/job.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // The most that a node passes to its ranks.
 inline constexpr size_t kMaxLineage = 1000;
@@ -29,6 +29,6 @@ void AddGeneration(Job* job);
 void CompactLineage(std::vector<LineageEntry>* lineage,
                     size_t most = kMaxLineage);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_LINEAGE_H_

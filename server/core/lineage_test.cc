@@ -8,7 +8,7 @@
 
 #include "server/core/scenes.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using testing::ElementsAre;
@@ -120,4 +120,4 @@ TEST(LineageTest, GenerationsThatDidStartRanksStayUpToTheBound) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -6,7 +6,7 @@
 
 #include "common/base/clock.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 struct LogOwner {
   // False if no existing job owns the directory.
@@ -15,6 +15,6 @@ struct LogOwner {
   std::optional<WallTime> end_time;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_LOG_OWNER_H_

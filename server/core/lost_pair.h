@@ -6,7 +6,7 @@
 
 #include "common/model/job.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // `from` did not reach `to`, or lost its connection to it.
 struct LostPair {
@@ -22,6 +22,6 @@ struct LostPair {
   bool operator==(const LostPair&) const = default;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_LOST_PAIR_H_

@@ -7,7 +7,7 @@
 
 #include "server/core/job.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // "host-1 (10.0.0.1, start 7)".
@@ -262,23 +262,22 @@ NodeRecord Membership::Registered(const NodeInfo& info, WallTime now) const {
   const bool was_ready =
       it != members_.end() && it->second.state == NodeState::kReady;
   if (it == members_.end()) {
-    lockstep::AddEvent(&record, Reason::kNodeRegistered,
-                       fmt::format("registered from {}: {}", Claimant(info),
-                                   Describe(info.capacity)),
-                       now);
+    server::AddEvent(&record, Reason::kNodeRegistered,
+                     fmt::format("registered from {}: {}", Claimant(info),
+                                 Describe(info.capacity)),
+                     now);
   } else if (!old.boot_id.empty() && old.boot_id != info.boot_id) {
-    lockstep::AddEvent(
-        &record, Reason::kNodeRebooted,
-        fmt::format("registered after a boot of its host, from {}",
-                    Claimant(info)),
-        now);
+    server::AddEvent(&record, Reason::kNodeRebooted,
+                     fmt::format("registered after a boot of its host, from {}",
+                                 Claimant(info)),
+                     now);
   } else if (old.incarnation.counter != info.incarnation.counter) {
-    lockstep::AddEvent(&record, Reason::kNodeRestarted,
-                       fmt::format("its daemon was started again (start {})",
-                                   info.incarnation.counter),
-                       now);
+    server::AddEvent(&record, Reason::kNodeRestarted,
+                     fmt::format("its daemon was started again (start {})",
+                                 info.incarnation.counter),
+                     now);
   } else if (!was_ready) {
-    lockstep::AddEvent(&record, Reason::kNodeBack, "connected again", now);
+    server::AddEvent(&record, Reason::kNodeBack, "connected again", now);
   }
   if (!was_ready) record.state_time = now;
   // A GPU that was missing for a while keeps its fault. A boot resets faults.
@@ -442,4 +441,4 @@ std::vector<NodeName> Membership::Expire(
   return changed;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -39,7 +39,7 @@
 #include "server/core/node_approval.h"
 #include "server/core/node_record.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 struct MembershipOptions {
   Duration lease = std::chrono::seconds(3);
@@ -218,6 +218,6 @@ class Membership {
   std::map<NodeName, Member> members_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_MEMBERSHIP_H_

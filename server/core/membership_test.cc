@@ -6,7 +6,7 @@
 #include "server/core/testing.h"
 #include "tests/support/fake_clock.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""ns;
@@ -474,4 +474,4 @@ TEST_F(GpuTest, FatalErrorLastsUntilABootOrUndrain) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -7,7 +7,7 @@
 #include "server/core/ending.h"
 #include "server/core/job_places.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 bool SavesOnRequest(const Job& job) {
@@ -105,4 +105,4 @@ Cause MovedCause(const Job& job, const JobView& view) {
   return {Reason::kNodeDrained, std::move(text)};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

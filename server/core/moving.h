@@ -8,7 +8,7 @@
 
 #include "server/core/job_view.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // The drained node that gives the least time.
 struct Departure {
@@ -38,6 +38,6 @@ std::optional<Cause> Leave(Job* job, const JobView& view, Time now);
 // Returns why a job that stopped on request continues elsewhere.
 Cause MovedCause(const Job& job, const JobView& view);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_MOVING_H_

@@ -9,7 +9,7 @@
 #include "server/core/scheduler.h"
 #include "server/core/testing.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""s;
@@ -267,4 +267,4 @@ TEST(MovingTest, ForgottenNodeIsLostByAnOperatorsWord) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

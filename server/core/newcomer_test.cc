@@ -5,7 +5,7 @@
 #include "server/core/membership.h"
 #include "tests/support/fake_clock.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""ns;
@@ -97,4 +97,4 @@ TEST_F(NewcomerTest, AnEarlierStartOfAnotherBootIsTheCopyToo) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

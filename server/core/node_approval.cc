@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // A daemon may list more GPUs than it counts; all listed ones are usable.
@@ -115,4 +115,4 @@ std::string WaitingForApproval(const NodeRecord& node) {
       Describe(*node.offered), Describe(node.info.capacity), node.info.name);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

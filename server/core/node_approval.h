@@ -13,7 +13,7 @@
 
 #include "server/core/node_record.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // The most that a new node gets without approval: more than today's hosts have.
 inline const Resources kDefaultNodeLimit = {1024, int64_t{16} << 40, 16, ""};
@@ -39,6 +39,6 @@ NodeRecord ApproveNode(const NodeRecord& node, const std::string& requester,
 // `lockstep nodes approve host-a`"; empty: nothing waits.
 std::string WaitingForApproval(const NodeRecord& node);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_NODE_APPROVAL_H_

@@ -6,7 +6,7 @@
 #include "server/core/membership.h"
 #include "tests/support/fake_clock.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using testing::AllOf;
@@ -180,4 +180,4 @@ TEST_F(NodeApprovalTest, AWithheldGpuKeepsItsFault) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -7,7 +7,7 @@
 
 #include "server/core/job.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 bool IsSilent(const GpuUsage& gpu) {
@@ -132,4 +132,4 @@ std::vector<int32_t> SilentGpus(const NodeReadings& readings) {
   return silent;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -9,7 +9,7 @@
 
 #include "common/model/node.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // An operator's order that a node gets no new work. Without a grace its jobs
 // run to their end. With one they are moved, and ranks that still run after it
@@ -86,6 +86,6 @@ NodeRecord DrainNode(const NodeRecord& node, Drain drain);
 NodeRecord UndrainNode(const NodeRecord& node, bool quarantined,
                        const std::string& requester, WallTime now);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_NODE_RECORD_H_

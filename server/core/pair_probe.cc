@@ -1,6 +1,6 @@
 #include "server/core/pair_probe.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 void PairProbe::Take(const NodeName& from, const ProbeResult& result) {
   const auto asked = asked_.find(from);
@@ -42,4 +42,4 @@ std::set<std::pair<NodeName, NodeName>> PairProbe::Reached() const {
   return reached;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -14,7 +14,7 @@
 #include "common/model/probe.h"
 #include "server/core/lost_pair.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 class PairProbe {
  public:
@@ -39,6 +39,6 @@ class PairProbe {
   std::map<std::pair<NodeName, NodeName>, ProbeResult> answers_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_PAIR_PROBE_H_

@@ -9,7 +9,7 @@
 #include "server/core/evidence.h"
 #include "server/core/host_fit.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 struct GangTask {
@@ -270,4 +270,4 @@ std::optional<std::vector<TaskPlacement>> PlaceAgain(
   return PlacementOf(std::move(tasks));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

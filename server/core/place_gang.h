@@ -9,7 +9,7 @@
 #include "server/core/job.h"
 #include "server/core/placement.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Returns nullopt if the gang does not fit. Sets `*placed` to the number of its
 // tasks that fit. If many nodes are apart, it may miss a possible placement.
@@ -25,6 +25,6 @@ std::vector<HostCapacity> Forgiven(std::vector<HostCapacity> hosts);
 std::optional<std::vector<TaskPlacement>> PlaceAgain(
     const Job& job, const std::vector<HostCapacity>& hosts);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_PLACE_GANG_H_

@@ -8,7 +8,7 @@
 #include "server/core/scenes.h"
 #include "server/core/scheduler.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using testing::ElementsAre;
@@ -256,4 +256,4 @@ TEST_F(RandomTest, NorWhereAGangWasBefore) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

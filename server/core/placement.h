@@ -10,7 +10,7 @@
 #include "common/model/job.h"
 #include "common/model/node.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Where one task of a gang goes.
 struct TaskPlacement {
@@ -54,6 +54,6 @@ struct HostCapacity {
   std::map<NodeName, std::string> apart = {};
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_PLACEMENT_H_

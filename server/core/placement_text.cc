@@ -11,8 +11,10 @@
 #include "common/model/names.h"
 #include "server/core/host_fit.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
+
+using lockstep::Nearest;
 
 // Returns the free fraction of `need`; 1 if all is free.
 double PartOf(const Resources& need, const FreeHost& free) {
@@ -422,4 +424,4 @@ std::vector<std::string> TooLargeForAnyHost(
   return reasons;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

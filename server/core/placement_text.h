@@ -7,7 +7,7 @@
 
 #include "server/core/placement.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Returns the sum over all tasks of a job.
 Resources SumOf(const JobSpec& spec);
@@ -50,6 +50,6 @@ std::string DescribeShortage(const JobSpec& spec,
 std::vector<std::string> TooLargeForAnyHost(
     const JobSpec& spec, const std::vector<HostCapacity>& hosts);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_PLACEMENT_TEXT_H_

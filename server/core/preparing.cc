@@ -8,7 +8,7 @@
 #include "common/model/output_identity.h"
 #include "server/core/job_places.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 constexpr size_t kMaxNamedTasks = 5;
@@ -163,4 +163,4 @@ void TakePreparations(Job* job, const std::vector<size_t>& tasks,
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -13,7 +13,7 @@
 
 #include "server/core/job_view.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Returns a cause that names the tasks of the late nodes among `missing`, and
 // what each node was doing. nullopt if no node is late.
@@ -39,6 +39,6 @@ Cause RefusalBy(const Job& job, const NodeName& node, Cause refusal);
 void TakePreparations(Job* job, const std::vector<size_t>& tasks,
                       const GangStatus& gang);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_PREPARING_H_

@@ -5,7 +5,7 @@
 
 #include "server/core/scenes.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""min;
@@ -357,4 +357,4 @@ TEST(PreparingTest, ADaemonThatKnowsNoServicesPreparesAllTheSame) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

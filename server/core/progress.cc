@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::server {
 
 void ProgressMeter::Reset(Generation generation) {
   if (generation == generation_) return;
@@ -57,4 +57,4 @@ JobProgressInfo ProgressMeter::Info() const {
   return info;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

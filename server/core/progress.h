@@ -8,7 +8,7 @@
 
 #include "common/model/job.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 struct JobProgressInfo {
   Generation generation = 0;
@@ -50,6 +50,6 @@ class ProgressMeter {
   std::optional<WallTime> heard_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_PROGRESS_H_

@@ -6,7 +6,7 @@
 #include "server/core/bill.h"
 #include "server/core/testing.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""h;
@@ -213,4 +213,4 @@ TEST(BillTest, ClockThatWentBackCostsNothing) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 bool IsNews(const Job& job, const NodeName& node, const GangStatus& report) {
@@ -64,4 +64,4 @@ bool ReportPace::Take(const Job& job, const NodeName& node,
   return last || waiting_ >= nodes_ / kDecisions || IsNews(job, node, report);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -16,7 +16,7 @@
 
 #include "server/core/job.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 class ReportPace {
  public:
@@ -50,6 +50,6 @@ class ReportPace {
   std::array<size_t, kLevels> counts_ = {};
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_REPORT_PACE_H_

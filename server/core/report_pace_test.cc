@@ -5,7 +5,7 @@
 
 #include "server/core/testing.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 class ReportPaceTest : public testing::Test {
@@ -93,4 +93,4 @@ TEST_F(ReportPaceTest, WhatMayChangeTheCourseOfTheJobNeverWaits) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

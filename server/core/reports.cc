@@ -12,7 +12,7 @@
 #include "server/core/preparing.h"
 #include "server/core/work_files.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // Converts to the coordinator's clock. An exit precedes its report.
@@ -247,4 +247,4 @@ int64_t HighestCommitted(const Job& job, const JobView& view) {
   return highest;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -4,7 +4,7 @@
 
 #include "server/core/job_view.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Returns the last report of `node` on `generation`; null if there is none.
 const GangStatus* GangOf(const JobView& view, const NodeName& node,
@@ -25,6 +25,6 @@ void TakeReports(Job* job, const JobView& view, Time now);
 // or as known in memory; -1 if none.
 int64_t HighestCommitted(const Job& job, const JobView& view);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_REPORTS_H_

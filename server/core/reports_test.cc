@@ -6,7 +6,7 @@
 #include "common/model/reduction_plan.h"
 #include "server/core/scenes.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""s;
@@ -265,4 +265,4 @@ TEST(ReportsTest, CheckpointsAreToldOnceAMinute) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

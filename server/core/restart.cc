@@ -14,7 +14,7 @@
 #include "server/core/reports.h"
 #include "server/core/transitions.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // Causes that ranks' exits do not override, because the exits follow from them.
@@ -350,4 +350,4 @@ std::optional<Cause> LateRestart(const Job& job, const JobView& view,
   return std::nullopt;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -17,7 +17,7 @@
 #include "server/core/job_view.h"
 #include "server/core/verdict.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Starts the next generation, sends the job to PLACING, or ends it.
 // REQUIRES: everything of the failed generation is gone.
@@ -41,6 +41,6 @@ void AwaitRestarts(const Job& job, const JobView& view, Time now,
 std::optional<Cause> LateRestart(const Job& job, const JobView& view,
                                  Duration timeout, Time now);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_RESTART_H_

@@ -7,7 +7,7 @@
 #include "server/core/restart.h"
 #include "server/core/scenes.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""min;
@@ -355,4 +355,4 @@ TEST(RestartAloneTest, ANodeThatIsNotHeardOfIsNotLateWithItsWorker) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -8,7 +8,7 @@
 #include "server/core/scenes.h"
 #include "server/core/verdict.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -519,4 +519,4 @@ TEST(RestartTest, NothingEndsAfterItWasHeardOf) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

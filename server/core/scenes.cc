@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep {
+namespace lockstep::server {
 
 Scene Queued() { return Scene(NativeSpec("j", 2)); }
 
@@ -56,4 +56,4 @@ JobSpec Gang(int32_t tasks, Resources each) {
   return spec;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

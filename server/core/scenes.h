@@ -8,7 +8,7 @@
 #include "server/core/scheduler.h"
 #include "server/core/testing.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // ---- A job of two ranks, with worker 0 on b, in each state ----
 Scene Queued();
@@ -28,6 +28,6 @@ HostCapacity Host(const NodeName& node, double cpus, int64_t gib = 64,
 // A native job whose tasks need equal resources.
 JobSpec Gang(int32_t tasks, Resources each);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_SCENES_H_

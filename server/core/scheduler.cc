@@ -11,7 +11,7 @@
 #include "server/core/place_gang.h"
 #include "server/core/placement_text.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 void Occupy(const JobSpec& spec, const std::vector<TaskPlacement>& placement,
@@ -217,4 +217,4 @@ Status CheckCanEverFit(const JobSpec& spec, std::vector<HostCapacity> hosts) {
                     "NEVER_FITS");
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

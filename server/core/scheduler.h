@@ -28,7 +28,7 @@
 #include "server/core/job.h"
 #include "server/core/placement.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Orders by descending priority, then by age, then by name.
 inline auto QueueOrder(int32_t priority, WallTime create_time,
@@ -89,6 +89,6 @@ std::vector<std::string> WhyNeverFits(const JobSpec& spec,
 // WhyNeverFits; OK if there are none.
 Status CheckCanEverFit(const JobSpec& spec, std::vector<HostCapacity> hosts);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_SCHEDULER_H_

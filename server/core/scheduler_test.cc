@@ -10,7 +10,7 @@
 
 #include "server/core/scenes.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""min;
@@ -450,4 +450,4 @@ TEST(NeverFitsTest, AContainerWithoutAnEngine) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

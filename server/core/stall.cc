@@ -7,7 +7,7 @@
 
 #include "server/core/job.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 constexpr size_t kSteps = 100;
@@ -184,4 +184,4 @@ std::optional<Stall> StallWatch::Check(int32_t world_size, MonoTime now) const {
   return stall;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

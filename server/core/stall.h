@@ -33,7 +33,7 @@
 
 #include "server/core/job.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 struct StallOptions {
   Duration least = std::chrono::seconds(5);
@@ -114,6 +114,6 @@ class StallWatch {
   std::optional<MonoTime> stepped_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_STALL_H_

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""min;
@@ -300,4 +300,4 @@ TEST_F(StallTest, LoneRankIsNeverStalled) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

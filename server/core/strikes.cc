@@ -4,8 +4,10 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
+
+using lockstep::Describe;
 
 // Places remembered per job.
 constexpr size_t kMaxKillers = 8;
@@ -198,4 +200,4 @@ std::vector<NodeName> Strikes::ApartFrom(const NodeName& node) const {
   return others;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -33,7 +33,7 @@
 #include "common/base/clock.h"
 #include "server/core/evidence.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 struct StrikeOptions {
   // Number of strikes within `window` that makes a node cool down.
@@ -130,6 +130,6 @@ class Strikes {
   std::map<std::string, std::map<NodeName, MonoTime>> kills_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_STRIKES_H_

@@ -6,7 +6,7 @@
 #include "server/core/place_gang.h"
 #include "server/core/scenes.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""h;
@@ -338,4 +338,4 @@ TEST_F(ApartQueueTest, WhoWasKilledTwiceOnANodeGoesElsewhere) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

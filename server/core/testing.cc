@@ -7,7 +7,7 @@
 
 #include "server/core/restart.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 RoleSpec Role(TaskType type, int32_t count, Resources resources,
               int32_t ranks_per_task) {
@@ -241,4 +241,4 @@ void PrintTo(Reason reason, std::ostream* out) { *out << Name(reason); }
 void PrintTo(Goal goal, std::ostream* out) { *out << Name(goal); }
 void PrintTo(NodeState state, std::ostream* out) { *out << Name(state); }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

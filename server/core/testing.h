@@ -9,7 +9,7 @@
 
 #include "server/core/lifecycle.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 RoleSpec Role(TaskType type, int32_t count, Resources resources = {1, 0, 0, ""},
               int32_t ranks_per_task = 1);
@@ -63,6 +63,6 @@ void PrintTo(Reason reason, std::ostream* out);
 void PrintTo(Goal goal, std::ostream* out);
 void PrintTo(NodeState state, std::ostream* out);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_TESTING_H_

@@ -1,6 +1,6 @@
 #include "server/core/transitions.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 void Finish(Job* job, JobState outcome, Cause cause, int32_t exit_code,
             Time now) {
@@ -24,4 +24,4 @@ void ForgetEvents(Job* job) {
   });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -4,7 +4,7 @@
 
 #include "server/core/job.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Enters FINISHING with the final state `outcome`.
 void Finish(Job* job, JobState outcome, Cause cause, int32_t exit_code,
@@ -16,6 +16,6 @@ void Fail(Job* job, Cause cause, Time now);
 // Removes the events of the current generation from the job's history.
 void ForgetEvents(Job* job);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_TRANSITIONS_H_

@@ -11,8 +11,10 @@
 #include "server/core/hints.h"
 #include "server/core/job_roles.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
+
+using lockstep::ReasonOf;
 
 using std::chrono_literals::operator""s;
 
@@ -395,4 +397,4 @@ RestartPlan PlanRestart(const Job& job, const Failure& failure,
   return plan;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

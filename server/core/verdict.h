@@ -6,7 +6,7 @@
 
 #include "server/core/job.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 struct Failure {
   Cause cause;
@@ -141,6 +141,6 @@ struct RestartPlan {
 RestartPlan PlanRestart(const Job& job, const Failure& failure,
                         bool made_progress, Time now);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_VERDICT_H_

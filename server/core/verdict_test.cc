@@ -8,7 +8,7 @@
 
 #include "server/core/testing.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -346,4 +346,4 @@ TEST_F(VerdictTest, OtherPortsAreFreeFiveTimesAMinute) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 constexpr size_t kMaxNamedMoves = 5;
@@ -127,4 +127,4 @@ StatusOr<WorkSite> WorkSiteOf(const Job& job, int32_t rank) {
   return WorkSite{at->type, at->index, at->node};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -9,7 +9,7 @@
 #include "common/base/status.h"
 #include "server/core/job.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Records what a stopped node reports about the directories of its own tasks,
 // which have the indices `tasks`.
@@ -33,6 +33,6 @@ struct WorkSite {
 // job names its working directory itself, or the rank has not started yet.
 StatusOr<WorkSite> WorkSiteOf(const Job& job, int32_t rank);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_WORK_FILES_H_

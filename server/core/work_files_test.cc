@@ -5,7 +5,7 @@
 
 #include "server/core/scenes.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using testing::ElementsAre;
@@ -136,4 +136,4 @@ TEST(WorkFilesTest, UntilItRunsInItsNewPlaceItsFilesAreInTheOld) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -6,7 +6,7 @@
 #include "common/wire/value_wire.h"
 #include "server/log_stream/log_request.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // For one log, and for all together.
@@ -168,4 +168,4 @@ int64_t JobLogs::KeptBytes() const {
   return static_cast<int64_t>(kept);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

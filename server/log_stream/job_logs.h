@@ -16,7 +16,7 @@
 #include "server/logs/log_filter.h"
 #include "server/logs/log_store.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 class JobLogs {
  public:
@@ -54,6 +54,6 @@ class JobLogs {
   std::map<LogKey, RankLog> all_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_LOG_STREAM_JOB_LOGS_H_

@@ -6,7 +6,7 @@
 
 #include "common/wire/value_wire.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // A tail's lines are in memory until the end of the log is read.
@@ -131,4 +131,4 @@ bool IsPast(const v1::StreamLogsRequest& request, WallTime now) {
          ToUnixNanos(now - kUntilSlack) > Nanos(request.until());
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

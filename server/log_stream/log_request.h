@@ -11,7 +11,7 @@
 #include "server/core/job.h"
 #include "server/logs/log_filter.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Events of the job are lines of this task.
 inline constexpr std::string_view kServiceTask = "service";
@@ -29,6 +29,6 @@ Status CheckLogSelection(const v1::StreamLogsRequest& request, const Job& job);
 // True if the request selects no line written after `now`.
 bool IsPast(const v1::StreamLogsRequest& request, WallTime now);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_LOG_STREAM_LOG_REQUEST_H_

@@ -7,7 +7,7 @@
 
 #include "server/log_stream/log_request.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // Well below gRPC's message limit of 4 MiB.
@@ -257,4 +257,4 @@ StreamStep LogStream::Next(v1::StreamLogsResponse* message) {
   return end_ ? StreamStep::End(*end_) : *std::move(step);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -20,7 +20,7 @@
 #include "server/query/visibility.h"
 #include "server/stream/stream_reactor.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 class LogStream final : public StreamSource<v1::StreamLogsResponse> {
  public:
@@ -103,6 +103,6 @@ class LogStream final : public StreamSource<v1::StreamLogsResponse> {
   const StreamMetrics::Open open_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_LOG_STREAM_LOG_STREAM_H_

@@ -8,7 +8,7 @@
 #include "common/base/log_line.h"
 #include "common/wire/value_wire.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // A longer unfinished line is cut, because it must fit a message.
@@ -184,4 +184,4 @@ size_t RankLog::KeptBytes() const {
   return kept;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

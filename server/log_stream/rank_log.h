@@ -19,7 +19,7 @@
 #include "server/logs/log_store.h"
 #include "server/logs/severity.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Memory limit of a tail's lines over all logs. They are kept until the end of
 // the log is read.
@@ -120,6 +120,6 @@ class RankLog {
   uint64_t cut_bytes_ = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_LOG_STREAM_RANK_LOG_H_

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 constexpr size_t kMaxPattern = 4096;
@@ -47,4 +47,4 @@ bool LogFilter::WantsText(int64_t unix_nanos, std::string_view text) const {
   return re2::RE2::PartialMatch(re2::StringPiece(text.data(), size), *grep_);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -15,7 +15,7 @@ namespace re2 {
 class RE2;
 }
 
-namespace lockstep {
+namespace lockstep::server {
 
 struct LogSelection {
   // Unix nanoseconds, both inclusive.
@@ -57,6 +57,6 @@ class LogFilter {
   std::unique_ptr<const re2::RE2> grep_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_LOGS_LOG_FILTER_H_

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -72,4 +72,4 @@ TEST(LogFilterTest, EvilPatternIsLinear) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

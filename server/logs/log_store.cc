@@ -9,7 +9,7 @@
 #include "common/base/fd.h"
 #include "common/base/logging.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 constexpr size_t kMaxQueuedBytes = 64 << 20;
@@ -277,4 +277,4 @@ void LogStore::WaitForChange(uint64_t seen, MonoTime deadline) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -27,7 +27,7 @@
 #include "common/base/status.h"
 #include "common/model/job.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 struct LogKey {
   std::string job_uid;
@@ -161,6 +161,6 @@ class LogStore {
   std::thread thread_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_LOGS_LOG_STORE_H_

@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""s;
@@ -377,4 +377,4 @@ TEST_F(LogStoreTest, AnyOrderOfPiecesMakesTheLog) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

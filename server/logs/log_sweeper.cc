@@ -4,7 +4,7 @@
 
 #include "common/base/logging.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // A store from an old backup lacks the newest jobs. The operator has a day to
@@ -82,4 +82,4 @@ void LogSweeper::Sweep() {
   if (!gone.empty()) LOG_INFO("removing the logs of {} jobs", gone.size());
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

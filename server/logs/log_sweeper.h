@@ -12,7 +12,7 @@
 #include "server/core/log_owner.h"
 #include "server/logs/log_store.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 struct LogSweeperOptions {
   Duration max_age = std::chrono::hours(24 * 30);
@@ -61,6 +61,6 @@ class LogSweeper {
   RepeatingThread thread_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_LOGS_LOG_SWEEPER_H_

@@ -7,7 +7,7 @@
 #include <atomic>
 #include <thread>
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""h;
@@ -129,4 +129,4 @@ TEST(LogSweeperTest, RemovesFromDiskAndLaterBytesBeginAnew) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -5,7 +5,7 @@
 
 #include "common/base/ascii.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // A level is near the beginning of a line.
@@ -293,4 +293,4 @@ Severity SeverityReader::Next(std::string_view line) {
   return stated.value_or(Severity::kInfo);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -19,7 +19,7 @@
 #include <optional>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::server {
 
 // The numbers are those of lockstep.v1.Severity.
 enum class Severity {
@@ -46,6 +46,6 @@ class SeverityReader {
   bool in_traceback_ = false;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_LOGS_SEVERITY_H_

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 struct Case {
@@ -116,4 +116,4 @@ TEST(SeverityTest, ATracebackIsAnErrorToItsEnd) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -2,7 +2,7 @@
 
 #include "server/metrics/metric_families.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 std::vector<prometheus::MetricFamily> BackupFamilies(const BackupStats& stats,
                                                      Duration interval) {
@@ -39,4 +39,4 @@ std::vector<prometheus::MetricFamily> BackupMetrics::Collect() const {
   return BackupFamilies(backups_->Stats(), backups_->interval());
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

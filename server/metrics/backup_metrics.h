@@ -8,7 +8,7 @@
 
 #include "server/store/backup_schedule.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 std::vector<prometheus::MetricFamily> BackupFamilies(const BackupStats& stats,
                                                      Duration interval);
@@ -26,6 +26,6 @@ class BackupMetrics final : public prometheus::Collectable {
   const BackupSchedule* const backups_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_METRICS_BACKUP_METRICS_H_

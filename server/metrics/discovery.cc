@@ -6,7 +6,7 @@
 #include "common/base/host_port.h"
 #include "common/model/scrape_address.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using nlohmann::json;
@@ -67,4 +67,4 @@ std::string TargetsJson(const std::vector<NodeSnapshot>& nodes,
   return list.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

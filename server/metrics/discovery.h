@@ -12,7 +12,7 @@
 
 #include "server/coordinator/snapshot.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // A lost node stays for this time, so that monitoring sees that it does not
 // answer.
@@ -35,6 +35,6 @@ std::string UnreachableHttp(const NodeInfo& info);
 std::string TargetsJson(const std::vector<NodeSnapshot>& nodes,
                         const DiscoveryOptions& options, Time now);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_METRICS_DISCOVERY_H_

@@ -7,7 +7,7 @@
 
 #include "tests/support/fake_clock.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using nlohmann::json;
@@ -119,4 +119,4 @@ TEST(DiscoveryTest, ALostNodeStaysForAWhile) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

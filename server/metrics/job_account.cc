@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 RestartReason RestartReasonOf(Reason reason) {
@@ -169,4 +169,4 @@ void JobAccount::Look(const CoordinatorView::JobEntry& entry,
   Take(job);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

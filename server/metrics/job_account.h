@@ -20,7 +20,7 @@
 #include "server/metrics/straggler_watch.h"
 #include "server/metrics/training_counts.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Activities of a job; disjoint.
 enum class TimeState {
@@ -114,6 +114,6 @@ class JobAccount {
   StragglerWatch stragglers_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_METRICS_JOB_ACCOUNT_H_

@@ -4,7 +4,7 @@
 
 #include "server/core/testing.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""s;
@@ -246,4 +246,4 @@ TEST(RestartsTest, WhatIsNoLongerKeptIsOther) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

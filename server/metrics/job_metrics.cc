@@ -7,7 +7,7 @@
 
 #include "server/metrics/metric_names.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 bool Trains(TaskType type) {
@@ -238,4 +238,4 @@ void AddAccountMetrics(const Job& job, const JobAccount& account,
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -9,7 +9,7 @@
 #include "server/metrics/job_account.h"
 #include "server/metrics/metric_families.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // The maximum number of user metric names per job; the first ones are kept.
 inline constexpr size_t kMaxUserMetrics = 32;
@@ -31,6 +31,6 @@ void AddJobMetrics(const JobSnapshot& snapshot, const CoordinatorView& view,
 void AddAccountMetrics(const Job& job, const JobAccount& account,
                        MetricFamilies* out);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_METRICS_JOB_METRICS_H_

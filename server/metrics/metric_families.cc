@@ -3,7 +3,7 @@
 #include <limits>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::server {
 
 using prometheus::ClientMetric;
 using prometheus::MetricType;
@@ -51,4 +51,4 @@ void MetricFamilies::AddHistogram(const std::string& name,
   out.sample_sum = histogram.sum();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -12,7 +12,7 @@
 #include "common/base/clock.h"
 #include "common/base/histogram.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 using MetricLabels = std::vector<prometheus::ClientMetric::Label>;
 
@@ -41,6 +41,6 @@ class MetricFamilies {
   std::map<std::string, size_t> index_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_METRICS_METRIC_FAMILIES_H_

@@ -11,7 +11,7 @@
 #include "server/metrics/job_metrics.h"
 #include "server/metrics/metric_names.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 PlacementResult ResultOf(Reason reason) {
@@ -267,4 +267,4 @@ void MetricLedger::Collect(const CoordinatorView& view,
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

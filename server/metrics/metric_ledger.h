@@ -20,7 +20,7 @@
 #include "server/metrics/job_account.h"
 #include "server/metrics/metric_families.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // How long the series of an ended job remain.
 inline constexpr Duration kSeriesLinger = std::chrono::minutes(15);
@@ -85,6 +85,6 @@ class MetricLedger final : public CoordinatorObserver {
   std::optional<MonoTime> looked_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_METRICS_METRIC_LEDGER_H_

@@ -7,7 +7,7 @@
 
 #include "common/model/job.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // The name of the only queue.
 inline constexpr char kQueue[] = "default";
@@ -21,6 +21,6 @@ inline std::string LowerName(std::string_view name) {
   return lower;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_METRICS_METRIC_NAMES_H_

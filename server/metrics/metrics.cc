@@ -12,7 +12,7 @@
 #include "server/metrics/metric_families.h"
 #include "server/metrics/metric_names.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // The GPUs of a typical host, or all of a smaller one.
@@ -319,4 +319,4 @@ std::vector<prometheus::MetricFamily> CoordinatorMetrics::Collect() const {
   return out.Take();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -15,7 +15,7 @@
 #include "server/site/site_tables.h"
 #include "server/store/ballast.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Upper bounds of the number of series, histogram buckets included, for
 // capacity planning.
@@ -60,6 +60,6 @@ class CoordinatorMetrics final : public prometheus::Collectable {
   const SiteTables* const site_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_METRICS_METRICS_H_

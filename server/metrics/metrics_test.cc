@@ -23,7 +23,7 @@
 #include "server/metrics/stream_metrics.h"
 #include "server/stream/stream_readers.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -50,8 +50,8 @@ size_t SeriesOf(const Families& families) {
 }
 
 Families OfHttp() {
-  const auto server = HttpServer::Create({.address = "127.0.0.1:0"});
-  return HttpCollector(server->get()).Collect();
+  const auto server = http::HttpServer::Create({.address = "127.0.0.1:0"});
+  return http::HttpCollector(server->get()).Collect();
 }
 
 class MetricsTest : public CoordinatorTest {
@@ -265,7 +265,7 @@ TEST_F(MetricsTest, ReservedLabelsAreNotUsed) {
 TEST_F(MetricsTest, TheNumberOfSeriesIsBounded) {
   const size_t standing =
       SeriesOf(RpcMetrics().Collect()) + SeriesOf(StreamMetrics().Collect()) +
-      SeriesOf(ProcessCollector("x").Collect()) + SeriesOf(OfHttp());
+      SeriesOf(http::ProcessCollector("x").Collect()) + SeriesOf(OfHttp());
   const size_t idle = SeriesOf(Collect()) + standing;
   EXPECT_LE(idle, kSeriesAtRest + 2 * kSeriesPerNode + kSeriesPerPool);
   RunEverything("train");
@@ -481,8 +481,8 @@ class CatalogueTest : public MetricsTest {
     Families all = Collect();
     for (auto& more :
          {RpcMetrics().Collect(), StreamMetrics().Collect(),
-          StreamReaders().Collect(), ProcessCollector("x").Collect(), OfHttp(),
-          OfPackages(),
+          StreamReaders().Collect(), http::ProcessCollector("x").Collect(),
+          OfHttp(), OfPackages(),
           BackupFamilies({WallTime(1s), 3, 1, WallTime(2s)}, 60min)}) {
       all.insert(all.end(), more.begin(), more.end());
     }
@@ -555,4 +555,4 @@ TEST_F(CatalogueTest, TheTableInTheDocsIsTrue) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -2,7 +2,7 @@
 
 #include "server/metrics/metric_families.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 std::vector<prometheus::MetricFamily> PackageMetrics::Collect() const {
   const PackageStats stats = store_->Stats();
@@ -26,4 +26,4 @@ std::vector<prometheus::MetricFamily> PackageMetrics::Collect() const {
   return out.Take();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

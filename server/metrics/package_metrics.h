@@ -8,7 +8,7 @@
 
 #include "server/packages/package_store.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Thread-safe.
 class PackageMetrics final : public prometheus::Collectable {
@@ -22,6 +22,6 @@ class PackageMetrics final : public prometheus::Collectable {
   const PackageStore* const store_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_METRICS_PACKAGE_METRICS_H_

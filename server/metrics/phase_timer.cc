@@ -1,6 +1,6 @@
 #include "server/metrics/phase_timer.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 Duration PhaseOf(const Job& job, JobState state) {
@@ -107,4 +107,4 @@ void PhaseTimer::OnFirstStep(const Job& job, MonoTime step, Time now,
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

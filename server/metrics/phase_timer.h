@@ -9,7 +9,7 @@
 #include "common/base/histogram.h"
 #include "server/core/job.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Histograms over all jobs, by phase.
 struct JobTimings {
@@ -46,6 +46,6 @@ class PhaseTimer {
   std::optional<Recovery> recovery_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_METRICS_PHASE_TIMER_H_

@@ -5,7 +5,7 @@
 #include "common/pki/authorisation.h"
 #include "server/metrics/metric_families.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 constexpr char kUnknown[] = "unknown";
@@ -49,7 +49,7 @@ RpcMetrics::RpcMetrics() {
     method.handled[StatusCode::kOk] = 0;
     return method;
   };
-  for (const auto* service : LockstepServices()) {
+  for (const auto* service : pki::LockstepServices()) {
     for (int i = 0; i < service->method_count(); ++i) {
       const auto& descriptor = *service->method(i);
       Method& method =
@@ -109,4 +109,4 @@ std::vector<prometheus::MetricFamily> RpcMetrics::Collect() const {
   return out.Take();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -14,7 +14,7 @@
 #include "common/base/mutex.h"
 #include "common/rpc/call_observer.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Thread-safe. Every method of lockstep.v1 has a series with code OK from the
 // start; other codes appear with their first answer. Streams have no latency,
@@ -47,6 +47,6 @@ class RpcMetrics final : public CallObserver, public prometheus::Collectable {
   std::map<std::string, Method, std::less<>> methods_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_METRICS_RPC_METRICS_H_

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // The minimum window for comparing ranks.
@@ -92,4 +92,4 @@ void StragglerWatch::CloseWindow(const Job& job, const Window& end) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

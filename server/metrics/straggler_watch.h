@@ -10,7 +10,7 @@
 
 #include "server/coordinator/snapshot.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 class StragglerWatch {
  public:
@@ -49,6 +49,6 @@ class StragglerWatch {
   std::map<NodeName, int32_t> late_ranks_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_METRICS_STRAGGLER_WATCH_H_

@@ -5,7 +5,7 @@
 
 #include "server/metrics/metric_families.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 constexpr const char* kKindNames[] = {"jobs", "logs", "workers"};
@@ -50,4 +50,4 @@ std::vector<prometheus::MetricFamily> StreamMetrics::Collect() const {
   return out.Take();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -15,7 +15,7 @@
 #include "absl/base/thread_annotations.h"
 #include "common/base/mutex.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 enum class StreamKind {
   kJobs,     // WatchJobs.
@@ -52,6 +52,6 @@ class StreamMetrics final : public prometheus::Collectable {
       ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_METRICS_STREAM_METRICS_H_

@@ -7,7 +7,7 @@
 #include <optional>
 #include <sstream>
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using testing::HasSubstr;
@@ -54,4 +54,4 @@ TEST(StreamMetricsTest, NobodyNeedCount) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::server {
 
 TrainingCounts::TrainingCounts(const Job& job)
     : committed_(std::max<int64_t>(0, job.committed_step.value_or(0))),
@@ -49,4 +49,4 @@ void TrainingCounts::Take(const JobSnapshot& snapshot) {
   steps_.Take(static_cast<double>(committed_));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -7,7 +7,7 @@
 
 #include "server/coordinator/snapshot.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 class TrainingCounts {
  public:
@@ -52,6 +52,6 @@ class TrainingCounts {
   bool fresh_ = false;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_METRICS_TRAINING_COUNTS_H_

@@ -7,7 +7,7 @@
 #include "common/base/logging.h"
 #include "server/packages/package_store.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // The suffix of FileSystem::WriteAtomic.
@@ -93,4 +93,4 @@ Status PackageStore::TakeStockOf(const std::string& path,
   return OkStatus();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

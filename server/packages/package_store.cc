@@ -8,7 +8,7 @@
 #include "common/base/fault_point.h"
 #include "common/base/logging.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // Bytes of an upload between two disk checks.
@@ -288,4 +288,4 @@ PackageStats PackageStore::Stats() const {
   return stats;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -32,7 +32,7 @@
 #include "common/base/status.h"
 #include "common/model/job.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // The prefix of a digest, and the suffix of an owner file.
 inline constexpr std::string_view kDigestPrefix = "sha256:";
@@ -194,6 +194,6 @@ class PackageStore {
   PackageStats stats_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_PACKAGES_PACKAGE_STORE_H_

@@ -11,7 +11,7 @@
 #include "server/packages/package_sweeper.h"
 #include "tests/support/fake_clock.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""min;
@@ -386,4 +386,4 @@ TEST_F(PackageStoreTest, TheSweeperLooksAtOnceAndEndsAtOnce) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -5,7 +5,7 @@
 
 #include "common/base/logging.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 size_t SweepPackages(const PackageSweeperOptions& options, PackageStore* store,
                      WallTime now) {
@@ -35,4 +35,4 @@ void PackageSweeper::Sweep() {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

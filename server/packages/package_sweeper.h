@@ -10,7 +10,7 @@
 #include "common/base/repeating_thread.h"
 #include "server/packages/package_store.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 struct PackageSweeperOptions {
   // A package that no job needs is removed after this time without use. Clients
@@ -42,6 +42,6 @@ class PackageSweeper {
   RepeatingThread thread_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_PACKAGES_PACKAGE_SWEEPER_H_

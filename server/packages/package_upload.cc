@@ -4,7 +4,7 @@
 #include "common/base/hex.h"
 #include "server/packages/package_store.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 std::string Digest(std::string_view sha) { return "sha256:" + ToHex(sha); }
@@ -61,4 +61,4 @@ Status PackageStore::Upload::Finish() {
   return OkStatus();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -7,7 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "common/base/sha256.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 constexpr char kStyle[] = R"(
@@ -166,13 +166,13 @@ Html& Html::Bar(double part) {
   return *this;
 }
 
-HttpResponse HtmlPage(std::string_view title, std::string_view body,
-                      int status) {
+http::HttpResponse HtmlPage(std::string_view title, std::string_view body,
+                            int status) {
   static const std::string policy =
       "default-src 'none'; style-src 'sha256-" +
       absl::Base64Escape(Sha256(kStyle)) +
       "'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-  HttpResponse response;
+  http::HttpResponse response;
   response.status = status;
   response.content_type = "text/html; charset=utf-8";
   response.headers = {{"Content-Security-Policy", policy},
@@ -186,4 +186,4 @@ HttpResponse HtmlPage(std::string_view title, std::string_view body,
   return response;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -9,7 +9,7 @@
 
 #include "common/http/server.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Escapes text for an element and a quoted attribute. Control characters become
 // U+FFFD.
@@ -55,9 +55,9 @@ class Html {
 
 // Returns the whole page with the style sheet, without script, refreshed every
 // few seconds. `body` is markup.
-HttpResponse HtmlPage(std::string_view title, std::string_view body,
-                      int status = 200);
+http::HttpResponse HtmlPage(std::string_view title, std::string_view body,
+                            int status = 200);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_PAGE_HTML_H_

@@ -6,8 +6,12 @@
 #include "server/metrics/discovery.h"
 #include "server/page/status_page.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
+
+using http::HttpRequest;
+using http::HttpResponse;
+using http::HttpServer;
 
 // How long an ended job stays on the front page.
 constexpr Duration kShown = std::chrono::hours(24);
@@ -76,4 +80,4 @@ void AddCoordinatorPages(const std::string& cluster,
   });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

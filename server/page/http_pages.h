@@ -10,7 +10,7 @@
 #include "server/metrics/metric_ledger.h"
 #include "server/query/visibility.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Pointers outlive `server`, which is not started. `cluster` is its name.
 // `reader` returns the identity of a page's reader.
@@ -18,8 +18,8 @@ void AddCoordinatorPages(const std::string& cluster,
                          const ClusterQueries* queries,
                          const MetricLedger* ledger,
                          const std::function<JobReader()>& reader,
-                         HttpServer* server);
+                         http::HttpServer* server);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_PAGE_HTTP_PAGES_H_

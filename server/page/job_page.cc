@@ -7,7 +7,7 @@
 #include "server/page/html.h"
 #include "server/page/status_page.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 constexpr size_t kEventsShown = 100;
@@ -211,8 +211,9 @@ void EventTable(const std::vector<Event>& events, Html* html) {
   html->Raw("</table></div>\n");
 }
 
-HttpResponse JobPage(const std::string& cluster, const JobReader& reader,
-                     const JobSnapshot& all, std::optional<int32_t> late_rank) {
+http::HttpResponse JobPage(const std::string& cluster, const JobReader& reader,
+                           const JobSnapshot& all,
+                           std::optional<int32_t> late_rank) {
   const JobSnapshot snapshot = ShownTo(reader, all);
   const Job& job = *snapshot.job;
   Html html;
@@ -227,4 +228,4 @@ HttpResponse JobPage(const std::string& cluster, const JobReader& reader,
   return HtmlPage(job.spec.name + " - " + cluster, html.str());
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

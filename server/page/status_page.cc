@@ -9,7 +9,7 @@
 #include "server/metrics/discovery.h"
 #include "server/page/html.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 std::string NodesOfJob(const Job& job) {
@@ -224,8 +224,9 @@ std::string PageHead(const std::string& cluster, const std::string& title) {
   return html.Raw("</header>\n").str();
 }
 
-HttpResponse OverviewPage(const std::string& cluster, const JobReader& reader,
-                          const CoordinatorView& view) {
+http::HttpResponse OverviewPage(const std::string& cluster,
+                                const JobReader& reader,
+                                const CoordinatorView& view) {
   Html html;
   html.Raw(PageHead(cluster, cluster));
   if (!view.store_healthy) {
@@ -246,9 +247,10 @@ HttpResponse OverviewPage(const std::string& cluster, const JobReader& reader,
   return HtmlPage(cluster, html.str());
 }
 
-HttpResponse NodePage(const std::string& cluster, const JobReader& reader,
-                      const NodeSnapshot& node,
-                      const std::vector<JobSnapshot>& jobs, WallTime now) {
+http::HttpResponse NodePage(const std::string& cluster, const JobReader& reader,
+                            const NodeSnapshot& node,
+                            const std::vector<JobSnapshot>& jobs,
+                            WallTime now) {
   const Member& member = node.member;
   const NodeInfo& info = member.info;
   Html html;
@@ -294,11 +296,11 @@ HttpResponse NodePage(const std::string& cluster, const JobReader& reader,
   return HtmlPage(info.name + " - " + cluster, html.str());
 }
 
-HttpResponse ErrorPage(const std::string& cluster, const Status& status) {
+http::HttpResponse ErrorPage(const std::string& cluster, const Status& status) {
   Html html;
   html.Raw(PageHead(cluster, "Not found")).Element("p", Message(status));
   return HtmlPage("Not found - " + cluster, html.str(),
                   status.code() == StatusCode::kNotFound ? 404 : 400);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

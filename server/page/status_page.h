@@ -12,23 +12,25 @@
 #include "server/page/html.h"
 #include "server/query/visibility.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Further jobs are counted, not listed. Unfinished ones come first.
 inline constexpr size_t kMaxJobsShown = 200;
 
 // Shows jobs and nodes.
-HttpResponse OverviewPage(const std::string& cluster, const JobReader& reader,
-                          const CoordinatorView& view);
+http::HttpResponse OverviewPage(const std::string& cluster,
+                                const JobReader& reader,
+                                const CoordinatorView& view);
 // `late_rank`: the rank that the others waited for lately.
-HttpResponse JobPage(const std::string& cluster, const JobReader& reader,
-                     const JobSnapshot& job, std::optional<int32_t> late_rank);
+http::HttpResponse JobPage(const std::string& cluster, const JobReader& reader,
+                           const JobSnapshot& job,
+                           std::optional<int32_t> late_rank);
 // `jobs`: those with resources on the node.
-HttpResponse NodePage(const std::string& cluster, const JobReader& reader,
-                      const NodeSnapshot& node,
-                      const std::vector<JobSnapshot>& jobs, WallTime now);
+http::HttpResponse NodePage(const std::string& cluster, const JobReader& reader,
+                            const NodeSnapshot& node,
+                            const std::vector<JobSnapshot>& jobs, WallTime now);
 // Shows the fault of the request.
-HttpResponse ErrorPage(const std::string& cluster, const Status& status);
+http::HttpResponse ErrorPage(const std::string& cluster, const Status& status);
 
 // ---- Shared by the pages ----
 // Newest first. Adds nothing if there are none.
@@ -43,6 +45,6 @@ std::string WhyOf(const JobState& state, const Cause& cause);
 // Returns the time since `then`, or "" if it is not set.
 std::string Ago(WallTime then, WallTime now);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_PAGE_STATUS_PAGE_H_

@@ -7,9 +7,10 @@
 #include "server/page/html.h"
 #include "tests/support/fake_clock.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
+using http::HttpResponse;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
@@ -247,4 +248,4 @@ TEST(StatusPageTest, WhatIsNotThereIsSaid) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -7,7 +7,7 @@
 
 #include "server/query/job_filter_language.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // Returns nullopt if the job has none.
@@ -108,4 +108,4 @@ bool JobFilter::Matches(const Job& job, WallTime now,
   return Evaluate(*root_, holds).value_or(false);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -26,7 +26,7 @@
 #include "common/training/states.h"
 #include "server/core/job.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Returns the job's state as AI Platform's interface shows it.
 TrainingState TrainingStateOf(const Job& job);
@@ -46,6 +46,6 @@ class JobFilter {
   std::optional<FilterNode> root_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_QUERY_JOB_FILTER_H_

@@ -2,7 +2,7 @@
 
 #include "common/model/names.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using Op = FilterOp;
@@ -111,4 +111,4 @@ const FilterLanguage& JobFilterLanguage() {
   return language;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

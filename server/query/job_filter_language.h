@@ -5,7 +5,7 @@
 #include "common/base/status.h"
 #include "common/filter/filter.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 namespace job_field {
 enum : int {
@@ -32,6 +32,6 @@ const FilterLanguage& JobFilterLanguage();
 // InvalidArgument: "\"x\" is not a time such as ...".
 Status ReadJobFilterValue(const std::string& name, FilterTerm* term);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_QUERY_JOB_FILTER_LANGUAGE_H_

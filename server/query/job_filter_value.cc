@@ -11,7 +11,7 @@
 #include "server/core/job.h"
 #include "server/query/job_filter_language.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 constexpr size_t kMaxShown = 40;
@@ -147,4 +147,4 @@ Status ReadJobFilterValue(const std::string& name, FilterTerm* term) {
   return ReadText(name, term);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

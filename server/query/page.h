@@ -11,7 +11,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 inline constexpr int32_t kDefaultPageSize = 50;
 inline constexpr int32_t kMaxPageSize = 1000;
@@ -80,6 +80,6 @@ void FillPage(const std::vector<std::string>& names, const Make& make,
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_QUERY_PAGE_H_

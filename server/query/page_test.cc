@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 struct Entry {
@@ -45,4 +45,4 @@ TEST(PageTest, IsWholeWhereThereIsRoom) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // Declared for the template below.
@@ -230,4 +230,4 @@ JobProgressInfo ShownTo(const JobReader& reader, std::string_view owner,
   return reader.Sees(owner) ? progress : Shown(progress);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -17,7 +17,7 @@
 #include "common/training/site.h"
 #include "server/coordinator/snapshot.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 struct JobReader {
   // In the form of Job::owner. Empty for a caller who never owns a job.
@@ -43,6 +43,6 @@ JobSnapshot ShownTo(const JobReader& reader, JobSnapshot snapshot);
 JobProgressInfo ShownTo(const JobReader& reader, std::string_view owner,
                         const JobProgressInfo& progress);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_QUERY_VISIBILITY_H_

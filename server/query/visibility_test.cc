@@ -10,7 +10,7 @@
 #include "server/service/messages.h"
 #include "server/store/testing.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using google::protobuf::Descriptor;
@@ -329,4 +329,4 @@ TEST(VisibilityTest, WhoSeesAllGetsTheSameJobWithoutACopy) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

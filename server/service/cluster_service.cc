@@ -8,7 +8,7 @@
 #include "server/service/messages.h"
 #include "server/service/request.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 constexpr size_t kMaxReason = 1024;
@@ -114,4 +114,4 @@ grpc::Status ClusterService::DoForgetNode(grpc::ServerContextBase* context,
                response);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

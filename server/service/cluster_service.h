@@ -8,7 +8,7 @@
 #include "server/coordinator/node_commands.h"
 #include "server/service/unary.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 class ClusterService final : public v1::ClusterService::CallbackService {
  public:
@@ -72,6 +72,6 @@ class ClusterService final : public v1::ClusterService::CallbackService {
   const ClusterQueries* const queries_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_SERVICE_CLUSTER_SERVICE_H_

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 int64_t NameBytes(const JobName& name) {
@@ -43,4 +43,4 @@ bool InitialJobs::Covers(const JobName& job, int64_t version) {
   return ahead != sent_ahead_.end() && version <= ahead->second;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -16,7 +16,7 @@
 
 #include "common/model/job.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 class InitialJobs {
  public:
@@ -51,6 +51,6 @@ class InitialJobs {
   int64_t newest_ahead_ = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_SERVICE_INITIAL_JOBS_H_

@@ -11,7 +11,7 @@
 #include "server/service/request.h"
 #include "server/stream/stream_reactor.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 constexpr size_t kMaxPath = 4096;
@@ -25,7 +25,7 @@ JobCheck ReaderCheck(JobReader reader) {
 // Sends the node one query after the other, once the call is admitted.
 class FileAsker {
  public:
-  FileAsker(WorkFiles* files, const Identity& caller, FileTarget target,
+  FileAsker(WorkFiles* files, const pki::Identity& caller, FileTarget target,
             StreamPeer* peer)
       : files_(files),
         target_(std::move(target)),
@@ -68,7 +68,7 @@ class FileAsker {
 
 class FileListing final : public StreamSource<v1::ListFilesResponse> {
  public:
-  FileListing(WorkFiles* files, const Identity& caller,
+  FileListing(WorkFiles* files, const pki::Identity& caller,
               const FileTarget& target, StreamPeer* peer)
       : asker_(files, caller, target, peer) {}
 
@@ -90,7 +90,7 @@ class FileListing final : public StreamSource<v1::ListFilesResponse> {
 
 class FileReading final : public StreamSource<v1::ReadFileResponse> {
  public:
-  FileReading(WorkFiles* files, const Identity& caller,
+  FileReading(WorkFiles* files, const pki::Identity& caller,
               const FileTarget& target, StreamPeer* peer)
       : asker_(files, caller, target, peer) {}
 
@@ -208,4 +208,4 @@ grpc::ServerWriteReactor<v1::ReadFileResponse>* JobService::ReadFile(
       });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -16,13 +16,13 @@
 #include "server/service/submission.h"
 #include "server/stream/stream_reactor.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 constexpr int32_t kMaxPriority = 1000;
 
 JobCheck OwnerCheck(const grpc::ServerContextBase& context) {
-  const Identity caller = CallerOf(context);
+  const pki::Identity caller = CallerOf(context);
   return [caller](const Job& job) {
     if (caller.IsAdmin() || OwnerName(caller) == job.owner) return OkStatus();
     return PermissionDenied(
@@ -41,7 +41,7 @@ bool BringsPackages(const v1::SubmitJobRequest& request, const JobSpec& spec) {
 }  // namespace
 
 JobReader JobService::ReaderFor(const grpc::ServerContextBase& context) const {
-  const Identity caller = CallerOf(context);
+  const pki::Identity caller = CallerOf(context);
   return ReaderOf(OwnerName(caller), caller.IsAdmin(),
                   site_->Get()->visibility);
 }
@@ -68,7 +68,7 @@ Status JobService::Plan(const JobSpec& spec, const std::string& owner,
   return OkStatus();
 }
 
-Status JobService::CheckPriority(const Identity& caller,
+Status JobService::CheckPriority(const pki::Identity& caller,
                                  int32_t priority) const {
   if (caller.IsAdmin() || priority <= options_.max_submitter_priority) {
     return OkStatus();
@@ -122,7 +122,7 @@ grpc::Status JobService::DoSubmitJob(grpc::ServerContextBase* context,
   const Prices prices = queries_->prices();
   answer.set_cost_per_hour(CostPerHour(spec, prices));
   answer.set_currency(prices.currency);
-  const Identity caller = CallerOf(*context);
+  const pki::Identity caller = CallerOf(*context);
   const std::string owner = OwnerName(caller);
   if (request->validate_only()) {
     // The answer decides whether packages get uploaded.
@@ -312,4 +312,4 @@ grpc::Status JobService::DoRestoreJob(grpc::ServerContextBase* context,
                response);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

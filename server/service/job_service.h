@@ -20,7 +20,7 @@
 #include "server/site/site_tables.h"
 #include "server/stream/stream_readers.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 struct JobServiceOptions {
   // The highest priority for submitters. Admins may use any.
@@ -153,7 +153,7 @@ class JobService final : public v1::JobService::CallbackService {
                                 const std::string& path);
 
   // PermissionDenied if `priority` exceeds the caller's limit.
-  Status CheckPriority(const Identity& caller, int32_t priority) const;
+  Status CheckPriority(const pki::Identity& caller, int32_t priority) const;
 
   const JobServiceOptions options_;
   CallPools* const pools_;
@@ -167,6 +167,6 @@ class JobService final : public v1::JobService::CallbackService {
   WorkFiles* const files_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_SERVICE_JOB_SERVICE_H_

@@ -6,7 +6,7 @@
 #include "server/service/messages.h"
 #include "server/service/request.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // About like Kubernetes. Thousands of idle watches are cheap only with few
@@ -196,4 +196,4 @@ StreamStep JobWatch::Next(v1::WatchJobsResponse* message) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

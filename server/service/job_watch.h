@@ -19,7 +19,7 @@
 #include "server/service/initial_jobs.h"
 #include "server/stream/stream_reactor.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 class JobWatch final : public StreamSource<v1::WatchJobsResponse> {
  public:
@@ -86,6 +86,6 @@ class JobWatch final : public StreamSource<v1::WatchJobsResponse> {
   std::optional<StreamMetrics::Open> open_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_SERVICE_JOB_WATCH_H_

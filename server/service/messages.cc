@@ -8,7 +8,7 @@
 #include "server/store/job_record.h"
 #include "server/store/record.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 v1::JobProgress ToMessage(const JobName& job, const JobProgressInfo& progress) {
   v1::JobProgress out;
@@ -124,4 +124,4 @@ v1::Node ToMessage(const NodeSnapshot& snapshot) {
   return out;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -9,7 +9,7 @@
 #include "lockstep/v1/training.pb.h"
 #include "server/coordinator/job_commands.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 v1::Job ToMessage(const JobSnapshot& snapshot);
 // The maximum size of a spec, and of the same in AI Platform's terms. Checked
@@ -25,6 +25,6 @@ v1::Job ToListedMessage(const JobSnapshot& snapshot);
 v1::JobProgress ToMessage(const JobName& job, const JobProgressInfo& progress);
 v1::Node ToMessage(const NodeSnapshot& snapshot);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_SERVICE_MESSAGES_H_

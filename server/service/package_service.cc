@@ -12,7 +12,7 @@
 #include "server/service/request.h"
 #include "server/stream/stream_reactor.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // Maximum size of one message in either direction.
@@ -21,7 +21,7 @@ constexpr size_t kMaxPiece = 1 << 20;
 class Uploading final : public StreamSource<v1::UploadPackageRequest> {
  public:
   Uploading(PackageStore* store, AdmissionLimiter* limiter,
-            const Identity& caller, v1::UploadPackageResponse* response,
+            const pki::Identity& caller, v1::UploadPackageResponse* response,
             StreamPeer* peer)
       : store_(store),
         user_{OwnerName(caller), caller.IsAdmin()},
@@ -91,7 +91,7 @@ class Uploading final : public StreamSource<v1::UploadPackageRequest> {
 class Fetching final : public StreamSource<v1::FetchPackageResponse> {
  public:
   Fetching(PackageStore* store, AdmissionLimiter* limiter,
-           const Identity& caller, const v1::FetchPackageRequest& request,
+           const pki::Identity& caller, const v1::FetchPackageRequest& request,
            StreamPeer* peer)
       : store_(store), request_(request), ticket_(limiter, caller, peer) {}
 
@@ -175,4 +175,4 @@ void PackageService::CancelIdle(MonoTime now) {
   fetches_.CancelIdle(now - options_.idle);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

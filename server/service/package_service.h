@@ -10,7 +10,7 @@
 #include "server/packages/package_store.h"
 #include "server/stream/admission_limiter.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 struct PackageServiceOptions {
   AdmissionLimits uploads{16, 4};
@@ -48,6 +48,6 @@ class PackageService final : public v1::PackageService::CallbackService {
   AdmissionLimiter fetches_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_SERVICE_PACKAGE_SERVICE_H_

@@ -5,7 +5,7 @@
 
 #include "common/model/names.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 std::string DeterministicBytes(const google::protobuf::Message& message) {
   std::string bytes;
@@ -17,13 +17,13 @@ std::string DeterministicBytes(const google::protobuf::Message& message) {
   return bytes;
 }
 
-std::string OwnerName(const Identity& caller) {
+std::string OwnerName(const pki::Identity& caller) {
   switch (caller.kind) {
-    case Identity::Kind::kCoordinator:
+    case pki::Identity::Kind::kCoordinator:
       return "coordinator/" + caller.name;
-    case Identity::Kind::kWorker:
+    case pki::Identity::Kind::kWorker:
       return "worker/" + caller.name;
-    case Identity::Kind::kUser:
+    case pki::Identity::Kind::kUser:
       return "user/" + caller.name;
     default:
       return caller.name;
@@ -36,4 +36,4 @@ Status CheckJobName(const std::string& name) {
       "name: must be a job's name ([A-Za-z][A-Za-z0-9_-]{{0,62}})");
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -12,13 +12,13 @@
 #include "common/rpc/status_conversion.h"
 #include "server/coordinator/idempotency_cache.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Equal content gives equal bytes, maps included.
 std::string DeterministicBytes(const google::protobuf::Message& message);
 
 // "user/ann": the user without the role, which may change.
-std::string OwnerName(const Identity& caller);
+std::string OwnerName(const pki::Identity& caller);
 
 // InvalidArgument if the id is missing or too long.
 template <typename Request>
@@ -48,6 +48,6 @@ grpc::Status Reply(const StatusOr<std::string>& bytes, Message* response) {
   return grpc::Status::OK;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_SERVICE_REQUEST_H_

@@ -11,7 +11,7 @@
 #include "common/wire/job_wire.h"
 #include "common/wire/training_wire.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // TF_CONFIG contains it as a string, so every quote is doubled, next to the
@@ -192,4 +192,4 @@ StatusOr<Submitted> ReadSubmission(const v1::SubmitJobRequest& request,
   return out;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

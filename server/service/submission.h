@@ -11,7 +11,7 @@
 #include "lockstep/v1/job.pb.h"
 #include "server/coordinator/job_commands.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 struct Submitted {
   Submission job;
@@ -28,6 +28,6 @@ StatusOr<Submitted> ReadSubmission(const v1::SubmitJobRequest& request,
 // without unset fields.
 std::string TfConfigJob(const v1::TrainingInput& input);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_SERVICE_SUBMISSION_H_

@@ -5,7 +5,7 @@
 
 #include "common/model/reduction_plan.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // What a spec of packages, for the interpreter, becomes at the site.
@@ -119,4 +119,4 @@ TEST(SubmissionTest, BackendGlooIsRefusedWithWhatToUse) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

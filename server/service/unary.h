@@ -7,7 +7,7 @@
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Sends `status`, and the response if it is OK.
 inline grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context,
@@ -17,6 +17,6 @@ inline grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context,
   return reactor;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_SERVICE_UNARY_H_

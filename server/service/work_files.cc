@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::server {
 
 WorkFiles::WorkFiles(WorkFilesOptions options)
     : options_(options), limiter_("reads of files", options.reads) {}
@@ -117,4 +117,4 @@ StatusOr<std::optional<FileAnswer>> WorkFiles::Question::Take() {
       node_, FormatDuration(files_->options_.patience));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -17,7 +17,7 @@
 #include "server/stream/admission_limiter.h"
 #include "server/stream/stream_reactor.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 struct WorkFilesOptions {
   // For one answer of a node.
@@ -102,6 +102,6 @@ class WorkFiles {
   std::map<uint64_t, Question*> questions_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_SERVICE_WORK_FILES_H_

@@ -5,7 +5,7 @@
 
 #include <thread>
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -147,4 +147,4 @@ TEST(WorkFilesTest, ANodeHasOnlySoMuchToAnswerAtATime) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -8,7 +8,7 @@
 #include "common/wire/worker_wire.h"
 #include "server/logs/log_sweeper.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // A full rendezvous store costs the asking job its forming deadline. The stream
@@ -22,7 +22,7 @@ Status NoRoom(const Status& status) {
 }  // namespace
 
 WorkerInbox::WorkerInbox(WorkerServiceOptions options,
-                         WorkerInboxServices services, Identity caller,
+                         WorkerInboxServices services, pki::Identity caller,
                          uint64_t obeyed_epoch,
                          std::shared_ptr<WorkerOutbox> outbox)
     : options_(std::move(options)),
@@ -205,4 +205,4 @@ Status WorkerInbox::TakeLog(const v1::LogChunk& message) {
   return queued.code() == StatusCode::kResourceExhausted ? OkStatus() : queued;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -19,7 +19,7 @@
 #include "server/service/worker_outbox.h"
 #include "server/service/worker_service.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // The receivers of the messages. All outlive the inbox.
 struct WorkerInboxServices {
@@ -35,7 +35,7 @@ class WorkerInbox {
   // `caller` is from the daemon's certificate. `obeyed_epoch` is the epoch that
   // the daemon obeyed last; 0 if not reported.
   WorkerInbox(WorkerServiceOptions options, WorkerInboxServices services,
-              Identity caller, uint64_t obeyed_epoch,
+              pki::Identity caller, uint64_t obeyed_epoch,
               std::shared_ptr<WorkerOutbox> outbox);
 
   // An error ends the stream.
@@ -43,7 +43,7 @@ class WorkerInbox {
   // The stream has ended. REQUIRES: no Take is running or follows.
   void OnStreamEnd();
 
-  const Identity& caller() const { return caller_; }
+  const pki::Identity& caller() const { return caller_; }
 
  private:
   Status Register(const v1::Register& message);
@@ -58,7 +58,7 @@ class WorkerInbox {
   // A copy, because the last message may be processed after the service's end.
   const WorkerServiceOptions options_;
   const WorkerInboxServices services_;
-  const Identity caller_;
+  const pki::Identity caller_;
   const uint64_t obeyed_epoch_;
   const std::shared_ptr<WorkerOutbox> outbox_;
   SessionId session_ = 0;
@@ -69,6 +69,6 @@ class WorkerInbox {
   WorkFiles::Connection files_connection_ = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_SERVICE_WORKER_INBOX_H_

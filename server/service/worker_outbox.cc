@@ -8,7 +8,7 @@
 #include "common/wire/probe_wire.h"
 #include "common/wire/worker_wire.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // A daemon that does not read this many messages is disconnected. It reconnects
@@ -161,4 +161,4 @@ void WorkerOutbox::Finish(const Status& status) {
   reactor_->Finish(ToGrpc(status));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

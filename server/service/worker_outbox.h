@@ -20,7 +20,7 @@
 #include "server/coordinator/worker_link.h"
 #include "server/service/work_files.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 class WorkerOutbox final : public WorkerLink,
                            public std::enable_shared_from_this<WorkerOutbox> {
@@ -81,6 +81,6 @@ class WorkerOutbox final : public WorkerLink,
   std::deque<Outgoing> queue_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_SERVICE_WORKER_OUTBOX_H_

@@ -13,7 +13,7 @@
 #include "server/service/worker_inbox.h"
 #include "server/service/worker_outbox.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // Returns 0 if the daemon is older or has obeyed no coordinator.
@@ -30,8 +30,8 @@ uint64_t ObeyedEpoch(const grpc::CallbackServerContext& context) {
 class Stream final : public WorkerOutbox::Reactor {
  public:
   Stream(WorkerServiceOptions options, WorkPool* pool,
-         WorkerInboxServices services, StreamMetrics* streams, Identity caller,
-         uint64_t obeyed_epoch)
+         WorkerInboxServices services, StreamMetrics* streams,
+         pki::Identity caller, uint64_t obeyed_epoch)
       : pool_(pool),
         caller_name_(FormatIdentity(caller)),
         outbox_(std::make_shared<WorkerOutbox>(this)),
@@ -116,4 +116,4 @@ WorkerService::Connect(grpc::CallbackServerContext* context) {
                     CallerOf(*context), ObeyedEpoch(*context));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -15,7 +15,7 @@
 #include "server/metrics/stream_metrics.h"
 #include "server/service/work_files.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 struct WorkerServiceOptions {
   std::string cluster;
@@ -55,6 +55,6 @@ class WorkerService final : public v1::WorkerService::CallbackService {
   WorkFiles* const files_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_SERVICE_WORKER_SERVICE_H_

@@ -4,7 +4,7 @@
 
 #include "common/training/site_file.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 constexpr uint64_t kMaxFile = 4 << 20;
@@ -51,4 +51,4 @@ void SiteTables::Set(Site site) {
   site_ = std::move(next);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

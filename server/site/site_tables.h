@@ -13,7 +13,7 @@
 #include "common/base/status.h"
 #include "common/training/site.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Thread-safe.
 class SiteTables {
@@ -39,6 +39,6 @@ class SiteTables {
   std::shared_ptr<const Site> site_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_SITE_SITE_TABLES_H_

@@ -7,7 +7,7 @@
 
 #include "common/base/file.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -62,4 +62,4 @@ TEST_F(SiteTablesTest, WithoutAFileTheShippedTablesStay) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -13,7 +13,7 @@
 #include "server/store/sqlite_store.h"
 #include "server/store/store_file.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 StatusOr<Database> OpenToRead(const std::string& path) {
@@ -193,4 +193,4 @@ StatusOr<StoreReport> AcceptLossOfSqliteStore(const std::string& path) {
   return ReadAll(&db);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -7,7 +7,7 @@
 #include "common/base/logging.h"
 #include "server/store/sqlite_store.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 constexpr char kFormat[] = "coordinator-%Y%m%dT%H%M%SZ.db";
@@ -148,4 +148,4 @@ void BackupSchedule::Prune() {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -13,7 +13,7 @@
 #include "common/base/mutex.h"
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 struct BackupOptions {
   // The store, and the folder of its copies: made where it is missing.
@@ -78,6 +78,6 @@ class BackupSchedule {
   std::thread thread_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_STORE_BACKUP_SCHEDULE_H_

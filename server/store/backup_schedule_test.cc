@@ -12,7 +12,7 @@
 #include "server/store/testing.h"
 #include "tests/support/fake_clock.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -140,4 +140,4 @@ TEST_F(BackupScheduleTest, AFolderThatCannotBeMadeIsCounted) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -14,7 +14,7 @@
 #include "common/base/logging.h"
 #include "common/base/random.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // What a start writes before it can serve: the log of the store with its index,
@@ -161,4 +161,4 @@ void Ballast::Take(uint64_t available) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -14,7 +14,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Bytes left for others than root where `dir` is.
 StatusOr<uint64_t> AvailableBytes(const std::string& dir);
@@ -64,6 +64,6 @@ class Ballast {
   bool told_ = false;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_STORE_BALLAST_H_

@@ -9,7 +9,7 @@
 
 #include "common/base/file.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using testing::HasSubstr;
@@ -154,4 +154,4 @@ TEST_F(BallastTest, ACoordinatorWithoutOneWorks) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

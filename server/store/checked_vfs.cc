@@ -9,7 +9,7 @@
 #include "common/base/crc32c.h"
 #include "common/base/fd.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 constexpr char kTag[4] = {'L', 'K', 'S', 'P'};
@@ -234,4 +234,4 @@ StatusOr<PageFormat> PageFormatOf(const std::string& path) {
   return reserved == 0 ? PageFormat::kPlain : PageFormat::kForeign;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

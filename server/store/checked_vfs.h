@@ -24,7 +24,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 inline constexpr int kPageBytes = 4096;
 inline constexpr int kPageCheckBytes = 8;
@@ -49,6 +49,6 @@ enum class PageFormat {
 // By the first bytes of the file.
 StatusOr<PageFormat> PageFormatOf(const std::string& path);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_STORE_CHECKED_VFS_H_

@@ -12,7 +12,7 @@
 #include "common/base/crc32c.h"
 #include "server/store/store_file.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 constexpr char kMagic[8] = {'L', 'K', 'S', 'M', 'A', 'R', 'K', '1'};
@@ -165,4 +165,4 @@ Status CommitMark::Write(const StorePoint& point, WallTime now) {
   return OkStatus();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -21,7 +21,7 @@
 #include "common/base/status.h"
 #include "common/model/store_point.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // "version 12 of epoch 3".
 std::string Describe(const StorePoint& point);
@@ -58,6 +58,6 @@ class CommitMark {
   uint64_t sequence_ = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_STORE_COMMIT_MARK_H_

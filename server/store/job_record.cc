@@ -5,7 +5,7 @@
 #include "common/wire/field_checker.h"
 #include "server/store/record_fields.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 StatusOr<Hold> GetHold(const v1::Hold& message) {
@@ -315,4 +315,4 @@ v1::Job ToProto(const Job& job) {
   return out;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -14,7 +14,7 @@
 #include "lockstep/v1/store.pb.h"
 #include "server/core/job.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // The tables that have rows of jobs.
 enum class JobTable { kJobs, kTasks, kAttempts, kEvents, kHolds };
@@ -50,6 +50,6 @@ StatusOr<Job> DecodeJobOfSchema4(std::string_view bytes);
 // What the store says of a job, without progress.
 v1::Job ToProto(const Job& job);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_STORE_JOB_RECORD_H_

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // Whether one is a later version of the other.
@@ -107,4 +107,4 @@ JobChanges ChangesOf(const StoredVersion* before, const Job& job) {
   return changes;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

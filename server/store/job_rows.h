@@ -11,7 +11,7 @@
 #include "server/core/job.h"
 #include "server/store/job_record.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // For each table of a list (all but `jobs`) the numbers of a job's rows, in the
 // order of the list. Numbers rise. A row keeps its number while its value is in
@@ -48,6 +48,6 @@ struct JobChanges {
 // and all are written. The state row always is: it has the commit's number.
 JobChanges ChangesOf(const StoredVersion* before, const Job& job);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_STORE_JOB_ROWS_H_

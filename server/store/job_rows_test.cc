@@ -10,7 +10,7 @@
 
 #include "server/store/testing.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using testing::ElementsAre;
@@ -229,4 +229,4 @@ TEST_F(JobRowsTest, RowsAreTheJobWhateverChanges) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // Of one table.
@@ -211,4 +211,4 @@ void JobTables::EndTransaction(bool committed) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -15,7 +15,7 @@
 #include "server/store/row_digest.h"
 #include "server/store/sqlite.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Each job, in the order of names, as its rows say. DataLoss names the job that
 // cannot be read.
@@ -55,6 +55,6 @@ class JobTables {
   std::map<JobName, std::optional<StoredVersion>> pending_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_STORE_JOB_TABLES_H_

@@ -14,7 +14,7 @@
 #include "server/store/sqlite_store.h"
 #include "server/store/testing.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using testing::AnyOf;
@@ -295,4 +295,4 @@ TEST_F(JobTablesTest, RowsThatMakeNoJobNameIt) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

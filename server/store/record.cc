@@ -3,7 +3,7 @@
 #include "common/wire/field_checker.h"
 #include "server/store/record_fields.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // What it registered with.
@@ -165,4 +165,4 @@ StatusOr<AnsweredRequest> DecodeRequest(std::string_view bytes) {
   return request;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

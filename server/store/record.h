@@ -11,7 +11,7 @@
 #include "lockstep/v1/store.pb.h"
 #include "server/store/store.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Decoders read without the limits of the API's input. DataLoss: the bytes are
 // no record.
@@ -25,6 +25,6 @@ StatusOr<AnsweredRequest> DecodeRequest(std::string_view bytes);
 // What the store says of a node: no state, message, readings or use.
 v1::Node ToProto(const NodeRecord& node);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_STORE_RECORD_H_

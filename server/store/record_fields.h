@@ -16,7 +16,7 @@
 #include "common/wire/value_wire.h"
 #include "common/wire/worker_wire.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // proto3 repeated field <-> vector.
 template <typename T, typename Repeated>
@@ -57,6 +57,6 @@ inline Status AsDataLoss(const Status& status, std::string_view what) {
              : DataLoss("a stored {} is damaged: {}", what, Message(status));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_STORE_RECORD_FIELDS_H_

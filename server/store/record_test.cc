@@ -12,7 +12,7 @@
 #include "server/core/testing.h"
 #include "server/store/testing.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using testing::HasSubstr;
@@ -241,4 +241,4 @@ TEST(RecordTest, FlippedBytesAreReadOrRefusedButNeverCrash) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -2,7 +2,7 @@
 
 #include "common/base/sha256.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 uint64_t RowDigest(std::string_view key, std::string_view record) {
   Sha256Stream sha;
@@ -24,4 +24,4 @@ std::string RowKey(std::string_view first, std::string_view second) {
   return key;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

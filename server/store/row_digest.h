@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::server {
 
 // The first 8 bytes of the SHA-256 of the key's length, the key and the record.
 uint64_t RowDigest(std::string_view key, std::string_view record);
@@ -38,6 +38,6 @@ struct TableDigest {
 // By table.
 using TableDigests = std::map<std::string, TableDigest>;
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_STORE_ROW_DIGEST_H_

@@ -11,7 +11,7 @@
 #include "server/store/job_tables.h"
 #include "server/store/record.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // Each brings the schema from its index to the next; never edited, only
@@ -278,4 +278,4 @@ Status StoreDigest(Database* db, const std::string& table,
   return db->Finish(put);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

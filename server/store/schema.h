@@ -8,7 +8,7 @@
 #include "server/store/row_digest.h"
 #include "server/store/sqlite.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // The first schema with a history, row digests and a mark.
 inline constexpr int64_t kSchemaWithMark = 3;
@@ -32,6 +32,6 @@ Status CheckDigests(Database* db);
 Status StoreDigest(Database* db, const std::string& table,
                    const TableDigest& digest);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_STORE_SCHEMA_H_

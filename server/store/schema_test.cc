@@ -14,7 +14,7 @@
 #include "server/store/sqlite_store.h"
 #include "server/store/testing.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using testing::HasSubstr;
@@ -212,4 +212,4 @@ TEST_F(SchemaTest, PagesOfAnOlderVersionGetChecksums) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

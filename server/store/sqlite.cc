@@ -4,7 +4,7 @@
 
 #include "server/store/checked_vfs.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // A person's sqlite3 at work; the lock file keeps other coordinators away.
@@ -189,4 +189,4 @@ Status Database::VacuumInto(const std::string& to) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -15,7 +15,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // "LOCK": marks the file as ours (PRAGMA application_id).
 inline constexpr int kApplicationId = 0x4c4f434b;
@@ -140,6 +140,6 @@ class Database {
   std::map<std::string, std::unique_ptr<Statement>, std::less<>> prepared_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_STORE_SQLITE_H_

@@ -18,7 +18,7 @@
 #include "server/store/sqlite.h"
 #include "server/store/store_file.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 constexpr int kKeptEpochs = 1000;
@@ -337,4 +337,4 @@ StatusOr<std::unique_ptr<Store>> OpenSqliteStore(const std::string& path) {
   return store;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

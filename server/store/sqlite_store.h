@@ -13,7 +13,7 @@
 
 #include "server/store/store.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Opens or makes the file at `path` (":memory:" for tests) and brings its
 // schema up to date. Errors, each with the path and what to do:
@@ -53,6 +53,6 @@ StatusOr<StoreReport> RestoreSqliteStore(const std::string& from,
 // be read past is not repaired: DataLoss, restore a backup.
 StatusOr<StoreReport> AcceptLossOfSqliteStore(const std::string& path);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_STORE_SQLITE_STORE_H_

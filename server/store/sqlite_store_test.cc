@@ -19,7 +19,7 @@
 #include "server/store/checked_vfs.h"
 #include "server/store/testing.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using testing::HasSubstr;
@@ -472,4 +472,4 @@ TEST_F(StoreCrashTest, CommitIsAllOrNothing) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

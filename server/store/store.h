@@ -19,7 +19,7 @@
 #include "server/core/job.h"
 #include "server/core/node_record.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // A command that changed something, and its answer: a repeat gets the same.
 struct AnsweredRequest {
@@ -99,6 +99,6 @@ class Store {
   virtual Status Commit(const StoreBatch& batch) = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_STORE_STORE_H_

@@ -15,7 +15,7 @@
 #include "server/store/sqlite_store.h"
 #include "server/store/testing.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using testing::HasSubstr;
@@ -443,4 +443,4 @@ TEST_F(StoreDamageTest, AMarkOfAVersionWithoutTimesIsRead) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

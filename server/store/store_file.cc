@@ -15,7 +15,7 @@
 #include "server/store/job_tables.h"
 #include "server/store/schema.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 constexpr char kMemory[] = ":memory:";
@@ -279,4 +279,4 @@ Status BeginHistory(Database* db, const std::vector<StorePoint>& others) {
   return mark.Write(point, SystemClock().Now().wall);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -13,7 +13,7 @@
 #include "server/store/commit_mark.h"
 #include "server/store/sqlite.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // Makes the file at `path`, which SQLite wrote, durable, and readable by its
 // owner alone.
@@ -48,6 +48,6 @@ Status CheckMark(Database* db, const StatusOr<std::optional<Promise>>& read);
 // below 1,000 above all known ones are not used again.
 Status BeginHistory(Database* db, const std::vector<StorePoint>& others);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_STORE_STORE_FILE_H_

@@ -8,7 +8,7 @@
 #include "server/store/schema.h"
 #include "server/store/sqlite.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 WallTime At(int64_t seconds) {
@@ -338,4 +338,4 @@ Status MakeSchema4(const std::string& path) {
   return db.Execute("PRAGMA user_version = 4; COMMIT");
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -8,7 +8,7 @@
 #include "server/store/job_record.h"
 #include "server/store/store.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 Job FullJob();
 NodeRecord FullNode();
@@ -25,6 +25,6 @@ std::string RecordOfSchema4(const Job& job);
 // Makes the store at `path`, which is not open, one of schema 4.
 Status MakeSchema4(const std::string& path);
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_STORE_TESTING_H_

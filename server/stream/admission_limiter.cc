@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::server {
 
 AdmissionLimiter::Ticket::Ticket(AdmissionLimiter* limiter,
-                                 const Identity& caller, StreamPeer* peer)
+                                 const pki::Identity& caller, StreamPeer* peer)
     : limiter_(limiter),
       peer_(peer),
       caller_(FormatIdentity(caller)),
@@ -103,4 +103,4 @@ void AdmissionLimiter::CancelIdle(MonoTime time) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -17,7 +17,7 @@
 #include "common/rpc/call_pools.h"
 #include "server/stream/stream_reactor.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 struct AdmissionLimits {
   // Concurrent calls per role, so that no role delays another.
@@ -44,7 +44,8 @@ class AdmissionLimiter {
   class Ticket {
    public:
     // `peer`, which outlives it, is woken when the call is admitted.
-    Ticket(AdmissionLimiter* limiter, const Identity& caller, StreamPeer* peer);
+    Ticket(AdmissionLimiter* limiter, const pki::Identity& caller,
+           StreamPeer* peer);
     ~Ticket();
     Ticket(const Ticket&) = delete;
     Ticket& operator=(const Ticket&) = delete;
@@ -89,6 +90,6 @@ class AdmissionLimiter {
   std::set<Ticket*> admitted_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_STREAM_ADMISSION_LIMITER_H_

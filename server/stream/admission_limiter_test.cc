@@ -8,7 +8,7 @@
 
 #include "server/stream/users_test_util.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""h;
@@ -106,4 +106,4 @@ TEST(AdmissionLimiterTest, IdleCallsAreCancelled) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -28,7 +28,7 @@
 #include "common/rpc/status_conversion.h"
 #include "server/stream/stream_readers.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // A source's next step.
 struct StreamStep {
@@ -335,6 +335,6 @@ class RefusedStream final : public grpc::ServerWriteReactor<Message> {
   void OnDone() override { delete this; }
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_STREAM_STREAM_REACTOR_H_

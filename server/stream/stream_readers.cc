@@ -4,9 +4,10 @@
 
 #include "server/metrics/metric_families.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
-StreamReaders::Reader::Reader(StreamReaders* readers, const Identity& caller,
+StreamReaders::Reader::Reader(StreamReaders* readers,
+                              const pki::Identity& caller,
                               std::function<void(const Status&)> end)
     : readers_(readers),
       caller_(FormatIdentity(caller)),
@@ -88,4 +89,4 @@ std::vector<prometheus::MetricFamily> StreamReaders::Collect() const {
   return out.Take();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -25,7 +25,7 @@
 #include "common/pki/identity.h"
 #include "common/rpc/call_pools.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 struct ReaderLimits {
   // A stream ends if its message has waited this long.
@@ -47,7 +47,7 @@ class StreamReaders final : public prometheus::Collectable {
    public:
     // `end` ends the call from another thread, with a lock of `readers` held
     // that SetWaiting does not take.
-    Reader(StreamReaders* readers, const Identity& caller,
+    Reader(StreamReaders* readers, const pki::Identity& caller,
            std::function<void(const Status&)> end);
     ~Reader();
     Reader(const Reader&) = delete;
@@ -90,6 +90,6 @@ class StreamReaders final : public prometheus::Collectable {
   int64_t refused_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_STREAM_STREAM_READERS_H_

@@ -10,7 +10,7 @@
 
 #include "server/stream/users_test_util.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""s;
@@ -28,7 +28,7 @@ ReaderLimits Limits() {
 
 class StreamReadersTest : public testing::Test {
  protected:
-  std::unique_ptr<StreamReaders::Reader> Open(const Identity& caller) {
+  std::unique_ptr<StreamReaders::Reader> Open(const pki::Identity& caller) {
     return std::make_unique<StreamReaders::Reader>(
         &readers_, caller,
         [this](const Status& status) { ends_.push_back(status); });
@@ -91,4 +91,4 @@ TEST_F(StreamReadersTest, OfARoleAllTogetherAreBoundedAndEachHasAShare) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -4,13 +4,17 @@
 
 #include "common/pki/identity.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
-inline const Identity kAnn = UserIdentity("test", UserRole::kSubmitter, "ann");
-inline const Identity kBob = UserIdentity("test", UserRole::kViewer, "bob");
-inline const Identity kCid = UserIdentity("test", UserRole::kViewer, "cid");
-inline const Identity kRoot = UserIdentity("test", UserRole::kAdmin, "root");
+inline const pki::Identity kAnn =
+    UserIdentity("test", pki::UserRole::kSubmitter, "ann");
+inline const pki::Identity kBob =
+    UserIdentity("test", pki::UserRole::kViewer, "bob");
+inline const pki::Identity kCid =
+    UserIdentity("test", pki::UserRole::kViewer, "cid");
+inline const pki::Identity kRoot =
+    UserIdentity("test", pki::UserRole::kAdmin, "root");
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_STREAM_USERS_TEST_UTIL_H_

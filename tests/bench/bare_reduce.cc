@@ -22,6 +22,10 @@
 namespace lockstep {
 namespace {
 
+using worker::collective::BestInstructionSet;
+using worker::collective::DataType;
+using worker::collective::ReduceOp;
+
 using Word = std::atomic<uint32_t>;
 
 constexpr size_t kHead = 2 << 20;

@@ -9,7 +9,7 @@
 
 #include "worker/collective/bucket_plan.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 namespace {
 
 // Of tensors of 1 KiB.
@@ -48,4 +48,4 @@ TEST(BucketCasesTest, AreThePlanners) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective

@@ -143,6 +143,6 @@ Status RowRun::Compare(int count, int samples,
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
-  lockstep::SilenceRpcLog();
+  lockstep::cli::SilenceRpcLog();
   return lockstep::Main(lockstep::Words(argv + 1, argv + argc));
 }

@@ -94,15 +94,15 @@ BenchDir::~BenchDir() {
 
 StatusOr<std::unique_ptr<BenchCluster>> BenchCluster::Start(int workers) {
   std::unique_ptr<BenchCluster> bench(new BenchCluster);
-  LocalClusterOptions options;
+  cli::LocalClusterOptions options;
   options.workers = workers;
   options.cpus = kWorkerCpus;
   options.gpus = 0;
   options.dir = bench->dir_.path() + "/cluster";
   options.bin_dir = BinDir();
-  LOCKSTEP_ASSIGN_OR_RETURN(bench->cluster_, LocalCluster::Start(options));
-  LOCKSTEP_ASSIGN_OR_RETURN(bench->client_,
-                            Client::Connect(bench->cluster_->client_options()));
+  LOCKSTEP_ASSIGN_OR_RETURN(bench->cluster_, cli::LocalCluster::Start(options));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      bench->client_, cli::Client::Connect(bench->cluster_->client_options()));
   return bench;
 }
 
@@ -114,7 +114,7 @@ BenchCluster::~BenchCluster() {
 }
 
 Words BenchCluster::environment() const {
-  const ClientOptions options = cluster_->client_options();
+  const cli::ClientOptions options = cluster_->client_options();
   Words env = CurrentEnvironment();
   env.push_back("LOCKSTEP_ADDRESS=" + options.address);
   env.push_back("LOCKSTEP_CA=" + options.ca);
@@ -171,7 +171,7 @@ Status BenchCluster::UseSite(
                    [&]() -> StatusOr<bool> { return Reloads(log) > before; });
 }
 
-StatusOr<v1::Package> BenchCluster::Upload(const PackedPackage& packed) {
+StatusOr<v1::Package> BenchCluster::Upload(const cli::PackedPackage& packed) {
   v1::Package package;
   package.set_digest(packed.package.digest);
   package.set_bytes(packed.package.bytes);
@@ -190,21 +190,22 @@ StatusOr<v1::Package> BenchCluster::Upload(const PackedPackage& packed) {
 }
 
 StatusOr<v1::Package> BenchCluster::UploadTrainer(const std::string& folder) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const PackedPackage packed, PackTrainer(folder));
+  LOCKSTEP_ASSIGN_OR_RETURN(const cli::PackedPackage packed,
+                            PackTrainer(folder));
   return Upload(packed);
 }
 
-StatusOr<CertificateAuthority> BenchCluster::Authority() const {
-  return CertificateAuthority::Load(
+StatusOr<pki::CertificateAuthority> BenchCluster::Authority() const {
+  return pki::CertificateAuthority::Load(
       RealFileSystem(), cluster_->layout().CaDir(), SystemClock().Now().wall);
 }
 
 StatusOr<std::shared_ptr<grpc::Channel>> BenchCluster::Connect(
-    const CertificateAuthority& ca, const Identity& identity,
+    const pki::CertificateAuthority& ca, const pki::Identity& identity,
     const std::string& target) {
-  LeafRequest request;
+  pki::LeafRequest request;
   request.identity = identity;
-  LOCKSTEP_ASSIGN_OR_RETURN(const KeyAndCertificate leaf,
+  LOCKSTEP_ASSIGN_OR_RETURN(const pki::KeyAndCertificate leaf,
                             ca.Issue(request, SystemClock().Now().wall));
   ChannelOptions options;
   options.target = target.empty() ? cluster_->grpc_address() : target;
@@ -227,8 +228,8 @@ StatusOr<std::string> WriteTrainer(const std::string& dir) {
   return folder;
 }
 
-StatusOr<PackedPackage> PackTrainer(const std::string& folder) {
-  PackOptions options;
+StatusOr<cli::PackedPackage> PackTrainer(const std::string& folder) {
+  cli::PackOptions options;
   options.prefix = "trainer";
   return PackFolder(folder, options);
 }

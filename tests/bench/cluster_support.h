@@ -57,8 +57,8 @@ class BenchCluster {
   static StatusOr<std::unique_ptr<BenchCluster>> Start(int workers);
   ~BenchCluster();
 
-  LocalCluster* cluster() { return cluster_.get(); }
-  Client* client() { return client_.get(); }
+  cli::LocalCluster* cluster() { return cluster_.get(); }
+  cli::Client* client() { return client_.get(); }
   // Certificates and address for `lockstep`, as environment.
   Words environment() const;
 
@@ -80,26 +80,26 @@ class BenchCluster {
   Status UseSite(double cpus,
                  const std::map<std::string, std::string>& runtimes);
   // As the API has it; uploaded unless it is there.
-  StatusOr<v1::Package> Upload(const PackedPackage& packed);
+  StatusOr<v1::Package> Upload(const cli::PackedPackage& packed);
   // PackTrainer's of a folder that WriteTrainer makes.
   StatusOr<v1::Package> UploadTrainer(const std::string& folder);
 
   // A connection of its own for another identity.
   StatusOr<std::shared_ptr<grpc::Channel>> Connect(
-      const CertificateAuthority& ca, const Identity& identity,
+      const pki::CertificateAuthority& ca, const pki::Identity& identity,
       const std::string& target = "");
-  StatusOr<CertificateAuthority> Authority() const;
+  StatusOr<pki::CertificateAuthority> Authority() const;
 
  private:
   BenchCluster() = default;
   BenchDir dir_;
-  std::unique_ptr<LocalCluster> cluster_;
-  std::unique_ptr<Client> client_;
+  std::unique_ptr<cli::LocalCluster> cluster_;
+  std::unique_ptr<cli::Client> client_;
 };
 
 // A folder "trainer" with task.py below `dir`; returns its path.
 StatusOr<std::string> WriteTrainer(const std::string& dir);
-StatusOr<PackedPackage> PackTrainer(const std::string& folder);
+StatusOr<cli::PackedPackage> PackTrainer(const std::string& folder);
 // A chief and `workers` workers on machines "bench", which run trainer.task by
 // the interpreter `runtime`.
 v1::TrainingJob Training(const std::string& name, const v1::Package& package,

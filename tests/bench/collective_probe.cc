@@ -8,6 +8,8 @@
 namespace lockstep {
 namespace {
 
+using worker::runtime::Session;
+
 Status Probe(Session* session, const char* board, int64_t first) {
   LOCKSTEP_RETURN_IF_ERROR(session->Form({{"probe", "1"}}));
   double one = 1;
@@ -25,8 +27,9 @@ Status Probe(Session* session, const char* board, int64_t first) {
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
-  auto session = lockstep::Session::Join({});
-  if (!session.ok()) return lockstep::Session::ExitCodeFor(session.status());
+  auto session = lockstep::worker::runtime::Session::Join({});
+  if (!session.ok())
+    return lockstep::worker::runtime::Session::ExitCodeFor(session.status());
   return (*session)->Leave(
       lockstep::Probe(session->get(), argv[1], std::atoll(argv[2])));
 }

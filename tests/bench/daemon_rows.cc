@@ -20,6 +20,13 @@
 namespace lockstep {
 namespace {
 
+namespace task = worker::task;
+
+using cli::Client;
+using cli::LocalCluster;
+using cli::LogOptions;
+using worker::data::Gunzip;
+
 constexpr int kRestarts = 8;
 constexpr int kSleepers = 10;
 constexpr int kTasksPerJob = 20;

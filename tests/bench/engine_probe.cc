@@ -11,6 +11,11 @@
 namespace lockstep {
 namespace {
 
+using worker::collective::Buffer;
+using worker::collective::Communicator;
+using worker::collective::DataType;
+using worker::collective::Run;
+
 constexpr Duration kTimeout = std::chrono::seconds(60);
 
 struct Engine {

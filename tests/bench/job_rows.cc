@@ -19,13 +19,13 @@ constexpr int kJobs = 1000;
 constexpr int kConnections = 4;
 constexpr double kCpusPerJob = 1.0 / 32;
 
-using Submit = std::function<Status(Client*, const std::string& name)>;
+using Submit = std::function<Status(cli::Client*, const std::string& name)>;
 
 // Watches until all jobs PREFIX... are final; `end` is the time of the last
 // one. Counts `watches` down once every change is seen as it comes, or never
 // will be. A watch's versions are the store's commits.
 Status AwaitAllEnded(BenchCluster* bench, const std::string& prefix,
-                     std::latch* watches, int64_t* end, StopToken* stop) {
+                     std::latch* watches, int64_t* end, cli::StopToken* stop) {
   std::set<std::string> ended;
   std::string bad;
   bool synced = false;
@@ -40,7 +40,8 @@ Status AwaitAllEnded(BenchCluster* bench, const std::string& prefix,
         }
         const v1::Job& job = message.job();
         if (!message.has_job() || job.name().rfind(prefix, 0) != 0 ||
-            !IsFinalState(job.state()) || !ended.insert(job.name()).second) {
+            !cli::IsFinalState(job.state()) ||
+            !ended.insert(job.name()).second) {
           return true;
         }
         if (job.state() != v1::JOB_STATE_SUCCEEDED) {
@@ -59,18 +60,18 @@ Status AwaitAllEnded(BenchCluster* bench, const std::string& prefix,
 StatusOr<double> RunManyJobs(BenchCluster* bench, const Submit& submit) {
   static std::atomic<int> runs = 0;
   const std::string prefix = fmt::format("many{}-", runs++);
-  std::vector<std::unique_ptr<Client>> clients;
+  std::vector<std::unique_ptr<cli::Client>> clients;
   for (int i = 0; i < kConnections; ++i) {
     LOCKSTEP_ASSIGN_OR_RETURN(
         clients.emplace_back(),
-        Client::Connect(bench->cluster()->client_options()));
+        cli::Client::Connect(bench->cluster()->client_options()));
     // Connected before the clock starts.
     LOCKSTEP_RETURN_IF_ERROR(clients.back()->ListNodes().status());
   }
   Mutex mu;
   Status failed;  // The first.
   std::atomic<bool> stopped{false};
-  StopToken stop;
+  cli::StopToken stop;
   const auto note = [&](const Status& status) {
     if (status.ok()) return;
     const MutexLock lock(&mu);
@@ -109,7 +110,7 @@ Sampler ManyJobs(RowRun* run, const char* name, Submit submit) {
   };
 }
 
-Status SubmitTrue(Client* client, const std::string& name) {
+Status SubmitTrue(cli::Client* client, const std::string& name) {
   return client
       ->SubmitJob(BenchCluster::Program(name, 1, kCpusPerJob, {"/bin/true"}))
       .status();
@@ -139,14 +140,14 @@ Status RunF2(RowRun* run) {
                             WriteTrainer(run->dir.path()));
   LOCKSTEP_ASSIGN_OR_RETURN(const v1::Package package,
                             ours->UploadTrainer(folder));
-  const Submit training = [&](Client* client, const std::string& name) {
+  const Submit training = [&](cli::Client* client, const std::string& name) {
     return client
         ->SubmitTraining(Training(name, package, "true", 0, {}), {package})
         .status();
   };
   LOCKSTEP_RETURN_IF_ERROR(training(ours->client(), "first"));
   LOCKSTEP_ASSIGN_OR_RETURN(const v1::Job first, ours->AwaitSuccess("first"));
-  const Submit same = [&](Client* client, const std::string& name) {
+  const Submit same = [&](cli::Client* client, const std::string& name) {
     v1::JobSpec spec = first.spec();
     spec.set_name(name);
     return client->SubmitJob(spec).status();
@@ -191,7 +192,8 @@ void PrintParts(const v1::Job& job) {
 StatusOr<double> FolderToRanks(RowRun* run, const std::string& folder,
                                double* pack) {
   int64_t start = MonotonicNanos();
-  LOCKSTEP_ASSIGN_OR_RETURN(const PackedPackage packed, PackTrainer(folder));
+  LOCKSTEP_ASSIGN_OR_RETURN(const cli::PackedPackage packed,
+                            PackTrainer(folder));
   *pack = SecondsSince(start);
   start = MonotonicNanos();
   LOCKSTEP_ASSIGN_OR_RETURN(const v1::Package package,

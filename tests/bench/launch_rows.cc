@@ -244,7 +244,7 @@ StatusOr<double> KillOne(RowRun* run, int slot) {
 
 // A fresh job.
 StatusOr<double> RestartOurs(RowRun* run) {
-  Client* const client = run->ours->client();
+  cli::Client* const client = run->ours->client();
   const int slot = run->board.Take(2 * kStartSlots);
   const std::string name = "restart" + std::to_string(slot);
   const auto await_running = [&] {
@@ -287,7 +287,7 @@ class Torchrun {
   }
   Status Start() {
     Stop();
-    LOCKSTEP_ASSIGN_OR_RETURN(const auto ports, ChoosePorts(1));
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto ports, cli::ChoosePorts(1));
     slot_ = run_->board.Take((kRestartSamples + 1) * kStartSlots);
     SpawnOptions spawn;
     spawn.program = python_;

@@ -265,8 +265,8 @@ double ApartRatio() {
       CPU_COUNT(&allowed) < 2) {
     return 0;
   }
-  const double past = WriteNanos(shm::StreamCopy);
-  return WriteNanos(shm::CopyBytes) / past;
+  const double past = WriteNanos(worker::collective::shm::StreamCopy);
+  return WriteNanos(worker::collective::shm::CopyBytes) / past;
 #else
   return 0;
 #endif

@@ -25,8 +25,10 @@
 #include "worker/bench/synthetic.h"
 #include "worker/runtime/reduction_planner.h"
 
-namespace lockstep {
+namespace lockstep::worker {
 namespace {
+
+using collective::Run;
 
 constexpr Duration kPatience = std::chrono::seconds(20);
 constexpr size_t kSizes[] = {4,       64 << 10, 256 << 10,
@@ -38,31 +40,31 @@ constexpr int kStepWarmUps = 2;
 constexpr int kSteps = 7;
 
 template <typename... Args>
-void Print(Communicator* communicator, fmt::format_string<Args...> format,
-           Args&&... args) {
+void Print(collective::Communicator* communicator,
+           fmt::format_string<Args...> format, Args&&... args) {
   if (communicator->rank() != 0) return;
   fmt::print(format, std::forward<Args>(args)...);
   std::fflush(stdout);
 }
 
-Status MeasureAllReduces(Communicator* communicator) {
+Status MeasureAllReduces(collective::Communicator* communicator) {
   constexpr int kWarmUps = 5;
   Print(communicator, "BACKEND {}\n", communicator->backend());
   for (const size_t bytes : kSizes) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const Buffer* buffer,
+    LOCKSTEP_ASSIGN_OR_RETURN(const collective::Buffer* buffer,
                               communicator->Allocate(bytes));
     const int times = bytes <= (256 << 10) ? 50 : 5;
     std::vector<double> taken;
     for (int i = 0; i < times + kWarmUps; ++i) {
       const MonoTime start = MonotonicNow();
-      LOCKSTEP_RETURN_IF_ERROR(
-          Run(communicator,
-              {.slice = {buffer, 0, bytes / sizeof(float), DataType::kFloat32}},
-              kPatience));
+      LOCKSTEP_RETURN_IF_ERROR(Run(communicator,
+                                   {.slice = {buffer, 0, bytes / sizeof(float),
+                                              collective::DataType::kFloat32}},
+                                   kPatience));
       if (i >= kWarmUps) taken.push_back(ToSeconds(MonotonicNow() - start));
     }
     Print(communicator, "ALL_REDUCE {} {:.9g}\n", bytes,
-          Summarize(std::move(taken)).p50);
+          bench::Summarize(std::move(taken)).p50);
   }
   return OkStatus();
 }
@@ -80,9 +82,10 @@ std::pair<double, double> ReadJiffies() {
 }
 
 // `training`: "COMPUTE_SECONDS:BUCKET_BYTES"; 0 bytes: as jobs begin.
-Status MeasureStep(Communicator* communicator, const char* training) {
+Status MeasureStep(collective::Communicator* communicator,
+                   const char* training) {
   double seconds = 0;
-  BenchOptions options;
+  bench::BenchOptions options;
   if (sscanf(training, "%lf:%zu", &seconds, &options.step.bucket_bytes) != 2) {
     return InvalidArgument("{} is not as SECONDS:BYTES", training);
   }
@@ -93,13 +96,13 @@ Status MeasureStep(Communicator* communicator, const char* training) {
       SyntheticGradients(options.step, communicator->rank());
   MonoTime began;
   MonoTime computed;
-  const ComputePart wait = [&](double, double to) {
+  const bench::ComputePart wait = [&](double, double to) {
     std::this_thread::sleep_until(began + Seconds(seconds * to));
     computed = MonotonicNow();
   };
   LOCKSTEP_ASSIGN_OR_RETURN(
       const auto trainer,
-      SyntheticTrainer::Make(communicator, options, wait, gradients));
+      bench::SyntheticTrainer::Make(communicator, options, wait, gradients));
   std::vector<double> taken;
   std::vector<double> exposed;
   const auto [all, stolen] = ReadJiffies();
@@ -118,7 +121,8 @@ Status MeasureStep(Communicator* communicator, const char* training) {
       trainer->CountWrong(communicator->size(), communicator->backend()));
   if (wrong > 0) return DataLoss("{} gradients are no sums", wrong);
   Print(communicator, "STEP {:.9g} {:.9g} {:.4g} {:g}\n",
-        Summarize(std::move(taken)).p50, Summarize(std::move(exposed)).p50,
+        bench::Summarize(std::move(taken)).p50,
+        bench::Summarize(std::move(exposed)).p50,
         (stolen_then - stolen) / std::max(1.0, all_then - all),
         reductions / (kStepWarmUps + kSteps));
   return OkStatus();
@@ -133,8 +137,8 @@ Status Measure(int argc, char** argv) {
     if (strcmp(argv[i], "--step") != 0) continue;
     if (!steps) {
       // As jobs do, the ranks first choose by measurement how to reduce.
-      LOCKSTEP_RETURN_IF_ERROR(communicator->Tune(PlannerOptions().tune_budget,
-                                                  MonotonicNow() + kPatience));
+      LOCKSTEP_RETURN_IF_ERROR(communicator->Tune(
+          runtime::PlannerOptions().tune_budget, MonotonicNow() + kPatience));
       Print(communicator.get(), "PLAN {}\n", communicator->ReductionPlan());
     }
     steps = true;
@@ -142,7 +146,8 @@ Status Measure(int argc, char** argv) {
   }
   if (!steps) LOCKSTEP_RETURN_IF_ERROR(MeasureAllReduces(communicator.get()));
   // No rank leaves while others still measure.
-  return Run(communicator.get(), {.kind = CollectiveKind::kBarrier}, kPatience);
+  return Run(communicator.get(), {.kind = collective::CollectiveKind::kBarrier},
+             kPatience);
 }
 
 int Main(int argc, char** argv) {
@@ -154,6 +159,6 @@ int Main(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker
 
-int main(int argc, char** argv) { return lockstep::Main(argc, argv); }
+int main(int argc, char** argv) { return lockstep::worker::Main(argc, argv); }

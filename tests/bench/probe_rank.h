@@ -25,10 +25,11 @@ struct ProbeRank {
 
   // With the ranks that share `dir`, which is `store` or one below it. Blocks
   // for at most 20 s.
-  StatusOr<std::unique_ptr<Communicator>> Form(const std::string& dir,
-                                               Duration timeout) const {
-    DirectoryRendezvousStore rendezvous(dir);
-    CommunicatorOptions options = TestOptionsOf("", rank, ranks, &rendezvous);
+  StatusOr<std::unique_ptr<worker::collective::Communicator>> Form(
+      const std::string& dir, Duration timeout) const {
+    worker::collective::DirectoryRendezvousStore rendezvous(dir);
+    worker::collective::CommunicatorOptions options =
+        TestOptionsOf("", rank, ranks, &rendezvous);
     options.backend = backend;
     options.bind_address = address;
     options.reduction_plan = plan;

@@ -15,6 +15,9 @@
 namespace lockstep {
 namespace {
 
+using worker::data::TfRecordReader;
+using worker::data::TfRecordWriter;
+
 constexpr size_t kTotal = size_t{1} << 30;
 constexpr size_t kChunk = 4 << 20;
 

@@ -14,6 +14,11 @@
 namespace lockstep {
 namespace {
 
+using worker::data::Batch;
+using worker::data::ImageShape;
+using worker::trainer::Classifier;
+using worker::trainer::ModelOptions;
+
 namespace nn = torch::nn;
 
 nn::Conv2d Conv(int64_t in, int64_t out, int64_t kernel, int64_t stride) {

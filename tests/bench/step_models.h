@@ -18,8 +18,8 @@ namespace lockstep {
 inline constexpr uint64_t kStepSeed = 1;
 
 struct StepModel {
-  std::unique_ptr<Replica> replica;
-  ImageShape shape;
+  std::unique_ptr<worker::trainer::Replica> replica;
+  worker::data::ImageShape shape;
   int64_t classes = 0;
   uint64_t batch = 0;  // Samples of one rank in a step.
 };
@@ -31,7 +31,7 @@ struct StepModel {
 StatusOr<StepModel> MakeStepModel(const std::string& name);
 
 // Fixed and synthetic; of rank `rank`.
-Batch MakeStepBatch(const StepModel& model, int rank, int ranks);
+worker::data::Batch MakeStepBatch(const StepModel& model, int rank, int ranks);
 
 // What reduced gradients are compared with: those of (summed loss of all ranks'
 // batches / their samples) at the weights that `model` has now, by parameter,
@@ -53,7 +53,7 @@ double GradientError(const std::vector<std::span<const float>>& gradient,
 // (samples, channels, height, width) as the network sees them, then its labels
 // as int32, to PATH.batch-RANK. So peers begin where ours does.
 Status ExportStart(const std::string& path, const StepModel& model,
-                   const Batch& batch, int rank);
+                   const worker::data::Batch& batch, int rank);
 
 }  // namespace lockstep
 

@@ -36,6 +36,34 @@
 namespace lockstep {
 namespace {
 
+namespace task = worker::task;
+
+using worker::collective::Buffer;
+using worker::collective::CollectiveKind;
+using worker::collective::Communicator;
+using worker::collective::DataType;
+using worker::collective::DoneWork;
+using worker::collective::Operation;
+using worker::collective::ProgressMode;
+using worker::collective::Slice;
+using worker::collective::Stream;
+using worker::collective::Work;
+using worker::data::Batch;
+using worker::runtime::Parameter;
+using worker::runtime::Progress;
+using worker::runtime::Reducer;
+using worker::runtime::StepInputs;
+using worker::runtime::SteppedReducerOptions;
+using worker::runtime::StepResult;
+using worker::trainer::ConfigureTorch;
+using worker::trainer::KeepFreedMemory;
+using worker::trainer::MakeOptimizer;
+using worker::trainer::OptimizedParameter;
+using worker::trainer::Optimizer;
+using worker::trainer::PreferWideBlas;
+using worker::trainer::Replica;
+using worker::trainer::SetBlasThreads;
+
 constexpr int kWarmUps = 5;
 constexpr Duration kPatience = std::chrono::seconds(60);
 

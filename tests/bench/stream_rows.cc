@@ -115,14 +115,15 @@ class SimulatedWorker {
 
 using Fleet = std::vector<std::unique_ptr<SimulatedWorker>>;
 
-StatusOr<Fleet> StartFleet(BenchCluster* bench, const CertificateAuthority& ca,
+StatusOr<Fleet> StartFleet(BenchCluster* bench,
+                           const pki::CertificateAuthority& ca,
                            const std::string& target) {
   Fleet fleet;
   for (int i = 0; i < kWorkers; ++i) {
     const std::string name = "sim" + std::to_string(i);
     LOCKSTEP_ASSIGN_OR_RETURN(
         auto channel,
-        bench->Connect(ca, WorkerIdentity(ca.cluster(), name), target));
+        bench->Connect(ca, pki::WorkerIdentity(ca.cluster(), name), target));
     fleet.push_back(std::make_unique<SimulatedWorker>(
         name, std::move(channel), milliseconds(i * 1000 / kWorkers)));
   }
@@ -177,7 +178,7 @@ StatusOr<EchoServer> StartEcho(const std::string& tls_dir) {
 }
 
 // How long until exactly the silent ones are UNKNOWN.
-Status DetectSilence(Client* client, Fleet* fleet) {
+Status DetectSilence(cli::Client* client, Fleet* fleet) {
   for (int i = 0; i < kSilent; ++i) (*fleet)[i]->FallSilent();
   const int64_t start = MonotonicNanos();
   LOCKSTEP_RETURN_IF_ERROR(AwaitTrue(
@@ -232,7 +233,8 @@ int ServeEcho(const std::string& tls_dir) {
 Status RunQ3(RowRun* run) {
   LOCKSTEP_RETURN_IF_ERROR(run->Start(1));
   BenchCluster* const bench = run->ours.get();
-  LOCKSTEP_ASSIGN_OR_RETURN(const CertificateAuthority ca, bench->Authority());
+  LOCKSTEP_ASSIGN_OR_RETURN(const pki::CertificateAuthority ca,
+                            bench->Authority());
   const pid_t coordinator = bench->cluster()->Pid("coordinator");
   LOCKSTEP_ASSIGN_OR_RETURN(
       const EchoServer echo,
@@ -309,7 +311,7 @@ struct IdleStreams {
   std::vector<IdleStream<v1::WatchJobsResponse>> watches;
   std::vector<IdleStream<v1::StreamLogsResponse>> followers;
 
-  Status Open(BenchCluster* bench, const CertificateAuthority& ca) {
+  Status Open(BenchCluster* bench, const pki::CertificateAuthority& ca) {
     for (int i = 0; i < kWatches + kFollowers; ++i) {
       if (i % kOfConnection == 0) {
         // With a key of its own, or gRPC would share one connection. Logs are
@@ -317,7 +319,7 @@ struct IdleStreams {
         const auto viewer = std::to_string(stubs.size() % kViewers);
         LOCKSTEP_ASSIGN_OR_RETURN(
             const auto channel,
-            bench->Connect(ca, UserIdentity(ca.cluster(), UserRole::kAdmin,
+            bench->Connect(ca, UserIdentity(ca.cluster(), pki::UserRole::kAdmin,
                                             "watcher" + viewer)));
         stubs.push_back(v1::JobService::NewStub(channel));
       }
@@ -371,7 +373,8 @@ StatusOr<double> SubmitP99(BenchCluster* bench) {
 Status RunQ4(RowRun* run) {
   LOCKSTEP_RETURN_IF_ERROR(run->Start(1));
   BenchCluster* const bench = run->ours.get();
-  LOCKSTEP_ASSIGN_OR_RETURN(const CertificateAuthority ca, bench->Authority());
+  LOCKSTEP_ASSIGN_OR_RETURN(const pki::CertificateAuthority ca,
+                            bench->Authority());
   LOCKSTEP_RETURN_IF_ERROR(bench->Submit(
       BenchCluster::Program(kWatched, 1, 2, {"/bin/sleep", "36000"})));
   fmt::print("VERSION grpc {}\n", grpc::Version());

@@ -5,7 +5,7 @@
 #include "common/base/random.h"
 #include "tests/cluster/fixture.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using ::testing::ValuesIn;
@@ -106,4 +106,4 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -4,7 +4,7 @@
 #include "tests/cluster/fixture.h"
 #include "tests/cluster/step_model.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using std::chrono::seconds;
@@ -145,4 +145,4 @@ TEST_F(DrainStormTest, AHostThatDiesMeanwhileCostsAtMostOneMoreStart) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -16,7 +16,7 @@
 #include "common/os/procfs.h"
 #include "tests/cluster/fixture.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using std::chrono::seconds;
@@ -370,4 +370,4 @@ TEST_F(EnduranceTest, SigtermEndsTheCoordinatorWhateverIsConnected) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -21,6 +21,8 @@
 namespace lockstep {
 namespace {
 
+namespace task = worker::task;
+
 constexpr Duration kTurn = std::chrono::milliseconds(10);
 constexpr size_t kLogTail = 24 << 10;
 
@@ -90,10 +92,10 @@ void ClusterTest::SetUp() {
 }
 
 void ClusterTest::StartCluster() {
-  auto cluster = LocalCluster::Start(options_);
+  auto cluster = cli::LocalCluster::Start(options_);
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   cluster_ = *std::move(cluster);
-  auto client = Client::Connect(cluster_->client_options());
+  auto client = cli::Client::Connect(cluster_->client_options());
   ASSERT_TRUE(client.ok()) << client.status();
   client_ = *std::move(client);
 }
@@ -101,7 +103,7 @@ void ClusterTest::StartCluster() {
 void ClusterTest::TearDown() {
   if (!cluster_) {
     // It may have come up half.
-    if (auto half = LocalCluster::Open(options_); half.ok()) {
+    if (auto half = cli::LocalCluster::Open(options_); half.ok()) {
       cluster_ = *std::move(half);
     }
   }
@@ -120,7 +122,7 @@ void ClusterTest::TearDown() {
 }
 
 void ClusterTest::EndJobs() {
-  for (const DaemonStatus& daemon : cluster_->Daemons()) {
+  for (const cli::DaemonStatus& daemon : cluster_->Daemons()) {
     if (daemon.running) continue;
     EXPECT_TRUE(stopped_.contains(daemon.name))
         << daemon.name << " ended by itself";
@@ -130,7 +132,7 @@ void ClusterTest::EndJobs() {
   EXPECT_TRUE(jobs.ok()) << jobs.status();
   if (!jobs.ok()) return;
   for (const v1::Job& job : *jobs) {
-    if (IsFinalState(job.state())) continue;
+    if (cli::IsFinalState(job.state())) continue;
     EXPECT_TRUE(client_->CancelJob(job.name()).ok());
     const auto ended = client_->WaitJob(job.name(), kPatience, nullptr);
     EXPECT_TRUE(ended.ok()) << job.name() << ": " << ended.status();
@@ -144,7 +146,7 @@ void ClusterTest::CheckNothingLeft() {
   const bool gone = Eventually(
       [&] {
         left.clear();
-        for (const WorkerRecord& worker : cluster_->record().workers) {
+        for (const cli::WorkerRecord& worker : cluster_->record().workers) {
           const std::string dir = cluster_->layout().DaemonDir(worker.name);
           const auto tasks = RealFileSystem()->List(dir + "/tasks");
           if (tasks.ok()) {
@@ -168,15 +170,15 @@ void ClusterTest::CheckNothingLeft() {
 
 void ClusterTest::StopDaemons() {
   // Workers first: the other way they would look for their coordinator.
-  std::vector<DaemonStatus> daemons = cluster_->Daemons();
+  std::vector<cli::DaemonStatus> daemons = cluster_->Daemons();
   std::reverse(daemons.begin(), daemons.end());
-  for (const DaemonStatus& daemon : daemons) {
+  for (const cli::DaemonStatus& daemon : daemons) {
     if (daemon.running) StopDaemon(daemon.name);
   }
 }
 
 void ClusterTest::DumpLogs() {
-  for (const DaemonStatus& daemon : cluster_->Daemons()) {
+  for (const cli::DaemonStatus& daemon : cluster_->Daemons()) {
     std::cerr << "---- " << daemon.log << "\n"
               << Tail(RealFileSystem()->Read(daemon.log).value_or("")) << "\n";
   }
@@ -233,7 +235,7 @@ v1::Job ClusterTest::WaitUntil(
       [&] {
         job = Get(name);
         holds = condition(job);
-        return holds || job.name().empty() || IsFinalState(job.state());
+        return holds || job.name().empty() || cli::IsFinalState(job.state());
       },
       patience);
   EXPECT_TRUE(holds) << name << " did not come to " << what << ":\n"
@@ -262,7 +264,7 @@ v1::Job ClusterTest::RunJob(const v1::JobSpec& spec, v1::JobState state,
 
 std::vector<std::string> ClusterTest::Output(const std::string& job, int rank,
                                              int attempt) {
-  LogOptions options;
+  cli::LogOptions options;
   options.name = job;
   options.ranks = {rank};
   options.attempt = attempt;
@@ -412,7 +414,7 @@ CommandResult ClusterTest::RunCommand(const std::vector<std::string>& argv,
 }
 
 std::vector<std::string> ClusterTest::CliEnvironment() const {
-  const ClientOptions how = cluster_->client_options();
+  const cli::ClientOptions how = cluster_->client_options();
   return {"LOCKSTEP_ADDRESS=" + how.address, "LOCKSTEP_CA=" + how.ca,
           "LOCKSTEP_CERT=" + how.certificate, "LOCKSTEP_KEY=" + how.key,
           "NO_COLOR=1"};
@@ -427,7 +429,7 @@ CommandResult ClusterTest::Lockstep(std::vector<std::string> arguments,
 void ClusterTest::UseSite(const std::string& table) {
   ASSERT_NE(cluster(), nullptr);
   WriteFile(options_.dir + "/machines.yaml", table);
-  for (const DaemonStatus& daemon : cluster()->Daemons()) {
+  for (const cli::DaemonStatus& daemon : cluster()->Daemons()) {
     if (daemon.name != "coordinator") continue;
     ASSERT_EQ(kill(daemon.pid, SIGHUP), 0);
     ASSERT_TRUE(Eventually([&] {

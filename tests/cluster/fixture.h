@@ -50,7 +50,7 @@ class ClusterTest : public testing::Test {
   void TearDown() override;
 
   // Before StartCluster, which SetUp calls unless `manual_start_`.
-  LocalClusterOptions options_;
+  cli::LocalClusterOptions options_;
   bool manual_start_ = false;
   void StartCluster();
 
@@ -145,8 +145,8 @@ class ClusterTest : public testing::Test {
   // The folder of the test programs.
   static std::string TestBinary(const std::string& name);
 
-  Client* client() { return client_.get(); }
-  LocalCluster* cluster() { return cluster_.get(); }
+  cli::Client* client() { return client_.get(); }
+  cli::LocalCluster* cluster() { return cluster_.get(); }
   // The test's directory.
   const std::string& root() const { return root_; }
   std::string Path(const std::string& name) const;
@@ -165,8 +165,8 @@ class ClusterTest : public testing::Test {
 
   std::string root_;
   std::string bin_;
-  std::unique_ptr<LocalCluster> cluster_;
-  std::unique_ptr<Client> client_;
+  std::unique_ptr<cli::LocalCluster> cluster_;
+  std::unique_ptr<cli::Client> client_;
   // Daemons that the test itself stopped.
   std::set<std::string> stopped_;
   int commands_ = 0;

@@ -13,6 +13,7 @@
 namespace lockstep {
 namespace {
 
+namespace task = worker::task;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -125,7 +126,7 @@ TEST_F(GangTest, ADeletedJobLeavesItsNameOnly) {
   const auto expect_gone = [&] {
     EXPECT_EQ(client()->GetJob("gone").status().code(), StatusCode::kNotFound);
     EXPECT_EQ(client()->DeleteJob("gone").code(), StatusCode::kNotFound);
-    LogOptions options;
+    cli::LogOptions options;
     options.name = "gone";
     EXPECT_EQ(client()
                   ->StreamLogs(

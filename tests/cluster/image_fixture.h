@@ -90,7 +90,7 @@ class ImageClusterTest : public ClusterTest {
       const std::string engine = made_[0].engine;
       for (const v1::Job& job :
            client()->ListJobs().value_or(std::vector<v1::Job>())) {
-        if (!IsFinalState(job.state())) {
+        if (!cli::IsFinalState(job.state())) {
           EXPECT_TRUE(client()->CancelJob(job.name()).ok()) << job.name();
         }
       }

@@ -3,7 +3,7 @@
 #include "tests/cluster/step_model.h"
 #include "worker/checkpoint/safetensors.h"
 
-namespace lockstep {
+namespace lockstep::worker {
 namespace {
 
 using ::testing::HasSubstr;
@@ -147,4 +147,4 @@ TEST_F(NativeJobTest, OldCheckpointsGo) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker

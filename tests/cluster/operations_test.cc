@@ -6,7 +6,7 @@
 #include "tests/cluster/fixture.h"
 #include "tests/cluster/step_model.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using std::chrono::milliseconds;
@@ -334,4 +334,4 @@ TEST_F(OperationsTest, TheCommandLineDoesItToo) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

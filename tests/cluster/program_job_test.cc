@@ -9,7 +9,7 @@
 
 #include "tests/cluster/fixture.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using nlohmann::json;
@@ -284,4 +284,4 @@ TEST_F(ProgramJobTest, FiftyJobsInARow) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

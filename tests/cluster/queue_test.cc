@@ -2,7 +2,7 @@
 #include "common/base/random.h"
 #include "tests/cluster/fixture.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using ::testing::HasSubstr;
@@ -162,4 +162,4 @@ TEST_F(QueueTest, TimeLimits) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -5,7 +5,7 @@
 #include "tests/cluster/fixture.h"
 #include "tests/cluster/step_model.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 class RestartTest : public ClusterTest {
@@ -190,4 +190,4 @@ TEST_F(RestartTest, ProgramsSurviveToo) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -9,6 +9,13 @@
 namespace lockstep {
 namespace {
 
+using cli::Client;
+using cli::ClientOptions;
+using pki::CertificateAuthority;
+using pki::Identity;
+using pki::kCoordinatorDnsName;
+using pki::LeafRequest;
+using pki::UserRole;
 using ::testing::HasSubstr;
 
 class SecurityTest : public ClusterTest {

@@ -24,7 +24,7 @@
 #include "worker/checkpoint/safetensors.h"
 #include "worker/runtime/session.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
 
 using checkpoint::TensorView;
@@ -228,6 +228,8 @@ int Main(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime
 
-int main(int argc, char** argv) { return lockstep::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return lockstep::worker::runtime::Main(argc, argv);
+}

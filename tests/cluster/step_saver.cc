@@ -9,7 +9,17 @@
 namespace lockstep {
 namespace {
 
+namespace checkpoint = worker::checkpoint;
+
 using checkpoint::AsyncWriter;
+using worker::runtime::CheckpointOrder;
+using worker::runtime::CheckpointSettled;
+using worker::runtime::EventKind;
+using worker::runtime::Reducer;
+using worker::runtime::Session;
+using worker::runtime::SessionLineage;
+using worker::runtime::SessionResume;
+using worker::runtime::StepOrders;
 
 constexpr Duration kTurn = std::chrono::milliseconds(200);
 

@@ -16,14 +16,15 @@ namespace lockstep {
 class StepSaver {
  public:
   // All are borrowed. `weights` are the state that is saved.
-  StepSaver(Session* session, Reducer* reducer, int64_t batch,
-            std::optional<checkpoint::CheckpointKey> restored,
-            std::vector<checkpoint::TensorView> weights);
+  StepSaver(worker::runtime::Session* session,
+            worker::runtime::Reducer* reducer, int64_t batch,
+            std::optional<worker::checkpoint::CheckpointKey> restored,
+            std::vector<worker::checkpoint::TensorView> weights);
   // How late a vote is.
   void DelayVotes(Duration by) { vote_delay_ = by; }
 
   // After each Commit, on all ranks.
-  Status AfterStep(const StepOrders& orders);
+  Status AfterStep(const worker::runtime::StepOrders& orders);
   // After the last step: until nothing is in flight.
   Status Finish();
   // After Finish: the state as it is, unless it was the last to be saved.
@@ -34,36 +35,37 @@ class StepSaver {
 
  private:
   Status SaveAgain();
-  Status Begin(const CheckpointOrder& order);
-  void Settled(const CheckpointSettled& settled);
-  Status Handle(const checkpoint::AsyncWriter::Event& event);
+  Status Begin(const worker::runtime::CheckpointOrder& order);
+  void Settled(const worker::runtime::CheckpointSettled& settled);
+  Status Handle(const worker::checkpoint::AsyncWriter::Event& event);
   // Now, or when it is late enough.
   Status VoteFor(uint64_t id);
   Status VoteWhenDue();
 
-  Session* const session_;
-  Reducer* const reducer_;
+  worker::runtime::Session* const session_;
+  worker::runtime::Reducer* const reducer_;
   const int64_t batch_;
-  const std::vector<checkpoint::TensorView> weights_;
+  const std::vector<worker::checkpoint::TensorView> weights_;
   Duration vote_delay_{};
   struct LateVote {
     uint64_t id = 0;
     MonoTime due;
   };
   std::optional<LateVote> late_vote_;
-  CheckpointOrder writing_;
+  worker::runtime::CheckpointOrder writing_;
   Status failure_;              // Of what writing_ is, on this rank.
   int64_t complete_step_ = -1;  // The same on all ranks.
-  std::unique_ptr<checkpoint::AsyncWriter> writer_;
+  std::unique_ptr<worker::checkpoint::AsyncWriter> writer_;
 };
 
 // The directory of a job's checkpoints.
-std::string CheckpointRoot(const Session& session);
+std::string CheckpointRoot(const worker::runtime::Session& session);
 
 // Rank 0 looks for the newest checkpoint, all load it into `weights`, whose
 // memory is the caller's. Nothing: the job begins from nothing.
-StatusOr<std::optional<checkpoint::CheckpointKey>> RestoreSteps(
-    Session* session, const std::vector<checkpoint::TensorView>& weights);
+StatusOr<std::optional<worker::checkpoint::CheckpointKey>> RestoreSteps(
+    worker::runtime::Session* session,
+    const std::vector<worker::checkpoint::TensorView>& weights);
 
 }  // namespace lockstep
 

@@ -6,7 +6,7 @@
 #include "tests/cluster/fixture.h"
 #include "tests/support/small_disk.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using testing::HasSubstr;
@@ -235,4 +235,4 @@ TEST_F(StoreLossTest, OfTwoCoordinatorsTheFirstEnds) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -10,7 +10,7 @@
 #include "tests/support/small_disk.h"
 #include "worker/checkpoint/safetensors.h"
 
-namespace lockstep {
+namespace lockstep::worker {
 namespace {
 
 using ::testing::HasSubstr;
@@ -192,4 +192,4 @@ TEST_F(TrainerTest, AKilledTrainerGoesOnToTheSameModel) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker

@@ -21,10 +21,19 @@
 namespace lockstep {
 namespace {
 
-using checkpoint::MemoryFileSystem;
+using server::LogStore;
+using server::PackageStore;
+using server::PackageStoreOptions;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::SizeIs;
+using worker::agent::LoadObeyed;
+using worker::agent::NextIncarnation;
+using worker::agent::NoteObeyedVersion;
+using worker::agent::SaveObeyed;
+using worker::agent::StoredGang;
+using worker::agent::TaskStore;
+using worker::checkpoint::MemoryFileSystem;
 using std::chrono_literals::operator""s;
 
 constexpr char kDir[] = "/state";

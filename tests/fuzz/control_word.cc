@@ -11,6 +11,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;
+  using namespace worker::runtime;
   constexpr int kRanks = 4;
   ControlInput own;
   own.generation = 3;

@@ -5,6 +5,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;
+  using namespace worker::data;
   const auto image = DecodeExample(fuzz::View(data, size));
   if (!image.ok()) return 0;
   if (image->format == ImageFormat::kRaw) {

@@ -6,6 +6,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;
+  using namespace worker::agent;
   const std::string_view bytes = fuzz::View(data, size);
   const auto is_line = [](const std::string& text, size_t limit) {
     return text.size() <= limit && PrintableText(text, limit) == text &&

@@ -8,7 +8,7 @@
 
 #include "tests/fuzz/fuzz.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 namespace {
 
 class Done final : public Work {
@@ -52,10 +52,11 @@ class Peer final : public Communicator {
 };
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;
+  using namespace worker::collective;
   Peer peer(fuzz::View(data, size));
   HandshakeOptions options;
   options.label = "job fuzz g3";

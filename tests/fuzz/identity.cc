@@ -6,6 +6,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;
+  using namespace pki;
   const std::string_view uri = fuzz::View(data, size);
   const auto identity = ParseIdentity(uri);
   if (!identity.ok()) return 0;

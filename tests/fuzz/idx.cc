@@ -4,7 +4,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "worker/data/gzip.h"
 
-namespace lockstep {
+namespace lockstep::worker::data {
 namespace {
 
 void Parse(std::string_view bytes) {
@@ -21,10 +21,11 @@ void Parse(std::string_view bytes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::data
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;
+  using namespace worker::data;
   const std::string_view bytes = fuzz::View(data, size);
   Parse(bytes);
   constexpr uint64_t kLimit = 1 << 20;

@@ -6,6 +6,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;
+  using namespace cli;
   const auto proto =
       ParseJobFile(std::string(fuzz::View(data, size)), "job.yaml");
   if (!proto.ok()) {

@@ -5,6 +5,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;
+  using namespace worker::data;
   const std::string_view bytes = fuzz::View(data, size);
   const auto shape = ReadJpegShape(bytes);
   // Larger ones take the same way, only longer.

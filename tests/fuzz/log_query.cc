@@ -5,6 +5,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;
+  using namespace cli;
   const std::string text(fuzz::View(data, size));
   (void)ParseSeverity(text);
   const auto query = LogQuery::Parse(text);

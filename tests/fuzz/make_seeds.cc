@@ -35,6 +35,15 @@
 namespace lockstep {
 namespace {
 
+namespace task = worker::task;
+
+using worker::agent::StoredGang;
+using worker::data::AppendTfRecord;
+using worker::data::EncodeExample;
+using worker::data::Image;
+using worker::data::ImageFormat;
+using worker::data::LabelledImage;
+
 class Seeds {
  public:
   explicit Seeds(std::string directory) : directory_(std::move(directory)) {}
@@ -108,7 +117,7 @@ void AddData(Seeds* seeds) {
 }
 
 void AddCheckpoints(Seeds* seeds) {
-  using namespace checkpoint;
+  using namespace worker::checkpoint;
   Manifest manifest;
   manifest.job = "mnist";
   manifest.generation = 3;
@@ -162,7 +171,7 @@ void AddCheckpoints(Seeds* seeds) {
 }
 
 void AddTasks(Seeds* seeds) {
-  using namespace task;
+  using namespace worker::task;
   TaskRecord record;
   record.job = "mnist";
   record.generation = 3;
@@ -338,13 +347,13 @@ void AddMessages(Seeds* seeds) {
   }
   seeds->Add("stored_gang", "marks", task::Seal("LSMARKS1", 1, marks.Take()));
 
-  Job job;
+  server::Job job;
   job.spec = Spec();
   job.uid = "uid1";
   job.owner = "user/ann";
   v1::StoredJob whole;
   std::string rows(1, '\3');
-  for (const JobRow& row : ChangesOf(nullptr, job).written) {
+  for (const server::JobRow& row : ChangesOf(nullptr, job).written) {
     if (!AddRow(row.table, row.record, &whole).ok()) std::exit(1);
     rows += static_cast<char>(row.table);
     rows += static_cast<char>(row.record.size() % 256);
@@ -354,10 +363,10 @@ void AddMessages(Seeds* seeds) {
   seeds->Add("store_record", "job",
              std::string(1, '\0') + whole.SerializeAsString());
   seeds->Add("store_record", "rows", rows);
-  NodeRecord record;
+  server::NodeRecord record;
   record.info = registration.node;
   seeds->Add("store_record", "node", std::string(1, '\1') + EncodeNode(record));
-  AnsweredRequest request;
+  server::AnsweredRequest request;
   request.client = "user/ann";
   request.method = "SubmitJob";
   seeds->Add("store_record", "request",
@@ -371,15 +380,15 @@ void AddTexts(Seeds* seeds) {
         "spiffe://local/user//ann"}) {
     seeds->Add("identity", fmt::format("{}", std::strlen(uri)), uri);
   }
-  const auto ca = CertificateAuthority::Create(
+  const auto ca = pki::CertificateAuthority::Create(
       "test", FromUnixNanos(1'700'000'000'000'000'000));
   seeds->Add("x509", "ca",
-             Must(CertificateAuthority::Create(
+             Must(pki::CertificateAuthority::Create(
                       "test", FromUnixNanos(1'700'000'000'000'000'000)))
                  .certificate());
   if (ca.ok()) {
-    LeafRequest request;
-    request.identity = UserIdentity("test", UserRole::kViewer, "ann");
+    pki::LeafRequest request;
+    request.identity = UserIdentity("test", pki::UserRole::kViewer, "ann");
     const auto leaf =
         Must(ca->Issue(request, FromUnixNanos(1'700'000'000'000'000'000)));
     seeds->Add("x509", "leaf", leaf.certificate);

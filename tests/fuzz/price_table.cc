@@ -6,6 +6,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;
+  using namespace server;
   const fuzz::MemoryFile file(fuzz::View(data, size));
   const auto prices = LoadPrices(file.path());
   if (!prices.ok()) return 0;

@@ -7,7 +7,7 @@
 #include "worker/rank_link/packet.h"
 #include "worker/rank_link/server.h"
 
-namespace lockstep {
+namespace lockstep::worker::rank_link {
 namespace {
 
 constexpr char kNonce[] = "0123456789abcdef";
@@ -63,10 +63,11 @@ void Serve(Daemon* daemon, bool greet, std::string_view packet) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::rank_link
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;
+  using namespace worker::rank_link;
   // With the program, so that its socket goes when it does.
   static Daemon daemon;
   const std::string_view bytes = fuzz::View(data, size);

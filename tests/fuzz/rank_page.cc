@@ -7,7 +7,7 @@
 
 #include "tests/fuzz/fuzz.h"
 
-namespace lockstep {
+namespace lockstep::worker {
 namespace {
 
 void Check(const task::RankPage& page) {
@@ -32,10 +32,11 @@ void Check(const task::RankPage& page) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;
+  using namespace worker;
   task::PageWords words{};
   if (size > 0) std::memcpy(words.data(), data, std::min(size, sizeof(words)));
   task::RankPage page;

@@ -7,6 +7,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;
+  using namespace worker;
   auto copy = std::make_unique<char[]>(size);
   if (size > 0) std::memcpy(copy.get(), data, size);
   const char* const begin = copy.get();

@@ -5,6 +5,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;
+  using namespace server;
   std::string_view text = fuzz::View(data, size);
   SeverityReader reader;
   while (!text.empty()) {

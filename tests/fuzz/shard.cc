@@ -7,6 +7,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;
+  using namespace worker;
   const std::string_view bytes = fuzz::View(data, size);
   checkpoint::Checksummer sums;
   sums.Add(bytes);

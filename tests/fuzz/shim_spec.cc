@@ -3,7 +3,7 @@
 
 #include "tests/fuzz/fuzz.h"
 
-namespace lockstep {
+namespace lockstep::worker {
 namespace {
 
 void Decode(std::string_view bytes) {
@@ -22,11 +22,11 @@ void Decode(std::string_view bytes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes = lockstep::fuzz::View(data, size);
-  lockstep::Decode(bytes);
-  lockstep::Decode(lockstep::fuzz::FixEnvelope(bytes));
+  lockstep::worker::Decode(bytes);
+  lockstep::worker::Decode(lockstep::fuzz::FixEnvelope(bytes));
   return 0;
 }

@@ -3,7 +3,7 @@
 #include "server/store/record.h"
 #include "tests/fuzz/fuzz.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 // What was read can be written, and read again.
@@ -34,10 +34,11 @@ void ReadRows(std::string_view bytes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;
+  using namespace server;
   std::string_view bytes = fuzz::View(data, size);
   switch (fuzz::TakeChoice(&bytes) % 4) {
     case 0:

@@ -4,7 +4,7 @@
 #include "worker/agent/store/task_store.h"
 #include "worker/agent/stream/log_shipper.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 void Decode(std::string_view bytes) {
@@ -61,10 +61,11 @@ void Ship(std::string_view marks, uint64_t acked) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;
+  using namespace worker::agent;
   const std::string_view bytes = fuzz::View(data, size);
   const std::string fixed = fuzz::FixEnvelope(bytes);
   Decode(bytes);

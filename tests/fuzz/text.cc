@@ -11,6 +11,10 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;
+  using namespace cli;
+  using namespace server;
+  using namespace worker;
+  using namespace worker::agent;
   const std::string_view text = fuzz::View(data, size);
   if (const auto bytes = ParseBytes(text); bytes.ok()) {
     fuzz::Require(*bytes >= 0, "a size is 0 or more");

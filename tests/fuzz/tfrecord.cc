@@ -3,7 +3,7 @@
 
 #include "tests/fuzz/fuzz.h"
 
-namespace lockstep {
+namespace lockstep::worker::data {
 namespace {
 
 // Returns how many whole records a scan of `bytes` finds.
@@ -36,10 +36,11 @@ uint64_t Scan(std::string_view bytes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::data
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;
+  using namespace worker::data;
   const std::string_view bytes = fuzz::View(data, size);
   (void)ParseTfRecordHeader(bytes);
   (void)CheckTfRecordBody(bytes);

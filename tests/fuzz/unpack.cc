@@ -9,7 +9,7 @@
 #include "common/base/file.h"
 #include "tests/fuzz/fuzz.h"
 
-namespace lockstep {
+namespace lockstep::worker::package {
 namespace {
 
 // A folder in memory where there is one: it is made and removed each time.
@@ -49,10 +49,11 @@ void Unpack(std::string_view bytes, bool gzipped) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::package
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;
+  using namespace worker::package;
   const std::string_view bytes = fuzz::View(data, size);
   Unpack(bytes, /*gzipped=*/false);
   if (bytes.substr(0, 2) == "\x1f\x8b") Unpack(bytes, /*gzipped=*/true);

@@ -3,7 +3,7 @@
 
 #include "tests/fuzz/fuzz.h"
 
-namespace lockstep {
+namespace lockstep::worker {
 namespace {
 
 void Decode(std::string_view text) {
@@ -15,11 +15,11 @@ void Decode(std::string_view text) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes = lockstep::fuzz::View(data, size);
-  lockstep::Decode(bytes);
-  lockstep::Decode(lockstep::fuzz::SealText(bytes));
+  lockstep::worker::Decode(bytes);
+  lockstep::worker::Decode(lockstep::fuzz::SealText(bytes));
   return 0;
 }

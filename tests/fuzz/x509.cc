@@ -3,7 +3,7 @@
 
 #include "tests/fuzz/fuzz.h"
 
-namespace lockstep {
+namespace lockstep::pki {
 namespace {
 
 void Read(const std::string& pem) {
@@ -33,11 +33,11 @@ std::string Wrap(std::string_view der) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::pki
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes = lockstep::fuzz::View(data, size);
-  lockstep::Read(std::string(bytes));
-  lockstep::Read(lockstep::Wrap(bytes));
+  lockstep::pki::Read(std::string(bytes));
+  lockstep::pki::Read(lockstep::pki::Wrap(bytes));
   return 0;
 }

@@ -11,7 +11,7 @@
 #include "client/local/ports.h"
 #include "tests/cluster/fixture.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 // Replaces all of `what`; a failure of the test when there is none: then the
@@ -135,4 +135,4 @@ TEST_F(PrometheusTest, AnswersWhatDashboardsAndAlertsAsk) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

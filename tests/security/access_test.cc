@@ -21,6 +21,15 @@
 namespace lockstep {
 namespace {
 
+using pki::CertificateAuthority;
+using pki::CoordinatorIdentity;
+using pki::KeyAndCertificate;
+using pki::LeafRequest;
+using pki::UserRole;
+using server::DaemonStream;
+using server::kPatience;
+using server::ServiceTest;
+
 using std::chrono_literals::operator""h;
 using testing::HasSubstr;
 using testing::Not;

@@ -15,6 +15,8 @@
 namespace lockstep {
 namespace {
 
+namespace x509 = pki::x509;
+
 void Must(bool holds, const char* what) {
   if (holds) return;
   fprintf(stderr, "IssueRaw: %s\n", what);
@@ -44,8 +46,8 @@ void Extend(X509* cert, X509* issuer, int nid, const std::string& value) {
 
 }  // namespace
 
-KeyAndCertificate IssueRaw(const std::string& ca_dir,
-                           const RawCertificate& request) {
+pki::KeyAndCertificate IssueRaw(const std::string& ca_dir,
+                                const RawCertificate& request) {
   const auto roots = x509::ReadCertificates(ReadOrDie(ca_dir + "/ca.crt"));
   const auto ca_key = x509::ReadKey(ReadOrDie(ca_dir + "/ca.key"));
   Must(roots.ok() && ca_key.ok(), "reading the CA");
@@ -79,7 +81,7 @@ KeyAndCertificate IssueRaw(const std::string& ca_dir,
 
 std::shared_ptr<grpc::Channel> RawChannel(const std::string& target,
                                           const std::string& ca,
-                                          const KeyAndCertificate* leaf) {
+                                          const pki::KeyAndCertificate* leaf) {
   grpc::SslCredentialsOptions options;
   options.pem_root_certs = ca;
   if (leaf != nullptr) {
@@ -87,7 +89,7 @@ std::shared_ptr<grpc::Channel> RawChannel(const std::string& target,
     options.pem_cert_chain = leaf->certificate;
   }
   grpc::ChannelArguments arguments;
-  arguments.SetSslTargetNameOverride(kCoordinatorDnsName);
+  arguments.SetSslTargetNameOverride(pki::kCoordinatorDnsName);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // Channels with equal arguments would share a connection.

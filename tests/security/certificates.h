@@ -22,14 +22,14 @@ struct RawCertificate {
 
 // Signed by the CA whose files lie in `ca_dir`, whatever it says. Ends the
 // test program where OpenSSL fails.
-KeyAndCertificate IssueRaw(const std::string& ca_dir,
-                           const RawCertificate& request);
+pki::KeyAndCertificate IssueRaw(const std::string& ca_dir,
+                                const RawCertificate& request);
 
 // A channel that shows this certificate, or none where `leaf` is null, and
 // trusts `ca`. Nothing is retried, and the server's name is not looked at.
 std::shared_ptr<grpc::Channel> RawChannel(const std::string& target,
                                           const std::string& ca,
-                                          const KeyAndCertificate* leaf);
+                                          const pki::KeyAndCertificate* leaf);
 
 }  // namespace lockstep
 

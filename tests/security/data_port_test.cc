@@ -22,7 +22,7 @@
 #include "worker/collective/handshake.h"
 #include "worker/collective/testing.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 namespace {
 
 using std::chrono::milliseconds;
@@ -192,4 +192,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective

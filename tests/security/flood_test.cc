@@ -36,7 +36,7 @@ constexpr Duration kLease = LOCKSTEP_SLOW_BUILD ? 20s : 6s;
 // A connection that was greeted costs gRPC and OpenSSL less than this.
 constexpr int64_t kMaxBytesEach = 256 << 10;
 
-class FloodTest : public ServiceTest {
+class FloodTest : public server::ServiceTest {
  protected:
   void SetUp() override {
     server_options_.handshake_timeout = 2s;
@@ -44,7 +44,7 @@ class FloodTest : public ServiceTest {
     server_options_.limits.calls_per_second = 50;
     server_options_.limits.burst = 100;
     server_options_.limits.open_streams = 8;
-    ServiceTest::SetUp();
+    server::ServiceTest::SetUp();
     rlimit files{};
     ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
     files.rlim_cur = files.rlim_max;
@@ -115,7 +115,7 @@ class FloodTest : public ServiceTest {
       }
     }
 
-    DaemonStream daemon_;
+    server::DaemonStream daemon_;
     bool registered_ = false;
     std::atomic<bool> stop_ = false;
     std::atomic<bool> broken_ = false;
@@ -126,7 +126,7 @@ class FloodTest : public ServiceTest {
 
   void ExpectWell(Heart* heart) {
     // A flood may be over before so many beats are.
-    const MonoTime deadline = MonotonicNow() + kPatience;
+    const MonoTime deadline = MonotonicNow() + server::kPatience;
     while (heart->registered() && !heart->broken() && heart->beats() <= 5 &&
            MonotonicNow() < deadline) {
       ::poll(nullptr, 0, 5);
@@ -142,8 +142,8 @@ class FloodTest : public ServiceTest {
 TEST_F(FloodTest, IdleConnectionsOfFriends) {
   Heart heart(Worker("node-a"));
   (void)Get("warm");  // What is allocated once is.
-  const Credentials ann =
-      CredentialsOf(UserIdentity("test", UserRole::kViewer, "ann"));
+  const pki::Credentials ann =
+      CredentialsOf(UserIdentity("test", pki::UserRole::kViewer, "ann"));
   const SslContext context = ContextOf(ann);
   ASSERT_NE(context, nullptr);
   std::vector<Fd> sockets;
@@ -209,10 +209,10 @@ TEST_F(FloodTest, ACallerThatNeverStops) {
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&] {
       // More connections do not help.
-      const auto channel = User("eve", UserRole::kViewer);
+      const auto channel = User("eve", pki::UserRole::kViewer);
       const auto stub = v1::JobService::NewStub(channel);
       while (MonotonicNow() < end) {
-        const auto context = Context();
+        const auto context = server::Context();
         v1::ListJobsResponse response;
         const Status status =
             FromGrpc(stub->ListJobs(context.get(), {}, &response));
@@ -241,18 +241,21 @@ TEST_F(FloodTest, ACallerThatNeverStops) {
   ExpectWell(&heart);
   // It is forgiven.
   const MonoTime deadline = MonotonicNow() + 10s;
-  const auto stub = v1::JobService::NewStub(User("eve", UserRole::kViewer));
+  const auto stub =
+      v1::JobService::NewStub(User("eve", pki::UserRole::kViewer));
   const auto list = [&] {
-    return Answer<v1::ListJobsResponse>([&](auto* context, auto* response) {
-      return stub->ListJobs(context, {}, response);
-    });
+    return server::Answer<v1::ListJobsResponse>(
+        [&](auto* context, auto* response) {
+          return stub->ListJobs(context, {}, response);
+        });
   };
   while (!list().ok()) ASSERT_LT(MonotonicNow(), deadline);
 }
 
 TEST_F(FloodTest, StreamsThatStayOpen) {
   Heart heart(Worker("node-a"));
-  const auto stub = v1::JobService::NewStub(User("eve", UserRole::kViewer));
+  const auto stub =
+      v1::JobService::NewStub(User("eve", pki::UserRole::kViewer));
   struct Watch {
     grpc::ClientContext context;
     std::unique_ptr<grpc::ClientReader<v1::WatchJobsResponse>> reader;
@@ -260,7 +263,8 @@ TEST_F(FloodTest, StreamsThatStayOpen) {
   std::vector<std::unique_ptr<Watch>> watches;
   const auto open = [&]() -> Status {
     auto watch = std::make_unique<Watch>();
-    watch->context.set_deadline(std::chrono::system_clock::now() + kPatience);
+    watch->context.set_deadline(std::chrono::system_clock::now() +
+                                server::kPatience);
     watch->reader = stub->WatchJobs(&watch->context, {});
     v1::WatchJobsResponse first;
     if (!watch->reader->Read(&first)) {
@@ -279,7 +283,7 @@ TEST_F(FloodTest, StreamsThatStayOpen) {
   for (auto& watch : watches) watch->context.TryCancel();
   for (auto& watch : watches) (void)watch->reader->Finish();
   watches.clear();
-  const MonoTime deadline = MonotonicNow() + kPatience;
+  const MonoTime deadline = MonotonicNow() + server::kPatience;
   while (!open().ok()) ASSERT_LT(MonotonicNow(), deadline);
   for (auto& watch : watches) {
     watch->context.TryCancel();

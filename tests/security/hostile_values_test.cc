@@ -34,11 +34,11 @@ std::vector<std::string> BadNames() {
           "\xf0\x9f\x92\xa9"};
 }
 
-class HostileValuesTest : public ServiceTest {
+class HostileValuesTest : public server::ServiceTest {
  protected:
   void SetUp() override {
-    ServiceTest::SetUp();
-    admin_ = User("adam", UserRole::kAdmin);
+    server::ServiceTest::SetUp();
+    admin_ = User("adam", pki::UserRole::kAdmin);
     MustSubmit("witness");
     before_ = coordinator_->queries()->version();
     commits_ = store_.commits();
@@ -48,7 +48,7 @@ class HostileValuesTest : public ServiceTest {
     EXPECT_EQ(store_.commits(), commits_) << "something was changed";
     EXPECT_EQ(coordinator_->queries()->ListJobs().size(), 1u);
     EXPECT_EQ(coordinator_->queries()->ListNodes().size(), 0u);
-    ServiceTest::TearDown();
+    server::ServiceTest::TearDown();
   }
 
   void Refused(const std::string& method, const Message& request,

@@ -53,10 +53,10 @@ std::string Header(const std::string& name, const std::string& value) {
          static_cast<char>(value.size()) + value;
 }
 
-class LogSinkTest : public ServiceTest {
+class LogSinkTest : public server::ServiceTest {
  protected:
   void SetUp() override {
-    ServiceTest::SetUp();
+    server::ServiceTest::SetUp();
     // The sink of the daemon, on a file in place of its stderr.
     path_ = JoinPath(dir_, "stderr");
     before_ = Fd(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3));
@@ -67,14 +67,14 @@ class LogSinkTest : public ServiceTest {
     RedirectGrpcLog(GrpcLog::kToOurs);
   }
   void TearDown() override {
-    ServiceTest::TearDown();
+    server::ServiceTest::TearDown();
     ::dup2(before_.get(), STDERR_FILENO);
   }
 
   // As the holder of a certificate that may only look.
   void Send(const std::string& bytes) {
     const SslContext context = ContextOf(
-        CredentialsOf(UserIdentity("test", UserRole::kViewer, "eve")));
+        CredentialsOf(UserIdentity("test", pki::UserRole::kViewer, "eve")));
     ASSERT_NE(context, nullptr);
     const Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};
@@ -96,7 +96,7 @@ class LogSinkTest : public ServiceTest {
   }
   std::string Log() const { return RealFileSystem()->Read(path_).value(); }
   bool LogHas(const std::string& text) const {
-    const MonoTime deadline = MonotonicNow() + kPatience;
+    const MonoTime deadline = MonotonicNow() + server::kPatience;
     while (MonotonicNow() < deadline) {
       if (Log().find(text) != std::string::npos) return true;
       std::this_thread::sleep_for(10ms);

@@ -38,13 +38,13 @@ uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-class RandomMessagesTest : public ServiceTest {
+class RandomMessagesTest : public server::ServiceTest {
  protected:
   void SetUp() override {
     // Not what is tested here.
     server_options_.limits.calls_per_second = 1e9;
     server_options_.limits.burst = 1e9;
-    ServiceTest::SetUp();
+    server::ServiceTest::SetUp();
   }
 
   // What the coordinator may answer to nonsense.
@@ -83,7 +83,7 @@ class RandomMessagesTest : public ServiceTest {
 int RandomMessagesTest::Attack(uint64_t seed, int calls, MonoTime deadline,
                                std::atomic<int>* answered) {
   RandomMessages random(seed);
-  const auto admin = User("adam", UserRole::kAdmin);
+  const auto admin = User("adam", pki::UserRole::kAdmin);
   const auto worker = Worker("node-a");
   const auto methods = AllMethods();
   for (int i = 0; i < calls; ++i) {
@@ -102,7 +102,7 @@ int RandomMessagesTest::Attack(uint64_t seed, int calls, MonoTime deadline,
         method->options().GetExtension(v1::role) == v1::ROLE_WORKER ? worker
                                                                     : admin,
         PathOf(*method), requests, true,
-        waits ? Duration(200ms) : Duration(kPatience));
+        waits ? Duration(200ms) : Duration(server::kPatience));
     EXPECT_TRUE(
         IsFit(answer.status, parses) ||
         (waits && answer.status.code() == StatusCode::kDeadlineExceeded))
@@ -155,7 +155,7 @@ TEST_F(RandomMessagesTest, HurtNobody) {
   EXPECT_EQ(after->job->resource_version, before->job->resource_version);
   // And everybody is served as before.
   MustSubmit("later");
-  DaemonStream daemon(Worker("node-b"));
+  server::DaemonStream daemon(Worker("node-b"));
   EXPECT_TRUE(daemon.Register("node-b"));
 }
 

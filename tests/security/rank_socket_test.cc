@@ -16,7 +16,7 @@
 #include "worker/rank_link/server.h"
 #include "worker/rank_link/testing.h"
 
-namespace lockstep {
+namespace lockstep::worker::rank_link {
 namespace {
 
 using std::chrono::seconds;
@@ -205,4 +205,4 @@ TEST_F(OtherUserTest, CannotCrowdRanksOut) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::rank_link

@@ -98,7 +98,7 @@ std::string PathOf(const google::protobuf::MethodDescriptor& method) {
 
 std::vector<const google::protobuf::MethodDescriptor*> AllMethods() {
   std::vector<const google::protobuf::MethodDescriptor*> methods;
-  for (const auto* service : LockstepServices()) {
+  for (const auto* service : pki::LockstepServices()) {
     for (int i = 0; i < service->method_count(); ++i) {
       methods.push_back(service->method(i));
     }

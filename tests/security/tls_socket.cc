@@ -4,10 +4,10 @@
 
 namespace lockstep {
 
-SslContext ContextOf(const Credentials& credentials) {
+SslContext ContextOf(const pki::Credentials& credentials) {
   SslContext context(SSL_CTX_new(TLS_client_method()), SSL_CTX_free);
-  const auto key = x509::ReadKey(credentials.key);
-  const auto certs = x509::ReadCertificates(credentials.certificate);
+  const auto key = pki::x509::ReadKey(credentials.key);
+  const auto certs = pki::x509::ReadCertificates(credentials.certificate);
   constexpr unsigned char kH2[] = {2, 'h', '2'};
   if (!key.ok() || !certs.ok() ||
       SSL_CTX_use_certificate(context.get(), certs->front().get()) != 1 ||

@@ -15,7 +15,7 @@ using SslPtr = std::unique_ptr<SSL, decltype(&SSL_free)>;
 
 // What a gRPC client offers, without a look at the server's certificate. Null:
 // OpenSSL takes no such credentials.
-SslContext ContextOf(const Credentials& credentials);
+SslContext ContextOf(const pki::Credentials& credentials);
 
 }  // namespace lockstep
 

@@ -6,8 +6,17 @@
 #include "common/rpc/grpc_log.h"
 #include "common/rpc/metadata_keys.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
+
+using pki::CertificateAuthority;
+using pki::CoordinatorIdentity;
+using pki::Credentials;
+using pki::Identity;
+using pki::kLeafLifetime;
+using pki::LeafRequest;
+using pki::UserRole;
+using pki::WorkerIdentity;
 
 constexpr char kCluster[] = "test";
 
@@ -394,4 +403,4 @@ void ServiceTest::End(DaemonStream* daemon, GangStatus status) {
   AwaitState(status.job, v1::JOB_STATE_SUCCEEDED);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -34,7 +34,7 @@
 #include "tests/support/fake_clock.h"
 #include "tests/support/memory_store.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 // What a call that should answer soon waits at most.
 inline constexpr std::chrono::seconds kPatience(60);
@@ -88,14 +88,14 @@ class ServiceTest : public testing::Test {
   static void TearDownTestSuite();
   // Of a suite that has its own: call after SetUpTestSuite. Its cluster is
   // "test".
-  static void UseCa(CertificateAuthority ca);
-  static Credentials CredentialsOf(const Identity& identity);
+  static void UseCa(pki::CertificateAuthority ca);
+  static pki::Credentials CredentialsOf(const pki::Identity& identity);
   void SetUp() override;
   void TearDown() override;
 
-  std::shared_ptr<grpc::Channel> As(const Identity& identity);
-  std::shared_ptr<grpc::Channel> User(const std::string& name,
-                                      UserRole role = UserRole::kSubmitter);
+  std::shared_ptr<grpc::Channel> As(const pki::Identity& identity);
+  std::shared_ptr<grpc::Channel> User(
+      const std::string& name, pki::UserRole role = pki::UserRole::kSubmitter);
   std::shared_ptr<grpc::Channel> Worker(const std::string& node);
 
   // ---- Calls; as user ann unless said ----
@@ -168,6 +168,6 @@ StatusOr<Response> Answer(Call call) {
   return response;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_TESTS_SERVICE_FIXTURE_H_

@@ -5,7 +5,7 @@
 
 #include "tests/service/training_job_fixture.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 class FullDiskTest : public ServiceTest {
@@ -90,4 +90,4 @@ TEST_F(FullDiskTest, LogsStayWithTheNodeUntilThereIsRoom) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

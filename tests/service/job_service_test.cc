@@ -3,7 +3,7 @@
 
 #include "tests/service/fixture.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""s;
@@ -143,11 +143,12 @@ TEST_F(ServiceTest, ValidateOnlyPlansAndStoresNothing) {
 
 TEST_F(ServiceTest, RolesAreChecked) {
   const auto request = SubmitRequest(Spec("j"));
-  EXPECT_EQ(Submit(request, User("viv", UserRole::kViewer)).status().code(),
-            StatusCode::kPermissionDenied);
+  EXPECT_EQ(
+      Submit(request, User("viv", pki::UserRole::kViewer)).status().code(),
+      StatusCode::kPermissionDenied);
   EXPECT_EQ(Submit(request, Worker("a")).status().code(),
             StatusCode::kPermissionDenied);
-  EXPECT_TRUE(Submit(request, User("root", UserRole::kAdmin)).ok());
+  EXPECT_TRUE(Submit(request, User("root", pki::UserRole::kAdmin)).ok());
 }
 
 TEST_F(ServiceTest, StoreThatCannotWriteIsUnavailable) {
@@ -258,7 +259,7 @@ TEST_F(ServiceTest, CancelIsTheOwnersAndAdmins) {
   EXPECT_EQ(status.code(), StatusCode::kPermissionDenied);
   EXPECT_THAT(Message(status), HasSubstr("job j is of user/ann"));
   EXPECT_EQ(State("j"), v1::JOB_STATE_QUEUED);
-  const auto job = Cancel("j", "c2", User("root", UserRole::kAdmin));
+  const auto job = Cancel("j", "c2", User("root", pki::UserRole::kAdmin));
   ASSERT_TRUE(job.ok());
   EXPECT_EQ(State("j"), v1::JOB_STATE_CANCELLED);
   EXPECT_EQ(Get("j")->cause().message(), "cancelled by user/root");
@@ -335,4 +336,4 @@ TEST_F(CheckpointServiceTest, IsRefusedWithTheReason) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -13,7 +13,7 @@
 #include "common/base/log_line.h"
 #include "tests/service/fixture.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 class LogStreamTest : public ServiceTest {
  protected:
@@ -85,7 +85,8 @@ class LogStreamTest : public ServiceTest {
   };
   std::unique_ptr<Reader> Start(v1::StreamLogsRequest request) {
     if (request.name().empty()) request.set_name("j");
-    return std::make_unique<Reader>(User("ann", UserRole::kViewer), request);
+    return std::make_unique<Reader>(User("ann", pki::UserRole::kViewer),
+                                    request);
   }
   std::vector<std::string> All(const v1::StreamLogsRequest& request = {}) {
     const auto reader = Start(request);
@@ -105,6 +106,6 @@ class LogStreamTest : public ServiceTest {
   std::map<std::pair<int32_t, Generation>, uint64_t> offsets_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_TESTS_SERVICE_LOG_STREAM_FIXTURE_H_

@@ -3,7 +3,7 @@
 
 #include "tests/service/log_stream_fixture.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -271,4 +271,4 @@ TEST_F(LogStreamTest, AttemptsAreTold) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -3,7 +3,7 @@
 
 #include "tests/service/log_stream_fixture.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using testing::ElementsAre;
@@ -372,4 +372,4 @@ TEST_F(LogStreamTest, RefusesWhatMakesNoSense) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -5,7 +5,7 @@
 
 #include "tests/service/fixture.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""s;
@@ -64,7 +64,7 @@ TEST_F(ManyStreamsTest, WatchesOfFourViewersKeepNobodyWaiting) {
   std::vector<JobStream> watches;
   for (int i = 0; i < kViewers; ++i) {
     stubs.push_back(v1::JobService::NewStub(
-        User("viewer" + std::to_string(i), UserRole::kViewer)));
+        User("viewer" + std::to_string(i), pki::UserRole::kViewer)));
     for (int k = 0; k < kStreams; ++k) {
       watches.push_back(Watch(stubs.back().get(), "j"));
     }
@@ -80,7 +80,7 @@ TEST_F(ManyStreamsTest, WatchesOfFourViewersKeepNobodyWaiting) {
               }).ok());
   MustSubmit("another");
   // An admin, whose change all of them see.
-  const auto cancelled = Cancel("j", "c", User("root", UserRole::kAdmin));
+  const auto cancelled = Cancel("j", "c", User("root", pki::UserRole::kAdmin));
   EXPECT_TRUE(cancelled.ok()) << Message(cancelled.status());
   for (JobStream& watch : watches) {
     const Status end = watch.End();
@@ -90,7 +90,8 @@ TEST_F(ManyStreamsTest, WatchesOfFourViewersKeepNobodyWaiting) {
 
 TEST_F(ManyStreamsTest, TheServerEndsWithThousandsOfThemOpen) {
   MustSubmit("j");
-  const auto stub = v1::JobService::NewStub(User("root", UserRole::kAdmin));
+  const auto stub =
+      v1::JobService::NewStub(User("root", pki::UserRole::kAdmin));
   std::vector<JobStream> watches;
   std::vector<LogReader> followers;
   for (int i = 0; i < 2 * kStreams; ++i) watches.push_back(Watch(&*stub, "j"));
@@ -120,7 +121,8 @@ TEST_F(ManyStreamsTest, TheServerEndsWithThousandsOfThemOpen) {
 
 TEST_F(ManyStreamsTest, AReaderThatFallsBehindIsToldSo) {
   // Who sees all of a job: what others are sent is small, and goes through.
-  const auto stub = v1::JobService::NewStub(User("root", UserRole::kAdmin));
+  const auto stub =
+      v1::JobService::NewStub(User("root", pki::UserRole::kAdmin));
   JobStream slow = Watch(&*stub, "");
   ASSERT_TRUE(IsSynced(&slow));
   // Far more than is kept for watchers, or fits between here and the server.
@@ -136,4 +138,4 @@ TEST_F(ManyStreamsTest, AReaderThatFallsBehindIsToldSo) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -8,8 +8,10 @@
 #include "common/base/fd.h"
 #include "tests/service/fixture.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
+
+using pki::UserRole;
 
 using std::chrono_literals::operator""s;
 using testing::ElementsAre;
@@ -378,4 +380,4 @@ TEST_F(ServiceTest, NodesAreListedByName) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

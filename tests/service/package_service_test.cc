@@ -3,7 +3,7 @@
 
 #include "tests/service/training_job_fixture.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using testing::ElementsAre;
@@ -113,7 +113,7 @@ TEST_F(TrainingJobTest, OthersCannotUseAPackageByItsDigest) {
   EXPECT_EQ(packages_->Stats().packages, 1u);
   request = Request(Module("checked"));
   *request.add_packages() = package;
-  EXPECT_TRUE(Submit(request, User("root", UserRole::kAdmin)).ok());
+  EXPECT_TRUE(Submit(request, User("root", pki::UserRole::kAdmin)).ok());
 }
 
 TEST_F(TrainingJobTest, ASpecMayBringPackagesToo) {
@@ -205,4 +205,4 @@ TEST_F(BusyPackagesTest, WhoseTurnDoesNotComeIsSentAway) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

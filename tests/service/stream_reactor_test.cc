@@ -7,7 +7,7 @@
 
 #include "tests/service/fixture.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""s;
@@ -60,13 +60,13 @@ TEST_F(StreamReactorTest, AWakeBeforeTheSourceIsMadeWaitsForIt) {
   RpcServerOptions options = server_options_;
   options.address = "127.0.0.1:0";
   options.pools = &pools;
-  options.credentials = CredentialsOf(CoordinatorIdentity("test", "main"));
+  options.credentials = CredentialsOf(pki::CoordinatorIdentity("test", "main"));
   const auto server = RpcServer::Start(options, {&service});
   ASSERT_TRUE(server.ok()) << Message(server.status());
   ChannelOptions channel_options;
   channel_options.target = (*server)->address();
   channel_options.credentials =
-      CredentialsOf(UserIdentity("test", UserRole::kViewer, "bob"));
+      CredentialsOf(UserIdentity("test", pki::UserRole::kViewer, "bob"));
   const auto channel = MakeChannel(channel_options);
   ASSERT_TRUE(channel.ok()) << Message(channel.status());
   const auto stub = v1::JobService::NewStub(*channel);
@@ -82,4 +82,4 @@ TEST_F(StreamReactorTest, AWakeBeforeTheSourceIsMadeWaitsForIt) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -10,7 +10,7 @@
 #include "common/base/sha256.h"
 #include "tests/service/fixture.h"
 
-namespace lockstep {
+namespace lockstep::server {
 
 class TrainingJobTest : public ServiceTest {
  protected:
@@ -119,6 +119,6 @@ class TrainingJobTest : public ServiceTest {
   }
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::server
 
 #endif  // LOCKSTEP_TESTS_SERVICE_TRAINING_JOB_FIXTURE_H_

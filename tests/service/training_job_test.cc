@@ -3,7 +3,7 @@
 
 #include "tests/service/training_job_fixture.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using testing::Contains;
@@ -306,7 +306,7 @@ class PriorityTest : public TrainingJobTest {
     return Update(request, channel);
   }
   std::shared_ptr<grpc::Channel> Admin() {
-    return User("adam", UserRole::kAdmin);
+    return User("adam", pki::UserRole::kAdmin);
   }
 };
 
@@ -361,4 +361,4 @@ TEST_F(PriorityCeilingTest, TheSiteSaysHowHighASubmitterMayGo) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

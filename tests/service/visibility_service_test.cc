@@ -4,7 +4,7 @@
 #include "server/log_stream/log_stream.h"
 #include "tests/service/fixture.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using testing::AllOf;
@@ -120,7 +120,7 @@ class VisibilityServiceTest : public ServiceTest {
 TEST_F(VisibilityServiceTest, OthersSeeThatAndNotWhat) {
   Fail();
   const auto ann = User("ann");
-  const auto adam = User("adam", UserRole::kAdmin);
+  const auto adam = User("adam", pki::UserRole::kAdmin);
   for (const auto& channel : {ann, adam}) {
     const v1::Job job = GetAs(channel);
     EXPECT_FALSE(job.details_hidden());
@@ -133,7 +133,7 @@ TEST_F(VisibilityServiceTest, OthersSeeThatAndNotWhat) {
     EXPECT_TRUE(LogsAs(channel).ok());
   }
   const auto bob = User("bob");
-  const auto viewer = User("vera", UserRole::kViewer);
+  const auto viewer = User("vera", pki::UserRole::kViewer);
   for (const auto& channel : {bob, viewer}) {
     const v1::Job job = GetAs(channel);
     EXPECT_TRUE(job.details_hidden());
@@ -266,4 +266,4 @@ TEST_F(VisibilityServiceTest, AFilterFindsNothingByWhatIsHidden) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

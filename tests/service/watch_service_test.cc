@@ -4,7 +4,7 @@
 #include "server/service/job_watch.h"
 #include "tests/service/fixture.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""s;
@@ -55,7 +55,7 @@ class WatchServiceTest : public ServiceTest {
     std::optional<Status> end;
   };
   std::unique_ptr<Watch> Start(const std::string& name, int64_t version = 0) {
-    return std::make_unique<Watch>(User("viv", UserRole::kViewer), name,
+    return std::make_unique<Watch>(User("viv", pki::UserRole::kViewer), name,
                                    version);
   }
 };
@@ -251,4 +251,4 @@ TEST_F(WatchServiceTest, ProgressComesBeside) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -5,7 +5,7 @@
 
 #include "tests/service/fixture.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""h;
@@ -19,10 +19,10 @@ class WorkFilesServiceTest : public ServiceTest {
     files_options_.max_file_bytes = 1 << 20;
     files_options_.patience = 10'000ms;
   }
-  StatusOr<v1::ListFilesResponse> List(const std::string& name,
-                                       int32_t rank = 0,
-                                       const std::string& user = "ann",
-                                       UserRole role = UserRole::kSubmitter) {
+  StatusOr<v1::ListFilesResponse> List(
+      const std::string& name, int32_t rank = 0,
+      const std::string& user = "ann",
+      pki::UserRole role = pki::UserRole::kSubmitter) {
     const auto stub = v1::JobService::NewStub(User(user, role));
     v1::ListFilesRequest request;
     request.set_name(name);
@@ -121,10 +121,10 @@ TEST_F(WorkFilesServiceTest, OnlyTheOwnerAndAdminsRead) {
   EXPECT_EQ(stranger.code(), StatusCode::kPermissionDenied);
   EXPECT_THAT(Message(stranger), HasSubstr("may read its files"));
   EXPECT_EQ(Read("x", "bob").status.code(), StatusCode::kPermissionDenied);
-  EXPECT_EQ(List("j", 0, "ann", UserRole::kViewer).status().code(),
+  EXPECT_EQ(List("j", 0, "ann", pki::UserRole::kViewer).status().code(),
             StatusCode::kPermissionDenied);
   std::thread serves = Serve(&daemon, "", 1);
-  EXPECT_TRUE(List("j", 0, "root", UserRole::kAdmin).ok());
+  EXPECT_TRUE(List("j", 0, "root", pki::UserRole::kAdmin).ok());
   serves.join();
 }
 
@@ -217,4 +217,4 @@ TEST_F(WorkFilesServiceTest, ANodeThatComesBackIsToldWhatIsNotKept) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

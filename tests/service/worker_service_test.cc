@@ -8,7 +8,7 @@
 #include "common/wire/protocol_version.h"
 #include "tests/service/fixture.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using testing::HasSubstr;
@@ -165,7 +165,7 @@ TEST_F(ServiceTest, NobodySpeaksForAnotherNode) {
 }
 
 TEST_F(ServiceTest, UsersAreNoWorkers) {
-  DaemonStream daemon(User("root", UserRole::kAdmin));
+  DaemonStream daemon(User("root", pki::UserRole::kAdmin));
   EXPECT_FALSE(daemon.Register("root"));
   EXPECT_EQ(daemon.Finish().code(), StatusCode::kPermissionDenied);
 }
@@ -514,4 +514,4 @@ TEST_F(ServiceTest, MalformedRequestsChangeNothing) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

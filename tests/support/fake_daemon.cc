@@ -6,15 +6,15 @@
 namespace lockstep {
 
 // Called with the coordinator's lock held: queues, and nothing else.
-class FakeDaemon::Link final : public WorkerLink {
+class FakeDaemon::Link final : public server::WorkerLink {
  public:
   void SendWelcome() override {
     MutexLock lock(&mu_);
     welcomed_ = true;
   }
-  void SendAssignment(
-      const Assignment& assignment,
-      const std::shared_ptr<const SharedClusterSpec>& cluster) override {
+  void SendAssignment(const Assignment& assignment,
+                      const std::shared_ptr<const server::SharedClusterSpec>&
+                          cluster) override {
     MutexLock lock(&mu_);
     arrived_.push_back(assignment);
     if (cluster != nullptr) arrived_.back().cluster = cluster->spec();
@@ -108,7 +108,7 @@ FakeDaemon::FakeDaemon(NodeName node, Resources capacity,
   info.gpus = std::move(gpus);
 }
 
-Status FakeDaemon::Connect(Coordinator* coordinator) {
+Status FakeDaemon::Connect(server::Coordinator* coordinator) {
   Disconnect();
   auto link = std::make_shared<Link>();
   std::vector<GangStatus> report;

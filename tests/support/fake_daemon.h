@@ -68,7 +68,7 @@ class FakeDaemon {
   std::vector<Status> stale_answers;
 
   // A new stream, with a full report.
-  Status Connect(Coordinator* coordinator);
+  Status Connect(server::Coordinator* coordinator);
   // The stream ends; the daemon keeps everything.
   void Disconnect();
   // The coordinator has died, and with it the messages on their way to it.
@@ -88,8 +88,8 @@ class FakeDaemon {
   // Whether a rank of it is a live process.
   static bool Alive(const Gang& gang);
   bool connected() const { return coordinator_ != nullptr; }
-  SessionId session() const { return session_; }
-  Coordinator* coordinator() const { return coordinator_; }
+  server::SessionId session() const { return session_; }
+  server::Coordinator* coordinator() const { return coordinator_; }
   uint64_t acknowledged() const;
   // What it was last told to fetch ahead; absent: nothing, in this stream.
   std::optional<Prefetch> prefetch() const;
@@ -116,15 +116,15 @@ class FakeDaemon {
   bool DeliverLateReports();
 
   std::shared_ptr<Link> link_;
-  Coordinator* coordinator_ = nullptr;
-  SessionId session_ = 0;
+  server::Coordinator* coordinator_ = nullptr;
+  server::SessionId session_ = 0;
   uint64_t beats_ = 0;
   int32_t next_port_ = 20000;
   int64_t next_pid_ = 1000;
   // On their way.
   std::vector<Assignment> late_assignments_;
   struct LateReport {
-    SessionId session;
+    server::SessionId session;
     GangStatus status;
   };
   std::vector<LateReport> late_reports_;

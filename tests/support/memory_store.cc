@@ -6,24 +6,25 @@
 namespace lockstep {
 namespace {
 
-StatusOr<Job> Read(const MemoryStore::Rows& rows) {
+StatusOr<server::Job> Read(const MemoryStore::Rows& rows) {
   v1::StoredJob merged;
   for (const auto& [name, record] : rows) {
     LOCKSTEP_RETURN_IF_ERROR(AddRow(name.first, record, &merged));
   }
-  return DecodeJob(merged);
+  return server::DecodeJob(merged);
 }
 
 // Only what changed, as on a disk.
-Status Write(const std::shared_ptr<const Job>& job,
+Status Write(const std::shared_ptr<const server::Job>& job,
              MemoryStore::StoredRows* stored) {
   const bool known = stored->version.job != nullptr;
-  JobChanges changes = ChangesOf(known ? &stored->version : nullptr, *job);
-  for (const JobRowName& row : changes.removed) {
+  server::JobChanges changes =
+      ChangesOf(known ? &stored->version : nullptr, *job);
+  for (const server::JobRowName& row : changes.removed) {
     if (stored->rows.erase({row.table, row.number}) == 1) continue;
     return Internal("row {} of {} is not there", row.number, Name(row.table));
   }
-  for (JobRow& row : changes.written) {
+  for (server::JobRow& row : changes.written) {
     const auto [place, added] =
         stored->rows.try_emplace({row.table, row.number});
     place->second = std::move(row.record);
@@ -37,9 +38,9 @@ Status Write(const std::shared_ptr<const Job>& job,
 
 }  // namespace
 
-StatusOr<StoreSnapshot> MemoryStore::Load() {
+StatusOr<server::StoreSnapshot> MemoryStore::Load() {
   MutexLock lock(&mu_);
-  StoreSnapshot snapshot;
+  server::StoreSnapshot snapshot;
   snapshot.epoch = ++epoch_;
   snapshot.history = history_;
   snapshot.replaced_histories = replaced_;
@@ -48,16 +49,19 @@ StatusOr<StoreSnapshot> MemoryStore::Load() {
   snapshot.epoch_starts = epoch_starts_;
   snapshot.version = version_;
   for (const auto& [name, stored] : jobs_) {
-    LOCKSTEP_ASSIGN_OR_RETURN(Job job, Read(stored.rows));
-    snapshot.jobs.push_back(std::make_shared<const Job>(std::move(job)));
+    LOCKSTEP_ASSIGN_OR_RETURN(server::Job job, Read(stored.rows));
+    snapshot.jobs.push_back(
+        std::make_shared<const server::Job>(std::move(job)));
   }
   for (const auto& [name, bytes] : nodes_) {
-    LOCKSTEP_ASSIGN_OR_RETURN(NodeRecord node, DecodeNode(bytes));
+    LOCKSTEP_ASSIGN_OR_RETURN(server::NodeRecord node,
+                              server::DecodeNode(bytes));
     snapshot.nodes.push_back(std::move(node));
   }
   snapshot.deleted_jobs.assign(deleted_.begin(), deleted_.end());
   for (const auto& [key, bytes] : requests_) {
-    LOCKSTEP_ASSIGN_OR_RETURN(AnsweredRequest request, DecodeRequest(bytes));
+    LOCKSTEP_ASSIGN_OR_RETURN(server::AnsweredRequest request,
+                              server::DecodeRequest(bytes));
     snapshot.requests.push_back(std::move(request));
   }
   return snapshot;
@@ -92,7 +96,7 @@ void MemoryStore::PutBack(const Backup& backup, uint64_t epochs) {
   requests_.clear();
 }
 
-Status MemoryStore::Commit(const StoreBatch& batch) {
+Status MemoryStore::Commit(const server::StoreBatch& batch) {
   MutexLock lock(&mu_);
   LOCKSTEP_RETURN_IF_ERROR(failure_);
   if (batch.version != version_ + 1) {
@@ -112,9 +116,9 @@ Status MemoryStore::Commit(const StoreBatch& batch) {
     }
   }
   for (auto& [name, stored] : jobs) jobs_[name] = std::move(stored);
-  for (const NodeRecord* node : batch.nodes) {
+  for (const server::NodeRecord* node : batch.nodes) {
     const std::string bytes = EncodeNode(*node);
-    const auto again = DecodeNode(bytes);
+    const auto again = server::DecodeNode(bytes);
     if (!again.ok()) return Annotate(again.status(), "cannot be read again");
     if (!(*again == *node)) {
       return Internal("node {} is another one after it was stored",
@@ -127,7 +131,7 @@ Status MemoryStore::Commit(const StoreBatch& batch) {
     deleted_.insert(name);
   }
   for (const NodeName& name : batch.forget_nodes) nodes_.erase(name);
-  for (const RequestName& name : batch.forget_requests) {
+  for (const server::RequestName& name : batch.forget_requests) {
     requests_.erase({name.client, name.id});
   }
   if (batch.request) {
@@ -136,7 +140,7 @@ Status MemoryStore::Commit(const StoreBatch& batch) {
   }
   if (batch.forget_requests_before) {
     std::erase_if(requests_, [&](const auto& entry) {
-      const auto request = DecodeRequest(entry.second);
+      const auto request = server::DecodeRequest(entry.second);
       return request.ok() && request->time < *batch.forget_requests_before;
     });
   }

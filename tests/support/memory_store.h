@@ -17,16 +17,16 @@ namespace lockstep {
 // Keeps rows as bytes, as a disk does: what cannot be stored and read again
 // is found by every test. Several in a row may share one: a coordinator that
 // is started again. Thread-safe.
-class MemoryStore final : public Store {
+class MemoryStore final : public server::Store {
  public:
-  using Rows = std::map<std::pair<JobTable, int64_t>, std::string>;
+  using Rows = std::map<std::pair<server::JobTable, int64_t>, std::string>;
   struct StoredRows {
     Rows rows;
-    StoredVersion version;
+    server::StoredVersion version;
   };
 
-  StatusOr<StoreSnapshot> Load() override;
-  Status Commit(const StoreBatch& batch) override;
+  StatusOr<server::StoreSnapshot> Load() override;
+  Status Commit(const server::StoreBatch& batch) override;
 
   // Each commit answers this until it is OK again.
   void FailWith(Status status);
@@ -54,7 +54,7 @@ class MemoryStore final : public Store {
   uint64_t epoch_ ABSL_GUARDED_BY(mu_) = 0;
   std::string history_ ABSL_GUARDED_BY(mu_) = std::string(kHistoryDigits, 'a');
   std::vector<StorePoint> replaced_ ABSL_GUARDED_BY(mu_);
-  std::map<uint64_t, EpochStart> epoch_starts_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, server::EpochStart> epoch_starts_ ABSL_GUARDED_BY(mu_);
   Generation generation_floor_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t version_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t commits_ ABSL_GUARDED_BY(mu_) = 0;

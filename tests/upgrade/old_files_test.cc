@@ -13,7 +13,7 @@
 #include "worker/task/rank_page.h"
 #include "worker/task/shim_spec.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using testing::ElementsAre;
@@ -154,4 +154,4 @@ TEST_P(OldFilesTest, TheReductionPlanIsReadAndWrittenAlike) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

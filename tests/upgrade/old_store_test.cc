@@ -46,9 +46,10 @@ FakeDaemon::Gang GangOf(const std::string& bytes) {
   std::string_view payload;
   std::string error;
   FakeDaemon::Gang gang;
-  EXPECT_TRUE(task::Unseal("gang", "LSGANG01", 1, bytes, &payload, &error))
+  EXPECT_TRUE(
+      worker::task::Unseal("gang", "LSGANG01", 1, bytes, &payload, &error))
       << error;
-  task::ByteReader reader(payload);
+  worker::task::ByteReader reader(payload);
   v1::Assignment assignment;
   v1::GangStatus status;
   EXPECT_TRUE(assignment.ParseFromString(reader.Str(1 << 20)));
@@ -70,7 +71,7 @@ class OldStoreTest : public OldProgramTest {
   }
 
   void Open() {
-    auto store = OpenSqliteStore(Db());
+    auto store = server::OpenSqliteStore(Db());
     ASSERT_TRUE(store.ok()) << store.status();
     store_ = *std::move(store);
   }
@@ -86,13 +87,14 @@ class OldStoreTest : public OldProgramTest {
     Load();
     ASSERT_FALSE(snapshot_.jobs.empty());
     WallTime last{};
-    for (const Job& job : snapshot_.jobs) last = std::max(last, job.state_time);
+    for (const server::Job& job : snapshot_.jobs)
+      last = std::max(last, job.state_time);
     clock_.JumpWall(last + std::chrono::minutes(1) - clock_.Now().wall);
-    CoordinatorOptions options;
+    server::CoordinatorOptions options;
     options.new_uid = [] { return std::string("new"); };
     options.new_key = [] { return std::string(32, 'k'); };
-    coordinator_ =
-        std::make_unique<Coordinator>(options, store_.get(), &clock_, &hub_);
+    coordinator_ = std::make_unique<server::Coordinator>(options, store_.get(),
+                                                         &clock_, &hub_);
     const Status loaded = coordinator_->Load();
     ASSERT_TRUE(loaded.ok()) << loaded;
   }
@@ -105,7 +107,7 @@ class OldStoreTest : public OldProgramTest {
     }
     const auto node =
         std::find_if(snapshot_.nodes.begin(), snapshot_.nodes.end(),
-                     [&](const NodeRecord& record) {
+                     [&](const server::NodeRecord& record) {
                        return record.info.name == daemon->info.name;
                      });
     ASSERT_NE(node, snapshot_.nodes.end());
@@ -123,17 +125,17 @@ class OldStoreTest : public OldProgramTest {
     }
     PumpAll({daemon});
   }
-  Job Get(const std::string& name) {
+  server::Job Get(const std::string& name) {
     const auto job = coordinator_->queries()->GetJob(name);
     EXPECT_TRUE(job.ok()) << job.status();
-    return job.ok() ? *job->job : Job();
+    return job.ok() ? *job->job : server::Job();
   }
 
   FakeClock clock_;
-  WatchHub hub_;
-  StoreSnapshot snapshot_;
-  std::unique_ptr<Store> store_;
-  std::unique_ptr<Coordinator> coordinator_;
+  server::WatchHub hub_;
+  server::StoreSnapshot snapshot_;
+  std::unique_ptr<server::Store> store_;
+  std::unique_ptr<server::Coordinator> coordinator_;
 };
 LOCKSTEP_FOR_OLD_COMMITS(OldStoreTest);
 
@@ -142,8 +144,8 @@ TEST_P(OldStoreTest, AllJobsAreAsTheOldCoordinatorSaid) {
   Load();
   const auto said = SaidJobs();
   EXPECT_EQ(said.size(), 9u);
-  std::map<std::string, Job> stored;
-  for (const Job& job : snapshot_.jobs) stored[job.spec.name] = job;
+  std::map<std::string, server::Job> stored;
+  for (const server::Job& job : snapshot_.jobs) stored[job.spec.name] = job;
   ASSERT_EQ(stored.size(), said.size());
   for (const auto& [name, job] : said) {
     SCOPED_TRACE(name);
@@ -161,9 +163,9 @@ TEST_P(OldStoreTest, AllJobsAreAsTheOldCoordinatorSaid) {
 
 TEST_P(OldStoreTest, WhatWasMigratedIsWholeAndReadAgain) {
   Load();
-  const std::vector<Job> jobs = snapshot_.jobs;
+  const std::vector<server::Job> jobs = snapshot_.jobs;
   store_.reset();
-  const auto report = VerifySqliteStore(Db(), true);
+  const auto report = server::VerifySqliteStore(Db(), true);
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->jobs, static_cast<int64_t>(jobs.size()));
   Load();
@@ -175,7 +177,7 @@ TEST_P(OldStoreTest, ACommandOfBeforeGetsItsFirstAnswer) {
   ASSERT_FALSE(snapshot_.requests.empty());
   const auto submitted =
       std::find_if(snapshot_.requests.begin(), snapshot_.requests.end(),
-                   [](const AnsweredRequest& request) {
+                   [](const server::AnsweredRequest& request) {
                      return request.method == "SubmitJob";
                    });
   ASSERT_NE(submitted, snapshot_.requests.end());
@@ -184,7 +186,7 @@ TEST_P(OldStoreTest, ACommandOfBeforeGetsItsFirstAnswer) {
       {submitted->client, submitted->id, submitted->method,
        submitted->content_hash},
       Get("done").spec, submitted->client,
-      [](const JobSnapshot&) { return std::string("anew"); });
+      [](const server::JobSnapshot&) { return std::string("anew"); });
   ASSERT_TRUE(answer.ok()) << answer.status();
   EXPECT_EQ(*answer, submitted->response);
   EXPECT_EQ(coordinator_->queries()->version(), version);
@@ -208,7 +210,7 @@ TEST_P(OldStoreTest, ItsJobsGoOnToTheirEnd) {
   // The backend of its next generation is another, and it says so.
   daemon.Exit("gloo", 1, KilledBy(SIGKILL));
   Run(&daemon);
-  const Job gloo = Get("gloo");
+  const server::Job gloo = Get("gloo");
   EXPECT_EQ(gloo.state, JobState::kRunning);
   EXPECT_EQ(gloo.generation, 2u);
   EXPECT_THAT(gloo.attempts, SizeIs(1));

@@ -9,7 +9,7 @@
 #include "tests/service/fixture.h"
 #include "tests/upgrade/testdata.h"
 
-namespace lockstep {
+namespace lockstep::server {
 namespace {
 
 using testing::SizeIs;
@@ -124,4 +124,4 @@ TEST_P(OldStreamTest, AJobRunsOnTheOldDaemonAndEnds) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::server

@@ -11,7 +11,7 @@
 #include "tests/cluster/fixture.h"
 #include "tests/cluster/step_model.h"
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using testing::ElementsAre;
@@ -199,4 +199,4 @@ TEST_F(UpgradeClusterTest, JobsRunOnWhileTheirClusterIsUpgraded) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -11,7 +11,7 @@
 #include "worker/agent/host/stray_processes.h"
 #include "worker/rank_link/packet.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 // Period of log shipping, readings and cleanup.
@@ -33,17 +33,17 @@ v1::WorkerMessage MessageOf(const std::vector<Prefetched>& here) {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<Agent>> Agent::Create(AgentConfig config,
-                                               EventLoop* loop,
-                                               FileSystem* files,
-                                               const GpuSampler* gpus) {
+StatusOr<std::unique_ptr<Agent>> Agent::Create(
+    AgentConfig config, EventLoop* loop, FileSystem* files,
+    const devices::GpuSampler* gpus) {
   const std::string& runtime_dir = config.daemon.runtime_dir;
   // The longest name of a socket in there: 16 digits and ".sock".
-  if (const size_t size = runtime_dir.size() + 1 + 21; size > kMaxSocketPath) {
+  if (const size_t size = runtime_dir.size() + 1 + 21;
+      size > rank_link::kMaxSocketPath) {
     return InvalidArgument(
         "--runtime-dir {} is too long: a socket path in it has {} bytes, and "
         "Linux allows {}",
-        runtime_dir, size, kMaxSocketPath);
+        runtime_dir, size, rank_link::kMaxSocketPath);
   }
   LOCKSTEP_RETURN_IF_ERROR(files->MakeDirs(runtime_dir, 0711));
   std::unique_ptr<Agent> agent(new Agent(std::move(config), loop, files, gpus));
@@ -56,7 +56,7 @@ StatusOr<std::unique_ptr<Agent>> Agent::Create(AgentConfig config,
 }
 
 Agent::Agent(AgentConfig config, EventLoop* loop, FileSystem* files,
-             const GpuSampler* gpus)
+             const devices::GpuSampler* gpus)
     : config_(std::move(config)),
       loop_(loop),
       core_(CoreOptions(config_.daemon), loop,
@@ -138,7 +138,8 @@ Status Agent::Start(CoordinatorClient* client) {
   return OkStatus();
 }
 
-void Agent::SetContainerEngine(std::shared_ptr<ContainerEngine> engine) {
+void Agent::SetContainerEngine(
+    std::shared_ptr<container::ContainerEngine> engine) {
   config_.daemon.node.container_engine = engine->version();
   LOG_INFO("containers run by {} ({}), {}", engine->version(),
            engine->program(),
@@ -329,4 +330,4 @@ void Agent::LeaveWhenOver(MonoTime deadline) {
             lifetime_.Guard([this, deadline] { LeaveWhenOver(deadline); }));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

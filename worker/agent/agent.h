@@ -43,7 +43,7 @@
 #include "worker/agent/work/work_directories.h"
 #include "worker/devices/gpu_sampler.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 struct AgentConfig {
   DaemonSetup daemon;
@@ -60,10 +60,9 @@ class Agent final : public StreamHandler {
  public:
   // All pointers are borrowed; `gpus` may be null. InvalidArgument when
   // the runtime directory is too long for the sockets in it.
-  static StatusOr<std::unique_ptr<Agent>> Create(AgentConfig config,
-                                                 EventLoop* loop,
-                                                 FileSystem* files,
-                                                 const GpuSampler* gpus);
+  static StatusOr<std::unique_ptr<Agent>> Create(
+      AgentConfig config, EventLoop* loop, FileSystem* files,
+      const devices::GpuSampler* gpus);
 
   // Ends preparations and fetches first: the other owners may wait for a file
   // system that hangs.
@@ -85,7 +84,7 @@ class Agent final : public StreamHandler {
   Status Start(CoordinatorClient* client);
   // Sets the container engine once it is known, and registers again if the
   // coordinator knows of none. Call it on the loop's thread or before Start.
-  void SetContainerEngine(std::shared_ptr<ContainerEngine> engine);
+  void SetContainerEngine(std::shared_ptr<container::ContainerEngine> engine);
 
   // Returns why the agent stopped the loop, or OK. ABORTED: another daemon has
   // registered as this node.
@@ -104,7 +103,7 @@ class Agent final : public StreamHandler {
 
  private:
   Agent(AgentConfig config, EventLoop* loop, FileSystem* files,
-        const GpuSampler* gpus);
+        const devices::GpuSampler* gpus);
   RankHooks HooksOfRanks();
 
   // Executes the core's decisions.
@@ -136,6 +135,6 @@ class Agent final : public StreamHandler {
   Lifetime lifetime_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_AGENT_H_

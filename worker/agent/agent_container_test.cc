@@ -15,9 +15,15 @@
 #include "worker/package/package_test_util.h"
 #include "worker/shim/shim_client.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
+using container::ContainerEngine;
+using container::ContainerMount;
+using container::ContainerPlan;
+using container::FoundContainer;
+using container::ImageHere;
+using container::kContainerDaemonLabel;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -232,16 +238,16 @@ TEST_F(AgentContainerTest, RunsARankInAContainerAndLeavesNone) {
 }
 
 TEST_F(AgentContainerTest, ShowsThePackagesOfTheJobAndNothingElseOfThem) {
-  FakePackageSource source;
-  PackageCacheOptions options;
+  package::FakePackageSource source;
+  package::PackageCacheOptions options;
   options.dir = dir_ + "/packages";
-  auto cache = PackageCache::Open(options, &source);
+  auto cache = package::PackageCache::Open(options, &source);
   ASSERT_TRUE(cache.ok()) << cache.status();
   config_.prepare.packages = cache->get();
   StartAgain();
   UseEngine();
   const Package package =
-      source.Put(TarWriter()
+      source.Put(package::TarWriter()
                      .File("setup.py", "setup(install_requires=['numpy'])")
                      .File("trainer/task.py", "print(1)")
                      .Gzipped(),
@@ -266,16 +272,16 @@ TEST_F(AgentContainerTest, ShowsThePackagesOfTheJobAndNothingElseOfThem) {
 }
 
 TEST_F(AgentContainerTest, FetchesPackagesAheadAndKeepsThem) {
-  FakePackageSource source;
-  PackageCacheOptions options;
+  package::FakePackageSource source;
+  package::PackageCacheOptions options;
   options.dir = dir_ + "/packages";
   options.limit_bytes = 1;
-  auto cache = PackageCache::Open(options, &source);
+  auto cache = package::PackageCache::Open(options, &source);
   ASSERT_TRUE(cache.ok()) << cache.status();
   config_.prepare.packages = cache->get();
   StartAgain();
   const Package package =
-      source.Put(TarWriter().File("a.py", "1").Gzipped(), "a.tar.gz");
+      source.Put(package::TarWriter().File("a.py", "1").Gzipped(), "a.tar.gz");
   Prefetch wanted = Ahead({});
   wanted.packages = {package};
   coordinator_.Send(wanted);
@@ -423,7 +429,8 @@ TEST_F(AgentContainerTest, OfAKilledShimItIsRemovedBeforeTheRankHasEnded) {
   LaunchInContainer("echo ready; sleep 100");
   ASSERT_TRUE(AllAre(RankState::kStarted));
   const std::string name = engine_->plan().name;
-  const auto record = ReadTaskRecord(dir_ + "/tasks/job.g1/rank-0/task.record");
+  const auto record =
+      shim::ReadTaskRecord(dir_ + "/tasks/job.g1/rank-0/task.record");
   ASSERT_TRUE(record.ok()) << record.status();
   EXPECT_EQ(record->container, name);
   const auto shim = OpenVerified({record->shim.pid, record->shim.start_time});
@@ -486,7 +493,8 @@ TEST_F(AgentContainerTest, OfAKilledShimARemovalThatFailsIsTriedAgain) {
   ASSERT_TRUE(AllAre(RankState::kStarted));
   const std::string name = engine_->plan().name;
   engine_->SetFailures(name, 2);
-  const auto record = ReadTaskRecord(dir_ + "/tasks/job.g1/rank-0/task.record");
+  const auto record =
+      shim::ReadTaskRecord(dir_ + "/tasks/job.g1/rank-0/task.record");
   ASSERT_TRUE(record.ok()) << record.status();
   const auto shim = OpenVerified({record->shim.pid, record->shim.start_time});
   ASSERT_TRUE(shim.ok()) << shim.status();
@@ -537,4 +545,4 @@ TEST_F(AgentContainerTest, WhereRootIsTheHostsItIsWhoTheDaemonIs) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

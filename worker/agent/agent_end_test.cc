@@ -10,7 +10,7 @@
 #include "worker/agent/agent_fixture.h"
 #include "worker/devices/fake_nvml_control.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using std::chrono_literals::operator""s;
@@ -103,9 +103,9 @@ TEST_F(AgentEndTest, PeaksAreThoseOfTheWholeTreeAndOfShortTasksToo) {
 }
 
 TEST_F(AgentEndTest, PeaksOfARanksGpusAreItsOwn) {
-  FakeNvmlControl fake(2, "T4");
+  devices::FakeNvmlControl fake(2, "T4");
   fake.Write("set 1 utilization 80\n");
-  GpuSamplerOptions options;
+  devices::GpuSamplerOptions options;
   options.library = LOCKSTEP_FAKE_NVML;
   options.period = std::chrono::milliseconds(20);
   gpus_ = OpenGpusIfThere(options);
@@ -381,4 +381,4 @@ TEST_F(RestartAloneTest, APortThatWasLostMeanwhileIsSaid) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

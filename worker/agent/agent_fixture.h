@@ -21,14 +21,15 @@
 #include "worker/agent/agent.h"
 #include "worker/agent/fake_coordinator.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 // One life of a daemon.
 class Daemon {
  public:
   // `gpus` may be null.
   Daemon(const AgentConfig& config, const std::string& coordinator,
-         const GpuSampler* gpus, FileSystem* files = RealFileSystem()) {
+         const devices::GpuSampler* gpus,
+         FileSystem* files = RealFileSystem()) {
     auto loop = EventLoop::Create(&clock_);
     EXPECT_TRUE(loop.ok());
     loop_ = *std::move(loop);
@@ -216,10 +217,11 @@ class AgentTest : public testing::Test {
   AgentConfig config_;
   FileSystem* files_ = RealFileSystem();  // Of the next daemon.
   FakeCoordinator coordinator_;
-  std::unique_ptr<GpuSampler> gpus_;  // Before the daemon, that reads it.
+  std::unique_ptr<devices::GpuSampler>
+      gpus_;  // Before the daemon, that reads it.
   std::unique_ptr<Daemon> daemon_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_AGENT_FIXTURE_H_

@@ -21,7 +21,7 @@
 #include "worker/agent/fake_coordinator.h"
 #include "worker/agent/ports/testing.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using std::chrono_literals::operator""s;
@@ -291,7 +291,8 @@ TEST_F(AgentTest, WhatADeadShimsRankHadStartedIsFoundAtTheNextStart) {
   const pid_t pid = atoi(RealFileSystem()->Read(child)->c_str());
   const auto start = StartTime(pid);
   ASSERT_TRUE(start.ok());
-  const auto record = ReadTaskRecord(dir_ + "/tasks/job.g1/rank-0/task.record");
+  const auto record =
+      shim::ReadTaskRecord(dir_ + "/tasks/job.g1/rank-0/task.record");
   ASSERT_TRUE(record.ok()) << record.status();
   const auto shim = OpenVerified({record->shim.pid, record->shim.start_time});
   ASSERT_TRUE(shim.ok());
@@ -470,4 +471,4 @@ TEST_F(AgentTest, SocketsOfShimsThatWereKilledAreRemovedAtTheStart) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

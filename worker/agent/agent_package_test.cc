@@ -10,9 +10,14 @@
 #include "worker/agent/agent_fixture.h"
 #include "worker/package/package_test_util.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
+using package::Eventually;
+using package::FakePackageSource;
+using package::PackageCache;
+using package::PackageCacheOptions;
+using package::TarWriter;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -192,4 +197,4 @@ TEST_F(AgentPackageTest, ADaemonThatLeavesEndsItsFetches) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -4,7 +4,7 @@
 #include <string>
 #include <tuple>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 constexpr Duration kPeriod = std::chrono::seconds(1);
@@ -109,4 +109,4 @@ void AgentSampler::Publish(bool connected, uint64_t reconnects) {
   metrics_->Set(std::move(readings));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -21,7 +21,7 @@
 #include "worker/agent/stream/heartbeats.h"
 #include "worker/agent/work/work_directories.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 class AgentSampler final : public HeartbeatSource {
  public:
@@ -31,7 +31,7 @@ class AgentSampler final : public HeartbeatSource {
     const PrepareOptions* disk = nullptr;
     EventLoop* loop = nullptr;
     const CoreRunner* core = nullptr;
-    const GpuSampler* gpus = nullptr;
+    const devices::GpuSampler* gpus = nullptr;
     Ranks* ranks = nullptr;
     WorkDirectories* work = nullptr;
   };
@@ -68,6 +68,6 @@ class AgentSampler final : public HeartbeatSource {
   MonoTime next_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_AGENT_SAMPLER_H_

@@ -11,7 +11,7 @@
 #include "worker/agent/fake_coordinator.h"
 #include "worker/devices/fake_nvml_control.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -283,7 +283,7 @@ TEST_F(AgentTest, RanksThatCannotBeFoundAgainAreReportedDead) {
   ASSERT_TRUE(store.Save(gang).ok());
   const RankPaths first = store.PathsOf({"job", 1}, 0);
   const RankPaths second = store.PathsOf({"job", 1}, 1);
-  auto record = ReadTaskRecord(second.task_record);
+  auto record = shim::ReadTaskRecord(second.task_record);
   ASSERT_TRUE(record.ok()) << record.status();
   record->boot_id = "another";
   ASSERT_TRUE(
@@ -315,7 +315,8 @@ TEST_F(AgentTest, AKilledShimTakesItsRankWithIt) {
   const pid_t child_pid = atoi(RealFileSystem()->Read(child)->c_str());
   const auto child_start = StartTime(child_pid);
   ASSERT_TRUE(child_start.ok());
-  const auto record = ReadTaskRecord(dir_ + "/tasks/job.g1/rank-0/task.record");
+  const auto record =
+      shim::ReadTaskRecord(dir_ + "/tasks/job.g1/rank-0/task.record");
   ASSERT_TRUE(record.ok()) << record.status();
   const auto shim = OpenVerified({record->shim.pid, record->shim.start_time});
   ASSERT_TRUE(shim.ok());
@@ -360,9 +361,9 @@ TEST_F(AgentTest, HeartbeatsSayHowLongTheLastAnswerTook) {
 }
 
 TEST_F(AgentTest, GpusOfferedAreInHeartbeatsAndTheirUseIsTheRanks) {
-  FakeNvmlControl fake(2, "T4");
+  devices::FakeNvmlControl fake(2, "T4");
   fake.Write("set 1 utilization 40\n");
-  GpuSamplerOptions options;
+  devices::GpuSamplerOptions options;
   options.library = LOCKSTEP_FAKE_NVML;
   options.period = 20ms;
   gpus_ = OpenGpusIfThere(options);
@@ -510,4 +511,4 @@ TEST_F(AgentTest, ARefusalThatMayPassIsTriedAgain) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

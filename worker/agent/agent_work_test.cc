@@ -10,7 +10,7 @@
 #include "common/model/output_identity.h"
 #include "worker/agent/agent_fixture.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -254,4 +254,4 @@ TEST_F(AgentWorkTest, WhileItWaitsForTheDirectoryItCanBeStopped) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -1,6 +1,6 @@
 #include "worker/agent/fake_coordinator.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 Status FakeCoordinator::Start() {
   RpcServerOptions options;
@@ -208,4 +208,4 @@ void FakeCoordinator::TakeLog(const LogPiece& piece, Stream* stream) {
   stream->Write(answer);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

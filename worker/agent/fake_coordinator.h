@@ -17,7 +17,7 @@
 #include "lockstep/v1/worker.grpc.pb.h"
 #include "worker/agent/core/gang_key.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 class FakeCoordinator final : public v1::WorkerService::Service {
  public:
@@ -103,6 +103,6 @@ class FakeCoordinator final : public v1::WorkerService::Service {
   std::vector<RendezvousEntry> waiting_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_FAKE_COORDINATOR_H_

@@ -18,7 +18,7 @@
 #include "worker/rank_link/client.h"
 #include "worker/task/rank_page.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using std::chrono_literals::operator""s;
@@ -65,11 +65,11 @@ void WritePage(const v1::RankWelcome& welcome) {
 }
 
 int RunRank(const std::string& mode) {
-  auto identity = RankIdentityFromEnvironment();
+  auto identity = rank_link::RankIdentityFromEnvironment();
   if (!identity.ok()) return Fail(identity.status());
   if (!identity->has_value()) return Fail(NotFound("this is no rank"));
   std::atomic<bool> aborted{false};
-  RankLinkCallbacks callbacks;
+  rank_link::RankLinkCallbacks callbacks;
   callbacks.abort = [&](const std::string& why) {
     printf("aborted: %s\n", why.c_str());
     fflush(stdout);
@@ -79,7 +79,7 @@ int RunRank(const std::string& mode) {
     printf("directive %u\n", directive.id());
     fflush(stdout);
   };
-  auto link = RankLink::Connect(**identity, callbacks, In(10s));
+  auto link = rank_link::RankLink::Connect(**identity, callbacks, In(10s));
   if (!link.ok()) return Fail(link.status());
   const v1::RankWelcome& welcome = (*link)->welcome();
   WritePage(welcome);
@@ -128,9 +128,9 @@ int RunRank(const std::string& mode) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 int main(int argc, char** argv) {
   signal(SIGTERM, SIG_IGN);  // Abort comes over the link.
-  return lockstep::RunRank(argc > 1 ? argv[1] : "ok");
+  return lockstep::worker::agent::RunRank(argc > 1 ? argv[1] : "ok");
 }

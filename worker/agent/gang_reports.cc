@@ -5,7 +5,7 @@
 #include "common/base/logging.h"
 #include "common/wire/worker_wire.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 GangReports::GangReports(const Parts& parts,
                          std::function<void(const v1::WorkerMessage&)> send)
@@ -51,4 +51,4 @@ void GangReports::Save(const GangKey& key) {
   if (!saved.ok()) LOG_ERROR("{}: {}", Describe(key), Message(saved));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

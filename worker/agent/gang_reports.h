@@ -18,7 +18,7 @@
 #include "worker/agent/work/gang_leftovers.h"
 #include "worker/agent/work/work_directories.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 class GangReports {
  public:
@@ -51,6 +51,6 @@ class GangReports {
   GangLeftovers leftovers_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_GANG_REPORTS_H_

@@ -18,7 +18,7 @@
 #include "common/os/procfs.h"
 #include "worker/devices/fake_nvml_control.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using std::chrono_literals::operator""s;
@@ -112,7 +112,7 @@ TEST_F(LeaveTest, ASilentCoordinatorDoesNotHoldIt) {
 }
 
 TEST_F(LeaveTest, ADriverThatDoesNotAnswerAtTheStartDoesNotHoldIt) {
-  FakeNvmlControl fake(1, "T4");
+  devices::FakeNvmlControl fake(1, "T4");
   fake.Write("hang all\n");
   const Process& worker = StartWorker(LOCKSTEP_FAKE_NVML);
   // It is in there now.
@@ -125,7 +125,7 @@ TEST_F(LeaveTest, ADriverThatDoesNotAnswerAtTheStartDoesNotHoldIt) {
 }
 
 TEST_F(LeaveTest, ADriverThatStopsToAnswerDoesNotHoldIt) {
-  FakeNvmlControl fake(1, "T4");
+  devices::FakeNvmlControl fake(1, "T4");
   const Process& worker = StartWorker(LOCKSTEP_FAKE_NVML);
   ASSERT_TRUE(Within(20s, [&] {
     return RealFileSystem()->Exists(dir_ + "/worker/endpoint.json");
@@ -146,4 +146,4 @@ TEST_F(LeaveTest, OneDirectoryHasOneDaemon) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -6,8 +6,10 @@
 #include "worker/agent/host/stray_processes.h"
 #include "worker/package/package_test_util.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
+
+using package::Eventually;
 
 // The machine's, whose removals wait until they are let go.
 class SlowRemoval final : public FileSystem {
@@ -138,4 +140,4 @@ TEST_F(RemovalTest, WhoWritesToAGangOfNobodysIsKilledBeforeItIsRemoved) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

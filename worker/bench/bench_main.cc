@@ -16,7 +16,7 @@
 #include "worker/collective/factory/form_communicator.h"
 #include "worker/runtime/session.h"
 
-namespace lockstep {
+namespace lockstep::worker::bench {
 namespace {
 
 constexpr int kExitWrong = 1;
@@ -30,14 +30,14 @@ int Fail(int rank, const Status& status) {
 }
 
 struct Group {
-  RendezvousStore* store;
+  collective::RendezvousStore* store;
   std::string key;
 };
 
 int LocalRank(const BenchOptions& options, const Group& group, int rank) {
   signal(SIGPIPE, SIG_IGN);
   if (options.pin) PinToCore(rank);
-  CommunicatorOptions form;
+  collective::CommunicatorOptions form;
   form.backend = options.backend;
   form.rank = rank;
   form.size = options.ranks;
@@ -68,13 +68,13 @@ int LocalMain(const BenchOptions& options) {
 
 int JobMain(const BenchOptions& options, int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  SessionOptions join;
+  runtime::SessionOptions join;
   join.backend = options.backend;
   join.operation_timeout = options.timeout;
-  auto session = Session::Join(join);
+  auto session = runtime::Session::Join(join);
   if (!session.ok()) {
     Fail(0, session.status());
-    return Session::ExitCodeFor(session.status());
+    return runtime::Session::ExitCodeFor(session.status());
   }
   std::string command;
   for (int i = 1; i < argc; ++i) command += std::string(" ") + argv[i];
@@ -101,14 +101,14 @@ int Main(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::bench
 
 int main(int argc, char** argv) {
   try {
-    return lockstep::Main(argc, argv);
+    return lockstep::worker::bench::Main(argc, argv);
   } catch (const std::exception& error) {
     // Such as no memory.
     std::fprintf(stderr, "lockstep-bench: %s\n", error.what());
-    return lockstep::kExitWrong;
+    return lockstep::worker::bench::kExitWrong;
   }
 }

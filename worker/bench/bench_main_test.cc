@@ -9,7 +9,7 @@
 #include "common/base/file.h"
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::worker::bench {
 namespace {
 
 using ::testing::HasSubstr;
@@ -156,4 +156,4 @@ TEST_F(BenchMainTest, WhatCannotRunIsOneAndSaysWhy) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::bench

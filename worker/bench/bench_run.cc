@@ -18,8 +18,10 @@
 #include "worker/bench/step_report.h"
 #include "worker/bench/table.h"
 
-namespace lockstep {
+namespace lockstep::worker::bench {
 namespace {
+
+using collective::Run;
 
 // Ranks that are shown; the JSON has all.
 constexpr size_t kMostPlaces = 64;
@@ -56,21 +58,22 @@ struct RankPlace {
 };
 static_assert(sizeof(RankPlace) == 128);
 
-StatusOr<std::vector<RankPlace>> GatherPlaces(Communicator* communicator,
-                                              const BenchOptions& options) {
+StatusOr<std::vector<RankPlace>> GatherPlaces(
+    collective::Communicator* communicator, const BenchOptions& options) {
   const auto ranks = static_cast<size_t>(communicator->size());
   const size_t bytes = ranks * sizeof(RankPlace);
-  LOCKSTEP_ASSIGN_OR_RETURN(const Buffer* all, communicator->Allocate(bytes));
+  LOCKSTEP_ASSIGN_OR_RETURN(const collective::Buffer* all,
+                            communicator->Allocate(bytes));
   std::vector<RankPlace> places(ranks);
   RankPlace* const own = &places[communicator->rank()];
   own->pid = getpid();
   gethostname(own->host, sizeof(own->host) - 1);
   std::memcpy(all->data, places.data(), bytes);
-  LOCKSTEP_RETURN_IF_ERROR(
-      Run(communicator,
-          {.kind = CollectiveKind::kAllGather,
-           .slice = {all, 0, bytes / sizeof(int64_t), DataType::kInt64}},
-          options.timeout));
+  LOCKSTEP_RETURN_IF_ERROR(Run(communicator,
+                               {.kind = collective::CollectiveKind::kAllGather,
+                                .slice = {all, 0, bytes / sizeof(int64_t),
+                                          collective::DataType::kInt64}},
+                               options.timeout));
   std::memcpy(places.data(), all->data, bytes);
   return places;
 }
@@ -86,7 +89,7 @@ nlohmann::json PlacesJson(const std::vector<RankPlace>& places) {
 
 class Bench {
  public:
-  Bench(const BenchOptions& options, Communicator* communicator)
+  Bench(const BenchOptions& options, collective::Communicator* communicator)
       : options_(options),
         communicator_(communicator),
         speaks_(communicator->rank() == 0) {}
@@ -144,7 +147,7 @@ class Bench {
   Status Collectives() {
     if (options_.collectives.empty()) return OkStatus();
     bool begun = false;
-    CollectiveKind last{};
+    collective::CollectiveKind last{};
     LOCKSTEP_RETURN_IF_ERROR(BenchCollectives(
         communicator_, options_,
         [&](const BenchRow& row) {
@@ -180,7 +183,7 @@ class Bench {
   }
 
   const BenchOptions& options_;
-  Communicator* const communicator_;
+  collective::Communicator* const communicator_;
   const bool speaks_;
   std::vector<RankPlace> places_;
   std::vector<BenchRow> rows_;
@@ -189,9 +192,9 @@ class Bench {
 
 }  // namespace
 
-Status RunBench(const BenchOptions& options, Communicator* communicator,
-                bool* wrong) {
+Status RunBench(const BenchOptions& options,
+                collective::Communicator* communicator, bool* wrong) {
   return Bench(options, communicator).Run(wrong);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::bench

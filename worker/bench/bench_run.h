@@ -6,13 +6,13 @@
 #include "worker/bench/options.h"
 #include "worker/collective/communicator.h"
 
-namespace lockstep {
+namespace lockstep::worker::bench {
 
 // Call it on all ranks. Rank 0 writes to stdout and to the JSON file. Sets
 // *wrong on all ranks if any rank had wrong data.
-Status RunBench(const BenchOptions& options, Communicator* communicator,
-                bool* wrong);
+Status RunBench(const BenchOptions& options,
+                collective::Communicator* communicator, bool* wrong);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::bench
 
 #endif  // LOCKSTEP_WORKER_BENCH_BENCH_RUN_H_

@@ -10,24 +10,26 @@
 #include "common/base/file.h"
 #include "worker/collective/factory/form_communicator.h"
 
-namespace lockstep {
+namespace lockstep::worker::bench {
 namespace {
 
 // A rank alone, whose large reductions have a wrong first element.
-class WrongCommunicator final : public Communicator {
+class WrongCommunicator final : public collective::Communicator {
  public:
-  explicit WrongCommunicator(std::unique_ptr<Communicator> inner)
+  explicit WrongCommunicator(std::unique_ptr<collective::Communicator> inner)
       : inner_(std::move(inner)) {}
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   std::string_view backend() const override { return inner_->backend(); }
-  StatusOr<const Buffer*> Allocate(size_t bytes) override {
+  StatusOr<const collective::Buffer*> Allocate(size_t bytes) override {
     return inner_->Allocate(bytes);
   }
-  StatusOr<std::unique_ptr<Work>> Start(const Operation& operation,
-                                        Stream stream) override {
-    const Slice& slice = operation.slice;
-    if (operation.kind == CollectiveKind::kAllReduce && slice.count > 100) {
+  StatusOr<std::unique_ptr<collective::Work>> Start(
+      const collective::Operation& operation,
+      collective::Stream stream) override {
+    const collective::Slice& slice = operation.slice;
+    if (operation.kind == collective::CollectiveKind::kAllReduce &&
+        slice.count > 100) {
       static_cast<float*>(slice.buffer->data)[slice.offset] = 12345;
     }
     return inner_->Start(operation, stream);
@@ -35,7 +37,7 @@ class WrongCommunicator final : public Communicator {
   void Abort(std::string_view reason) override { inner_->Abort(reason); }
 
  private:
-  const std::unique_ptr<Communicator> inner_;
+  const std::unique_ptr<collective::Communicator> inner_;
 };
 
 class BenchRunTest : public testing::Test {
@@ -55,9 +57,9 @@ class BenchRunTest : public testing::Test {
 
   // The first result; *wrong as RunBench says.
   nlohmann::json Run(bool corrupts, bool* wrong) {
-    auto self = FormCommunicator(CommunicatorOptions());
+    auto self = FormCommunicator(collective::CommunicatorOptions());
     EXPECT_TRUE(self.ok());
-    std::unique_ptr<Communicator> communicator = *std::move(self);
+    std::unique_ptr<collective::Communicator> communicator = *std::move(self);
     if (corrupts) {
       communicator =
           std::make_unique<WrongCommunicator>(std::move(communicator));
@@ -74,7 +76,7 @@ class BenchRunTest : public testing::Test {
 };
 
 TEST_F(BenchRunTest, OfCollectives) {
-  options_.collectives = {CollectiveKind::kAllReduce};
+  options_.collectives = {collective::CollectiveKind::kAllReduce};
   bool wrong = false;
   EXPECT_EQ(Run(true, &wrong)["in_place"]["wrong"], 1);
   EXPECT_TRUE(wrong);
@@ -95,4 +97,4 @@ TEST_F(BenchRunTest, OfSteps) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::bench

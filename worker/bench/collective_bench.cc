@@ -8,8 +8,16 @@
 #include "worker/bench/names.h"
 #include "worker/bench/values.h"
 
-namespace lockstep {
+namespace lockstep::worker::bench {
 namespace {
+
+using collective::Buffer;
+using collective::CollectiveKind;
+using collective::Communicator;
+using collective::DataType;
+using collective::Operation;
+using collective::ReduceOp;
+using collective::Run;
 
 // What stands in memory before an operation overwrites it.
 constexpr int kGarbage = 0x6b;
@@ -240,4 +248,4 @@ Status BenchCollectives(Communicator* communicator, const BenchOptions& options,
   return OkStatus();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::bench

@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::worker::bench {
 namespace {
 
 constexpr int kExitFailed = 1;
@@ -143,4 +143,4 @@ StatusOr<std::string> SharedRendezvousStore::Get(const std::string& key,
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::bench

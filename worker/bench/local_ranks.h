@@ -11,7 +11,7 @@
 #include "common/base/fd.h"
 #include "worker/collective/communicator.h"
 
-namespace lockstep {
+namespace lockstep::worker::bench {
 
 // Runs fn(rank) in `ranks` processes of their own, which die with this one,
 // and waits for all. When one ends with anything but 0, the others get `grace`
@@ -27,7 +27,7 @@ void PinToCore(int index);
 // left behind, however they end. Made before the fork, used by all behind it.
 // Safe from any process and thread. Get polls: for moments when ranks form, not
 // for more.
-class SharedRendezvousStore final : public RendezvousStore {
+class SharedRendezvousStore final : public collective::RendezvousStore {
  public:
   static StatusOr<std::unique_ptr<SharedRendezvousStore>> Create();
 
@@ -39,6 +39,6 @@ class SharedRendezvousStore final : public RendezvousStore {
   const Fd file_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::bench
 
 #endif  // LOCKSTEP_WORKER_BENCH_LOCAL_RANKS_H_

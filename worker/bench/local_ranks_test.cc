@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::worker::bench {
 namespace {
 
 MonoTime In(int milliseconds) {
@@ -66,4 +66,4 @@ TEST(LaunchTest, TheFirstFailureEndsTheOthers) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::bench

@@ -1,6 +1,10 @@
 #include "worker/bench/names.h"
 
-namespace lockstep {
+namespace lockstep::worker::bench {
+
+using collective::CollectiveKind;
+using collective::DataType;
+using collective::ReduceOp;
 
 const NameTable<CollectiveKind>& CollectiveNames() {
   static const NameTable<CollectiveKind> table = {
@@ -44,4 +48,4 @@ const NameTable<ReduceOp>& OpNames() {
   return table;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::bench

@@ -11,7 +11,7 @@
 
 #include "worker/collective/communicator.h"
 
-namespace lockstep {
+namespace lockstep::worker::bench {
 
 // The first `proper` names are shown; others are in use and taken too.
 template <typename Value>
@@ -48,10 +48,10 @@ struct NameTable {
   }
 };
 
-const NameTable<CollectiveKind>& CollectiveNames();
-const NameTable<DataType>& TypeNames();
-const NameTable<ReduceOp>& OpNames();
+const NameTable<collective::CollectiveKind>& CollectiveNames();
+const NameTable<collective::DataType>& TypeNames();
+const NameTable<collective::ReduceOp>& OpNames();
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::bench
 
 #endif  // LOCKSTEP_WORKER_BENCH_NAMES_H_

@@ -10,20 +10,23 @@
 #include "worker/bench/bench_run.h"
 #include "worker/collective/nccl/nccl_test_util.h"
 
-namespace lockstep {
+namespace lockstep::worker::bench {
 namespace {
+
+using collective::nccl::NcclRanks;
 
 TEST(NcclBenchTest, CollectivesAndStepsAreMeasuredAndRight) {
   char name[] = "/tmp/lockstep-test-XXXXXX";
   const std::string dir = mkdtemp(name);
   NcclRanks ranks(2);
-  ranks.ForEach([&](int rank, Communicator* c) {
+  ranks.ForEach([&](int rank, collective::Communicator* c) {
     BenchOptions options;
-    options.collectives = {
-        CollectiveKind::kAllReduce, CollectiveKind::kReduceScatter,
-        CollectiveKind::kAllGather, CollectiveKind::kBroadcast};
+    options.collectives = {collective::CollectiveKind::kAllReduce,
+                           collective::CollectiveKind::kReduceScatter,
+                           collective::CollectiveKind::kAllGather,
+                           collective::CollectiveKind::kBroadcast};
     options.steps = true;
-    options.ops = {ReduceOp::kSum, ReduceOp::kMax};
+    options.ops = {collective::ReduceOp::kSum, collective::ReduceOp::kMax};
     options.min_bytes = options.max_bytes = 4096;
     options.iterations = 2;
     options.warm_up = 0;
@@ -50,4 +53,4 @@ TEST(NcclBenchTest, CollectivesAndStepsAreMeasuredAndRight) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::bench

@@ -14,7 +14,7 @@
 #include "worker/bench/names.h"
 #include "worker/collective/removed_backend.h"
 
-namespace lockstep {
+namespace lockstep::worker::bench {
 namespace {
 
 constexpr double kMostParameters = 4e9;
@@ -115,7 +115,7 @@ std::string Settle(const Raw& raw, BenchOptions* o) {
   if (!wrong.empty()) return "--datatype " + wrong;
   wrong = OpNames().Take(raw.op, &o->ops);
   if (!wrong.empty()) return "--op " + wrong;
-  if (Status status = CheckNotRemoved(o->backend); !status.ok()) {
+  if (Status status = collective::CheckNotRemoved(o->backend); !status.ok()) {
     return "--backend: " + Message(status);
   }
   if (o->min_bytes > o->max_bytes) {
@@ -278,4 +278,4 @@ ParsedBench ParseBench(int argc, char** argv) {
   return parsed;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::bench

@@ -10,7 +10,7 @@
 #include "common/base/status.h"
 #include "worker/collective/communicator.h"
 
-namespace lockstep {
+namespace lockstep::worker::bench {
 
 // A synthetic model and how it is trained.
 struct StepBenchOptions {
@@ -43,7 +43,7 @@ struct StepBenchTexts {
 
 struct BenchOptions {
   // Collectives to measure, in this order. Empty: only steps.
-  std::vector<CollectiveKind> collectives;
+  std::vector<collective::CollectiveKind> collectives;
   bool steps = false;
 
   uint64_t min_bytes = 1 << 10;
@@ -53,8 +53,8 @@ struct BenchOptions {
   int iterations = 20;     // or steps
   int warm_up = 5;
   bool check = true;
-  std::vector<DataType> types = {DataType::kFloat32};
-  std::vector<ReduceOp> ops = {ReduceOp::kSum};
+  std::vector<collective::DataType> types = {collective::DataType::kFloat32};
+  std::vector<collective::ReduceOp> ops = {collective::ReduceOp::kSum};
   int root = 0;
 
   // Of ranks that this program starts itself.
@@ -93,6 +93,6 @@ std::string SettleSteps(const StepBenchTexts& texts, StepBenchOptions* options);
 // 10^12. Returns false unless the value is finite and above 0.
 bool ParseCount(const std::string& text, double* value);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::bench
 
 #endif  // LOCKSTEP_WORKER_BENCH_OPTIONS_H_

@@ -9,7 +9,7 @@
 #include "worker/bench/synthetic.h"
 #include "worker/collective/factory/form_communicator.h"
 
-namespace lockstep {
+namespace lockstep::worker::bench {
 namespace {
 
 // Limit for the reference runs.
@@ -18,7 +18,7 @@ constexpr int kLeastReferenceSteps = 3;
 
 class StepBench {
  public:
-  StepBench(Communicator* communicator, const BenchOptions& options)
+  StepBench(collective::Communicator* communicator, const BenchOptions& options)
       : communicator_(communicator),
         options_(options),
         gradients_(SyntheticGradients(options.step, communicator->rank())) {}
@@ -39,8 +39,9 @@ class StepBench {
   bool first() const { return communicator_->rank() == 0; }
 
   Status Barrier() {
-    return lockstep::Run(communicator_, {.kind = CollectiveKind::kBarrier},
-                         options_.timeout);
+    return collective::Run(communicator_,
+                           {.kind = collective::CollectiveKind::kBarrier},
+                           options_.timeout);
   }
   StatusOr<double> Largest(double value) {
     return LargestOf(communicator_, scratch_, value, options_.timeout);
@@ -64,7 +65,7 @@ class StepBench {
 
   // Steps of this rank by itself, as many as do not keep others waiting.
   StatusOr<StepTimes> RunBySelf() {
-    CommunicatorOptions options;
+    collective::CommunicatorOptions options;
     options.label = "lockstep-bench";
     LOCKSTEP_ASSIGN_OR_RETURN(const auto self, FormCommunicator(options));
     LOCKSTEP_ASSIGN_OR_RETURN(
@@ -152,16 +153,16 @@ class StepBench {
   Status Gather(const StepOfRank& mine) {
     static_assert(sizeof(StepOfRank) == 4 * sizeof(double));
     const auto ranks = static_cast<size_t>(communicator_->size());
-    LOCKSTEP_ASSIGN_OR_RETURN(const Buffer* all,
+    LOCKSTEP_ASSIGN_OR_RETURN(const collective::Buffer* all,
                               communicator_->Allocate(ranks * sizeof(mine)));
     char* const data = static_cast<char*>(all->data);
     const auto rank = static_cast<size_t>(communicator_->rank());
     std::memcpy(data + rank * sizeof(mine), &mine, sizeof(mine));
-    LOCKSTEP_RETURN_IF_ERROR(
-        lockstep::Run(communicator_,
-                      {.kind = CollectiveKind::kAllGather,
-                       .slice = {all, 0, ranks * 4, DataType::kFloat64}},
-                      options_.timeout));
+    LOCKSTEP_RETURN_IF_ERROR(collective::Run(
+        communicator_,
+        {.kind = collective::CollectiveKind::kAllGather,
+         .slice = {all, 0, ranks * 4, collective::DataType::kFloat64}},
+        options_.timeout));
     results_.by_rank.resize(ranks);
     std::memcpy(results_.by_rank.data(), data, ranks * sizeof(mine));
     return OkStatus();
@@ -170,7 +171,7 @@ class StepBench {
   // Returns the time of the slowest rank for each step.
   StatusOr<StepTimes> SlowestSteps(std::vector<double> times) {
     const size_t bytes = times.size() * sizeof(double);
-    LOCKSTEP_ASSIGN_OR_RETURN(const Buffer* all,
+    LOCKSTEP_ASSIGN_OR_RETURN(const collective::Buffer* all,
                               communicator_->Allocate(bytes));
     std::memcpy(all->data, times.data(), bytes);
     LOCKSTEP_RETURN_IF_ERROR(
@@ -179,10 +180,10 @@ class StepBench {
     return Summarize(std::move(times));
   }
 
-  Communicator* const communicator_;
+  collective::Communicator* const communicator_;
   const BenchOptions& options_;
   const std::vector<float> gradients_;
-  const Buffer* scratch_ = nullptr;
+  const collective::Buffer* scratch_ = nullptr;
   ComputeLoop loop_;
   ComputePart compute_;
   StepResults results_;
@@ -190,7 +191,7 @@ class StepBench {
 
 }  // namespace
 
-StatusOr<StepResults> BenchSteps(Communicator* communicator,
+StatusOr<StepResults> BenchSteps(collective::Communicator* communicator,
                                  const BenchOptions& options) {
   if (options.step.slow_rank >= communicator->size()) {
     return InvalidArgument("--slow {}: there are {} ranks",
@@ -199,4 +200,4 @@ StatusOr<StepResults> BenchSteps(Communicator* communicator,
   return StepBench(communicator, options).Run();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::bench

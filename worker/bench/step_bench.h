@@ -9,12 +9,12 @@
 #include "worker/bench/step_report.h"
 #include "worker/collective/communicator.h"
 
-namespace lockstep {
+namespace lockstep::worker::bench {
 
 // Call it on all ranks; only rank 0 gets the full result.
-StatusOr<StepResults> BenchSteps(Communicator* communicator,
+StatusOr<StepResults> BenchSteps(collective::Communicator* communicator,
                                  const BenchOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::bench
 
 #endif  // LOCKSTEP_WORKER_BENCH_STEP_BENCH_H_

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-namespace lockstep {
+namespace lockstep::worker::bench {
 namespace {
 
 // Rows of ranks that are shown; the JSON has all.
@@ -196,4 +196,4 @@ nlohmann::json StepJson(const StepResults& r) {
   return json;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::bench

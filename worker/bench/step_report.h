@@ -10,7 +10,7 @@
 #include "worker/bench/options.h"
 #include "worker/task/rank_page.h"
 
-namespace lockstep {
+namespace lockstep::worker::bench {
 
 // Seconds of a step.
 struct StepTimes {
@@ -62,6 +62,6 @@ std::string StepText(const StepResults& results);
 // {"collective": "step", ...}, seconds and bytes.
 nlohmann::json StepJson(const StepResults& results);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::bench
 
 #endif  // LOCKSTEP_WORKER_BENCH_STEP_REPORT_H_

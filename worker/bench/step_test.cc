@@ -8,7 +8,7 @@
 #include "worker/bench/step_report.h"
 #include "worker/bench/synthetic.h"
 
-namespace lockstep {
+namespace lockstep::worker::bench {
 namespace {
 
 using ::testing::HasSubstr;
@@ -156,4 +156,4 @@ TEST(StepReportTest, Json) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::bench

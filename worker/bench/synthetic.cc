@@ -9,7 +9,7 @@
 #include "worker/runtime/gradients.h"
 #include "worker/runtime/stepped_reducer.h"
 
-namespace lockstep {
+namespace lockstep::worker::bench {
 
 void ComputeLoop::Run(int64_t turns) {
   float values[kLanes];
@@ -33,8 +33,9 @@ double ComputeLoop::MeasureRate() {
   return static_cast<double>(kTurns) / std::max(best, 1e-9);
 }
 
-std::vector<Parameter> SyntheticParameters(uint64_t parameters, int tensors) {
-  std::vector<Parameter> result;
+std::vector<runtime::Parameter> SyntheticParameters(uint64_t parameters,
+                                                    int tensors) {
+  std::vector<runtime::Parameter> result;
   const uint64_t each = parameters / static_cast<uint64_t>(tensors);
   uint64_t left = parameters;
   for (int i = 0; i < tensors; ++i) {
@@ -48,7 +49,7 @@ std::vector<Parameter> SyntheticParameters(uint64_t parameters, int tensors) {
 std::vector<float> SyntheticGradients(const StepBenchOptions& model, int rank) {
   std::vector<float> gradients;
   gradients.reserve(model.parameters);
-  for (const Parameter& tensor :
+  for (const runtime::Parameter& tensor :
        SyntheticParameters(model.parameters, model.tensors)) {
     for (size_t i = 0; i < tensor.elements; ++i) {
       gradients.push_back(SyntheticGradient(rank, i));
@@ -67,7 +68,7 @@ uint64_t CountWrongGradients(std::span<const float> reduced, int ranks,
     }
   }
   // Of sums of positive numbers; those of float32 are whole and below 2^24.
-  const double tolerance = bf16 ? Bfloat16WireError(backend) : 0;
+  const double tolerance = bf16 ? runtime::Bfloat16WireError(backend) : 0;
   uint64_t wrong = 0;
   for (size_t i = 0; i < reduced.size(); ++i) {
     const double want = expected[i % 3];
@@ -78,12 +79,13 @@ uint64_t CountWrongGradients(std::span<const float> reduced, int ranks,
 }
 
 StatusOr<std::unique_ptr<SyntheticTrainer>> SyntheticTrainer::Make(
-    Communicator* communicator, const BenchOptions& options,
+    collective::Communicator* communicator, const BenchOptions& options,
     ComputePart compute, std::span<const float> gradients) {
   std::unique_ptr<SyntheticTrainer> trainer(
       new SyntheticTrainer(options.step, std::move(compute), gradients));
-  LOCKSTEP_ASSIGN_OR_RETURN(trainer->progress_, Progress::Create("", 0, 0));
-  SteppedReducerOptions stepped;
+  LOCKSTEP_ASSIGN_OR_RETURN(trainer->progress_,
+                            runtime::Progress::Create("", 0, 0));
+  runtime::SteppedReducerOptions stepped;
   stepped.reducer.bucket_bytes = options.step.bucket_bytes;
   stepped.reducer.bf16_wire = options.step.bf16_wire;
   stepped.reducer.state_hash_interval = 0;
@@ -100,11 +102,12 @@ StatusOr<std::unique_ptr<SyntheticTrainer>> SyntheticTrainer::Make(
 
 Status SyntheticTrainer::Step() {
   LOCKSTEP_RETURN_IF_ERROR(Compute());
-  StepInputs inputs;
+  runtime::StepInputs inputs;
   inputs.samples = model_.accumulate;
   inputs.loss_sum = 1;
   inputs.position = static_cast<uint64_t>(reducer_->step());
-  LOCKSTEP_ASSIGN_OR_RETURN(const StepResult result, reducer_->Finish(inputs));
+  LOCKSTEP_ASSIGN_OR_RETURN(const runtime::StepResult result,
+                            reducer_->Finish(inputs));
   if (!result.apply) return Internal("a gradient was not finite");
   return reducer_->Commit().status();
 }
@@ -152,4 +155,4 @@ Status SyntheticTrainer::Compute() {
   return OkStatus();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::bench

@@ -17,7 +17,7 @@
 #include "worker/runtime/progress.h"
 #include "worker/runtime/reducer.h"
 
-namespace lockstep {
+namespace lockstep::worker::bench {
 
 // Multiplies and adds in registers, without memory and calls, so other
 // processes do not change its time if it has a core of its own.
@@ -35,7 +35,8 @@ class ComputeLoop {
 };
 
 // The model's tensors: of equal size, the last one takes what is left.
-std::vector<Parameter> SyntheticParameters(uint64_t parameters, int tensors);
+std::vector<runtime::Parameter> SyntheticParameters(uint64_t parameters,
+                                                    int tensors);
 
 // Rank `rank`'s gradient of every micro-batch: element i of each tensor. Small
 // integers, exact in bfloat16.
@@ -63,7 +64,7 @@ class SyntheticTrainer {
   // `gradients`: this rank's, as a framework would have them. The communicator
   // and they are borrowed.
   static StatusOr<std::unique_ptr<SyntheticTrainer>> Make(
-      Communicator* communicator, const BenchOptions& options,
+      collective::Communicator* communicator, const BenchOptions& options,
       ComputePart compute, std::span<const float> gradients);
 
   Status Step();
@@ -81,10 +82,10 @@ class SyntheticTrainer {
   const StepBenchOptions model_;
   const ComputePart compute_;
   const std::span<const float> gradients_;
-  std::unique_ptr<Progress> progress_;
-  std::unique_ptr<Reducer> reducer_;
+  std::unique_ptr<runtime::Progress> progress_;
+  std::unique_ptr<runtime::Reducer> reducer_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::bench
 
 #endif  // LOCKSTEP_WORKER_BENCH_SYNTHETIC_H_

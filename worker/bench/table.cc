@@ -6,8 +6,10 @@
 
 #include "worker/bench/names.h"
 
-namespace lockstep {
+namespace lockstep::worker::bench {
 namespace {
+
+using collective::CollectiveKind;
 
 // Four digits that count.
 std::string Microseconds(double seconds) {
@@ -104,4 +106,4 @@ nlohmann::json RowJson(const BenchRow& row) {
   return json;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::bench

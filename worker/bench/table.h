@@ -9,7 +9,7 @@
 
 #include "worker/collective/communicator.h"
 
-namespace lockstep {
+namespace lockstep::worker::bench {
 
 struct BenchTiming {
   double seconds = 0;  // of one operation, of the slowest rank
@@ -17,11 +17,11 @@ struct BenchTiming {
 };
 
 struct BenchRow {
-  CollectiveKind kind = CollectiveKind::kAllReduce;
+  collective::CollectiveKind kind = collective::CollectiveKind::kAllReduce;
   uint64_t bytes = 0;  // of all parts together
   uint64_t count = 0;  // elements of a rank's argument, as nccl-tests counts
-  DataType type = DataType::kFloat32;
-  ReduceOp op = ReduceOp::kSum;
+  collective::DataType type = collective::DataType::kFloat32;
+  collective::ReduceOp op = collective::ReduceOp::kSum;
   int root = -1;  // of a broadcast
   int ranks = 1;
   BenchTiming out_of_place;
@@ -29,7 +29,7 @@ struct BenchRow {
 };
 
 // Whether it adds up, so that the result depends on the operation.
-bool Reduces(CollectiveKind kind);
+bool Reduces(collective::CollectiveKind kind);
 
 // 10^9 bytes a second: size over time, and what each wire of a ring would
 // carry (nccl-tests' PERFORMANCE.md: all-reduce 2 (n-1) / n, all-gather and
@@ -45,6 +45,6 @@ std::string TableFooter(const std::vector<BenchRow>& rows);
 
 nlohmann::json RowJson(const BenchRow& row);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::bench
 
 #endif  // LOCKSTEP_WORKER_BENCH_TABLE_H_

@@ -7,7 +7,7 @@
 
 #include "worker/bench/options.h"
 
-namespace lockstep {
+namespace lockstep::worker::bench {
 namespace {
 
 using ::testing::ElementsAre;
@@ -27,11 +27,11 @@ TEST(TableTest, BandwidthsAreNcclTests) {
   BenchRow row = Row();
   EXPECT_DOUBLE_EQ(AlgorithmBandwidth(row, row.out_of_place), 1);
   EXPECT_DOUBLE_EQ(BusBandwidth(row, row.out_of_place), 1.5);
-  row.kind = CollectiveKind::kReduceScatter;
+  row.kind = collective::CollectiveKind::kReduceScatter;
   EXPECT_DOUBLE_EQ(BusBandwidth(row, row.out_of_place), 0.75);
-  row.kind = CollectiveKind::kAllGather;
+  row.kind = collective::CollectiveKind::kAllGather;
   EXPECT_DOUBLE_EQ(BusBandwidth(row, row.out_of_place), 0.75);
-  row.kind = CollectiveKind::kBroadcast;
+  row.kind = collective::CollectiveKind::kBroadcast;
   EXPECT_DOUBLE_EQ(BusBandwidth(row, row.out_of_place), 1);
 }
 
@@ -61,4 +61,4 @@ TEST(OptionsTest, SizesGoByFactorOrIncrement) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::bench

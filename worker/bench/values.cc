@@ -6,8 +6,11 @@
 #include <cstring>
 #include <numeric>
 
-namespace lockstep {
+namespace lockstep::worker::bench {
 namespace {
+
+using collective::DataType;
+using collective::ReduceOp;
 
 constexpr size_t kPeriod = 4099;
 
@@ -176,4 +179,4 @@ uint64_t CountDifferent(DataType type, int rank, size_t first, size_t count,
   return Compare(type, expected, 0, first, count, data);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::bench

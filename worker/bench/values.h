@@ -13,24 +13,25 @@
 
 #include "worker/collective/communicator.h"
 
-namespace lockstep {
+namespace lockstep::worker::bench {
 
 // Rank `rank`'s value of element `i` in round `round`, as float64.
-double InputValue(DataType type, int rank, size_t i, int round);
+double InputValue(collective::DataType type, int rank, size_t i, int round);
 
 // Elements [first, first + count) of rank `rank` to `data`, that of `first`.
-void FillInput(DataType type, int rank, size_t first, size_t count, int round,
-               void* data);
+void FillInput(collective::DataType type, int rank, size_t first, size_t count,
+               int round, void* data);
 
 // How many of `count` elements of `data`, that begins with element `first`,
 // differ from the reduction of all ranks' input by more than rounding (of
 // `ranks` additions in the type itself).
-uint64_t CountWrong(DataType type, ReduceOp op, int ranks, size_t first,
-                    size_t count, int round, const void* data);
+uint64_t CountWrong(collective::DataType type, collective::ReduceOp op,
+                    int ranks, size_t first, size_t count, int round,
+                    const void* data);
 // The same, of one rank's input, bit for bit.
-uint64_t CountDifferent(DataType type, int rank, size_t first, size_t count,
-                        int round, const void* data);
+uint64_t CountDifferent(collective::DataType type, int rank, size_t first,
+                        size_t count, int round, const void* data);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::bench
 
 #endif  // LOCKSTEP_WORKER_BENCH_VALUES_H_

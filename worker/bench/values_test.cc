@@ -6,8 +6,11 @@
 #include <cmath>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::worker::bench {
 namespace {
+
+using collective::DataType;
+using collective::ReduceOp;
 
 constexpr DataType kTypes[] = {DataType::kFloat32, DataType::kFloat64,
                                DataType::kFloat16, DataType::kBfloat16,
@@ -92,4 +95,4 @@ TEST(ValuesTest, HalvesAreEncodedAsIeeeSays) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::bench

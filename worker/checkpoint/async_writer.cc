@@ -6,7 +6,7 @@
 #include "common/base/logging.h"
 #include "worker/checkpoint/async_writer_shared.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 
 void AsyncWriter::Shared::Push(Event event) {
   event.step = flight.request.step;
@@ -160,4 +160,4 @@ AsyncWriter::Counters AsyncWriter::counters() const {
   return shared_->counters;
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint

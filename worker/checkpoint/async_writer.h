@@ -49,7 +49,7 @@
 #include "worker/checkpoint/snapshot.h"
 #include "worker/checkpoint/vote.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 
 class AsyncWriter {
  public:
@@ -166,6 +166,6 @@ class AsyncWriter {
   std::thread thread_;
 };
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint
 
 #endif  // LOCKSTEP_WORKER_CHECKPOINT_ASYNC_WRITER_H_

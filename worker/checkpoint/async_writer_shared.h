@@ -15,7 +15,7 @@
 #include "worker/checkpoint/async_writer.h"
 #include "worker/checkpoint/writer.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 
 // All state, and the thread's work. The phases:
 //
@@ -81,6 +81,6 @@ struct AsyncWriter::Shared {
   Counters counters ABSL_GUARDED_BY(mu);
 };
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint
 
 #endif  // LOCKSTEP_WORKER_CHECKPOINT_ASYNC_WRITER_SHARED_H_

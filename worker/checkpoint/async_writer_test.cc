@@ -10,7 +10,7 @@
 #include "worker/checkpoint/checkpoint_test_util.h"
 #include "worker/checkpoint/memory_file_system.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 namespace {
 
 using testing::HasSubstr;
@@ -388,4 +388,4 @@ TEST_F(AsyncWriterTest, WaitReturnsWhenNothingCanCome) {
 }
 
 }  // namespace
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint

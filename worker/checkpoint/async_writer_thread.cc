@@ -7,7 +7,7 @@
 #include "worker/checkpoint/reader.h"
 #include "worker/checkpoint/writer.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 
 void AsyncWriter::Shared::Run() {
   for (;;) {
@@ -169,4 +169,4 @@ void AsyncWriter::Shared::CleanUp() {
   changed.NotifyAll();
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint

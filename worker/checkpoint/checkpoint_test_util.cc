@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 
 TestState::TestState(int64_t step, size_t elements)
     : step_(step), weight_(elements), half_(elements / 2 + 1) {
@@ -136,4 +136,4 @@ TempDir::TempDir() {
 
 TempDir::~TempDir() { RealFileSystem()->RemoveAll(path_).IgnoreError(); }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint

@@ -13,7 +13,7 @@
 #include "worker/checkpoint/snapshot.h"
 #include "worker/checkpoint/writer.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 
 inline constexpr char kTestJob[] = "mnist";
 
@@ -76,6 +76,6 @@ class TempDir {
   std::string path_;
 };
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint
 
 #endif  // LOCKSTEP_WORKER_CHECKPOINT_CHECKPOINT_TEST_UTIL_H_

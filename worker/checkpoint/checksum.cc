@@ -4,7 +4,7 @@
 
 #include "common/base/crc32c.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 
 void Checksummer::Add(std::string_view data) {
   sums_.size += data.size();
@@ -84,4 +84,4 @@ Status ReadChecked(
   return OkStatus();
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint

@@ -14,7 +14,7 @@
 #include "common/base/file.h"
 #include "common/base/status.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 
 inline constexpr uint64_t kBlockBytes = 4 << 20;
 inline constexpr uint64_t kMaxFileBytes = uint64_t{1} << 46;  // 64 TiB.
@@ -72,6 +72,6 @@ Status ReadChecked(
     FileSystem* fs, const std::string& path, const FileSums& want,
     const std::function<void(uint64_t offset, std::string_view block)>& use);
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint
 
 #endif  // LOCKSTEP_WORKER_CHECKPOINT_CHECKSUM_H_

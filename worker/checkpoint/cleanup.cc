@@ -6,7 +6,7 @@
 #include "common/base/fault_point.h"
 #include "worker/checkpoint/writer.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 namespace {
 
 struct Fence {
@@ -167,4 +167,4 @@ StatusOr<std::vector<CheckpointKey>> ApplyRetention(
   return deleted;
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint

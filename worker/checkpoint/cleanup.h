@@ -20,7 +20,7 @@
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/retention.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 
 // Returns the directories named like complete checkpoints, oldest first; none
 // when `root` is missing. Ignores other files.
@@ -63,6 +63,6 @@ StatusOr<std::vector<CheckpointKey>> ApplyRetention(
     uint64_t generation, std::span<const LineageEntry> lineage,
     const std::set<CheckpointKey>& verified, const RetentionPolicy& policy);
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint
 
 #endif  // LOCKSTEP_WORKER_CHECKPOINT_CLEANUP_H_

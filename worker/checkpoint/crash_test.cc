@@ -13,7 +13,7 @@
 #include "worker/checkpoint/checkpoint_test_util.h"
 #include "worker/checkpoint/memory_file_system.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 namespace {
 
 using testing::HasSubstr;
@@ -364,4 +364,4 @@ TEST(DiskErrorTest, AFileInTheWayIsOneSentence) {
 }
 
 }  // namespace
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint

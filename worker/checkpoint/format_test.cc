@@ -9,7 +9,7 @@
 #include "worker/checkpoint/retention.h"
 #include "worker/checkpoint/vote.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 namespace {
 
 using testing::ElementsAre;
@@ -278,4 +278,4 @@ TEST_F(RetentionTest, WhatIsNewerThanWhatWasResumedFromStays) {
 }
 
 }  // namespace
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint

@@ -4,7 +4,7 @@
 
 #include <charconv>
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 namespace {
 
 bool TakeLiteral(std::string_view* text, std::string_view literal) {
@@ -82,4 +82,4 @@ std::string ParentDir(std::string_view path) {
   return std::string(WithoutTrailingSlashes(path.substr(0, slash + 1)));
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint

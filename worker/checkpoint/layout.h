@@ -19,7 +19,7 @@
 #include <string>
 #include <string_view>
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 
 inline constexpr char kManifestName[] = "MANIFEST";
 inline constexpr char kLatestName[] = "LATEST";
@@ -65,6 +65,6 @@ std::optional<AttemptKey> ParseStagingName(std::string_view name);
 std::string BaseName(std::string_view path);
 std::string ParentDir(std::string_view path);
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint
 
 #endif  // LOCKSTEP_WORKER_CHECKPOINT_LAYOUT_H_

@@ -5,7 +5,7 @@
 
 #include "worker/checkpoint/sealed_json.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 namespace {
 
 using nlohmann::json;
@@ -181,4 +181,4 @@ StatusOr<Manifest> DecodeManifest(std::string_view text) {
   return manifest;
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint

@@ -14,7 +14,7 @@
 #include "worker/checkpoint/checksum.h"
 #include "worker/checkpoint/layout.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 
 inline constexpr uint64_t kMaxManifestBytes = 64 << 20;
 inline constexpr size_t kMaxMetadataEntries = 1024;
@@ -76,6 +76,6 @@ StatusOr<std::string> EncodeManifest(const Manifest& manifest);
 // DataLoss for anything that EncodeManifest did not make.
 StatusOr<Manifest> DecodeManifest(std::string_view text);
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint
 
 #endif  // LOCKSTEP_WORKER_CHECKPOINT_MANIFEST_H_

@@ -6,7 +6,7 @@
 
 #include "worker/checkpoint/layout.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 
 class MemoryFile final : public WritableFile {
  public:
@@ -275,4 +275,4 @@ Status MemoryFileSystem::SyncDir(const std::string& path) {
   return OkStatus();
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint

@@ -22,7 +22,7 @@
 #include "common/base/file.h"
 #include "common/base/mutex.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 
 class MemoryFileSystem final : public FileSystem {
  public:
@@ -95,6 +95,6 @@ class MemoryFileSystem final : public FileSystem {
   int fail_reads_error_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint
 
 #endif  // LOCKSTEP_WORKER_CHECKPOINT_MEMORY_FILE_SYSTEM_H_

@@ -2,7 +2,7 @@
 
 #include "worker/checkpoint/cleanup.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 namespace {
 
 // Returns whether the bytes are damaged. EIO and ESTALE (Internal) may mean an
@@ -133,4 +133,4 @@ StatusOr<FindResult> FindNewest(FileSystem* fs, const std::string& root,
   return result;
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint

@@ -18,7 +18,7 @@
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/shard.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 
 // A complete checkpoint. Keeps only the manifest in memory.
 class Checkpoint {
@@ -93,6 +93,6 @@ StatusOr<FindResult> FindNewest(FileSystem* fs, const std::string& root,
 Damaged SetAside(FileSystem* fs, const std::string& root,
                  const std::string& name, const Status& reason);
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint
 
 #endif  // LOCKSTEP_WORKER_CHECKPOINT_READER_H_

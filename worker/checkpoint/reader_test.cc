@@ -9,7 +9,7 @@
 #include "worker/checkpoint/checkpoint_test_util.h"
 #include "worker/checkpoint/memory_file_system.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 namespace {
 
 using testing::ElementsAre;
@@ -362,4 +362,4 @@ TEST(PublishTest, ManyBlocksRoundTrip) {
 }
 
 }  // namespace
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint

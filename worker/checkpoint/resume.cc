@@ -9,7 +9,7 @@
 
 #include "worker/checkpoint/cleanup.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 namespace {
 
 Status NoCheckpoint(const std::string& sentence) {
@@ -154,4 +154,4 @@ StatusOr<ResumeResult> FindResume(FileSystem* fs, const std::string& root,
   return result;
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint

@@ -16,7 +16,7 @@
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/reader.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 
 // Reasons of errors for which the coordinator holds the job.
 inline constexpr char kReasonNoCheckpoint[] = "NO_CHECKPOINT";
@@ -55,6 +55,6 @@ struct ResumeResult {
 StatusOr<ResumeResult> FindResume(FileSystem* fs, const std::string& root,
                                   const ResumeRequest& request);
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint
 
 #endif  // LOCKSTEP_WORKER_CHECKPOINT_RESUME_H_

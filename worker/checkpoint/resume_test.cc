@@ -7,7 +7,7 @@
 #include "worker/checkpoint/cleanup.h"
 #include "worker/checkpoint/memory_file_system.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 namespace {
 
 using testing::Contains;
@@ -179,4 +179,4 @@ TEST_F(ResumeTest, AnIoErrorIsReturnedAndSetsNothingAside) {
 }
 
 }  // namespace
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint

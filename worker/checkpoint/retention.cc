@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 
 std::vector<CheckpointKey> ChooseDeletions(
     std::span<const RetentionCandidate> candidates,
@@ -34,4 +34,4 @@ std::vector<CheckpointKey> ChooseDeletions(
   return deletions;
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint

@@ -10,7 +10,7 @@
 #include "worker/checkpoint/layout.h"
 #include "worker/checkpoint/manifest.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 
 struct RetentionPolicy {
   // The number of newest ones that stay; less than 1 means 1.
@@ -38,6 +38,6 @@ std::vector<CheckpointKey> ChooseDeletions(
     std::span<const RetentionCandidate> candidates,
     std::span<const LineageEntry> lineage, const RetentionPolicy& policy);
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint
 
 #endif  // LOCKSTEP_WORKER_CHECKPOINT_RETENTION_H_

@@ -8,7 +8,7 @@
 
 #include "worker/checkpoint/layout.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 namespace {
 
 using nlohmann::json;
@@ -282,4 +282,4 @@ const TensorView* Safetensors::Find(std::string_view name) const {
   return it == by_name_.end() ? nullptr : &tensors_[it->second];
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint

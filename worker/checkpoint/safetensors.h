@@ -20,7 +20,7 @@
 #include "worker/checkpoint/checksum.h"
 #include "worker/checkpoint/tensor_view.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 
 inline constexpr uint64_t kMaxHeaderBytes = 32 << 20;
 inline constexpr size_t kMaxTensors = 200'000;
@@ -72,6 +72,6 @@ class Safetensors {
   Metadata metadata_;
 };
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint
 
 #endif  // LOCKSTEP_WORKER_CHECKPOINT_SAFETENSORS_H_

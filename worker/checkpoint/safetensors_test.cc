@@ -9,7 +9,7 @@
 #include "worker/checkpoint/checkpoint_test_util.h"
 #include "worker/checkpoint/memory_file_system.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 namespace {
 
 using testing::HasSubstr;
@@ -211,4 +211,4 @@ TEST(StateHashTest, SeesEveryBitNameShapeAndOrder) {
 }
 
 }  // namespace
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint

@@ -5,7 +5,7 @@
 #include "common/base/crc32c.h"
 #include "worker/checkpoint/layout.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 namespace {
 
 using nlohmann::json;
@@ -146,4 +146,4 @@ void PutSums(const FileSums& sums, nlohmann::ordered_json* json) {
   (*json)["blocks"] = std::move(blocks);
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint

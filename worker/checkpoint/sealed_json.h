@@ -18,7 +18,7 @@
 #include "common/base/status.h"
 #include "worker/checkpoint/checksum.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 
 // InvalidArgument where a string in `json` is not UTF-8.
 StatusOr<std::string> Seal(const nlohmann::ordered_json& json);
@@ -54,6 +54,6 @@ void PutSums(const FileSums& sums, nlohmann::ordered_json* json);
 std::string Hex32(uint32_t value);
 std::string Hex64(uint64_t value);
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint
 
 #endif  // LOCKSTEP_WORKER_CHECKPOINT_SEALED_JSON_H_

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 namespace {
 
 constexpr std::string_view kBlobPrefix = "blob:";
@@ -80,4 +80,4 @@ std::optional<std::string_view> Shard::Blob(std::string_view name) const {
   return blob->contents();
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint

@@ -17,7 +17,7 @@
 #include "worker/checkpoint/safetensors.h"
 #include "worker/checkpoint/snapshot.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 
 // The rank and the checkpoint that a shard belongs to.
 struct ShardId {
@@ -53,6 +53,6 @@ class Shard {
   std::vector<TensorView> tensors_;
 };
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint
 
 #endif  // LOCKSTEP_WORKER_CHECKPOINT_SHARD_H_

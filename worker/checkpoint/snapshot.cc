@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 namespace {
 
 // A cache line: what wide vector copies and pinned transfers like.
@@ -82,4 +82,4 @@ void Snapshot::Clear() {
   blobs_.clear();
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint

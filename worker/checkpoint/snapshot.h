@@ -17,7 +17,7 @@
 #include "common/base/status.h"
 #include "worker/checkpoint/tensor_view.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 
 class Snapshot {
  public:
@@ -56,6 +56,6 @@ class Snapshot {
   std::map<std::string, std::string> blobs_;
 };
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint
 
 #endif  // LOCKSTEP_WORKER_CHECKPOINT_SNAPSHOT_H_

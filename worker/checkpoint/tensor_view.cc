@@ -6,7 +6,7 @@
 #include "common/base/crc32c.h"
 #include "common/base/hash.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 namespace {
 
 struct DTypeInfo {
@@ -108,4 +108,4 @@ uint64_t StateHash(std::span<const TensorView> tensors) {
   return hash;
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint

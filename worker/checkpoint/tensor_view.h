@@ -12,7 +12,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 
 enum class DType { kF32, kF64, kF16, kBf16, kI32, kI64, kU8, kBool };
 
@@ -49,6 +49,6 @@ Status CheckTensor(const TensorView& tensor);
 // accidents, not attackers. Reads all the data once, at memory speed.
 uint64_t StateHash(std::span<const TensorView> tensors);
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint
 
 #endif  // LOCKSTEP_WORKER_CHECKPOINT_TENSOR_VIEW_H_

@@ -7,7 +7,7 @@
 
 #include "worker/checkpoint/sealed_json.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 namespace {
 
 // "rank 3", "ranks 1, 2 and 5", "ranks 1, 2, 3, 4 and 60 more".
@@ -128,4 +128,4 @@ Status CheckVotes(const AttemptKey& attempt, uint32_t world_size,
   return CheckHashes(attempt.step, votes);
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint

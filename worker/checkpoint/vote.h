@@ -18,7 +18,7 @@
 #include "worker/checkpoint/layout.h"
 #include "worker/checkpoint/manifest.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 
 struct Vote {
   AttemptKey attempt;
@@ -45,6 +45,6 @@ StatusOr<Vote> DecodeVote(std::string_view text);
 Status CheckVotes(const AttemptKey& attempt, uint32_t world_size,
                   std::span<const Vote> votes);
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint
 
 #endif  // LOCKSTEP_WORKER_CHECKPOINT_VOTE_H_

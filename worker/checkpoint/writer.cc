@@ -5,7 +5,7 @@
 #include "common/base/fault_point.h"
 #include "worker/checkpoint/cleanup.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 namespace {
 
 // Size of the vote of a 10 TB shard.
@@ -276,4 +276,4 @@ Status Discard(FileSystem* fs, const std::string& root,
   return fs->RemoveAll(JoinPath(root, StagingName(attempt)));
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint

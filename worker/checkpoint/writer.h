@@ -30,7 +30,7 @@
 #include "worker/checkpoint/snapshot.h"
 #include "worker/checkpoint/vote.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::worker::checkpoint {
 
 // Fault points, in the order in which the writer passes them: the first group
 // on every rank, the second on the chief.
@@ -113,6 +113,6 @@ Status DiscardRank(FileSystem* fs, const std::string& root,
 // Makes `path` with its parents so that they survive a power loss.
 Status MakeDirsDurable(FileSystem* fs, const std::string& path);
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::worker::checkpoint
 
 #endif  // LOCKSTEP_WORKER_CHECKPOINT_WRITER_H_

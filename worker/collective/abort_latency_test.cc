@@ -20,7 +20,7 @@
 #include "worker/collective/latency_test_util.h"
 #include "worker/collective/testing.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 namespace {
 
 using std::chrono::microseconds;
@@ -71,7 +71,7 @@ class ThreadsTest : public ::testing::TestWithParam<const char*> {
       if (rank != absent) {
         ++in;
         while (status.ok()) {
-          status = lockstep::Run(c, operation, kLong);
+          status = collective::Run(c, operation, kLong);
           ++steps;
         }
         ends[rank] = MonotonicNow();
@@ -167,7 +167,7 @@ class ProcessesTest : public ::testing::TestWithParam<const char*> {
     }
     Status status;
     while (status.ok()) {
-      status = lockstep::Run(c, operation, kLong);
+      status = collective::Run(c, operation, kLong);
       ++board_->steps[i][rank];
     }
     board_->ended[i][rank] = MonotonicNow().time_since_epoch().count();
@@ -270,4 +270,4 @@ TEST_P(ProcessesTest, AllOthersLeaveAKilledOneAtOnce) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective

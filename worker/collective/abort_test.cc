@@ -15,7 +15,7 @@
 #include "worker/collective/factory/form_communicator.h"
 #include "worker/collective/testing.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 namespace {
 
 using std::chrono::milliseconds;
@@ -101,8 +101,9 @@ TEST(AbortTest, OfOneRankIsSeenByAllOthers) {
     EXPECT_THAT(Message(status), HasSubstr("connection to rank"));
   }
   // Rank 3 waits for nothing yet; it learns as soon as it starts.
-  EXPECT_EQ(lockstep::Run(ranks[3], AllReduce(ranks[3], 100000), kLong).code(),
-            StatusCode::kUnavailable);
+  EXPECT_EQ(
+      collective::Run(ranks[3], AllReduce(ranks[3], 100000), kLong).code(),
+      StatusCode::kUnavailable);
   EXPECT_LT(MonotonicNow() - start, kSoon);
 }
 
@@ -126,7 +127,7 @@ TEST(AbortTest, WithDataInFlight) {
       const Operation operation =
           AllReduce(ranks[rank], kSanitized ? 1 << 20 : 4 << 20);
       do {
-        ends[rank] = lockstep::Run(ranks[rank], operation, kLong);
+        ends[rank] = collective::Run(ranks[rank], operation, kLong);
         ++steps[rank];
       } while (ends[rank].ok());
       times[rank] = MonotonicNow();
@@ -146,7 +147,7 @@ TEST(DeadlineTest, IsAwaitedAsleep) {
   ThreadRanks ranks(2);
   const Operation operation = AllReduce(ranks[0], 100000);
   const double before = CpuSeconds();
-  EXPECT_EQ(lockstep::Run(ranks[0], operation, milliseconds(500)).code(),
+  EXPECT_EQ(collective::Run(ranks[0], operation, milliseconds(500)).code(),
             StatusCode::kDeadlineExceeded);
   EXPECT_LT(CpuSeconds() - before, 0.1);
 }
@@ -154,7 +155,7 @@ TEST(DeadlineTest, IsAwaitedAsleep) {
 TEST(DeadlineTest, BreaksTheCommunicatorAndNamesThePeer) {
   ThreadRanks ranks(2);
   const MonoTime start = MonotonicNow();
-  const Status late = lockstep::Run(
+  const Status late = collective::Run(
       ranks[0], {.kind = CollectiveKind::kBarrier}, milliseconds(100));
   EXPECT_EQ(late.code(), StatusCode::kDeadlineExceeded);
   // A hierarchy says on which of its sides.
@@ -163,9 +164,9 @@ TEST(DeadlineTest, BreaksTheCommunicatorAndNamesThePeer) {
                     EndsWith("barrier did not end before its deadline, waiting "
                              "for rank 1")));
   EXPECT_EQ(ranks[0]->Start({.kind = CollectiveKind::kBarrier}).status(), late);
-  EXPECT_EQ(
-      lockstep::Run(ranks[1], {.kind = CollectiveKind::kBarrier}, kLong).code(),
-      StatusCode::kUnavailable);
+  EXPECT_EQ(collective::Run(ranks[1], {.kind = CollectiveKind::kBarrier}, kLong)
+                .code(),
+            StatusCode::kUnavailable);
   EXPECT_LT(MonotonicNow() - start, kSoon);
 }
 
@@ -221,7 +222,7 @@ TEST(LeaveTest, ARankThatIsDoneMayLeaveBeforeTheOthers) {
       auto c = FormCommunicator(TestOptions(rank, kRanks, &store));
       ASSERT_TRUE(c.ok()) << c.status();
       const Operation reduce = AllReduce(c->get(), 50000);
-      const Status first = lockstep::Run(c->get(), reduce, kLong);
+      const Status first = collective::Run(c->get(), reduce, kLong);
       EXPECT_TRUE(first.ok()) << first;
       Operation last{.kind = CollectiveKind::kBarrier};
       if (round % 2 == 0) {
@@ -229,7 +230,7 @@ TEST(LeaveTest, ARankThatIsDoneMayLeaveBeforeTheOthers) {
         last.kind = CollectiveKind::kBroadcast;
         last.root = round / 2 % kRanks;
       }
-      const Status status = lockstep::Run(c->get(), last, kLong);
+      const Status status = collective::Run(c->get(), last, kLong);
       EXPECT_TRUE(status.ok()) << status;
     });
   }
@@ -333,7 +334,8 @@ TEST_F(ProcessTest, FiveHundredGenerationsLeaveNothingBehind) {
         // Every other generation ends by an abort, which may meet the other
         // ranks at the end of the operation.
         const bool aborts = generation % 2 == 1;
-        if (!lockstep::Run(c->get(), reduce, kLong).ok() && !aborts) return 101;
+        if (!collective::Run(c->get(), reduce, kLong).ok() && !aborts)
+          return 101;
         if (aborts) (*c)->Abort("next");
       }
       if (generation == 50) first = UsageNow();
@@ -358,4 +360,4 @@ TEST_F(ProcessTest, FiveHundredGenerationsLeaveNothingBehind) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective

@@ -9,7 +9,7 @@
 
 #include "worker/collective/page_size.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 namespace {
 
 constexpr size_t kLeast = size_t{64} << 20;
@@ -75,4 +75,4 @@ void AddressRange::Clear() {
   mmap(data_, bytes_, PROT_READ | PROT_WRITE, kPrivate | MAP_FIXED, -1, 0);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective

@@ -15,7 +15,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 
 // Bytes for the gradients of all ranks of a process, out of the 128 TiB that a
 // process has. The thread sanitizer leaves less, and tests have all ranks in
@@ -58,6 +58,6 @@ class AddressRange {
   bool mapped_ = false;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_ADDRESS_RANGE_H_

@@ -6,7 +6,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 
 // Called with the first error, whatever caused it (Abort as well), and perhaps
 // with what follows from it. By any thread, with no lock held, not after the
@@ -14,6 +14,6 @@ namespace lockstep {
 // nothing else of the one that calls it.
 using BrokenFunction = std::function<void(const Status&)>;
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_BROKEN_H_

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <set>
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 namespace {
 
 constexpr size_t kAlignment = 64;
@@ -167,4 +167,4 @@ StatusOr<BucketPlan> PlanBuckets(const std::vector<BucketParameter>& parameters,
   return plan;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective

@@ -25,7 +25,7 @@
 #include "common/base/status.h"
 #include "worker/collective/communicator.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 
 // Sizes of buckets.
 struct BucketSizes {
@@ -86,6 +86,6 @@ struct BucketPlan {
 StatusOr<BucketPlan> PlanBuckets(const std::vector<BucketParameter>& parameters,
                                  const BucketPlanOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_BUCKET_PLAN_H_

@@ -5,7 +5,7 @@
 
 #include <random>
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 namespace {
 
 using ::testing::HasSubstr;
@@ -162,4 +162,4 @@ TEST(BucketPlanTest, TheLastBucketIsSmallWhereAsked) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective

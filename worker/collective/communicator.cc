@@ -1,6 +1,6 @@
 #include "worker/collective/communicator.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 
 size_t SizeOf(DataType type) {
   switch (type) {
@@ -96,4 +96,4 @@ Status Run(Communicator* communicator, const Operation& operation,
   return communicator->RunNow(operation, MonotonicNow() + timeout);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective

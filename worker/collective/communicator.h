@@ -32,7 +32,7 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 
 enum class DataType : uint8_t {
   kFloat32,
@@ -292,6 +292,6 @@ struct CommunicatorOptions {
   std::string module_dir;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_COMMUNICATOR_H_

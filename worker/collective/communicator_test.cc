@@ -16,7 +16,7 @@
 #include "worker/collective/special_values_test_util.h"
 #include "worker/collective/testing.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 namespace {
 
 using std::chrono::milliseconds;
@@ -119,13 +119,13 @@ void CheckReductions(Communicator* c, size_t count) {
     const std::vector<T> input = TypedInput<T>(c->rank());
     Operation operation{.slice = {*buffer, 3, count, kTypeOf<T>}, .op = op};
     Fill(input, data, count);
-    ASSERT_TRUE(lockstep::Run(c, operation, kLong).ok());
+    ASSERT_TRUE(collective::Run(c, operation, kLong).ok());
     ASSERT_NO_FATAL_FAILURE(ExpectElements(expected, data, 0, count));
 
     if (count % c->size() != 0) continue;
     operation.kind = CollectiveKind::kReduceScatter;
     Fill(input, data, count);
-    ASSERT_TRUE(lockstep::Run(c, operation, kLong).ok());
+    ASSERT_TRUE(collective::Run(c, operation, kLong).ok());
     const size_t part = count / c->size();
     ASSERT_NO_FATAL_FAILURE(ExpectElements(expected, data, c->rank() * part,
                                            (c->rank() + 1) * part));
@@ -141,7 +141,7 @@ void CheckMoves(Communicator* c, size_t count) {
   for (int root = 0; root < c->size(); ++root) {
     Fill(TypedInput<T>(c->rank()), data, count);
     ASSERT_TRUE(
-        lockstep::Run(
+        collective::Run(
             c,
             {.kind = CollectiveKind::kBroadcast, .slice = slice, .root = root},
             kLong)
@@ -153,8 +153,8 @@ void CheckMoves(Communicator* c, size_t count) {
   const size_t part = count / c->size();
   Fill(TypedInput<T>(c->rank()), data + c->rank() * part, part);
   ASSERT_TRUE(
-      lockstep::Run(c, {.kind = CollectiveKind::kAllGather, .slice = slice},
-                    kLong)
+      collective::Run(c, {.kind = CollectiveKind::kAllGather, .slice = slice},
+                      kLong)
           .ok());
   for (int rank = 0; rank < c->size(); ++rank) {
     ASSERT_NO_FATAL_FAILURE(
@@ -198,7 +198,7 @@ TEST_P(EverySize, BarrierWaitsForAll) {
       if (c->rank() == round % n) std::this_thread::yield();
       arrived.fetch_add(1);
       ASSERT_TRUE(
-          lockstep::Run(c, {.kind = CollectiveKind::kBarrier}, kLong).ok());
+          collective::Run(c, {.kind = CollectiveKind::kBarrier}, kLong).ok());
       ASSERT_GE(arrived.load(), round * n);
     }
   });
@@ -217,8 +217,8 @@ std::vector<std::vector<char>> SumOfRough(int n, size_t count) {
       data[i] = normal(random) * std::pow(10.f, i % 9);
     });
     ASSERT_TRUE(
-        lockstep::Run(c, {.slice = {*buffer, 0, count, DataType::kFloat32}},
-                      kLong)
+        collective::Run(c, {.slice = {*buffer, 0, count, DataType::kFloat32}},
+                        kLong)
             .ok());
     const char* bytes = reinterpret_cast<const char*>(data);
     results[c->rank()].assign(bytes, bytes + count * 4);
@@ -260,7 +260,7 @@ void CheckSpecialValues(Communicator* c, const Format& f) {
       FillPeriodic(data, f.bytes(), count, period, [&](size_t i) {
         std::memcpy(data + i * f.bytes(), &own[i], f.bytes());
       });
-      const Status status = lockstep::Run(
+      const Status status = collective::Run(
           c, {.slice = {*buffer, 3, count, f.type}, .op = op}, kLong);
       ASSERT_TRUE(status.ok()) << status;
       const auto got = [&](size_t i) {
@@ -354,7 +354,7 @@ TEST(CommunicatorTest, RefusesOwnMistakesAndGoesOn) {
     auto buffer = c->Allocate(4096);
     ASSERT_TRUE(buffer.ok());
     const auto refused = [&](const Operation& operation, const char* text) {
-      const Status status = lockstep::Run(c, operation, kLong);
+      const Status status = collective::Run(c, operation, kLong);
       EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status;
       EXPECT_THAT(Message(status), HasSubstr(text));
     };
@@ -376,7 +376,7 @@ TEST(CommunicatorTest, RefusesOwnMistakesAndGoesOn) {
     EXPECT_FALSE(
         c->Start({.slice = {*buffer, 0, 1, f32}}, &stream).status().ok());
     EXPECT_TRUE(
-        lockstep::Run(c, {.kind = CollectiveKind::kBarrier}, kLong).ok());
+        collective::Run(c, {.kind = CollectiveKind::kBarrier}, kLong).ok());
   });
 }
 
@@ -401,19 +401,19 @@ TEST(FormTest, OneRankNeedsNoBackend) {
   auto buffer = (*c)->Allocate(16);
   ASSERT_TRUE(buffer.ok());
   static_cast<float*>((*buffer)->data)[3] = 5;
-  EXPECT_TRUE(lockstep::Run(c->get(),
-                            {.slice = {*buffer, 0, 4, DataType::kFloat32}},
-                            kLong)
+  EXPECT_TRUE(collective::Run(c->get(),
+                              {.slice = {*buffer, 0, 4, DataType::kFloat32}},
+                              kLong)
                   .ok());
   EXPECT_EQ(static_cast<float*>((*buffer)->data)[3], 5);
-  EXPECT_FALSE(lockstep::Run(c->get(),
-                             {.slice = {*buffer, 0, 4096, DataType::kFloat32}},
-                             kLong)
-                   .ok());
+  EXPECT_FALSE(
+      collective::Run(c->get(),
+                      {.slice = {*buffer, 0, 4096, DataType::kFloat32}}, kLong)
+          .ok());
   (*c)->Abort("stop");
   (*c)->Abort("again");
   const Status after =
-      lockstep::Run(c->get(), {.kind = CollectiveKind::kBarrier}, kLong);
+      collective::Run(c->get(), {.kind = CollectiveKind::kBarrier}, kLong);
   EXPECT_EQ(after.code(), StatusCode::kAborted);
   EXPECT_EQ(Message(after), "job solo g1: stop");
 }
@@ -494,7 +494,7 @@ TEST(FormTest, WorksOverIpv6) {
     ASSERT_TRUE(c.ok()) << c.status();
     ++formed;
     EXPECT_TRUE(
-        lockstep::Run(c->get(), {.kind = CollectiveKind::kBarrier}, kLong)
+        collective::Run(c->get(), {.kind = CollectiveKind::kBarrier}, kLong)
             .ok());
   });
   if (without == 3) GTEST_SKIP() << "this host has no IPv6 loopback";
@@ -502,4 +502,4 @@ TEST(FormTest, WorksOverIpv6) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective

@@ -27,7 +27,7 @@
 #include "worker/collective/tcp/tcp_communicator.h"
 #include "worker/collective/testing.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 namespace {
 
 using std::chrono::duration_cast;
@@ -118,8 +118,8 @@ TEST(DeafTest, AFormingRankListensOnItsAddressOnly) {
   std::thread first([&] {
     auto formed = FormCommunicator(TestOptionsOf("tcp", 0, 2, &store));
     EXPECT_TRUE(formed.ok()) << formed.status();
-    EXPECT_TRUE(lockstep::Run(formed->get(), {.kind = CollectiveKind::kBarrier},
-                              seconds(20))
+    EXPECT_TRUE(collective::Run(formed->get(),
+                                {.kind = CollectiveKind::kBarrier}, seconds(20))
                     .ok());
   });
   std::thread second([&] {
@@ -148,8 +148,8 @@ TEST(DeafTest, AFormingRankListensOnItsAddressOnly) {
     } late(&store, &looked);
     auto formed = FormCommunicator(TestOptionsOf("tcp", 1, 2, &late));
     EXPECT_TRUE(formed.ok()) << formed.status();
-    EXPECT_TRUE(lockstep::Run(formed->get(), {.kind = CollectiveKind::kBarrier},
-                              seconds(20))
+    EXPECT_TRUE(collective::Run(formed->get(),
+                                {.kind = CollectiveKind::kBarrier}, seconds(20))
                     .ok());
   });
   std::vector<Listening> listeners;
@@ -225,7 +225,7 @@ void FormMany(int n) {
     auto options = TestOptionsOf("tcp", rank, n, &store);
     options.forming_deadline = MonotonicNow() + seconds(60);
     options.key = "a key of this generation";
-    auto communicator = FormTcp(options);
+    auto communicator = tcp::FormTcp(options);
     formed[rank] = communicator.status();
     const auto meet = [n](std::atomic<int>* count) {
       ++*count;
@@ -284,4 +284,4 @@ TEST(ScaleTest, ConnectionsGrowByTheLogarithmMessagesWithTheRanks) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective

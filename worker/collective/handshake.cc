@@ -7,7 +7,7 @@
 
 #include "common/base/sha256.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 namespace {
 
 constexpr size_t kMaxConfigBytes = 16 << 10;
@@ -297,4 +297,4 @@ Status Handshake(Communicator* communicator, const HandshakeOptions& options,
   return status;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective

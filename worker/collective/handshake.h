@@ -19,7 +19,7 @@
 #include "common/base/status.h"
 #include "worker/collective/communicator.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 
 struct HandshakeOptions {
   // "job mnist g3", for errors.
@@ -51,6 +51,6 @@ inline constexpr char kReasonConfigMismatch[] = "CONFIG_MISMATCH";
 Status Handshake(Communicator* communicator, const HandshakeOptions& options,
                  MonoTime deadline);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_HANDSHAKE_H_

@@ -10,7 +10,7 @@
 #include "worker/collective/factory/form_communicator.h"
 #include "worker/collective/testing.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 namespace {
 
 using ::testing::HasSubstr;
@@ -150,4 +150,4 @@ TEST(HandshakeTest, BadOptionsOfOneRankEndAll) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective

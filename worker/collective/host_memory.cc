@@ -6,7 +6,7 @@
 
 #include "worker/collective/page_size.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 namespace {}  // namespace
 
 HostMemory::~HostMemory() {
@@ -36,4 +36,4 @@ bool HostMemory::Owns(const Buffer* buffer) const {
                      [&](const auto& mine) { return mine.get() == buffer; });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective

@@ -8,7 +8,7 @@
 #include "common/base/status.h"
 #include "worker/collective/communicator.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 
 // Owns its buffers until it is destroyed. Not synchronised.
 class HostMemory {
@@ -27,6 +27,6 @@ class HostMemory {
   std::vector<std::unique_ptr<Buffer>> buffers_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_HOST_MEMORY_H_

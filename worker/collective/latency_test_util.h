@@ -12,7 +12,7 @@
 
 #include "worker/collective/testing.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 
 // The times of several tries, each from the abort to the end of the last rank.
 class LeavingTimes {
@@ -81,6 +81,6 @@ class LeavingTimes {
   std::vector<Duration> wakes_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_LATENCY_TEST_UTIL_H_

@@ -6,7 +6,7 @@
 
 #include "absl/strings/cord.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 namespace {
 
 constexpr char kUrl[] = "lockstep/lost-peers";
@@ -41,4 +41,4 @@ std::vector<int> LostPeersOf(const Status& status) {
   return ranks;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective

@@ -14,7 +14,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 
 // Returns `status`, an error, with `ranks` in place of the peers that it named
 // before. Annotate and WithReason keep them.
@@ -23,6 +23,6 @@ Status WithLostPeers(Status status, const std::vector<int>& ranks);
 // The peers in the order in which they were named; empty: none.
 std::vector<int> LostPeersOf(const Status& status);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_LOST_PEERS_H_

@@ -33,12 +33,14 @@ struct lockstep_collective_module {
   const char* name;       // "nccl"
   // Fills in this rank's offer. Null: the backend runs everywhere. Quick;
   // throws nothing; only counts the GPUs.
-  void (*offer)(const lockstep::CommunicatorOptions* options,
-                lockstep::RankOffer* offer);
+  void (*offer)(
+      const lockstep::worker::collective::CommunicatorOptions* options,
+      lockstep::worker::collective::RankOffer* offer);
   // Forms a communicator into `communicator` (the caller's to delete), or
   // writes `error` and returns false. Throws nothing.
-  bool (*form)(const lockstep::CommunicatorOptions* options,
-               lockstep::Communicator** communicator, lockstep::Status* error);
+  bool (*form)(const lockstep::worker::collective::CommunicatorOptions* options,
+               lockstep::worker::collective::Communicator** communicator,
+               lockstep::Status* error);
 };
 
 using lockstep_collective_module_function =

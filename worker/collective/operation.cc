@@ -1,6 +1,6 @@
 #include "worker/collective/operation.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 namespace {
 
 bool IsInteger(DataType type) {
@@ -119,4 +119,4 @@ Status CheckOperation(const Operation& operation, int size) {
   return OkStatus();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective

@@ -7,7 +7,7 @@
 #include "common/base/status.h"
 #include "worker/collective/communicator.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 
 // InvalidArgument, naming what is wrong: a root outside [0, size), a slice
 // that leaves its buffer, a misaligned one, a count that does not divide by
@@ -34,6 +34,6 @@ std::string Describe(const OperationWords& words,
 // Bytes of the slice; 0 for a barrier.
 size_t BytesOf(const Operation& operation);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_OPERATION_H_

@@ -4,7 +4,7 @@
 
 #include <limits>
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 namespace {
 
 TEST(OperationWordsTest, AreOfWhatMustBeEqual) {
@@ -62,4 +62,4 @@ TEST(OperationWordsTest, MayBeAnybodys) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective

@@ -4,11 +4,11 @@
 
 #include <cstddef>
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 
 inline constexpr size_t kPage = 4096;
 inline constexpr size_t kHugePage = size_t{2} << 20;
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_PAGE_SIZE_H_

@@ -6,7 +6,7 @@
 
 #include "worker/collective/periodic_test_util.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 namespace {
 
 constexpr size_t kPeriod = 7;
@@ -59,4 +59,4 @@ TEST(PeriodicTest, OtherBitsMayBeRight) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective

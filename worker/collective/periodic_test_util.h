@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstring>
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 
 // Elements of `size` bytes, `count` of them: write(i) makes the first `period`,
 // and the others are copies.
@@ -57,6 +57,6 @@ size_t FirstWrong(const void* data, size_t size, size_t first, size_t end,
   return end;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_PERIODIC_TEST_UTIL_H_

@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 
 struct RankOffer {
   // The rank's GPU, unique among all hosts: "HOST/GPU-UUID". Empty: it has none
@@ -23,6 +23,6 @@ struct RankOffer {
   std::string wish;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_RANK_OFFER_H_

@@ -4,7 +4,7 @@
 #include <cpuid.h>
 #endif
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 namespace {
 
 // How the tables are laid out.
@@ -143,4 +143,4 @@ ReduceAllFunction ReduceAllFunctionFor(DataType type, ReduceOp op,
   return table->of[row][column];
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective

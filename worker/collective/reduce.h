@@ -19,7 +19,7 @@
 #include "worker/collective/communicator.h"
 #include "worker/collective/reduce_sets.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 
 // out[i] = a[i] op b[i], where `out` may be `a` or `b`, and overlap neither
 // else.
@@ -44,6 +44,6 @@ InstructionSet BestInstructionSet();
 ReduceAllFunction ReduceAllFunctionFor(DataType type, ReduceOp op,
                                        InstructionSet set);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_REDUCE_H_

@@ -1,8 +1,8 @@
 #include "worker/collective/reduce_loops.h"
 #include "worker/collective/reduce_sets.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 
 constinit const ReduceTable kAvx512Reductions = LOCKSTEP_REDUCE_TABLE;
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective

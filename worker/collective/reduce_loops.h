@@ -25,7 +25,7 @@
 #define LOCKSTEP_INDEPENDENT_LOOP _Pragma("GCC ivdep")
 #endif
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 namespace {
 
 // IEEE 754 binary16 and the upper half of a binary32.
@@ -287,6 +287,6 @@ constexpr ReduceAllFunction MeanOf() {
   }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_REDUCE_LOOPS_H_

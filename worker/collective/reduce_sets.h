@@ -7,7 +7,7 @@
 
 #include <cstddef>
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 
 // outs[j][i] = ins[0][i] op ... op ins[in_count - 1][i], for all j; a mean is
 // divided by in_count. An output may be one of the inputs, else they must not
@@ -28,6 +28,6 @@ extern const ReduceTable kPlainReductions;
 extern const ReduceTable kAvx2Reductions;
 extern const ReduceTable kAvx512Reductions;
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_REDUCE_SETS_H_

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 namespace {
 
 constexpr DataType kTypes[] = {DataType::kFloat32, DataType::kFloat64,
@@ -373,4 +373,4 @@ TEST(ReduceTest, TwoOperandFunctionsMayOverwriteEither) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective

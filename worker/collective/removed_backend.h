@@ -6,7 +6,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 
 // InvalidArgument for such a name: the sentence says what to use instead.
 inline Status CheckNotRemoved(std::string_view backend) {
@@ -16,6 +16,6 @@ inline Status CheckNotRemoved(std::string_view backend) {
       "where the ranks are");
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_REMOVED_BACKEND_H_

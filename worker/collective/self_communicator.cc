@@ -4,7 +4,7 @@
 #include "worker/collective/host_memory.h"
 #include "worker/collective/operation.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 namespace {
 
 class SelfCommunicator final : public Communicator {
@@ -55,4 +55,4 @@ std::unique_ptr<Communicator> MakeSelfCommunicator(const std::string& label) {
   return std::make_unique<SelfCommunicator>(label);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective

@@ -7,7 +7,7 @@
 
 #include "worker/collective/communicator.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 
 // The work of an operation that is done at once.
 class DoneWork final : public Work {
@@ -18,6 +18,6 @@ class DoneWork final : public Work {
 
 std::unique_ptr<Communicator> MakeSelfCommunicator(const std::string& label);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_SELF_COMMUNICATOR_H_

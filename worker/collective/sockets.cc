@@ -10,7 +10,7 @@
 
 #include "common/base/fd.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 
 namespace {
 
@@ -107,4 +107,4 @@ std::vector<int> OpenSockets() {
   return sockets;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective

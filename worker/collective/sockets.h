@@ -9,7 +9,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 
 // An IPv4 or IPv6 address in digits, port 0. InvalidArgument for anything
 // else, names included.
@@ -38,6 +38,6 @@ void ResetConnection(int fd);
 // some meanwhile: check what a descriptor is before using it.
 std::vector<int> OpenSockets();
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_SOCKETS_H_

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 namespace {
 
 bool WithinHost(const std::string& local, const std::string& remote) {
@@ -34,4 +34,4 @@ TEST(SocketsTest, OthersAreNot) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective

@@ -13,7 +13,7 @@
 
 #include "worker/collective/communicator.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 
 inline double Combine(ReduceOp op, double a, double b) {
   switch (op) {
@@ -164,6 +164,6 @@ inline Wanted WantedAt(const Format& f, ReduceOp op, std::string_view backend,
   return {f.Round(Reduced(op, operands)), tolerance};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_SPECIAL_VALUES_TEST_UTIL_H_

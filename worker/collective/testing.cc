@@ -15,7 +15,7 @@
 #include <thread>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 
 Status MapRendezvousStore::Put(const std::string& key, std::string_view value) {
   MutexLock lock(&mu_);
@@ -277,4 +277,4 @@ Duration RankBoard::EndedAfter(int rank, MonoTime start) const {
   return MonoTime(Duration(counters_->ended[rank].load())) - start;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective

@@ -15,7 +15,7 @@
 #include "common/base/mutex.h"
 #include "worker/collective/communicator.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 
 // Sanitizers are slow, keep what was freed, and need room on stacks.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -162,6 +162,6 @@ class RankBoard {
   Counters* counters_ = nullptr;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_TESTING_H_

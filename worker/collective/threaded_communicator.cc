@@ -14,7 +14,7 @@
 #include "worker/collective/lost_peers.h"
 #include "worker/collective/operation.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 namespace {
 
 struct Task {
@@ -402,4 +402,4 @@ StatusOr<std::unique_ptr<Communicator>> MakeThreadedCommunicator(
   return communicator;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective

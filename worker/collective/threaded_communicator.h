@@ -20,7 +20,7 @@
 #include "worker/collective/broken.h"
 #include "worker/collective/communicator.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 
 // A transport's own memory. Used by the thread of the communicator's user.
 class TransportMemory {
@@ -105,6 +105,6 @@ StatusOr<std::unique_ptr<Communicator>> MakeThreadedCommunicator(
     const ThreadedCommunicatorOptions& options,
     std::unique_ptr<Transport> transport);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_THREADED_COMMUNICATOR_H_

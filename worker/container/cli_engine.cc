@@ -8,7 +8,7 @@
 #include "worker/container/command.h"
 #include "worker/task/engine_words.h"
 
-namespace lockstep {
+namespace lockstep::worker::container {
 
 std::vector<FoundContainer> ParseList(std::string_view output) {
   std::vector<FoundContainer> found;
@@ -75,7 +75,7 @@ Status CliEngine::Remove(const std::string& name, MonoTime deadline) {
     return OkStatus();
   }
   return Unavailable("cannot remove the container {}: {}", name,
-                     EngineSentence(result.last_error));
+                     task::EngineSentence(result.last_error));
 }
 
 StatusOr<std::vector<FoundContainer>> CliEngine::List(const std::string& mark,
@@ -94,7 +94,7 @@ StatusOr<std::vector<FoundContainer>> CliEngine::List(const std::string& mark,
                  deadline));
   if (!result.ok()) {
     return Unavailable("{} cannot list its containers: {}", version_,
-                       EngineSentence(result.last_error));
+                       task::EngineSentence(result.last_error));
   }
   return ParseList(result.output);
 }
@@ -110,4 +110,4 @@ Status RemoveContainerBy(const std::string& program,
   return CliEngine(std::move(setup), program, env).Remove(name, deadline);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::container

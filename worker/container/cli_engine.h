@@ -11,7 +11,7 @@
 #include "worker/container/container_engine.h"
 #include "worker/container/run_arguments.h"
 
-namespace lockstep {
+namespace lockstep::worker::container {
 
 // Limits for fetching an image.
 struct ImageTimes {
@@ -55,7 +55,7 @@ class CliEngine final : public ContainerEngine {
 
   std::vector<std::string> RunArguments(
       const ContainerPlan& plan) const override {
-    return lockstep::RunArguments(setup_, plan);
+    return container::RunArguments(setup_, plan);
   }
   std::vector<std::string> Environment() const override { return env_; }
   std::vector<std::string> SignalArguments(
@@ -105,6 +105,6 @@ bool MayBeNewer(std::string_view image);
 // "NAME DAEMON" lines.
 std::vector<FoundContainer> ParseList(std::string_view output);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::container
 
 #endif  // LOCKSTEP_WORKER_CONTAINER_CLI_ENGINE_H_

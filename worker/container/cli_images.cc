@@ -7,7 +7,7 @@
 #include "worker/container/cli_engine.h"
 #include "worker/task/engine_words.h"
 
-namespace lockstep {
+namespace lockstep::worker::container {
 namespace {
 
 constexpr std::string_view kSha = "sha256:";
@@ -122,7 +122,7 @@ StatusOr<std::optional<LocalImage>> CliEngine::Look(const std::string& image,
   std::optional<LocalImage> local = ParseLocalImage(result.output);
   if (!local) {
     return Internal("{} returned invalid image data: {}", version_,
-                    EngineSentence(result.output));
+                    task::EngineSentence(result.output));
   }
   return local;
 }
@@ -132,7 +132,7 @@ StatusOr<CommandResult> CliEngine::Pull(const std::string& image,
                                         const Progress& progress) {
   Command pull{{setup_.program, "pull", image}, env_, {}, times_.idle};
   pull.on_line = [&](const std::string& line) {
-    return !progress || progress(EngineSentence(line));
+    return !progress || progress(task::EngineSentence(line));
   };
   return RunCommand(pull, deadline);
 }
@@ -179,7 +179,7 @@ StatusOr<ImageHere> CliEngine::EnsureAny(const std::string& image,
   if (here) return ImageHere{ContentOf(image, **before), false};
   if (!pulled.ok()) return Unnamed(image, pulled.status());
   return FailedPrecondition("cannot fetch the image {}: {}", image,
-                            EngineSentence(pulled->last_error));
+                            task::EngineSentence(pulled->last_error));
 }
 
 StatusOr<ImageHere> CliEngine::EnsureSame(const ImageContent& wanted,
@@ -211,7 +211,8 @@ StatusOr<ImageHere> CliEngine::EnsureSame(const ImageContent& wanted,
       if (!after.ok()) return Unnamed(image, after.status());
       if (*after) return found(**after, true);
     }
-    why = "cannot fetch that image: " + EngineSentence(pulled->last_error);
+    why =
+        "cannot fetch that image: " + task::EngineSentence(pulled->last_error);
   }
   const std::string here =
       *named ? fmt::format("is {} on this node",
@@ -223,4 +224,4 @@ StatusOr<ImageHere> CliEngine::EnsureSame(const ImageContent& wanted,
       why);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::container

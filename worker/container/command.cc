@@ -13,7 +13,7 @@
 #include "common/os/process.h"
 #include "worker/container/session_io.h"
 
-namespace lockstep {
+namespace lockstep::worker::container {
 namespace {
 
 constexpr size_t kMaxOutput = 4 << 20;
@@ -164,4 +164,4 @@ StatusOr<CommandResult> RunCommand(const Command& command, MonoTime deadline) {
   return Runner(command, deadline).Run();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::container

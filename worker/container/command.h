@@ -9,7 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::worker::container {
 
 struct CommandResult {
   int code = 0;            // 128 + the signal that ended it.
@@ -34,6 +34,6 @@ struct Command {
 // ended; errors of Spawn.
 StatusOr<CommandResult> RunCommand(const Command& command, MonoTime deadline);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::container
 
 #endif  // LOCKSTEP_WORKER_CONTAINER_COMMAND_H_

@@ -19,7 +19,7 @@
 #include "common/base/status.h"
 #include "common/model/job.h"
 
-namespace lockstep {
+namespace lockstep::worker::container {
 
 struct ContainerMount {
   std::string path;  // In the container, and on the host.
@@ -143,6 +143,6 @@ class ContainerEngine {
                                                      MonoTime deadline) = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::container
 
 #endif  // LOCKSTEP_WORKER_CONTAINER_CONTAINER_ENGINE_H_

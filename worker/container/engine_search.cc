@@ -6,7 +6,7 @@
 #include "absl/base/thread_annotations.h"
 #include "common/base/mutex.h"
 
-namespace lockstep {
+namespace lockstep::worker::container {
 
 struct EngineSearch::State {
   Mutex mu;
@@ -50,4 +50,4 @@ std::optional<EngineSearch::Result> EngineSearch::Take(Duration wait) {
   return std::exchange(state_->result, std::nullopt);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::container

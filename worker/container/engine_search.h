@@ -10,7 +10,7 @@
 #include "common/base/status.h"
 #include "worker/container/find_engine.h"
 
-namespace lockstep {
+namespace lockstep::worker::container {
 
 class EngineSearch {
  public:
@@ -35,6 +35,6 @@ class EngineSearch {
   const std::shared_ptr<State> state_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::container
 
 #endif  // LOCKSTEP_WORKER_CONTAINER_ENGINE_SEARCH_H_

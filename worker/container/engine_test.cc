@@ -14,7 +14,7 @@
 #include "worker/container/session_io.h"
 #include "worker/task/engine_words.h"
 
-namespace lockstep {
+namespace lockstep::worker::container {
 namespace {
 
 using std::chrono_literals::operator""s;
@@ -456,18 +456,20 @@ TEST(CliEngineTest, KnowsWhichImagesMayBeNewer) {
 }
 
 TEST(CliEngineTest, SaysEnginesWordsPlainly) {
-  EXPECT_EQ(EngineSentence("Error: no such thing"), "no such thing");
-  EXPECT_EQ(EngineSentence(
+  EXPECT_EQ(task::EngineSentence("Error: no such thing"), "no such thing");
+  EXPECT_EQ(task::EngineSentence(
                 "time=\"2026-01-01T00:00:00Z\" level=error msg=\"it broke\""),
             "it broke");
-  EXPECT_TRUE(IsEngineAdvice("Run 'docker run --help' for more information"));
-  EXPECT_FALSE(IsEngineAdvice("docker: Error response from daemon: no"));
-  EXPECT_EQ(ProgramNotRun("[FATAL tini (7)] exec a b failed: No such file or "
+  EXPECT_TRUE(
+      task::IsEngineAdvice("Run 'docker run --help' for more information"));
+  EXPECT_FALSE(task::IsEngineAdvice("docker: Error response from daemon: no"));
+  EXPECT_EQ(
+      task::ProgramNotRun("[FATAL tini (7)] exec a b failed: No such file or "
                           "directory"),
-            "a b");
-  EXPECT_EQ(ProgramNotRun("[FATAL tini (7)] failed: exec"), "");
-  EXPECT_EQ(ProgramNotRun("exec a failed: No such file"), "");
+      "a b");
+  EXPECT_EQ(task::ProgramNotRun("[FATAL tini (7)] failed: exec"), "");
+  EXPECT_EQ(task::ProgramNotRun("exec a failed: No such file"), "");
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::container

@@ -15,7 +15,7 @@
 #include "worker/container/command.h"
 #include "worker/task/engine_words.h"
 
-namespace lockstep {
+namespace lockstep::worker::container {
 namespace {
 
 // What lockstep-shim --limited exits with where it is not (worker/shim/init.h).
@@ -136,7 +136,7 @@ class Trial {
   Status Fail(const std::string& said) const {
     return Unavailable(
         "{} does not work here: {}", setup_.program,
-        said.empty() ? "it printed no error" : EngineSentence(said));
+        said.empty() ? "it printed no error" : task::EngineSentence(said));
   }
 
   // Of docker. Where it is not sure, it is not.
@@ -292,4 +292,4 @@ StatusOr<std::unique_ptr<ContainerEngine>> FindContainerEngine(
   return last;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::container

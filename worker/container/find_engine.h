@@ -11,7 +11,7 @@
 #include "common/base/status.h"
 #include "worker/container/container_engine.h"
 
-namespace lockstep {
+namespace lockstep::worker::container {
 
 struct EngineOptions {
   // "auto" (podman, else docker), "podman", "docker", or the absolute path of a
@@ -43,6 +43,6 @@ StatusOr<std::unique_ptr<ContainerEngine>> FindContainerEngine(
 std::vector<std::string> ClientEnvironment(
     const std::map<std::string, std::string>& environment);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::container
 
 #endif  // LOCKSTEP_WORKER_CONTAINER_FIND_ENGINE_H_

@@ -3,7 +3,7 @@
 #include <system_error>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::worker::container {
 namespace {
 
 // Delay until a cancelled waiter is noticed.
@@ -108,4 +108,4 @@ StatusOr<ImageHere> ImageFetcher::Get(
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::container

@@ -18,7 +18,7 @@
 #include "common/base/mutex.h"
 #include "worker/container/container_engine.h"
 
-namespace lockstep {
+namespace lockstep::worker::container {
 
 class ImageFetcher {
  public:
@@ -68,6 +68,6 @@ class ImageFetcher {
   bool closing_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::container
 
 #endif  // LOCKSTEP_WORKER_CONTAINER_IMAGE_FETCHER_H_

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <thread>
 
-namespace lockstep {
+namespace lockstep::worker::container {
 namespace {
 
 using std::chrono_literals::operator""s;
@@ -187,4 +187,4 @@ TEST_F(ImageFetcherTest, ItsEndEndsWhatIsUnderWay) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::container

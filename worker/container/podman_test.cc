@@ -18,8 +18,13 @@
 #include "worker/container/run_arguments.h"
 #include "worker/shim/shim_fixture.h"
 
-namespace lockstep {
+namespace lockstep::worker::container {
 namespace {
+
+using shim::Eventually;
+using shim::In;
+using shim::ReadTaskRecord;
+using shim::ShimTest;
 
 using std::chrono_literals::operator""s;
 using std::chrono_literals::operator""ms;
@@ -452,4 +457,4 @@ TEST_P(ContainerTest, TenRoundsLeaveNothing) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::container

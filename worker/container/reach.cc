@@ -16,7 +16,7 @@
 #include "common/base/mutex.h"
 #include "common/os/as_user.h"
 
-namespace lockstep {
+namespace lockstep::worker::container {
 namespace {
 
 // Result of a thread whose caller may have stopped waiting.
@@ -81,4 +81,4 @@ StatusOr<ReachedDirectory> ReachWithin(const ContainerUser& user,
   return *answer->reached;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::container

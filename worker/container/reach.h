@@ -9,7 +9,7 @@
 #include "common/base/status.h"
 #include "worker/container/container_engine.h"
 
-namespace lockstep {
+namespace lockstep::worker::container {
 
 struct ReachedDirectory {
   std::string path;  // Without symbolic links.
@@ -30,6 +30,6 @@ StatusOr<ReachedDirectory> ReachAs(const ContainerUser& user,
 StatusOr<ReachedDirectory> ReachWithin(const ContainerUser& user,
                                        const std::string& path, Duration limit);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::container
 
 #endif  // LOCKSTEP_WORKER_CONTAINER_REACH_H_

@@ -8,7 +8,7 @@
 
 #include "common/base/file.h"
 
-namespace lockstep {
+namespace lockstep::worker::container {
 namespace {
 
 using testing::HasSubstr;
@@ -79,4 +79,4 @@ TEST_F(ReachTest, WhatIsNotThereIsNotFound) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::container

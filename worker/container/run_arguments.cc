@@ -7,7 +7,7 @@
 
 #include "common/model/image_name.h"
 
-namespace lockstep {
+namespace lockstep::worker::container {
 namespace {
 
 // Engines read the file with a scanner that takes 64 KiB a line.
@@ -208,4 +208,4 @@ Status CheckPlan(const ContainerPlan& plan) {
   return OkStatus();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::container

@@ -9,7 +9,7 @@
 #include "common/base/status.h"
 #include "worker/container/container_engine.h"
 
-namespace lockstep {
+namespace lockstep::worker::container {
 
 enum class EngineKind { kPodman, kDocker };
 
@@ -54,6 +54,6 @@ std::string EnvironmentFile(
 // option, or a file of the host that engines would read with their own rights.
 Status CheckPlan(const ContainerPlan& plan);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::container
 
 #endif  // LOCKSTEP_WORKER_CONTAINER_RUN_ARGUMENTS_H_

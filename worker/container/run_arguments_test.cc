@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::worker::container {
 namespace {
 
 using testing::Contains;
@@ -223,4 +223,4 @@ TEST(RunArgumentsTest, RefusesWhatNoEngineCanBeTold) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::container

@@ -4,7 +4,7 @@
 
 #include "common/os/procfs.h"
 
-namespace lockstep {
+namespace lockstep::worker::container {
 namespace {
 
 std::optional<uint64_t> Field(std::string_view text, std::string_view name) {
@@ -40,4 +40,4 @@ std::optional<uint64_t> BytesMoved(pid_t session) {
   return sum;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::container

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::worker::container {
 
 // Returns the bytes that the processes of `session` have read and written so
 // far, including sockets (rchar and wchar of /proc/PID/io, proc(5)). The sum
@@ -19,6 +19,6 @@ std::optional<uint64_t> BytesMoved(pid_t session);
 // Nullopt if `proc_pid_io` is malformed.
 std::optional<uint64_t> ParseBytesMoved(std::string_view proc_pid_io);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::container
 
 #endif  // LOCKSTEP_WORKER_CONTAINER_SESSION_IO_H_

@@ -7,7 +7,7 @@
 #include "worker/data/shards.h"
 #include "worker/data/tfrecord.h"
 
-namespace lockstep {
+namespace lockstep::worker::data {
 namespace {
 
 class Checker {
@@ -97,4 +97,4 @@ CheckReport CheckShards(const std::vector<std::string>& paths,
   return checker.Take();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::data

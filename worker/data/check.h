@@ -9,7 +9,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::worker::data {
 
 struct CheckOptions {
   // Also decodes every JPEG; without it only its header is read.
@@ -48,6 +48,6 @@ struct CheckReport {
 CheckReport CheckShards(const std::vector<std::string>& paths,
                         const CheckOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::data
 
 #endif  // LOCKSTEP_WORKER_DATA_CHECK_H_

@@ -20,7 +20,7 @@
 #include "worker/data/pack.h"
 #include "worker/data/shards.h"
 
-namespace lockstep {
+namespace lockstep::worker::data {
 namespace {
 
 constexpr int kFailed = 1;
@@ -277,14 +277,15 @@ int Main(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::data
 
 int main(int argc, char** argv) {
   try {
-    return lockstep::FlushOutput(lockstep::Main(argc, argv));
+    return lockstep::worker::data::FlushOutput(
+        lockstep::worker::data::Main(argc, argv));
   } catch (const std::exception& error) {
     // Such as no memory, or a closed pipe behind stdout.
     std::fprintf(stderr, "lockstep-data: %s\n", error.what());
-    return lockstep::kFailed;
+    return lockstep::worker::data::kFailed;
   }
 }

@@ -8,7 +8,7 @@
 
 #include "worker/data/testing.h"
 
-namespace lockstep {
+namespace lockstep::worker::data {
 namespace {
 
 using testing::HasSubstr;
@@ -96,4 +96,4 @@ TEST_F(DataMainTest, MissingAndWrongFilesAreOne) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::data

@@ -5,7 +5,7 @@
 #include "worker/data/jpeg.h"
 #include "worker/data/shards.h"
 
-namespace lockstep {
+namespace lockstep::worker::data {
 
 StatusOr<std::shared_ptr<const Dataset>> Dataset::Open(
     FileSystem* fs, const std::vector<std::string>& patterns) {
@@ -79,4 +79,4 @@ Status DecodeTo(const LabelledImage& image, const ImageShape& shape,
   return OkStatus();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::data

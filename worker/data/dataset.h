@@ -15,7 +15,7 @@
 #include "worker/data/shard_plan.h"
 #include "worker/data/tfrecord.h"
 
-namespace lockstep {
+namespace lockstep::worker::data {
 
 // Safe from any thread. Keeps one descriptor open per shard.
 class Dataset {
@@ -56,6 +56,6 @@ class Dataset {
 Status DecodeTo(const LabelledImage& image, const ImageShape& shape,
                 uint8_t* out);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::data
 
 #endif  // LOCKSTEP_WORKER_DATA_DATASET_H_

@@ -3,7 +3,7 @@
 #include <limits>
 #include <optional>
 
-namespace lockstep {
+namespace lockstep::worker::data {
 namespace {
 
 // Wire types of the protobuf encoding.
@@ -310,4 +310,4 @@ StatusOr<LabelledImage> DecodeExample(std::string_view record) {
   return image;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::data

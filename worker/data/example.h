@@ -24,7 +24,7 @@
 #include "common/base/status.h"
 #include "worker/data/image.h"
 
-namespace lockstep {
+namespace lockstep::worker::data {
 
 enum class ImageFormat { kRaw, kJpeg };
 
@@ -50,6 +50,6 @@ std::string EncodeExample(const LabelledImage& image);
 // or raw bytes that do not fit the shape. Errors name no place.
 StatusOr<LabelledImage> DecodeExample(std::string_view record);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::data
 
 #endif  // LOCKSTEP_WORKER_DATA_EXAMPLE_H_

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace lockstep {
+namespace lockstep::worker::data {
 namespace {
 
 using testing::HasSubstr;
@@ -119,4 +119,4 @@ TEST(ExampleTest, SaysWhichFeatureIsMissingOrWrong) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::data

@@ -5,7 +5,7 @@
 
 #include "common/base/gzip_decoder.h"
 
-namespace lockstep {
+namespace lockstep::worker::data {
 namespace {
 
 constexpr size_t kChunk = 1 << 20;
@@ -48,4 +48,4 @@ StatusOr<std::string> ReadMaybeGzip(FileSystem* fs, const std::string& path,
   return Gunzip(bytes, path, limit);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::data

@@ -9,7 +9,7 @@
 #include "common/base/file.h"
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::worker::data {
 
 // Begins as every gzip file does (RFC 1952).
 bool IsGzip(std::string_view bytes);
@@ -24,6 +24,6 @@ StatusOr<std::string> Gunzip(std::string_view bytes, std::string_view name,
 StatusOr<std::string> ReadMaybeGzip(FileSystem* fs, const std::string& path,
                                     uint64_t limit);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::data
 
 #endif  // LOCKSTEP_WORKER_DATA_GZIP_H_

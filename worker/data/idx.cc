@@ -2,7 +2,7 @@
 
 #include "worker/data/gzip.h"
 
-namespace lockstep {
+namespace lockstep::worker::data {
 namespace {
 
 // No file of the family comes near; keeps a decompression bomb small.
@@ -111,4 +111,4 @@ StatusOr<IdxDataset> IdxDataset::Read(FileSystem* fs,
   return data;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::data

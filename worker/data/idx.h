@@ -16,7 +16,7 @@
 #include "common/base/status.h"
 #include "worker/data/image.h"
 
-namespace lockstep {
+namespace lockstep::worker::data {
 
 // The views point into the bytes that were parsed.
 struct IdxImages {
@@ -65,6 +65,6 @@ class IdxDataset {
   IdxLabels labels_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::data
 
 #endif  // LOCKSTEP_WORKER_DATA_IDX_H_

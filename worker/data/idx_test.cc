@@ -8,7 +8,7 @@
 #include "worker/data/gzip.h"
 #include "worker/data/testing.h"
 
-namespace lockstep {
+namespace lockstep::worker::data {
 namespace {
 
 using testing::HasSubstr;
@@ -146,4 +146,4 @@ TEST_F(IdxDatasetTest, FilesThatDoNotBelongTogetherAreRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::data

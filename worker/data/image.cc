@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace lockstep {
+namespace lockstep::worker::data {
 namespace {
 
 // The source pixels that make one target pixel of a row or column.
@@ -94,4 +94,4 @@ Image Resize(const Image& image, uint32_t height, uint32_t width) {
   return result;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::data

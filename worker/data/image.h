@@ -9,7 +9,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::worker::data {
 
 // Largest decoded image: a header with a larger size is rejected.
 inline constexpr uint64_t kMaxImageBytes = uint64_t{128} << 20;
@@ -42,6 +42,6 @@ struct Image {
 // REQUIRES: CheckShape holds for `image` and for the result.
 Image Resize(const Image& image, uint32_t height, uint32_t width);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::data
 
 #endif  // LOCKSTEP_WORKER_DATA_IMAGE_H_

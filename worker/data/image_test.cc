@@ -7,7 +7,7 @@
 
 #include "worker/data/jpeg.h"
 
-namespace lockstep {
+namespace lockstep::worker::data {
 namespace {
 
 using testing::Each;
@@ -132,4 +132,4 @@ TEST(JpegTest, AnotherSizeThanTheOneUsedIsNamed) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::data

@@ -7,7 +7,7 @@
 #include <jerror.h>
 #include <jpeglib.h>
 
-namespace lockstep {
+namespace lockstep::worker::data {
 namespace {
 
 // A progressive picture of a few kilobytes can ask for thousands of passes
@@ -227,4 +227,4 @@ StatusOr<std::string> EncodeJpeg(const Image& image, int quality) {
   return encoder.Take();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::data

@@ -13,7 +13,7 @@
 #include "common/base/status.h"
 #include "worker/data/image.h"
 
-namespace lockstep {
+namespace lockstep::worker::data {
 
 // Returns the size and the stored channels of the header. Reads no pixels.
 StatusOr<ImageShape> ReadJpegShape(std::string_view jpeg);
@@ -32,6 +32,6 @@ Status DecodeJpegTo(std::string_view jpeg, const ImageShape& shape,
 // `quality` 1 to 100. REQUIRES: 1 or 3 channels.
 StatusOr<std::string> EncodeJpeg(const Image& image, int quality);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::data
 
 #endif  // LOCKSTEP_WORKER_DATA_JPEG_H_

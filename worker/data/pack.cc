@@ -7,7 +7,7 @@
 #include "worker/data/jpeg.h"
 #include "worker/data/permutation.h"
 
-namespace lockstep {
+namespace lockstep::worker::data {
 namespace {
 
 struct Picture {
@@ -166,4 +166,4 @@ StatusOr<PackResult> PackJpegFolder(FileSystem* fs,
   return result;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::data

@@ -10,7 +10,7 @@
 #include "common/base/status.h"
 #include "worker/data/shard_writer.h"
 
-namespace lockstep {
+namespace lockstep::worker::data {
 
 struct PackResult {
   std::vector<WrittenShard> shards;
@@ -49,6 +49,6 @@ StatusOr<PackResult> PackJpegFolder(FileSystem* fs,
                                     const JpegFolderOptions& folder,
                                     const ShardOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::data
 
 #endif  // LOCKSTEP_WORKER_DATA_PACK_H_

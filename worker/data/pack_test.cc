@@ -9,7 +9,7 @@
 #include "worker/data/shards.h"
 #include "worker/data/testing.h"
 
-namespace lockstep {
+namespace lockstep::worker::data {
 namespace {
 
 using testing::ElementsAre;
@@ -295,4 +295,4 @@ TEST_F(PackTest, TwoFilesOfOneShardAreRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::data

@@ -6,7 +6,7 @@
 
 #include "common/base/hash.h"
 
-namespace lockstep {
+namespace lockstep::worker::data {
 Permutation::Permutation(uint64_t n, uint64_t seed, uint64_t epoch) : n_(n) {
   const int bits = n > 1 ? std::bit_width(n - 1) : 0;
   half_bits_ = std::max(1, (bits + 1) / 2);
@@ -37,4 +37,4 @@ uint64_t Permutation::operator()(uint64_t position) const {
   return value;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::data

@@ -14,7 +14,7 @@
 #include <array>
 #include <cstdint>
 
-namespace lockstep {
+namespace lockstep::worker::data {
 
 class Permutation {
  public:
@@ -33,6 +33,6 @@ class Permutation {
   std::array<uint64_t, 8> keys_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::data
 
 #endif  // LOCKSTEP_WORKER_DATA_PERMUTATION_H_

@@ -4,7 +4,7 @@
 #include <system_error>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::worker::data {
 namespace {
 
 constexpr uint64_t kMaxBatchBytes = uint64_t{4} << 30;
@@ -210,4 +210,4 @@ Status Prefetcher::Fill(const DataStep& step, Batch* batch, std::string* buffer,
   return OkStatus();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::data

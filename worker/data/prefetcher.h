@@ -22,7 +22,7 @@
 #include "worker/data/dataset.h"
 #include "worker/data/shard_plan.h"
 
-namespace lockstep {
+namespace lockstep::worker::data {
 
 // One rank's part of a step.
 struct Batch {
@@ -134,6 +134,6 @@ class Prefetcher {
   std::vector<std::thread> threads_;  // Written by Start only.
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::data
 
 #endif  // LOCKSTEP_WORKER_DATA_PREFETCHER_H_

@@ -8,7 +8,7 @@
 
 #include "worker/data/testing.h"
 
-namespace lockstep {
+namespace lockstep::worker::data {
 namespace {
 
 using testing::HasSubstr;
@@ -274,4 +274,4 @@ TEST_F(PrefetcherTest, OptionsOutOfRangeAreRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::data

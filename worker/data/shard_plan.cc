@@ -4,7 +4,7 @@
 
 #include "worker/data/permutation.h"
 
-namespace lockstep {
+namespace lockstep::worker::data {
 
 StatusOr<ShardPlan> ShardPlan::Create(const std::vector<uint64_t>& counts,
                                       const ShardPlanOptions& options) {
@@ -79,4 +79,4 @@ SampleRef ShardPlan::Locate(uint64_t sample) const {
   return {static_cast<uint32_t>(shard), sample - starts_[shard]};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::data

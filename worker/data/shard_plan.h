@@ -20,7 +20,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::worker::data {
 
 // The position of a training in its data. Moves by whole steps.
 struct DataCursor {
@@ -94,6 +94,6 @@ class ShardPlan {
   ShardPlanOptions options_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::data
 
 #endif  // LOCKSTEP_WORKER_DATA_SHARD_PLAN_H_

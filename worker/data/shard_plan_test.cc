@@ -8,7 +8,7 @@
 
 #include "worker/data/permutation.h"
 
-namespace lockstep {
+namespace lockstep::worker::data {
 namespace {
 
 using testing::HasSubstr;
@@ -198,4 +198,4 @@ TEST(ShardPlanTest, NoSamplesNoBatchAndTooManySamplesAreRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::data

@@ -5,7 +5,7 @@
 
 #include "worker/data/shards.h"
 
-namespace lockstep {
+namespace lockstep::worker::data {
 
 StatusOr<std::unique_ptr<ShardWriter>> ShardWriter::Create(
     FileSystem* fs, const ShardOptions& options) {
@@ -92,4 +92,4 @@ StatusOr<std::vector<WrittenShard>> ShardWriter::Publish() {
   return std::move(shards_);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::data

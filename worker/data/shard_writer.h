@@ -12,7 +12,7 @@
 #include "worker/data/example.h"
 #include "worker/data/tfrecord.h"
 
-namespace lockstep {
+namespace lockstep::worker::data {
 
 struct ShardOptions {
   std::string directory;  // Made if it is missing.
@@ -60,6 +60,6 @@ class ShardWriter {
   std::vector<WrittenShard> shards_;  // Finished ones; paths come last.
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::data
 
 #endif  // LOCKSTEP_WORKER_DATA_SHARD_WRITER_H_

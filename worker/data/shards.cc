@@ -7,7 +7,7 @@
 #include <map>
 #include <tuple>
 
-namespace lockstep {
+namespace lockstep::worker::data {
 namespace {
 
 bool IsLetterOrDigit(char c) {
@@ -137,4 +137,4 @@ StatusOr<std::vector<std::string>> FindShards(
   return paths;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::data

@@ -15,7 +15,7 @@
 #include "common/base/file.h"
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::worker::data {
 
 inline constexpr std::string_view kShardSuffix = ".tfrec";
 
@@ -42,6 +42,6 @@ std::optional<ShardName> ParseShardName(std::string_view path);
 StatusOr<std::vector<std::string>> FindShards(
     FileSystem* fs, const std::vector<std::string>& patterns);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::data
 
 #endif  // LOCKSTEP_WORKER_DATA_SHARDS_H_

@@ -12,7 +12,7 @@
 #include "worker/data/example.h"
 #include "worker/data/shard_writer.h"
 
-namespace lockstep {
+namespace lockstep::worker::data {
 
 class DataTest : public testing::Test {
  protected:
@@ -74,6 +74,6 @@ class DataTest : public testing::Test {
   std::string directory_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::data
 
 #endif  // LOCKSTEP_WORKER_DATA_TESTING_H_

@@ -10,7 +10,7 @@
 
 #include "common/base/crc32c.h"
 
-namespace lockstep {
+namespace lockstep::worker::data {
 namespace {
 
 constexpr uint64_t kFrameBytes = kTfRecordHeaderBytes + kTfRecordFooterBytes;
@@ -293,4 +293,4 @@ StatusOr<std::string_view> TfRecordFile::Read(uint64_t index,
   return bytes.substr(kTfRecordHeaderBytes, *length);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::data

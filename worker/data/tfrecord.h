@@ -24,7 +24,7 @@
 #include "common/base/file.h"
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::worker::data {
 
 inline constexpr uint64_t kTfRecordHeaderBytes = 12;
 inline constexpr uint64_t kTfRecordFooterBytes = 4;
@@ -155,6 +155,6 @@ class TfRecordFile {
   const std::vector<uint64_t> offsets_;  // One more than there are records.
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::data
 
 #endif  // LOCKSTEP_WORKER_DATA_TFRECORD_H_

@@ -7,7 +7,7 @@
 #include "common/base/crc32c.h"
 #include "worker/data/testing.h"
 
-namespace lockstep {
+namespace lockstep::worker::data {
 namespace {
 
 using testing::HasSubstr;
@@ -215,4 +215,4 @@ TEST_F(TfRecordTest, DirectoriesFifosAndMissingFilesAreRefusedAtOnce) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::data

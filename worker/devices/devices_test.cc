@@ -9,7 +9,7 @@
 #include "worker/devices/host_capacity.h"
 #include "worker/devices/nvml.h"
 
-namespace lockstep {
+namespace lockstep::worker::devices {
 namespace {
 
 class NvmlTest : public testing::Test {
@@ -206,4 +206,4 @@ TEST(HostCapacityTest, ThisHostHasSome) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::devices

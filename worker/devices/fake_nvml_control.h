@@ -10,7 +10,7 @@
 #include <fstream>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::worker::devices {
 
 class FakeNvmlControl {
  public:
@@ -41,6 +41,6 @@ class FakeNvmlControl {
   std::string path_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::devices
 
 #endif  // LOCKSTEP_WORKER_DEVICES_FAKE_NVML_CONTROL_H_

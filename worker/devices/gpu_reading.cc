@@ -1,6 +1,6 @@
 #include "worker/devices/gpu_reading.h"
 
-namespace lockstep {
+namespace lockstep::worker::devices {
 
 const char* Name(GpuThrottle throttle) {
   switch (throttle) {
@@ -33,4 +33,4 @@ std::string XidClassName(size_t xid_class) {
              : "other";
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::devices

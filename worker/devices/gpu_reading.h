@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::worker::devices {
 
 enum class GpuValue : size_t {
   // Fraction of the last sample period in which a kernel ran, and in which
@@ -109,6 +109,6 @@ struct GpuXids {
   uint64_t last = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::devices
 
 #endif  // LOCKSTEP_WORKER_DEVICES_GPU_READING_H_

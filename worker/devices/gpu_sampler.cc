@@ -9,7 +9,7 @@
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
 
-namespace lockstep {
+namespace lockstep::worker::devices {
 namespace {
 
 // How long an end of the program may have to wait for the thread of events.
@@ -265,4 +265,4 @@ std::unique_ptr<GpuSampler> OpenGpusIfThere(const GpuSamplerOptions& options) {
   return nullptr;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::devices

@@ -18,7 +18,7 @@
 #include "worker/devices/gpu_reading.h"
 #include "worker/devices/nvml.h"
 
-namespace lockstep {
+namespace lockstep::worker::devices {
 
 struct GpuSamplerOptions {
   std::string library = Nvml::kLibrary;
@@ -75,6 +75,6 @@ class GpuSampler {
 // warning and returns null.
 std::unique_ptr<GpuSampler> OpenGpusIfThere(const GpuSamplerOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::devices
 
 #endif  // LOCKSTEP_WORKER_DEVICES_GPU_SAMPLER_H_

@@ -9,7 +9,7 @@
 
 #include "worker/devices/fake_nvml_control.h"
 
-namespace lockstep {
+namespace lockstep::worker::devices {
 namespace {
 
 using std::chrono::milliseconds;
@@ -172,4 +172,4 @@ TEST_F(GpuSamplerTest, AnOldDriverIsRead) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::devices

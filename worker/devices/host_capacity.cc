@@ -9,7 +9,7 @@
 
 #include "common/os/procfs.h"
 
-namespace lockstep {
+namespace lockstep::worker::devices {
 namespace {
 
 std::optional<int64_t> ParseNumber(std::string_view* text) {
@@ -98,4 +98,4 @@ StatusOr<HostCapacity> ReadHostCapacity(const std::string& rank_cgroup) {
   return capacity;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::devices

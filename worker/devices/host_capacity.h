@@ -9,7 +9,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::worker::devices {
 
 struct HostCapacity {
   double cpus = 0;
@@ -27,6 +27,6 @@ std::optional<double> ParseCpuMax(std::string_view text);
 // Parses memory.max and memory.limit_in_bytes: "max", or bytes. Pure.
 std::optional<int64_t> ParseMemoryMax(std::string_view text);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::devices
 
 #endif  // LOCKSTEP_WORKER_DEVICES_HOST_CAPACITY_H_

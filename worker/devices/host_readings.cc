@@ -11,7 +11,7 @@
 
 #include "common/os/proc_text.h"
 
-namespace lockstep {
+namespace lockstep::worker::devices {
 namespace {
 
 constexpr uint64_t kSectorBytes = 512;  // In diskstats, whatever the disk has.
@@ -193,4 +193,4 @@ bool IsHostNetworkDevice(std::string_view name) {
   return true;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::devices

@@ -14,7 +14,7 @@
 #include "common/base/status.h"
 #include "common/os/procfs.h"
 
-namespace lockstep {
+namespace lockstep::worker::devices {
 
 // /proc/diskstats (Documentation/admin-guide/iostats.rst).
 struct DiskCounters {
@@ -78,6 +78,6 @@ StatusOr<FileSystemUse> ReadFileSystemUse(const std::string& path);
 // bridge or a container's end. Pure.
 bool IsHostNetworkDevice(std::string_view name);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::devices
 
 #endif  // LOCKSTEP_WORKER_DEVICES_HOST_READINGS_H_

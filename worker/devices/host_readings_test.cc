@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace lockstep {
+namespace lockstep::worker::devices {
 namespace {
 
 TEST(HostReadingsTest, DiskStats) {
@@ -114,4 +114,4 @@ TEST_F(HostRootTest, WhatIsNotThereIsLeftOut) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::devices

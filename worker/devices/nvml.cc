@@ -10,7 +10,7 @@
 #include "worker/devices/nvml_api.h"
 #include "worker/devices/nvml_functions.h"
 
-namespace lockstep {
+namespace lockstep::worker::devices {
 namespace {
 
 using nvml::Device;
@@ -311,4 +311,4 @@ std::vector<Gpu> SelectGpus(const std::vector<Gpu>& gpus,
   return selected;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::devices

@@ -20,7 +20,7 @@
 #include "common/model/resources.h"
 #include "worker/devices/gpu_reading.h"
 
-namespace lockstep {
+namespace lockstep::worker::devices {
 
 namespace nvml {
 struct Functions;
@@ -90,6 +90,6 @@ std::vector<Gpu> SelectGpus(const std::vector<Gpu>& gpus,
                             const std::optional<std::string>& visible,
                             std::optional<int32_t> most);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::devices
 
 #endif  // LOCKSTEP_WORKER_DEVICES_NVML_H_

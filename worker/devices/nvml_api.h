@@ -9,7 +9,7 @@
 
 #include "worker/devices/gpu_reading.h"
 
-namespace lockstep::nvml {
+namespace lockstep::worker::devices::nvml {
 
 using Device = void*;    // nvmlDevice_t
 using EventSet = void*;  // nvmlEventSet_t
@@ -156,6 +156,6 @@ inline constexpr ThrottleRow kThrottleRows[] = {
     {GpuThrottle::kHwThermal, 0x40}, {GpuThrottle::kPowerBrake, 0x80},
 };
 
-}  // namespace lockstep::nvml
+}  // namespace lockstep::worker::devices::nvml
 
 #endif  // LOCKSTEP_WORKER_DEVICES_NVML_API_H_

@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-namespace lockstep::nvml {
+namespace lockstep::worker::devices::nvml {
 namespace {
 
 template <typename F>
@@ -68,4 +68,4 @@ Status Check(const Functions& functions, Return result,
                      Words(functions, result));
 }
 
-}  // namespace lockstep::nvml
+}  // namespace lockstep::worker::devices::nvml

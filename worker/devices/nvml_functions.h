@@ -9,7 +9,7 @@
 #include "common/base/status.h"
 #include "worker/devices/nvml_api.h"
 
-namespace lockstep::nvml {
+namespace lockstep::worker::devices::nvml {
 
 // A function that the driver lacks is null.
 struct Functions {
@@ -54,6 +54,6 @@ std::string Words(const Functions& functions, Return result);
 // Unavailable if `result` is an error of `doing`.
 Status Check(const Functions& functions, Return result, std::string_view doing);
 
-}  // namespace lockstep::nvml
+}  // namespace lockstep::worker::devices::nvml
 
 #endif  // LOCKSTEP_WORKER_DEVICES_NVML_FUNCTIONS_H_

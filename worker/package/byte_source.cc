@@ -11,7 +11,7 @@
 
 #include "common/base/gzip_decoder.h"
 
-namespace lockstep {
+namespace lockstep::worker::package {
 namespace {
 
 class Memory final : public ByteSource {
@@ -95,4 +95,4 @@ StatusOr<std::unique_ptr<ByteSource>> MakeGunzip(
   return std::unique_ptr<ByteSource>(std::move(gunzip));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::package

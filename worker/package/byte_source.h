@@ -11,7 +11,7 @@
 #include "common/base/fd.h"
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::worker::package {
 
 // Thread-compatible.
 class ByteSource {
@@ -30,6 +30,6 @@ StatusOr<std::unique_ptr<ByteSource>> OpenByteSource(const std::string& path);
 StatusOr<std::unique_ptr<ByteSource>> MakeGunzip(
     std::unique_ptr<ByteSource> compressed);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::package
 
 #endif  // LOCKSTEP_WORKER_PACKAGE_BYTE_SOURCE_H_

@@ -13,7 +13,7 @@
 #include "common/base/mutex.h"
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::worker::package {
 
 class Cancellation {
  public:
@@ -77,6 +77,6 @@ class Cancellation {
   std::map<uint64_t, std::function<void()>> callbacks_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::package
 
 #endif  // LOCKSTEP_WORKER_PACKAGE_CANCELLATION_H_

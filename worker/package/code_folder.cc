@@ -9,7 +9,7 @@
 #include "common/base/file.h"
 #include "worker/package/python.h"
 
-namespace lockstep {
+namespace lockstep::worker::package {
 namespace {
 
 Status MakeOwned(const std::string& path,
@@ -189,4 +189,4 @@ StatusOr<CodeFolder> MakeCodeFolder(
   return made;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::package

@@ -22,7 +22,7 @@
 #include "worker/package/tool.h"
 #include "worker/package/unpack.h"
 
-namespace lockstep {
+namespace lockstep::worker::package {
 
 struct CodeFolderInput {
   std::string directory;
@@ -59,6 +59,6 @@ std::vector<std::string> CodePathOf(const std::string& directory,
 // Returns a safe file name for `package` that pip can read.
 std::string SafeFileName(const Package& package);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::package
 
 #endif  // LOCKSTEP_WORKER_PACKAGE_CODE_FOLDER_H_

@@ -9,7 +9,7 @@
 #include "common/base/random.h"
 #include "worker/package/package_test_util.h"
 
-namespace lockstep {
+namespace lockstep::worker::package {
 namespace {
 
 using testing::Contains;
@@ -113,4 +113,4 @@ TEST_F(CodeFolderTest, FileNamesAreMadeSafe) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::package

@@ -11,7 +11,7 @@
 #include "common/base/sha256.h"
 #include "worker/package/byte_source.h"
 
-namespace lockstep {
+namespace lockstep::worker::package {
 namespace {
 
 constexpr std::string_view kDigestPrefix = "sha256:";
@@ -307,4 +307,4 @@ Status PackageCache::Fetch(const Package& package, const Progress& progress,
   return status;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::package

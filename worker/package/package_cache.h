@@ -24,7 +24,7 @@
 #include "worker/package/cancellation.h"
 #include "worker/package/package_source.h"
 
-namespace lockstep {
+namespace lockstep::worker::package {
 
 struct PackageCacheOptions {
   std::string dir;
@@ -128,6 +128,6 @@ class PackageCache {
   std::map<std::string, Entry> entries_ ABSL_GUARDED_BY(mu_);  // By digest.
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::package
 
 #endif  // LOCKSTEP_WORKER_PACKAGE_PACKAGE_CACHE_H_

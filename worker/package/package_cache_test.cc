@@ -9,7 +9,7 @@
 #include "common/base/random.h"
 #include "worker/package/package_test_util.h"
 
-namespace lockstep {
+namespace lockstep::worker::package {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -229,4 +229,4 @@ TEST_F(PackageCacheTest, TheNextDaemonChecksWhatItFinds) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::package

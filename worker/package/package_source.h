@@ -11,7 +11,7 @@
 #include "common/base/status.h"
 #include "worker/package/cancellation.h"
 
-namespace lockstep {
+namespace lockstep::worker::package {
 
 // Safe from any thread.
 class PackageSource {
@@ -32,6 +32,6 @@ class PackageSource {
                        const Take& take, Cancellation* cancel) = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::package
 
 #endif  // LOCKSTEP_WORKER_PACKAGE_PACKAGE_SOURCE_H_

@@ -10,7 +10,7 @@
 #include "common/base/file.h"
 #include "common/base/sha256.h"
 
-namespace lockstep {
+namespace lockstep::worker::package {
 
 TempDir::TempDir() {
   char name[] = "/tmp/lockstep-package-XXXXXX";
@@ -167,4 +167,4 @@ bool Eventually(const std::function<bool()>& condition) {
   return true;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::package

@@ -13,7 +13,7 @@
 #include "common/model/job.h"
 #include "worker/package/package_source.h"
 
-namespace lockstep {
+namespace lockstep::worker::package {
 
 // A folder that goes at the end.
 class TempDir {
@@ -89,6 +89,6 @@ class FakePackageSource final : public PackageSource {
 // Waits until `condition` holds, at most 20 s.
 bool Eventually(const std::function<bool()>& condition);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::package
 
 #endif  // LOCKSTEP_WORKER_PACKAGE_PACKAGE_TEST_UTIL_H_

@@ -6,7 +6,7 @@
 #include "common/base/file.h"
 #include "worker/package/tool.h"
 
-namespace lockstep {
+namespace lockstep::worker::package {
 namespace {
 
 // Exit code of a question whose last line is the sentence of the refusal.
@@ -269,4 +269,4 @@ Status CheckModule(const Python& python, const std::string& module,
                             module, refusal);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::package

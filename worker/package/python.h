@@ -14,7 +14,7 @@
 #include "worker/package/tool.h"
 #include "worker/package/unpack.h"
 
-namespace lockstep {
+namespace lockstep::worker::package {
 
 struct Python {
   // Absolute path, or a name in the daemon's PATH.
@@ -49,6 +49,6 @@ Status CheckRequirements(const Python& python, const std::string& target,
 Status CheckModule(const Python& python, const std::string& module,
                    const std::vector<std::string>& path, Cancellation* cancel);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::package
 
 #endif  // LOCKSTEP_WORKER_PACKAGE_PYTHON_H_

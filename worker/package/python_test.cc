@@ -7,7 +7,7 @@
 #include "worker/package/package_test_util.h"
 #include "worker/package/tool.h"
 
-namespace lockstep {
+namespace lockstep::worker::package {
 namespace {
 
 using testing::AllOf;
@@ -166,4 +166,4 @@ TEST_F(PythonTest, AnSdistThatNeedsWheelSaysSo) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::package

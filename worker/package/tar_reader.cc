@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::worker::package {
 namespace {
 
 constexpr size_t kBlock = 512;
@@ -183,4 +183,4 @@ StatusOr<std::optional<TarEntry>> TarReader::Next() {
   return std::optional<TarEntry>(std::move(entry));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::package

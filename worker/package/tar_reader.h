@@ -21,7 +21,7 @@
 struct archive;
 struct archive_entry;
 
-namespace lockstep {
+namespace lockstep::worker::package {
 
 struct TarEntry {
   enum class Type {
@@ -87,6 +87,6 @@ class TarReader {
   bool ended_ = false;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::package
 
 #endif  // LOCKSTEP_WORKER_PACKAGE_TAR_READER_H_

@@ -14,7 +14,7 @@
 #include "common/os/marked_processes.h"
 #include "common/os/procfs.h"
 
-namespace lockstep {
+namespace lockstep::worker::package {
 namespace {
 
 constexpr size_t kKeptOutput = 64 << 10;
@@ -183,4 +183,4 @@ StatusOr<ToolResult> RunTool(const ToolOptions& options, Cancellation* cancel) {
   return result;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::package

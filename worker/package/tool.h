@@ -14,7 +14,7 @@
 #include "worker/package/cancellation.h"
 #include "worker/package/unpack.h"
 
-namespace lockstep {
+namespace lockstep::worker::package {
 
 // Limits for a program that runs a job's code before the job has a cgroup. 0:
 // the daemon's own limit.
@@ -59,6 +59,6 @@ StatusOr<ToolResult> RunTool(const ToolOptions& options, Cancellation* cancel);
 // Returns the last non-blank line, cut to 400 printable bytes.
 std::string LastLine(std::string_view output);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::package
 
 #endif  // LOCKSTEP_WORKER_PACKAGE_TOOL_H_

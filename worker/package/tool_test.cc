@@ -11,7 +11,7 @@
 #include "common/os/procfs.h"
 #include "worker/package/package_test_util.h"
 
-namespace lockstep {
+namespace lockstep::worker::package {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -172,4 +172,4 @@ TEST(ToolTest, AProgramThatIsNotThereIsNotFound) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::package

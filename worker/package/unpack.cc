@@ -11,7 +11,7 @@
 #include "common/base/fd.h"
 #include "worker/package/tar_reader.h"
 
-namespace lockstep {
+namespace lockstep::worker::package {
 namespace {
 
 constexpr int kOpenFolder = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
@@ -264,4 +264,4 @@ Status UnpackFile(const std::string& path, const std::string& directory,
   return UnpackTar(bytes.get(), directory, options, cancel);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::package

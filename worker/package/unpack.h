@@ -23,7 +23,7 @@
 #include "worker/package/byte_source.h"
 #include "worker/package/cancellation.h"
 
-namespace lockstep {
+namespace lockstep::worker::package {
 
 // The owner of a package's files and programs.
 struct PackageUser {
@@ -56,6 +56,6 @@ Status UnpackTar(ByteSource* bytes, const std::string& directory,
 Status UnpackFile(const std::string& path, const std::string& directory,
                   const UnpackOptions& options, Cancellation* cancel);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::package
 
 #endif  // LOCKSTEP_WORKER_PACKAGE_UNPACK_H_

@@ -13,7 +13,7 @@
 #include "common/base/random.h"
 #include "worker/package/package_test_util.h"
 
-namespace lockstep {
+namespace lockstep::worker::package {
 namespace {
 
 using testing::HasSubstr;
@@ -276,4 +276,4 @@ TEST_F(UnpackTest, ItStopsWhenTold) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::package

@@ -9,7 +9,7 @@
 #include "worker/rank_link/packet.h"
 #include "worker/rank_link/text.h"
 
-namespace lockstep {
+namespace lockstep::worker::rank_link {
 
 Status RankLink::Impl::WaitForWelcome(MonoTime deadline) {
   MutexLock lock(&mu_);
@@ -162,4 +162,4 @@ void RankLink::Report(const v1::RankReport& report) { impl_->Report(report); }
 Status RankLink::Flush(MonoTime deadline) { return impl_->Flush(deadline); }
 bool RankLink::connected() const { return impl_->connected(); }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::rank_link

@@ -25,7 +25,7 @@
 #include "worker/collective/communicator.h"
 #include "worker/rank_link/rank_key.h"
 
-namespace lockstep {
+namespace lockstep::worker::rank_link {
 
 // The identity of this process, from its environment.
 struct RankIdentity {
@@ -46,7 +46,7 @@ struct RankLinkCallbacks {
   std::function<void(const v1::RankDirective& directive)> directive;
 };
 
-class RankLink final : public RendezvousStore {
+class RankLink final : public collective::RendezvousStore {
  public:
   // Sends Hello and waits for Welcome. PermissionDenied: the daemon refuses.
   // DeadlineExceeded: no answer came by `deadline`.
@@ -80,6 +80,6 @@ class RankLink final : public RendezvousStore {
   const std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::rank_link
 
 #endif  // LOCKSTEP_WORKER_RANK_LINK_CLIENT_H_

@@ -17,7 +17,7 @@
 #include "worker/rank_link/client.h"
 #include "worker/rank_link/link_state.h"
 
-namespace lockstep {
+namespace lockstep::worker::rank_link {
 
 class RankLink::Impl {
  public:
@@ -89,6 +89,6 @@ class RankLink::Impl {
   std::thread thread_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::rank_link
 
 #endif  // LOCKSTEP_WORKER_RANK_LINK_CLIENT_IMPL_H_

@@ -10,7 +10,7 @@
 #include "worker/rank_link/client_impl.h"
 #include "worker/rank_link/packet.h"
 
-namespace lockstep {
+namespace lockstep::worker::rank_link {
 namespace {
 
 using std::chrono::milliseconds;
@@ -223,4 +223,4 @@ void RankLink::Impl::QueueLatest() {
   for (Packet& packet : events) out_.push_back(std::move(packet));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::rank_link

@@ -12,7 +12,7 @@
 #include "common/base/logging.h"
 #include "worker/rank_link/packet.h"
 
-namespace lockstep {
+namespace lockstep::worker::rank_link {
 namespace {
 
 using std::chrono::seconds;
@@ -189,4 +189,4 @@ void RankConnections::Arm() {
   if (next) ArmIn(std::max(Duration(1), *next - MonotonicNow()));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::rank_link

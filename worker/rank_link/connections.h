@@ -24,7 +24,7 @@
 #include "common/base/status.h"
 #include "worker/rank_link/rank_key.h"
 
-namespace lockstep {
+namespace lockstep::worker::rank_link {
 
 struct RankConnection {
   uint64_t id = 0;
@@ -85,6 +85,6 @@ class RankConnections {
   std::map<uint64_t, std::unique_ptr<RankConnection>> connections_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::rank_link
 
 #endif  // LOCKSTEP_WORKER_RANK_LINK_CONNECTIONS_H_

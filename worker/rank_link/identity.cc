@@ -9,7 +9,7 @@
 #include "worker/rank_link/client.h"
 #include "worker/rank_link/packet.h"
 
-namespace lockstep {
+namespace lockstep::worker::rank_link {
 namespace {
 
 template <typename Number>
@@ -70,4 +70,4 @@ StatusOr<std::optional<RankIdentity>> RankIdentityFromEnvironment() {
   return std::optional<RankIdentity>(std::move(identity));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::rank_link

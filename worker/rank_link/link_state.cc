@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::worker::rank_link {
 
 Status LinkState::Put(const std::string& key, std::string_view value) {
   const auto [it, inserted] = puts_.emplace(key, value);
@@ -72,4 +72,4 @@ std::vector<v1::RankMessage> LinkState::Repeated() const {
   return messages;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::rank_link

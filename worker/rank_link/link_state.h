@@ -16,7 +16,7 @@
 #include "common/base/status.h"
 #include "lockstep/v1/rank.pb.h"
 
-namespace lockstep {
+namespace lockstep::worker::rank_link {
 
 class LinkState {
  public:
@@ -49,6 +49,6 @@ class LinkState {
   std::map<std::string, std::string> artifacts_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::rank_link
 
 #endif  // LOCKSTEP_WORKER_RANK_LINK_LINK_STATE_H_

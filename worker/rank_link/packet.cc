@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-namespace lockstep {
+namespace lockstep::worker::rank_link {
 namespace {
 
 StatusOr<sockaddr_un> Address(const std::string& path) {
@@ -113,4 +113,4 @@ PacketResult ReceivePacket(int fd, std::string* packet) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::rank_link

@@ -12,7 +12,7 @@
 #include "common/base/fd.h"
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::worker::rank_link {
 
 inline constexpr size_t kMaxPacketBytes = 64 << 10;
 // sun_path less its final NUL.
@@ -46,6 +46,6 @@ PacketResult SendPacket(int fd, std::string_view packet);
 // Replaces *packet.
 PacketResult ReceivePacket(int fd, std::string* packet);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::rank_link
 
 #endif  // LOCKSTEP_WORKER_RANK_LINK_PACKET_H_

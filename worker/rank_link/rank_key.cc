@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-namespace lockstep {
+namespace lockstep::worker::rank_link {
 
 std::string Describe(const RankKey& key) {
   return fmt::format("job {} g{} rank {}", key.job, key.generation, key.rank);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::rank_link

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::worker::rank_link {
 
 struct RankKey {
   std::string job;
@@ -19,6 +19,6 @@ struct RankKey {
 // "job mnist g3 rank 1".
 std::string Describe(const RankKey& key);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::rank_link
 
 #endif  // LOCKSTEP_WORKER_RANK_LINK_RANK_KEY_H_

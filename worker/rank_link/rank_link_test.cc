@@ -15,7 +15,7 @@
 #include "worker/rank_link/testing.h"
 #include "worker/rank_link/text.h"
 
-namespace lockstep {
+namespace lockstep::worker::rank_link {
 namespace {
 
 using std::chrono::milliseconds;
@@ -427,4 +427,4 @@ TEST_F(EnvironmentTest, NamesTheVariableThatIsWrong) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::rank_link

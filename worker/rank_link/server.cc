@@ -11,7 +11,7 @@
 #include "worker/rank_link/text.h"
 #include "worker/task/same_secret.h"
 
-namespace lockstep {
+namespace lockstep::worker::rank_link {
 namespace {
 
 // So that one chatty rank does not starve the others.
@@ -247,4 +247,4 @@ pid_t RankLinkServer::pid(const RankKey& key) const {
   return c == nullptr ? 0 : c->peer.pid;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::rank_link

@@ -31,7 +31,7 @@
 #include "worker/rank_link/connections.h"
 #include "worker/rank_link/rank_key.h"
 
-namespace lockstep {
+namespace lockstep::worker::rank_link {
 
 // Called from Dispatch(). A handler may call the server, Forget() included.
 class RankLinkHandler {
@@ -106,6 +106,6 @@ class RankLinkServer {
   std::map<RankKey, std::unique_ptr<Expected>> expected_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::rank_link
 
 #endif  // LOCKSTEP_WORKER_RANK_LINK_SERVER_H_

@@ -24,7 +24,7 @@
 #include "worker/rank_link/client.h"
 #include "worker/rank_link/server.h"
 
-namespace lockstep {
+namespace lockstep::worker::rank_link {
 
 inline MonoTime In(Duration duration) { return MonotonicNow() + duration; }
 
@@ -163,6 +163,6 @@ class TestDaemon : private RankLinkHandler {
   std::thread thread_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::rank_link
 
 #endif  // LOCKSTEP_WORKER_RANK_LINK_TESTING_H_

@@ -2,7 +2,7 @@
 
 #include "common/base/utf8.h"
 
-namespace lockstep {
+namespace lockstep::worker::rank_link {
 
 std::string CleanText(std::string_view text, size_t limit) {
   std::string clean;
@@ -20,4 +20,4 @@ std::string CleanText(std::string_view text, size_t limit) {
   return clean;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::rank_link

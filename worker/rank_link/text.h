@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::worker::rank_link {
 
 inline constexpr size_t kMaxSentence = 4096;
 
@@ -15,6 +15,6 @@ inline constexpr size_t kMaxSentence = 4096;
 // not part of valid UTF-8 replaced by '?'.
 std::string CleanText(std::string_view text, size_t limit = kMaxSentence);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::rank_link
 
 #endif  // LOCKSTEP_WORKER_RANK_LINK_TEXT_H_

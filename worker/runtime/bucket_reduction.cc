@@ -7,14 +7,16 @@
 
 #include "worker/runtime/peer_lost.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
-BucketReduction::BucketReduction(Communicator* communicator, Progress* progress,
+BucketReduction::BucketReduction(collective::Communicator* communicator,
+                                 Progress* progress,
                                  std::unique_ptr<GradientBuckets> buckets,
-                                 Stream stream, Duration operation_timeout)
+                                 collective::Stream stream,
+                                 Duration operation_timeout)
     : communicator_(communicator),
       progress_(progress),
-      inline_(communicator->progress() == ProgressMode::kInline),
+      inline_(communicator->progress() == collective::ProgressMode::kInline),
       operation_timeout_(operation_timeout),
       buckets_(std::move(buckets)),
       device_(buckets_->on_device() ? std::make_unique<DeviceGradients>(
@@ -41,8 +43,9 @@ Status BucketReduction::AtStep(const Status& status) const {
   return Annotate(MarkPeerLost(status), fmt::format("step {}", step_));
 }
 
-Status BucketReduction::Start(const Operation& operation) {
-  StatusOr<std::unique_ptr<Work>> work = communicator_->Start(operation);
+Status BucketReduction::Start(const collective::Operation& operation) {
+  StatusOr<std::unique_ptr<collective::Work>> work =
+      communicator_->Start(operation);
   if (!work.ok()) return AtStep(work.status());
   progress_->CountCollective(operation.slice.count *
                              SizeOf(operation.slice.type));
@@ -53,7 +56,8 @@ Status BucketReduction::Start(const Operation& operation) {
 // Moves on what is under way, where no thread does.
 void BucketReduction::PollInline() {
   if (!inline_) return;
-  for (const std::unique_ptr<Work>& work : works_) (void)work->Poll();
+  for (const std::unique_ptr<collective::Work>& work : works_)
+    (void)work->Poll();
 }
 
 // In order, so that all ranks start the same; the one with the tail only by
@@ -65,8 +69,8 @@ Status BucketReduction::StartFull() {
     } else {
       buckets_->Seal(started_);
     }
-    LOCKSTEP_RETURN_IF_ERROR(
-        Start({CollectiveKind::kAllReduce, buckets_->slice(started_)}));
+    LOCKSTEP_RETURN_IF_ERROR(Start(
+        {collective::CollectiveKind::kAllReduce, buckets_->slice(started_)}));
     ++started_;
   }
   return OkStatus();
@@ -88,19 +92,21 @@ StatusOr<bool> BucketReduction::StartRest() {
     buckets_->Seal(started_);
     return !buckets_->states().nonfinite();
   }
-  StatusOr<bool> finite =
-      device_->AllFinite(MonotonicNow() + kStreamPatience * operation_timeout_);
+  StatusOr<bool> finite = device_->AllFinite(
+      MonotonicNow() + collective::kStreamPatience * operation_timeout_);
   if (!finite.ok()) return AtStep(finite.status());
   return finite;
 }
 
 Status BucketReduction::StartTail() {
   if (device_ != nullptr) return StartTailAlone();
-  return Start({CollectiveKind::kAllReduce, buckets_->slice(started_)});
+  return Start(
+      {collective::CollectiveKind::kAllReduce, buckets_->slice(started_)});
 }
 
 Status BucketReduction::StartTailAlone() {
-  return Start({CollectiveKind::kAllReduce, buckets_->tail_slice()});
+  return Start(
+      {collective::CollectiveKind::kAllReduce, buckets_->tail_slice()});
 }
 
 Status BucketReduction::WaitAll(MonoTime arrived) {
@@ -109,7 +115,7 @@ Status BucketReduction::WaitAll(MonoTime arrived) {
   // for the first.
   PollInline();
   Status first;
-  for (const std::unique_ptr<Work>& work : works_) {
+  for (const std::unique_ptr<collective::Work>& work : works_) {
     Status status = work->Wait(deadline);
     if (first.ok()) first = std::move(status);
     if (const auto ran = work->ran(); ran && ran->began < arrived) {
@@ -135,11 +141,12 @@ StatusOr<double> BucketReduction::Norm(MonoTime arrived) {
                             SquaresOfPart(arrived + operation_timeout_));
   std::memcpy(norm_->data, &part, sizeof(part));
   LOCKSTEP_RETURN_IF_ERROR(
-      Start({CollectiveKind::kAllReduce, {norm_, 0, 1, DataType::kFloat64}}));
+      Start({collective::CollectiveKind::kAllReduce,
+             {norm_, 0, 1, collective::DataType::kFloat64}}));
   LOCKSTEP_RETURN_IF_ERROR(WaitAll(arrived));
   double squares = 0;
   std::memcpy(&squares, norm_->data, sizeof(squares));
   return std::sqrt(squares);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

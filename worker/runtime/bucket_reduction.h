@@ -19,16 +19,16 @@
 #include "worker/runtime/gradient_buckets.h"
 #include "worker/runtime/progress.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 // Not thread-safe: the training loop's thread. Errors name the step.
 class BucketReduction {
  public:
   // `communicator` and `progress` are borrowed. `stream`: the device's, where
   // gradients lie there.
-  BucketReduction(Communicator* communicator, Progress* progress,
-                  std::unique_ptr<GradientBuckets> buckets, Stream stream,
-                  Duration operation_timeout);
+  BucketReduction(collective::Communicator* communicator, Progress* progress,
+                  std::unique_ptr<GradientBuckets> buckets,
+                  collective::Stream stream, Duration operation_timeout);
 
   // Once; `with_norm`: Norm will be called.
   Status Allocate(bool with_norm);
@@ -66,26 +66,27 @@ class BucketReduction {
   }
   // `status`, an error, as one of this step and perhaps of a lost peer.
   Status AtStep(const Status& status) const;
-  Status Start(const Operation& operation);
+  Status Start(const collective::Operation& operation);
   Status StartFull();
   void PollInline();
   StatusOr<double> SquaresOfPart(MonoTime deadline);
 
-  Communicator* const communicator_;
+  collective::Communicator* const communicator_;
   Progress* const progress_;
   const bool inline_;
   const Duration operation_timeout_;
   const std::unique_ptr<GradientBuckets> buckets_;
   const std::unique_ptr<DeviceGradients> device_;
-  const Buffer* norm_ = nullptr;  // a number, in the communicator's memory
+  const collective::Buffer* norm_ =
+      nullptr;  // a number, in the communicator's memory
 
   // State of the step under way.
   int64_t step_ = 0;
   size_t started_ = 0;  // buckets, from the first
-  std::vector<std::unique_ptr<Work>> works_;
+  std::vector<std::unique_ptr<collective::Work>> works_;
   BusyTime hidden_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime
 
 #endif  // LOCKSTEP_WORKER_RUNTIME_BUCKET_REDUCTION_H_

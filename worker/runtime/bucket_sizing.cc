@@ -8,7 +8,7 @@
 
 #include "worker/runtime/peer_lost.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
 
 constexpr size_t kMiB = 1 << 20;
@@ -38,13 +38,15 @@ MessageCost Fit(const std::vector<Timing>& timings) {
 }
 
 // The quickest of some.
-StatusOr<double> TimeAllReduce(Communicator* communicator, const Slice& slice,
+StatusOr<double> TimeAllReduce(collective::Communicator* communicator,
+                               const collective::Slice& slice,
                                Duration timeout) {
   double quickest = 0;
   for (int i = 0; i < kTimes; ++i) {
     const MonoTime began = MonotonicNow();
-    LOCKSTEP_RETURN_IF_ERROR(MarkPeerLost(
-        Run(communicator, {CollectiveKind::kAllReduce, slice}, timeout)));
+    LOCKSTEP_RETURN_IF_ERROR(MarkPeerLost(collective::Run(
+        communicator, {collective::CollectiveKind::kAllReduce, slice},
+        timeout)));
     const double took = ToSeconds(MonotonicNow() - began);
     if (i == 1 || (i > 1 && took < quickest)) quickest = took;
   }
@@ -87,10 +89,10 @@ std::string Describe(const MessageCost& cost) {
       FormatSeconds(cost.seconds_per_byte * static_cast<double>(kMiB)));
 }
 
-StatusOr<MessageCost> MeasureMessages(Communicator* communicator,
+StatusOr<MessageCost> MeasureMessages(collective::Communicator* communicator,
                                       SmallCollectives* small, Duration budget,
                                       Duration operation_timeout) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const Buffer* const buffer,
+  LOCKSTEP_ASSIGN_OR_RETURN(const collective::Buffer* const buffer,
                             communicator->Allocate(kSizes.back()));
   LOCKSTEP_RETURN_IF_ERROR(small->Barrier());
   const MonoTime end = MonotonicNow() + budget;
@@ -105,11 +107,11 @@ StatusOr<MessageCost> MeasureMessages(Communicator* communicator,
       LOCKSTEP_RETURN_IF_ERROR(Agree(small, &on));
       if (on == 0) break;
     }
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        const double seconds,
-        TimeAllReduce(communicator,
-                      {buffer, 0, bytes / sizeof(float), DataType::kFloat32},
-                      operation_timeout));
+    LOCKSTEP_ASSIGN_OR_RETURN(const double seconds,
+                              TimeAllReduce(communicator,
+                                            {buffer, 0, bytes / sizeof(float),
+                                             collective::DataType::kFloat32},
+                                            operation_timeout));
     timings.push_back({bytes, seconds});
   }
   MessageCost cost = Fit(timings);
@@ -117,4 +119,4 @@ StatusOr<MessageCost> MeasureMessages(Communicator* communicator,
   return cost;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

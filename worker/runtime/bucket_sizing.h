@@ -12,7 +12,7 @@
 #include "worker/collective/communicator.h"
 #include "worker/runtime/small_collectives.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 // An all-reduce of n bytes takes fixed + n * per_byte (Hockney, 1994: the
 // alpha-beta model).
@@ -37,10 +37,10 @@ std::string Describe(const MessageCost& cost);
 // as buckets are, while the smallest may go another way. Its fixed part is not
 // less than the smallest took. Collective; every rank ends with what rank 0
 // found. Takes 2 MiB of the communicator's memory.
-StatusOr<MessageCost> MeasureMessages(Communicator* communicator,
+StatusOr<MessageCost> MeasureMessages(collective::Communicator* communicator,
                                       SmallCollectives* small, Duration budget,
                                       Duration operation_timeout);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime
 
 #endif  // LOCKSTEP_WORKER_RUNTIME_BUCKET_SIZING_H_

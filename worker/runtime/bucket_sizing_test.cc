@@ -7,7 +7,7 @@
 
 #include "worker/runtime/testing.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
 
 constexpr size_t kMiB = 1 << 20;
@@ -73,4 +73,4 @@ TEST(MeasureMessagesTest, AllRanksEndWithTheSame) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

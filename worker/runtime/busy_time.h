@@ -8,7 +8,7 @@
 
 #include "common/base/clock.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 class BusyTime {
  public:
@@ -25,6 +25,6 @@ class BusyTime {
   Duration sum_{};
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime
 
 #endif  // LOCKSTEP_WORKER_RUNTIME_BUSY_TIME_H_

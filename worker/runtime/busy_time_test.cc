@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
 
 constexpr Duration kSecond = std::chrono::seconds(1);
@@ -24,4 +24,4 @@ TEST(BusyTimeTest, SpansThatOverlapCountOnce) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

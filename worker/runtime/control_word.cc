@@ -3,7 +3,7 @@
 #include <cmath>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
 
 constexpr uint32_t kPieceBits = 12;
@@ -163,4 +163,4 @@ uint64_t MixCursor(uint64_t epoch, uint64_t position) {
   return x ^ (x >> 31);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

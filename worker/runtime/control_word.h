@@ -28,7 +28,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 inline constexpr size_t kControlWords = 16;
 // The limit at which N times a 12-bit piece, and N (N + 1), stay below 2^24.
@@ -96,6 +96,6 @@ StatusOr<ControlOutput> DecodeControl(const ControlInput& own,
 // One number for a position in the data: equal positions, equal numbers.
 uint64_t MixCursor(uint64_t epoch, uint64_t position);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime
 
 #endif  // LOCKSTEP_WORKER_RUNTIME_CONTROL_WORD_H_

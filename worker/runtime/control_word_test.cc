@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
 
 using ::testing::HasSubstr;
@@ -191,4 +191,4 @@ TEST(MixCursorTest, NeighboursDifferInTheLowBits) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

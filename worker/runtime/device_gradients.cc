@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 Status DeviceGradients::Fit() {
   const size_t bytes = buckets_->buckets() * sizeof(double);
@@ -21,12 +21,13 @@ void DeviceGradients::Zero() {
   if (status_.ok()) status_ = status;
 }
 
-Status DeviceGradients::StartSquares(const Slice& of) {
+Status DeviceGradients::StartSquares(const collective::Slice& of) {
   LOCKSTEP_RETURN_IF_ERROR(status_);
   LOCKSTEP_ASSIGN_OR_RETURN(
-      std::unique_ptr<Work> work,
+      std::unique_ptr<collective::Work> work,
       communicator_->device_memory()->StartSumOfSquares(
-          of, {sums_, looks_.size(), 1, DataType::kFloat64}, stream_));
+          of, {sums_, looks_.size(), 1, collective::DataType::kFloat64},
+          stream_));
   looks_.push_back(std::move(work));
   return OkStatus();
 }
@@ -36,7 +37,7 @@ Status DeviceGradients::StartLook(size_t bucket) {
 }
 
 StatusOr<bool> DeviceGradients::AllFinite(MonoTime deadline) {
-  for (const std::unique_ptr<Work>& look : looks_) {
+  for (const std::unique_ptr<collective::Work>& look : looks_) {
     LOCKSTEP_RETURN_IF_ERROR(look->Wait(deadline));
   }
   const auto* const sums = static_cast<const double*>(sums_->data);
@@ -49,7 +50,7 @@ StatusOr<bool> DeviceGradients::AllFinite(MonoTime deadline) {
 
 StatusOr<double> DeviceGradients::SquaresOfPart(int rank, int size,
                                                 MonoTime deadline) {
-  Slice part = buckets_->whole();
+  collective::Slice part = buckets_->whole();
   const size_t all = part.count;
   part.offset = all * static_cast<size_t>(rank) / static_cast<size_t>(size);
   part.count = all * static_cast<size_t>(rank + 1) / static_cast<size_t>(size) -
@@ -60,4 +61,4 @@ StatusOr<double> DeviceGradients::SquaresOfPart(int rank, int size,
   return *static_cast<const double*>(sums_->data);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

@@ -18,14 +18,14 @@
 #include "worker/collective/communicator.h"
 #include "worker/runtime/gradient_buckets.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 class DeviceGradients {
  public:
   // Borrows both. `stream` is where gradients are made.
   // REQUIRES: communicator->device_memory() is not null.
-  DeviceGradients(Communicator* communicator, const GradientBuckets* buckets,
-                  Stream stream)
+  DeviceGradients(collective::Communicator* communicator,
+                  const GradientBuckets* buckets, collective::Stream stream)
       : communicator_(communicator), buckets_(buckets), stream_(stream) {}
 
   // Call it before the first step, and after the buckets were laid out anew:
@@ -47,17 +47,18 @@ class DeviceGradients {
   StatusOr<double> SquaresOfPart(int rank, int size, MonoTime deadline);
 
  private:
-  Status StartSquares(const Slice& of);
+  Status StartSquares(const collective::Slice& of);
 
-  Communicator* const communicator_;
+  collective::Communicator* const communicator_;
   const GradientBuckets* const buckets_;
-  const Stream stream_;
-  const Buffer* sums_ = nullptr;  // One a look, in the order of looks_.
-  std::vector<std::unique_ptr<Work>> looks_;
+  const collective::Stream stream_;
+  const collective::Buffer* sums_ =
+      nullptr;  // One a look, in the order of looks_.
+  std::vector<std::unique_ptr<collective::Work>> looks_;
   bool finite_ = true;
   Status status_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime
 
 #endif  // LOCKSTEP_WORKER_RUNTIME_DEVICE_GRADIENTS_H_

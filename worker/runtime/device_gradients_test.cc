@@ -14,9 +14,19 @@
 #include "worker/collective/nccl/nccl_test_util.h"
 #include "worker/runtime/reducer_test_util.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
 
+using collective::nccl::FakeBytesInUse;
+using collective::nccl::FakeCommunicatorsInUse;
+using collective::nccl::FakeLaunches;
+using collective::nccl::FakeSlowFill;
+using collective::nccl::FakeWrongThreads;
+using collective::nccl::kLong;
+using collective::nccl::MakeFakeStream;
+using collective::nccl::NcclRanks;
+using collective::nccl::ReleaseFakeFills;
+using collective::nccl::ResetFakeGpu;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
@@ -41,11 +51,13 @@ void RunReducers(int ranks, const SteppedReducerOptions& options,
 
 // Clearing at the start is on the stream, too; the test writes by itself.
 void Settle(ReducingRank* rank, cudaStream_t stream) {
-  const Buffer* const number = *rank->communicator->Allocate(sizeof(double));
-  const Buffer* const some = *rank->communicator->AllocateOnDevice(64);
+  const collective::Buffer* const number =
+      *rank->communicator->Allocate(sizeof(double));
+  const collective::Buffer* const some =
+      *rank->communicator->AllocateOnDevice(64);
   auto work = rank->communicator->device_memory()->StartSumOfSquares(
-      {some, 0, 1, DataType::kFloat32}, {number, 0, 1, DataType::kFloat64},
-      stream);
+      {some, 0, 1, collective::DataType::kFloat32},
+      {number, 0, 1, collective::DataType::kFloat64}, stream);
   ASSERT_TRUE((*work)->Wait(MonotonicNow() + kLong).ok());
 }
 
@@ -152,8 +164,8 @@ TEST(DeviceGradientsTest, WhatWasSeenOnceIsRememberedForTheStep) {
   NcclRanks group(1);
   ReducerOptions options;
   options.device_stream = MakeFakeStream();
-  auto buckets =
-      GradientBuckets::Create(group[0], kParameters, options, BucketSizes());
+  auto buckets = GradientBuckets::Create(group[0], kParameters, options,
+                                         collective::BucketSizes());
   ASSERT_TRUE(buckets.ok()) << buckets.status();
   DeviceGradients gradients(group[0], buckets->get(), options.device_stream);
   ASSERT_TRUE(gradients.Fit().ok());
@@ -266,4 +278,4 @@ TEST(DeviceGradientsTest, NoMemoryOnTheDeviceIsAnError) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

@@ -8,7 +8,7 @@
 
 #include "common/base/hash.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 // FNV-1a, folded so that the low half, which the control word carries, depends
 // on all of it.
@@ -22,6 +22,6 @@ inline uint64_t Fingerprint(const std::map<std::string, std::string>& config) {
   return hash ^ (hash >> 32);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime
 
 #endif  // LOCKSTEP_WORKER_RUNTIME_FINGERPRINT_H_

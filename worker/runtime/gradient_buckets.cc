@@ -4,11 +4,12 @@
 #include <cstring>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 StatusOr<std::unique_ptr<GradientBuckets>> GradientBuckets::Create(
-    Communicator* communicator, const std::vector<Parameter>& parameters,
-    const ReducerOptions& options, const BucketSizes& sizes) {
+    collective::Communicator* communicator,
+    const std::vector<Parameter>& parameters, const ReducerOptions& options,
+    const collective::BucketSizes& sizes) {
   std::unique_ptr<GradientBuckets> buckets(
       new GradientBuckets(communicator, parameters, options, sizes));
   LOCKSTEP_ASSIGN_OR_RETURN(
@@ -23,7 +24,8 @@ StatusOr<std::unique_ptr<GradientBuckets>> GradientBuckets::Create(
 // order, the sum is the same.
 Status GradientBuckets::Allocate() {
   size_t bytes = 0;
-  for (const BucketLayout& bucket : plan_.buckets) bytes += bucket.bytes;
+  for (const collective::BucketLayout& bucket : plan_.buckets)
+    bytes += bucket.bytes;
   if (on_device()) {
     LOCKSTEP_ASSIGN_OR_RETURN(buffer_, communicator_->AllocateOnDevice(bytes));
     LOCKSTEP_ASSIGN_OR_RETURN(
@@ -41,9 +43,9 @@ void GradientBuckets::Lay() {
   begin_.clear();
   size_t begin = 0;
   for (size_t b = 0; b < plan_.buckets.size(); ++b) {
-    const BucketLayout& bucket = plan_.buckets[b];
+    const collective::BucketLayout& bucket = plan_.buckets[b];
     begin_.push_back(begin);
-    for (const BucketEntry& entry : bucket.entries) {
+    for (const collective::BucketEntry& entry : bucket.entries) {
       char* const at = base + begin + entry.offset_bytes;
       const size_t i = entry.parameter;
       bucket_of_[i] = b;
@@ -70,10 +72,11 @@ Status GradientBuckets::Rearrange(std::vector<uint32_t> order) {
   ReducerOptions options = options_;
   options.order = std::move(order);
   LOCKSTEP_ASSIGN_OR_RETURN(
-      BucketPlan plan,
+      collective::BucketPlan plan,
       PlanGradients(parameters_, options, communicator_->size(), sizes_));
   size_t bytes = 0;
-  for (const BucketLayout& bucket : plan.buckets) bytes += bucket.bytes;
+  for (const collective::BucketLayout& bucket : plan.buckets)
+    bytes += bucket.bytes;
   if (bytes > buffer_->bytes) {
     return Internal("gradients take {} bytes in another order, not {}", bytes,
                     buffer_->bytes);
@@ -92,24 +95,25 @@ void GradientBuckets::Zero() {
   }
 }
 
-Slice GradientBuckets::slice(size_t bucket) const {
-  const BucketLayout& layout = plan_.buckets[bucket];
+collective::Slice GradientBuckets::slice(size_t bucket) const {
+  const collective::BucketLayout& layout = plan_.buckets[bucket];
   return {buffer_, begin_[bucket] / SizeOf(layout.type), layout.count,
           layout.type};
 }
 
-Slice GradientBuckets::whole() const {
+collective::Slice GradientBuckets::whole() const {
   const size_t bytes = begin_.back() + plan_.buckets.back().bytes;
-  return {buffer_, 0, bytes / sizeof(float), DataType::kFloat32};
+  return {buffer_, 0, bytes / sizeof(float), collective::DataType::kFloat32};
 }
 
-Slice GradientBuckets::tail_slice() const {
-  if (on_device()) return {tail_buffer_, 0, tail_.size(), DataType::kFloat32};
+collective::Slice GradientBuckets::tail_slice() const {
+  if (on_device())
+    return {tail_buffer_, 0, tail_.size(), collective::DataType::kFloat32};
   return {buffer_, (begin_.back() + plan_.control_offset_bytes) / sizeof(float),
-          tail_.size(), DataType::kFloat32};
+          tail_.size(), collective::DataType::kFloat32};
 }
 
-void GradientStates::Begin(const BucketPlan& plan) {
+void GradientStates::Begin(const collective::BucketPlan& plan) {
   std::fill(state_.begin(), state_.end(), State());
   missing_.resize(plan.buckets.size());
   for (size_t b = 0; b < missing_.size(); ++b) {
@@ -157,7 +161,7 @@ void GradientBuckets::SetAllReady() {
 }
 
 void GradientBuckets::Seal(size_t bucket) {
-  for (const BucketEntry& entry : plan_.buckets[bucket].entries) {
+  for (const collective::BucketEntry& entry : plan_.buckets[bucket].entries) {
     const size_t i = entry.parameter;
     if (states_.MarkLookedAt(i)) continue;
     const bool finite = options_.bf16_wire
@@ -184,4 +188,4 @@ double GradientBuckets::SquaresOfPart(int rank, int size) const {
   return sum;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

@@ -29,7 +29,7 @@
 #include "worker/runtime/gradients.h"
 #include "worker/runtime/reducer.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 // Which gradients of the step under way have been written, checked and may be
 // reduced.
@@ -38,7 +38,7 @@ class GradientStates {
   explicit GradientStates(size_t gradients) : state_(gradients) {}
 
   // A new step, with the buckets of `plan`.
-  void Begin(const BucketPlan& plan);
+  void Begin(const collective::BucketPlan& plan);
 
   // Notes the event; whether it had happened before.
   bool MarkAdded(size_t i) { return std::exchange(state_[i].added, true); }
@@ -74,8 +74,9 @@ class GradientBuckets {
   // Borrows the communicator and allocates there. Its own errors, and those of
   // PlanGradients.
   static StatusOr<std::unique_ptr<GradientBuckets>> Create(
-      Communicator* communicator, const std::vector<Parameter>& parameters,
-      const ReducerOptions& options, const BucketSizes& sizes);
+      collective::Communicator* communicator,
+      const std::vector<Parameter>& parameters, const ReducerOptions& options,
+      const collective::BucketSizes& sizes);
 
   size_t parameters() const { return parameters_.size(); }
   std::span<float> gradient(size_t i) { return gradients_[i]; }
@@ -92,11 +93,11 @@ class GradientBuckets {
   // The last one carries the tail, and starts when that is written; on a device
   // the tail follows by itself.
   size_t buckets() const { return plan_.buckets.size(); }
-  Slice slice(size_t bucket) const;
+  collective::Slice slice(size_t bucket) const;
   // The slice of all buckets; gaps are zero before and after a step.
-  Slice whole() const;
+  collective::Slice whole() const;
   std::span<float> tail() { return tail_; }
-  Slice tail_slice() const;
+  collective::Slice tail_slice() const;
 
   // The step under way. ----------------------------------------------------
 
@@ -119,9 +120,10 @@ class GradientBuckets {
   double SquaresOfPart(int rank, int size) const;
 
  private:
-  GradientBuckets(Communicator* communicator,
+  GradientBuckets(collective::Communicator* communicator,
                   const std::vector<Parameter>& parameters,
-                  const ReducerOptions& options, const BucketSizes& sizes)
+                  const ReducerOptions& options,
+                  const collective::BucketSizes& sizes)
       : communicator_(communicator),
         parameters_(parameters),
         sizes_(sizes),
@@ -133,13 +135,14 @@ class GradientBuckets {
   Status Allocate();
   void Lay();
 
-  Communicator* const communicator_;
+  collective::Communicator* const communicator_;
   const std::vector<Parameter> parameters_;
-  const BucketSizes sizes_;
+  const collective::BucketSizes sizes_;
   ReducerOptions options_;
-  BucketPlan plan_;
-  const Buffer* buffer_ = nullptr;       // The communicator's.
-  const Buffer* tail_buffer_ = nullptr;  // On a device; else in buffer_.
+  collective::BucketPlan plan_;
+  const collective::Buffer* buffer_ = nullptr;  // The communicator's.
+  const collective::Buffer* tail_buffer_ =
+      nullptr;                           // On a device; else in buffer_.
   std::vector<size_t> begin_;            // By bucket, in bytes.
   std::vector<float> own_;               // With bfloat16 on the wire.
   std::vector<std::span<float>> gradients_;
@@ -150,6 +153,6 @@ class GradientBuckets {
   GradientStates states_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime
 
 #endif  // LOCKSTEP_WORKER_RUNTIME_GRADIENT_BUCKETS_H_

@@ -10,7 +10,7 @@
 
 #include "worker/runtime/step_tail.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
 
 constexpr uint32_t kExponent = 0x7f800000u;
@@ -50,26 +50,27 @@ Status CheckOrder(std::span<const uint32_t> order, size_t parameters) {
 
 }  // namespace
 
-StatusOr<BucketPlan> PlanGradients(const std::vector<Parameter>& parameters,
-                                   const ReducerOptions& options,
-                                   int world_size, const BucketSizes& sizes) {
+StatusOr<collective::BucketPlan> PlanGradients(
+    const std::vector<Parameter>& parameters, const ReducerOptions& options,
+    int world_size, const collective::BucketSizes& sizes) {
   const std::vector<uint32_t> order =
       options.order.empty() ? LastFirst(parameters.size()) : options.order;
   LOCKSTEP_RETURN_IF_ERROR(CheckOrder(order, parameters.size()));
-  std::vector<BucketParameter> ordered;
+  std::vector<collective::BucketParameter> ordered;
   for (const uint32_t i : order) {
-    ordered.push_back(
-        {parameters[i].name, parameters[i].elements,
-         options.bf16_wire ? DataType::kBfloat16 : DataType::kFloat32});
+    ordered.push_back({parameters[i].name, parameters[i].elements,
+                       options.bf16_wire ? collective::DataType::kBfloat16
+                                         : collective::DataType::kFloat32});
   }
-  BucketPlanOptions plan;
+  collective::BucketPlanOptions plan;
   plan.bucket_bytes = sizes.bucket;
   plan.first_bucket_bytes = sizes.first;
   plan.last_bucket_bytes = sizes.last;
   plan.control_words = TailWords(world_size);
-  LOCKSTEP_ASSIGN_OR_RETURN(BucketPlan made, PlanBuckets(ordered, plan));
-  for (BucketLayout& bucket : made.buckets) {
-    for (BucketEntry& entry : bucket.entries) {
+  LOCKSTEP_ASSIGN_OR_RETURN(collective::BucketPlan made,
+                            PlanBuckets(ordered, plan));
+  for (collective::BucketLayout& bucket : made.buckets) {
+    for (collective::BucketEntry& entry : bucket.entries) {
       entry.parameter = order[entry.parameter];
     }
   }
@@ -184,4 +185,4 @@ double SumOfSquares(std::span<const float> values) {
   return sum;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

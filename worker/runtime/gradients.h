@@ -14,15 +14,15 @@
 #include "worker/collective/bucket_plan.h"
 #include "worker/runtime/reducer.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 // The plan of a reducer of `world_size` ranks, with room for the tail; takes
 // order and wire of `options`. Its hash is compared between ranks. The entries'
 // numbers are those of `parameters`. InvalidArgument: options.order does not
 // name each once.
-StatusOr<BucketPlan> PlanGradients(const std::vector<Parameter>& parameters,
-                                   const ReducerOptions& options,
-                                   int world_size, const BucketSizes& sizes);
+StatusOr<collective::BucketPlan> PlanGradients(
+    const std::vector<Parameter>& parameters, const ReducerOptions& options,
+    int world_size, const collective::BucketSizes& sizes);
 
 // "3,2,0,1", and back; DataLoss for text that Format did not make.
 std::string FormatOrder(std::span<const uint32_t> order);
@@ -51,6 +51,6 @@ void Widen(std::span<const uint16_t> from, std::span<float> to);
 // In double, in an order that depends on the size alone.
 double SumOfSquares(std::span<const float> values);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime
 
 #endif  // LOCKSTEP_WORKER_RUNTIME_GRADIENTS_H_

@@ -9,8 +9,13 @@
 
 #include "worker/runtime/step_tail.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
+
+using collective::BucketPlan;
+using collective::BucketSizes;
+using collective::DataType;
+using collective::SizesFor;
 
 TEST(PlanGradientsTest, TheLastParameterIsInTheFirstBucket) {
   ReducerOptions options;
@@ -133,4 +138,4 @@ TEST(AllFiniteTest, FindsOneBadValueAnywhere) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

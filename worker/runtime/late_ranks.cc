@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 void LateRanks::Add(int rank, Duration late_by, Duration waited,
                     Duration step) {
@@ -65,4 +65,4 @@ void LateRanks::Blame(int rank, Duration waited) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

@@ -17,7 +17,7 @@
 #include "common/base/clock.h"
 #include "worker/task/rank_page.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 class LateRanks {
  public:
@@ -65,6 +65,6 @@ class LateRanks {
   std::array<task::LateRankReading, task::kLateRanks> longest_waits_{};
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime
 
 #endif  // LOCKSTEP_WORKER_RUNTIME_LATE_RANKS_H_

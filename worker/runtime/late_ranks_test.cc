@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
 
 using std::chrono::milliseconds;
@@ -66,4 +66,4 @@ TEST(LateRanksTest, FewerStragglersLeavePlacesUnused) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
 
 // A program that never says what is ready is not asked for ever.
@@ -29,13 +29,13 @@ StatusOr<std::vector<uint32_t>> OrderLearner::Agree(int64_t committed,
   auto* const words = static_cast<uint32_t*>(words_->data);
   words[0] = seen_.size() == parameters_ ? 1 : 0;
   if (words[0] == 1) std::copy(seen_.begin(), seen_.end(), words + 1);
-  const Slice slice{words_, 0, (parameters_ + 1) * sizeof(uint32_t),
-                    DataType::kUint8};
-  LOCKSTEP_RETURN_IF_ERROR(
-      Run(communicator_, {CollectiveKind::kBroadcast, slice}, timeout));
+  const collective::Slice slice{words_, 0, (parameters_ + 1) * sizeof(uint32_t),
+                                collective::DataType::kUint8};
+  LOCKSTEP_RETURN_IF_ERROR(collective::Run(
+      communicator_, {collective::CollectiveKind::kBroadcast, slice}, timeout));
   if (words[0] != 1) return std::vector<uint32_t>();
   learning_ = false;
   return std::vector<uint32_t>(words + 1, words + 1 + parameters_);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

@@ -18,7 +18,7 @@
 #include "common/base/status.h"
 #include "worker/collective/communicator.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 // The order in which buckets are filled once `at` steps are in the state;
 // empty: none has been learned.
@@ -33,8 +33,8 @@ class OrderLearner {
   static constexpr int64_t kFrom = 2;
 
   // Borrows the communicator. Does nothing where there is no order to learn.
-  OrderLearner(Communicator* communicator, size_t parameters, bool learns,
-               LearnedOrder known = {})
+  OrderLearner(collective::Communicator* communicator, size_t parameters,
+               bool learns, LearnedOrder known = {})
       : communicator_(communicator),
         parameters_(parameters),
         learning_(learns && known.order.empty()),
@@ -50,14 +50,14 @@ class OrderLearner {
   StatusOr<std::vector<uint32_t>> Agree(int64_t committed, Duration timeout);
 
  private:
-  Communicator* const communicator_;
+  collective::Communicator* const communicator_;
   const size_t parameters_;
   bool learning_;
   LearnedOrder known_;
-  const Buffer* words_ = nullptr;  // The communicator's.
+  const collective::Buffer* words_ = nullptr;  // The communicator's.
   std::vector<uint32_t> seen_;     // In the step under way.
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime
 
 #endif  // LOCKSTEP_WORKER_RUNTIME_ORDER_LEARNER_H_

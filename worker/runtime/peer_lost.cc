@@ -1,6 +1,6 @@
 #include "worker/runtime/peer_lost.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 Status MarkPeerLost(const Status& status) {
   switch (status.code()) {
@@ -14,4 +14,4 @@ Status MarkPeerLost(const Status& status) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

@@ -4,7 +4,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 // Reason of every error that a peer or the end of the generation caused.
 inline constexpr char kReasonPeerLost[] = "PEER_LOST";
@@ -13,6 +13,6 @@ inline constexpr char kReasonPeerLost[] = "PEER_LOST";
 // unavailable and late ones without a reason get kReasonPeerLost.
 Status MarkPeerLost(const Status& status);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime
 
 #endif  // LOCKSTEP_WORKER_RUNTIME_PEER_LOST_H_

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 using task::RankPhase;
 
@@ -51,4 +51,4 @@ std::array<Duration, task::kTimedPhases> PhaseTimer::Totals(
   return totals;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

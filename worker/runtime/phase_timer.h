@@ -17,7 +17,7 @@
 #include "common/base/clock.h"
 #include "worker/task/rank_page.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 class PhaseTimer {
  public:
@@ -52,6 +52,6 @@ class PhaseTimer {
   Duration held_back_{};
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime
 
 #endif  // LOCKSTEP_WORKER_RUNTIME_PHASE_TIMER_H_

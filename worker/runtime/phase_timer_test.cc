@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
 
 using std::chrono::milliseconds;
@@ -82,4 +82,4 @@ TEST_F(PhaseTimerTest, TimeOfAnotherPhaseIsMovedThere) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

@@ -3,7 +3,7 @@
 #include <string_view>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
 
 // "shm: each of ..." after "backend shm: ..." says it twice.
@@ -16,8 +16,8 @@ std::string_view WithoutName(std::string_view plan, std::string_view backend) {
 
 }  // namespace
 
-std::string PlanReports::TakeChoice(const Communicator* communicator,
-                                    const std::string& buckets) {
+std::string PlanReports::TakeChoice(
+    const collective::Communicator* communicator, const std::string& buckets) {
   std::string choice = std::exchange(choice_, "");
   if (choice.empty()) return choice;
   if (communicator != nullptr) {
@@ -39,4 +39,4 @@ bool PlanReports::Changes(const std::string& text) {
   return true;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

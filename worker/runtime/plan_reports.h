@@ -6,7 +6,7 @@
 
 #include "worker/collective/communicator.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 // Keeps what is to be reported, and what has been. Not thread-safe: the
 // training loop's.
@@ -19,7 +19,7 @@ class PlanReports {
   // The choice as a sentence, once a generation; empty afterwards. It names
   // what `communicator` (may be null) has chosen by measurement since it was
   // formed, and `buckets` where that is not empty.
-  std::string TakeChoice(const Communicator* communicator,
+  std::string TakeChoice(const collective::Communicator* communicator,
                          const std::string& buckets);
 
   // A new generation: its plan is reported again.
@@ -34,6 +34,6 @@ class PlanReports {
   std::string reported_plan_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime
 
 #endif  // LOCKSTEP_WORKER_RUNTIME_PLAN_REPORTS_H_

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
 
 // Of the newest step in the moving average of the lag: it follows in some 20
@@ -173,4 +173,4 @@ void Progress::Publish() {
   WriteProgress(now);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

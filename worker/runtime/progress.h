@@ -18,7 +18,7 @@
 #include "worker/runtime/phase_timer.h"
 #include "worker/task/rank_page.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 class Progress {
  public:
@@ -97,6 +97,6 @@ class Progress {
   task::RankCounters counters_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime
 
 #endif  // LOCKSTEP_WORKER_RUNTIME_PROGRESS_H_

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
 
 TEST(ProgressTest, ValuesKeepTheirNamesAndStayFinite) {
@@ -63,4 +63,4 @@ TEST(ProgressTest, CheckpointsAndInputAreShown) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

@@ -61,7 +61,7 @@
 #include "worker/collective/communicator.h"
 #include "worker/runtime/step_controller.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 // A float32 tensor. Order and sizes are the same on all ranks.
 struct Parameter {
@@ -97,7 +97,7 @@ struct ReducerOptions {
   // default stream is cudaStreamLegacy, or cudaStreamPerThread of the training
   // loop's thread, never null. Null: gradients lie in the host's memory.
   // InvalidArgument where the backend has no device.
-  Stream device_stream = nullptr;
+  collective::Stream device_stream = nullptr;
   // Planned steps of the whole job, for displays; 0: not known.
   int64_t total_steps = 0;
   // Samples of a full step of all ranks, for displays; 0: not known.
@@ -189,6 +189,6 @@ class Reducer {
   virtual StatusOr<CheckpointOrder> BeginCheckpoint() = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime
 
 #endif  // LOCKSTEP_WORKER_RUNTIME_REDUCER_H_

@@ -15,7 +15,7 @@
 #include "worker/runtime/reducer_test_util.h"
 #include "worker/runtime/stepped_reducer.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
 
 using ::testing::Each;
@@ -130,10 +130,10 @@ class Bfloat16Test : public ::testing::TestWithParam<const char*> {
   void Reduce(const std::vector<std::vector<std::vector<float>>>& all, Fn fn) {
     const std::string backend = GetParam();
     FakeGroup group(kRanks);
-    MapRendezvousStore store;
+    collective::MapRendezvousStore store;
     ::signal(SIGPIPE, SIG_IGN);
     RunRanks(kRanks, [&](int r) {
-      std::unique_ptr<Communicator> communicator;
+      std::unique_ptr<collective::Communicator> communicator;
       if (backend == "fake") {
         communicator = group.Make(r);
       } else {
@@ -303,4 +303,4 @@ TEST(ReducerGradientsTest, AnOrderThatWasLearnedBeforeHoldsFromItsStepOn) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

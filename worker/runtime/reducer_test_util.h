@@ -13,17 +13,18 @@
 #include "worker/runtime/stepped_reducer.h"
 #include "worker/runtime/testing.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 inline const std::vector<Parameter> kParameters = {
     {"conv.weight", 1000}, {"conv.bias", 10}, {"fc.weight", 3000}};
 
 // One rank: what Session puts together.
 struct ReducingRank {
-  ReducingRank(FakeGroup* group, int rank, SteppedReducerOptions options = {},
-               ProgressMode mode = ProgressMode::kThread)
+  ReducingRank(
+      FakeGroup* group, int rank, SteppedReducerOptions options = {},
+      collective::ProgressMode mode = collective::ProgressMode::kThread)
       : ReducingRank(group->Make(rank, mode), std::move(options)) {}
-  ReducingRank(std::unique_ptr<Communicator> over,
+  ReducingRank(std::unique_ptr<collective::Communicator> over,
                SteppedReducerOptions options = {})
       : communicator(std::move(over)) {
     progress = *Progress::Create("", communicator->rank(), 1);
@@ -61,7 +62,7 @@ struct ReducingRank {
     return result.ok() ? *result : StepResult();
   }
 
-  std::unique_ptr<Communicator> communicator;
+  std::unique_ptr<collective::Communicator> communicator;
   std::unique_ptr<Progress> progress;
   std::unique_ptr<Reducer> reducer;
 };
@@ -80,6 +81,6 @@ inline std::vector<std::vector<float>> RandomGradients(uint32_t seed) {
   return gradients;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime
 
 #endif  // LOCKSTEP_WORKER_RUNTIME_REDUCER_TEST_UTIL_H_

@@ -6,7 +6,7 @@
 #include "worker/runtime/reducer_test_util.h"
 #include "worker/runtime/stepped_reducer.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
 
 using std::chrono::milliseconds;
@@ -128,7 +128,7 @@ TEST(ReducerTimeTest, InlineBucketsMoveOnAtEachGradient) {
   FakeGroup group(2);
   std::atomic<int> started = 0;
   RunRanks(2, [&](int r) {
-    ReducingRank rank(&group, r, {}, ProgressMode::kInline);
+    ReducingRank rank(&group, r, {}, collective::ProgressMode::kInline);
     const auto gradients = RandomGradients(static_cast<uint32_t>(r));
     const auto others = RandomGradients(static_cast<uint32_t>(1 - r));
     EXPECT_TRUE(rank.reducer->Put(2, gradients[2]).ok());
@@ -189,4 +189,4 @@ TEST(ReducerTimeTest, TheLateRankIsNamedByAll) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

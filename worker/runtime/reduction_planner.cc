@@ -5,14 +5,14 @@
 #include "worker/collective/handshake.h"
 #include "worker/runtime/peer_lost.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
 
 std::string WireOf(const ReducerOptions& reducer) {
   return reducer.bf16_wire ? "bf16" : "fp32";
 }
 
-BucketSizes SizesOf(const ReductionPlan& plan) {
+collective::BucketSizes SizesOf(const ReductionPlan& plan) {
   return {plan.bucket_bytes, plan.first_bucket_bytes, plan.last_bucket_bytes};
 }
 
@@ -31,7 +31,7 @@ Status ReductionPlanner::DoesNotFit(const std::string& why) {
     return WithReason(
         FailedPrecondition("the job's pinned reduction plan does not fit: {}",
                            why),
-        kReasonConfigMismatch);
+        collective::kReasonConfigMismatch);
   }
   notes_.push_back(fmt::format(
       "the reduction plan of the generations before is dropped, and one is "
@@ -69,13 +69,13 @@ StatusOr<std::string> ReductionPlanner::LayoutOf(
   ReducerOptions options = reducer;
   options.order = plan_->order;
   LOCKSTEP_ASSIGN_OR_RETURN(
-      const BucketPlan plan,
+      const collective::BucketPlan plan,
       PlanGradients(parameters, options, options_.ranks, SizesOf(*plan_)));
   return plan.hash;
 }
 
 // Whether the plan is one of these gradients.
-Status ReductionPlanner::CheckFit(const Communicator& communicator,
+Status ReductionPlanner::CheckFit(const collective::Communicator& communicator,
                                   const std::vector<Parameter>& parameters,
                                   const ReducerOptions& reducer) {
   // A backend without a choice takes any plan, and follows none.
@@ -107,17 +107,17 @@ Status ReductionPlanner::CheckFit(const Communicator& communicator,
                   layout, plan_->layout));
 }
 
-Status ReductionPlanner::CheckPinned(const Communicator& communicator,
-                                     const std::vector<Parameter>& parameters,
-                                     const ReducerOptions& reducer) {
+Status ReductionPlanner::CheckPinned(
+    const collective::Communicator& communicator,
+    const std::vector<Parameter>& parameters, const ReducerOptions& reducer) {
   if (!options_.pinned || !plan_) return OkStatus();
   return CheckFit(communicator, parameters, reducer);
 }
 
 // Says how.
-StatusOr<std::string> ReductionPlanner::MakeNew(Communicator* communicator,
-                                                SmallCollectives* small,
-                                                const ReducerOptions& reducer) {
+StatusOr<std::string> ReductionPlanner::MakeNew(
+    collective::Communicator* communicator, SmallCollectives* small,
+    const ReducerOptions& reducer) {
   LOCKSTEP_RETURN_IF_ERROR(MarkPeerLost(communicator->Tune(
       options_.tune_budget, MonotonicNow() + options_.operation_timeout)));
   size_t bytes = reducer.bucket_bytes;
@@ -130,7 +130,8 @@ StatusOr<std::string> ReductionPlanner::MakeNew(Communicator* communicator,
     bytes = BucketBytesFor(cost);
     why = ": " + Describe(cost);
   }
-  const BucketSizes sizes = SizesFor(communicator->backend(), bytes);
+  const collective::BucketSizes sizes =
+      collective::SizesFor(communicator->backend(), bytes);
   plan_.emplace();
   plan_->ranks = options_.ranks;
   plan_->hosts = std::max(1, options_.hosts);
@@ -143,13 +144,14 @@ StatusOr<std::string> ReductionPlanner::MakeNew(Communicator* communicator,
 }
 
 StatusOr<ReductionPlanner::Made> ReductionPlanner::Make(
-    Communicator* communicator, SmallCollectives* small,
+    collective::Communicator* communicator, SmallCollectives* small,
     const std::vector<Parameter>& parameters, const ReducerOptions& reducer) {
   Made made;
   made.order = reducer.order;
   made.learn_order = reducer.learn_order;
   if (options_.ranks == 1) {
-    made.sizes = SizesFor(communicator->backend(), reducer.bucket_bytes);
+    made.sizes =
+        collective::SizesFor(communicator->backend(), reducer.bucket_bytes);
     return made;
   }
   if (plan_) {
@@ -198,4 +200,4 @@ void ReductionPlanner::Write() {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

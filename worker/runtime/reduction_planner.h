@@ -28,7 +28,7 @@
 #include "worker/runtime/reducer.h"
 #include "worker/runtime/small_collectives.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 struct PlannerOptions {
   int ranks = 1;
@@ -46,7 +46,7 @@ class ReductionPlanner {
  public:
   // Parameters of the reducer.
   struct Made {
-    BucketSizes sizes;
+    collective::BucketSizes sizes;
     LearnedOrder learned;
     // False for a pinned plan without an order: none is learned.
     bool learn_order = false;
@@ -68,12 +68,13 @@ class ReductionPlanner {
 
   // Checks that a pinned plan is for these gradients. Called before anything is
   // compared with peers, so that each rank returns the error itself.
-  Status CheckPinned(const Communicator& communicator,
+  Status CheckPinned(const collective::Communicator& communicator,
                      const std::vector<Parameter>& parameters,
                      const ReducerOptions& reducer);
   // Without a plan, tunes the communicator and measures, collectively. With one
   // rank there is no plan. The communicator's errors.
-  StatusOr<Made> Make(Communicator* communicator, SmallCollectives* small,
+  StatusOr<Made> Make(collective::Communicator* communicator,
+                      SmallCollectives* small,
                       const std::vector<Parameter>& parameters,
                       const ReducerOptions& reducer);
   void Learn(const std::vector<uint32_t>& order, int64_t at,
@@ -87,10 +88,10 @@ class ReductionPlanner {
 
  private:
   Status DoesNotFit(const std::string& why);
-  Status CheckFit(const Communicator& communicator,
+  Status CheckFit(const collective::Communicator& communicator,
                   const std::vector<Parameter>& parameters,
                   const ReducerOptions& reducer);
-  StatusOr<std::string> MakeNew(Communicator* communicator,
+  StatusOr<std::string> MakeNew(collective::Communicator* communicator,
                                 SmallCollectives* small,
                                 const ReducerOptions& reducer);
   StatusOr<std::string> LayoutOf(const std::vector<Parameter>& parameters,
@@ -103,6 +104,6 @@ class ReductionPlanner {
   std::vector<std::string> notes_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime
 
 #endif  // LOCKSTEP_WORKER_RUNTIME_REDUCTION_PLANNER_H_

@@ -8,7 +8,7 @@
 
 #include "worker/runtime/testing.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
 
 using ::testing::ElementsAre;
@@ -91,7 +91,7 @@ TEST(ReductionPlannerTest, ASizeThatIsAskedForWinsOverAPlan) {
   const Outcome asked =
       Plan({.text = measured.text}, {.bucket_bytes = 100 << 10});
   EXPECT_EQ(Parsed(asked).bucket_bytes, 100u << 10);
-  EXPECT_EQ(asked.made.sizes, SizesFor("fake", 100 << 10));
+  EXPECT_EQ(asked.made.sizes, collective::SizesFor("fake", 100 << 10));
   ASSERT_EQ(asked.notes.size(), 1u);
   EXPECT_THAT(asked.notes[0], HasSubstr("and 100 KiB are asked for"));
   const Outcome pinned = Plan({.text = measured.text, .pinned = true},
@@ -143,4 +143,4 @@ TEST(ReductionPlannerTest, OneRankHasNothingToPlan) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

@@ -6,7 +6,7 @@
 #include "worker/runtime/peer_lost.h"
 #include "worker/runtime/session_impl.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 StatusOr<std::unique_ptr<Session>> Session::Join(SessionOptions options) {
   auto impl = std::make_unique<Impl>(std::move(options));
@@ -20,7 +20,9 @@ Session::~Session() = default;
 const SessionIdentity& Session::identity() const { return impl_->identity_; }
 
 Status Session::Form(const ConfigMap& config) { return impl_->Form(config); }
-Communicator* Session::communicator() { return impl_->communicator(); }
+collective::Communicator* Session::communicator() {
+  return impl_->communicator();
+}
 StatusOr<std::unique_ptr<Reducer>> Session::MakeReducer(
     const std::vector<Parameter>& parameters, const ReducerOptions& options) {
   return impl_->MakeReducer(parameters, options);
@@ -91,4 +93,4 @@ int Session::ExitCodeFor(const Status& status) {
   return IsVictim(status) ? kExitPeerLost : kExitFailed;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

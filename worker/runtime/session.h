@@ -43,7 +43,7 @@
 #include "worker/runtime/reducer.h"
 #include "worker/task/rank_page.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 // Exit codes of a rank.
 inline constexpr int kExitFailed = 1;
@@ -140,7 +140,7 @@ class Session {
   // config, and waits until all of them are there (Go). FailedPrecondition
   // with reason CONFIG_MISMATCH names what differs.
   Status Form(const ConfigMap& config);
-  Communicator* communicator();  // After Form.
+  collective::Communicator* communicator();  // After Form.
 
   // After Form; the config's fingerprint does not know the parameters, so they
   // are compared here. One at a time. FailedPrecondition with reason
@@ -214,6 +214,6 @@ class Session {
   const std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime
 
 #endif  // LOCKSTEP_WORKER_RUNTIME_SESSION_H_

@@ -4,9 +4,10 @@
 
 #include "worker/runtime/peer_lost.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
-Status SessionCommunicator::Adopt(std::unique_ptr<Communicator> communicator) {
+Status SessionCommunicator::Adopt(
+    std::unique_ptr<collective::Communicator> communicator) {
   MutexLock lock(&mu_);
   communicator_ = std::move(communicator);
   view_ = communicator_.get();
@@ -19,7 +20,7 @@ Status SessionCommunicator::Adopt(std::unique_ptr<Communicator> communicator) {
 }
 
 void SessionCommunicator::Drop() {
-  std::unique_ptr<Communicator> dropped;
+  std::unique_ptr<collective::Communicator> dropped;
   MutexLock lock(&mu_);
   dropped = std::move(communicator_);
   view_ = nullptr;
@@ -37,4 +38,4 @@ void SessionCommunicator::EndGeneration(const std::string& reason) {
   if (communicator_) communicator_->Abort(reason);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

@@ -11,18 +11,18 @@
 #include "common/base/status.h"
 #include "worker/collective/communicator.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 // Used by the training loop's thread, except EndGeneration, which any thread
 // may call.
 class SessionCommunicator {
  public:
   // Null before Adopt and after Drop.
-  Communicator* get() const { return view_; }
+  collective::Communicator* get() const { return view_; }
 
   // Keeps `communicator`. Aborted: the generation has ended meanwhile; the
   // communicator is kept, and aborted.
-  Status Adopt(std::unique_ptr<Communicator> communicator);
+  Status Adopt(std::unique_ptr<collective::Communicator> communicator);
   void Drop();
   // Aborts the communicator, so that peers do not wait for this rank.
   void Abort(std::string_view reason);
@@ -32,12 +32,12 @@ class SessionCommunicator {
 
  private:
   Mutex mu_;
-  std::unique_ptr<Communicator> communicator_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<collective::Communicator> communicator_ ABSL_GUARDED_BY(mu_);
   std::string end_reason_ ABSL_GUARDED_BY(mu_);
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
-  Communicator* view_ = nullptr;  // for the loop's thread
+  collective::Communicator* view_ = nullptr;  // for the loop's thread
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime
 
 #endif  // LOCKSTEP_WORKER_RUNTIME_SESSION_COMMUNICATOR_H_

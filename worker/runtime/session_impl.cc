@@ -11,7 +11,7 @@
 #include "worker/runtime/fingerprint.h"
 #include "worker/runtime/peer_lost.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
 
 using std::chrono::milliseconds;
@@ -31,8 +31,10 @@ constexpr int kReasonNumberDiverged = 54;
 constexpr int kReasonNumberCheckpointFailed = 91;
 
 int ReasonNumber(const std::string& reason) {
-  if (reason == kReasonConfigMismatch || reason == kReasonOtherSpec ||
-      reason == kReasonWrongJobKey || reason == kReasonOtherGeneration) {
+  if (reason == collective::kReasonConfigMismatch ||
+      reason == collective::kReasonOtherSpec ||
+      reason == collective::kReasonWrongJobKey ||
+      reason == collective::kReasonOtherGeneration) {
     return kReasonNumberConfigMismatch;
   }
   if (reason == kReasonCheckpointFailed) return kReasonNumberCheckpointFailed;
@@ -57,11 +59,11 @@ void Session::Impl::DropCommunicator() {
 Status Session::Impl::Join() {
   // A peer that dies must be an error of a call, not this process's death.
   ::signal(SIGPIPE, SIG_IGN);
-  LOCKSTEP_ASSIGN_OR_RETURN(std::optional<RankIdentity> identity,
-                            RankIdentityFromEnvironment());
+  LOCKSTEP_ASSIGN_OR_RETURN(std::optional<rank_link::RankIdentity> identity,
+                            rank_link::RankIdentityFromEnvironment());
   std::string page;
   if (identity) {
-    RankLinkCallbacks callbacks;
+    rank_link::RankLinkCallbacks callbacks;
     callbacks.abort = [this](const std::string& why) {
       communicator_.EndGeneration(why);
     };
@@ -69,8 +71,9 @@ Status Session::Impl::Join() {
       orders_.Add(directive);
     };
     LOCKSTEP_ASSIGN_OR_RETURN(
-        link_, RankLink::Connect(*std::move(identity), std::move(callbacks),
-                                 MonotonicNow() + options_.join_timeout));
+        link_,
+        rank_link::RankLink::Connect(*std::move(identity), std::move(callbacks),
+                                     MonotonicNow() + options_.join_timeout));
     TakeWelcome(link_->welcome());
     page = link_->welcome().page_path();
   } else {
@@ -113,8 +116,8 @@ Status Session::Impl::Form(const ConfigMap& config) {
   progress_->Enter(Phase::kForming);
   DropCommunicator();
   LOCKSTEP_RETURN_IF_ERROR(Plan());
-  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> communicator,
-                            FormRanks());
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      std::unique_ptr<collective::Communicator> communicator, FormRanks());
   ReportPlan();
   const Status adopted = communicator_.Adopt(std::move(communicator));
   collectives_.emplace(communicator_.get(), progress_.get(),
@@ -138,8 +141,8 @@ Status Session::Impl::Form(const ConfigMap& config) {
   return OkStatus();
 }
 
-StatusOr<std::unique_ptr<Communicator>> Session::Impl::FormRanks() {
-  CommunicatorOptions options;
+StatusOr<std::unique_ptr<collective::Communicator>> Session::Impl::FormRanks() {
+  collective::CommunicatorOptions options;
   options.backend = options_.backend;
   options.rank = identity_.rank;
   options.size = identity_.world_size;
@@ -153,7 +156,7 @@ StatusOr<std::unique_ptr<Communicator>> Session::Impl::FormRanks() {
   options.device = link_ != nullptr && identity_.gpus.empty() ? -1 : 0;
   plan_reports_.choice()->clear();
   if (addresses_ == nullptr) {
-    auto reserved = AddressRange::Reserve();
+    auto reserved = collective::AddressRange::Reserve();
     if (reserved.ok()) addresses_ = *std::move(reserved);
   }
   options.addresses = addresses_.get();
@@ -163,7 +166,7 @@ StatusOr<std::unique_ptr<Communicator>> Session::Impl::FormRanks() {
       options.bind_address = link_->welcome().bind_address();
     }
   }
-  StatusOr<std::unique_ptr<Communicator>> formed =
+  StatusOr<std::unique_ptr<collective::Communicator>> formed =
       FormByPlan(std::move(options));
   if (!formed.ok()) return MarkPeerLost(formed.status());
   plan_reports_.Formed((*formed)->Plan());
@@ -171,7 +174,7 @@ StatusOr<std::unique_ptr<Communicator>> Session::Impl::FormRanks() {
 }
 
 Status Session::Impl::Compare(const ConfigMap& config, MonoTime deadline) {
-  HandshakeOptions options;
+  collective::HandshakeOptions options;
   options.label = Label();
   options.generation = identity_.generation;
   options.spec_hash = link_->welcome().spec_hash();
@@ -214,7 +217,7 @@ int Session::Impl::Leave(const Status& result) {
     report.set_failure(Message(status));
     report.set_victim(IsVictim(status));
     report.set_failure_reason(ReasonNumber(ReasonOf(status)));
-    for (const int peer : LostPeersOf(status)) {
+    for (const int peer : collective::LostPeersOf(status)) {
       if (report.lost_peers_size() < kMostLostPeers) {
         report.add_lost_peers(peer);
       }
@@ -232,4 +235,4 @@ int Session::Impl::Leave(const Status& result) {
   return ExitCodeFor(status);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

@@ -18,7 +18,7 @@
 #include "worker/runtime/small_collectives.h"
 #include "worker/runtime/step_controller.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 // Reason of the error with which rank 0 leaves when the last checkpoint that
 // was ordered was not saved.
@@ -56,11 +56,11 @@ class Session::Impl {
   std::unique_ptr<Progress> progress_;
 
   // Null before Form.
-  Communicator* communicator() { return communicator_.get(); }
+  collective::Communicator* communicator() { return communicator_.get(); }
   // This generation's; absent before Form.
   std::optional<ReductionPlanner> planner_;
 
-  std::unique_ptr<RankLink> link_;
+  std::unique_ptr<rank_link::RankLink> link_;
 
  private:
   std::string Label() const {
@@ -68,9 +68,9 @@ class Session::Impl {
   }
   void TakeWelcome(const v1::RankWelcome& welcome);
   Status Plan();
-  StatusOr<std::unique_ptr<Communicator>> FormRanks();
-  StatusOr<std::unique_ptr<Communicator>> FormByPlan(
-      CommunicatorOptions options);
+  StatusOr<std::unique_ptr<collective::Communicator>> FormRanks();
+  StatusOr<std::unique_ptr<collective::Communicator>> FormByPlan(
+      collective::CommunicatorOptions options);
   // Reports how the ranks reduce, and why so: once a generation, by rank 0,
   // with `buckets` where that is not empty.
   void ReportChoice(const std::string& buckets);
@@ -81,7 +81,7 @@ class Session::Impl {
 
   // The addresses of gradients in every generation; outlives the communicator.
   // Null: the system gives none, and gradients move.
-  std::unique_ptr<AddressRange> addresses_;
+  std::unique_ptr<collective::AddressRange> addresses_;
   SessionCommunicator communicator_;
   std::optional<SmallCollectives> collectives_;
   uint64_t fingerprint_ = 0;
@@ -89,6 +89,6 @@ class Session::Impl {
   int space_waits_ = 0;  // how often AwaitSpace has waited
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime
 
 #endif  // LOCKSTEP_WORKER_RUNTIME_SESSION_IMPL_H_

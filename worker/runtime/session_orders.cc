@@ -5,7 +5,7 @@
 
 #include "worker/runtime/session_impl.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
 
 DirectiveOp OpOf(v1::RankDirective::Kind kind) {
@@ -56,4 +56,4 @@ Status CheckpointRecord::Check() const {
       kReasonCheckpointFailed);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

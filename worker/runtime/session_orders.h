@@ -12,7 +12,7 @@
 #include "worker/rank_link/client.h"
 #include "worker/runtime/step_controller.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 // Safe from any thread, except Offer, which is the training loop's.
 class PendingOrders {
@@ -50,6 +50,6 @@ class CheckpointRecord {
   bool stopped_early_ = false;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime
 
 #endif  // LOCKSTEP_WORKER_RUNTIME_SESSION_ORDERS_H_

@@ -9,13 +9,13 @@
 #include "worker/runtime/session_impl.h"
 #include "worker/runtime/session_orders.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
 
 using ::testing::HasSubstr;
 
-StatusCode StartCode(Communicator* communicator) {
-  return communicator->Start({.kind = CollectiveKind::kBarrier})
+StatusCode StartCode(collective::Communicator* communicator) {
+  return communicator->Start({.kind = collective::CollectiveKind::kBarrier})
       .status()
       .code();
 }
@@ -23,7 +23,8 @@ StatusCode StartCode(Communicator* communicator) {
 TEST(SessionCommunicatorTest, AnEndWhileItFormedAbortsItAtOnce) {
   SessionCommunicator communicator;
   communicator.EndGeneration("the generation is over");
-  const Status adopted = communicator.Adopt(MakeSelfCommunicator("job"));
+  const Status adopted =
+      communicator.Adopt(collective::MakeSelfCommunicator("job"));
   EXPECT_EQ(adopted.code(), StatusCode::kAborted);
   EXPECT_EQ(ReasonOf(adopted), kReasonPeerLost);
   ASSERT_NE(communicator.get(), nullptr);
@@ -33,7 +34,7 @@ TEST(SessionCommunicatorTest, AnEndWhileItFormedAbortsItAtOnce) {
 TEST(SessionCommunicatorTest, DropForgetsItAndAnAbortOfNoneIsHarmless) {
   SessionCommunicator communicator;
   communicator.Abort("there is none");
-  ASSERT_TRUE(communicator.Adopt(MakeSelfCommunicator("job")).ok());
+  ASSERT_TRUE(communicator.Adopt(collective::MakeSelfCommunicator("job")).ok());
   EXPECT_EQ(StartCode(communicator.get()), StatusCode::kOk);
   communicator.Drop();
   EXPECT_EQ(communicator.get(), nullptr);
@@ -96,4 +97,4 @@ TEST(PlanReportsTest, TheChoiceIsTakenOnceAndThePlanWhenItChanges) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

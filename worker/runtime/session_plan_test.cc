@@ -19,7 +19,7 @@
 #include "worker/runtime/session_test_util.h"
 #include "worker/runtime/testing.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
 
 using std::chrono::seconds;
@@ -61,8 +61,8 @@ std::vector<float> Gradient(int64_t step, size_t parameter, int rank) {
                                             static_cast<size_t>(rank)));
   std::uniform_real_distribution<float> uniform(-1, 1);
   std::vector<float> values(kPlanParameters[parameter].elements);
-  FillPeriodic(values.data(), sizeof(float), values.size(), 1009,
-               [&](size_t i) { values[i] = uniform(random); });
+  collective::FillPeriodic(values.data(), sizeof(float), values.size(), 1009,
+                           [&](size_t i) { values[i] = uniform(random); });
   return values;
 }
 
@@ -110,8 +110,8 @@ v1::RankWelcome Welcome(const Generation& generation, int rank) {
 
 // Each with ranks, a link and ports of its own.
 Generation Ran(Generation generation) {
-  TempDir dir;
-  TestDaemon daemon(dir.path() + "/link");
+  rank_link::TempDir dir;
+  rank_link::TestDaemon daemon(dir.path() + "/link");
   std::vector<std::unique_ptr<Session>> sessions;
   for (int r = 0; r < kRanks; ++r) {
     daemon.Expect({kPlanJob, 1, r}, RankNonce(r), Welcome(generation, r));
@@ -143,7 +143,7 @@ Generation Ran(Generation generation) {
       generation.reasons.push_back(report.failure_reason());
     }
   }
-  ::unsetenv(kLinkVariable);
+  ::unsetenv(rank_link::kLinkVariable);
   return generation;
 }
 
@@ -334,4 +334,4 @@ TEST(SessionPlanTest, APinnedPlanWithoutAnOrderKeepsBucketsAsTheyBegin) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

@@ -10,13 +10,13 @@
 #include "worker/runtime/session_impl.h"
 #include "worker/runtime/stepped_reducer.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
 
 // Keys of a second forming in one generation: a key is written once.
-class SecondTry final : public RendezvousStore {
+class SecondTry final : public collective::RendezvousStore {
  public:
-  explicit SecondTry(RendezvousStore* store) : store_(store) {}
+  explicit SecondTry(collective::RendezvousStore* store) : store_(store) {}
   Status Put(const std::string& key, std::string_view value) override {
     return store_->Put("anew/" + key, value);
   }
@@ -26,7 +26,7 @@ class SecondTry final : public RendezvousStore {
   }
 
  private:
-  RendezvousStore* const store_;
+  collective::RendezvousStore* const store_;
 };
 
 }  // namespace
@@ -47,12 +47,13 @@ Status Session::Impl::Plan() {
 
 // Where the communicator refuses the job's plan, which all ranks find alike:
 // once more without.
-StatusOr<std::unique_ptr<Communicator>> Session::Impl::FormByPlan(
-    CommunicatorOptions options) {
+StatusOr<std::unique_ptr<collective::Communicator>> Session::Impl::FormByPlan(
+    collective::CommunicatorOptions options) {
   options.reduction_plan = planner_->communicator();
-  StatusOr<std::unique_ptr<Communicator>> formed =
+  StatusOr<std::unique_ptr<collective::Communicator>> formed =
       FormCommunicator(options, plan_reports_.choice());
-  if (formed.ok() || ReasonOf(formed.status()) != kReasonPlanRefused) {
+  if (formed.ok() ||
+      ReasonOf(formed.status()) != collective::kReasonPlanRefused) {
     return formed;
   }
   LOCKSTEP_RETURN_IF_ERROR(planner_->Refuse(formed.status()));
@@ -100,9 +101,10 @@ StatusOr<std::unique_ptr<Reducer>> Session::Impl::MakeReducer(
         kReasonNoCheckpoint);
   }
   LOCKSTEP_ASSIGN_OR_RETURN(
-      const BucketPlan gradients,
+      const collective::BucketPlan gradients,
       PlanGradients(parameters, options, identity_.world_size,
-                    SizesFor(communicator()->backend(), options.bucket_bytes)));
+                    collective::SizesFor(communicator()->backend(),
+                                         options.bucket_bytes)));
   LOCKSTEP_RETURN_IF_ERROR(
       planner_->CheckPinned(*communicator(), parameters, options));
   // Whoever reduced other shapes, or at other steps, would hang or be wrong.
@@ -165,4 +167,4 @@ Status Session::Impl::LastCheckpoint() const {
   return counts ? checkpoints_.Check() : OkStatus();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

@@ -14,7 +14,7 @@
 #include "worker/runtime/session_test_util.h"
 #include "worker/runtime/testing.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
 
 constexpr char kResumeJob[] = "mnist";
@@ -61,8 +61,8 @@ class SessionResumeTest : public ::testing::Test {
     });
   }
 
-  TempDir dir_;
-  TestDaemon daemon_{dir_.path() + "/link"};
+  rank_link::TempDir dir_;
+  rank_link::TestDaemon daemon_{dir_.path() + "/link"};
   std::vector<std::unique_ptr<Session>> sessions_;
 };
 
@@ -114,4 +114,4 @@ TEST_F(SessionResumeTest, AllWaitWhereOneLacksSpace) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

@@ -6,7 +6,7 @@
 
 #include "worker/runtime/session_impl.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
 
 using std::chrono::seconds;
@@ -56,4 +56,4 @@ StatusOr<bool> Session::Impl::AwaitSpace(const Status& mine) {
   return true;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

@@ -17,9 +17,14 @@
 #include "worker/runtime/session_test_util.h"
 #include "worker/runtime/testing.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
 
+using rank_link::In;
+using rank_link::RankKey;
+using rank_link::RankLinkServer;
+using rank_link::TempDir;
+using rank_link::TestDaemon;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::Each;
@@ -411,7 +416,7 @@ TEST_F(TwoRanks, SmallCollectivesBesideTheSteps) {
 v1::RankReport ExitMessageOfASurvivor(bool told) {
   TempDir dir;
   const std::string link = dir.path() + "/link";
-  RankProcesses ranks(2, [&](int r) {
+  collective::RankProcesses ranks(2, [&](int r) {
     SetRankEnvironment(link, kJob, kGeneration, r);
     auto session = Session::Join({});
     if (!session.ok()) return 99;
@@ -458,4 +463,4 @@ TEST(SessionProcessTest, ASurvivorNamesThePeerThatItLost) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

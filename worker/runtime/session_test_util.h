@@ -12,7 +12,7 @@
 
 #include "worker/rank_link/packet.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 inline std::string RankNonce(int rank) {
   return "nonce-" + std::to_string(rank);
@@ -25,20 +25,23 @@ inline void SetRankEnvironment(const std::string& link, const std::string& job,
   const std::string nonce = RankNonce(rank);
   ASSERT_EQ(::write(fd, nonce.data(), nonce.size()),
             static_cast<ssize_t>(nonce.size()));
-  ::setenv(kLinkVariable, link.c_str(), 1);
-  ::setenv(kJobVariable, job.c_str(), 1);
-  ::setenv(kGenerationVariable, std::to_string(generation).c_str(), 1);
-  ::setenv(kRankVariable, std::to_string(rank).c_str(), 1);
-  ::setenv(kNonceFdVariable, std::to_string(fd).c_str(), 1);
+  ::setenv(rank_link::kLinkVariable, link.c_str(), 1);
+  ::setenv(rank_link::kJobVariable, job.c_str(), 1);
+  ::setenv(rank_link::kGenerationVariable, std::to_string(generation).c_str(),
+           1);
+  ::setenv(rank_link::kRankVariable, std::to_string(rank).c_str(), 1);
+  ::setenv(rank_link::kNonceFdVariable, std::to_string(fd).c_str(), 1);
 }
 
 inline void ClearRankEnvironment() {
-  for (const char* name : {kLinkVariable, kJobVariable, kGenerationVariable,
-                           kRankVariable, kNonceFdVariable}) {
+  for (const char* name :
+       {rank_link::kLinkVariable, rank_link::kJobVariable,
+        rank_link::kGenerationVariable, rank_link::kRankVariable,
+        rank_link::kNonceFdVariable}) {
     ::unsetenv(name);
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime
 
 #endif  // LOCKSTEP_WORKER_RUNTIME_SESSION_TEST_UTIL_H_

@@ -5,7 +5,7 @@
 
 #include "worker/runtime/peer_lost.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
 
 constexpr size_t kScratchBytes = 64 << 10;
@@ -19,7 +19,7 @@ Status SmallCollectives::Prepare() {
   return OkStatus();
 }
 
-Status SmallCollectives::RunOne(const Operation& operation) {
+Status SmallCollectives::RunOne(const collective::Operation& operation) {
   progress_->CountCollective(operation.slice.count *
                              SizeOf(operation.slice.type));
   return MarkPeerLost(Run(communicator_, operation, operation_timeout_));
@@ -33,8 +33,8 @@ Status SmallCollectives::AllReduceSum(std::span<double> values) {
         values.first(std::min(values.size(), kPiece));
     std::memcpy(scratch_->data, piece.data(), piece.size_bytes());
     LOCKSTEP_RETURN_IF_ERROR(
-        RunOne({CollectiveKind::kAllReduce,
-                {scratch_, 0, piece.size(), DataType::kFloat64}}));
+        RunOne({collective::CollectiveKind::kAllReduce,
+                {scratch_, 0, piece.size(), collective::DataType::kFloat64}}));
     std::memcpy(piece.data(), scratch_->data, piece.size_bytes());
     values = values.subspan(piece.size());
   }
@@ -46,8 +46,8 @@ Status SmallCollectives::Broadcast(std::string* bytes) {
   uint64_t size = bytes->size();
   std::memcpy(scratch_->data, &size, sizeof(size));
   LOCKSTEP_RETURN_IF_ERROR(
-      RunOne({CollectiveKind::kBroadcast,
-              {scratch_, 0, sizeof(size), DataType::kUint8}}));
+      RunOne({collective::CollectiveKind::kBroadcast,
+              {scratch_, 0, sizeof(size), collective::DataType::kUint8}}));
   std::memcpy(&size, scratch_->data, sizeof(size));
   // Looked at after all know it: nobody waits for bytes that do not come.
   if (size > kMaxBroadcast) {
@@ -58,15 +58,16 @@ Status SmallCollectives::Broadcast(std::string* bytes) {
   for (size_t done = 0; done < size; done += kScratchBytes) {
     const size_t piece = std::min<size_t>(kScratchBytes, size - done);
     std::memcpy(scratch_->data, bytes->data() + done, piece);
-    LOCKSTEP_RETURN_IF_ERROR(RunOne(
-        {CollectiveKind::kBroadcast, {scratch_, 0, piece, DataType::kUint8}}));
+    LOCKSTEP_RETURN_IF_ERROR(
+        RunOne({collective::CollectiveKind::kBroadcast,
+                {scratch_, 0, piece, collective::DataType::kUint8}}));
     std::memcpy(bytes->data() + done, scratch_->data, piece);
   }
   return OkStatus();
 }
 
 Status SmallCollectives::Barrier() {
-  return RunOne({CollectiveKind::kBarrier});
+  return RunOne({collective::CollectiveKind::kBarrier});
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

@@ -14,12 +14,12 @@
 #include "worker/collective/communicator.h"
 #include "worker/runtime/progress.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 class SmallCollectives {
  public:
   // Both are borrowed and outlive this.
-  SmallCollectives(Communicator* communicator, Progress* progress,
+  SmallCollectives(collective::Communicator* communicator, Progress* progress,
                    Duration operation_timeout)
       : communicator_(communicator),
         progress_(progress),
@@ -34,14 +34,14 @@ class SmallCollectives {
 
  private:
   Status Prepare();
-  Status RunOne(const Operation& operation);
+  Status RunOne(const collective::Operation& operation);
 
-  Communicator* const communicator_;
+  collective::Communicator* const communicator_;
   Progress* const progress_;
   const Duration operation_timeout_;
-  const Buffer* scratch_ = nullptr;  // The communicator's.
+  const collective::Buffer* scratch_ = nullptr;  // The communicator's.
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime
 
 #endif  // LOCKSTEP_WORKER_RUNTIME_SMALL_COLLECTIVES_H_

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 StatusOr<StepController> StepController::Create(
     const StepControllerOptions& options) {
@@ -231,4 +231,4 @@ StatusOr<CheckpointOrder> StepController::BeginCheckpoint() {
   return checkpoints_.Start(committed_);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

@@ -34,7 +34,7 @@
 #include "common/base/status.h"
 #include "worker/runtime/control_word.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 struct StepControllerOptions {
   int rank = 0;
@@ -230,6 +230,6 @@ class StepController {
   CheckpointRounds checkpoints_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime
 
 #endif  // LOCKSTEP_WORKER_RUNTIME_STEP_CONTROLLER_H_

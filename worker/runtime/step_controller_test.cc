@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
 
 using ::testing::ElementsAre;
@@ -389,4 +389,4 @@ TEST(StepControllerTest, ASumThatCannotBeStopsAll) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

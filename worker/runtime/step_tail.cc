@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
 
 constexpr size_t kSamplesLow = kControlWords;
@@ -79,4 +79,4 @@ StepTailSum ReadTail(std::span<const float> words, int rank) {
   return sum;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

@@ -16,7 +16,7 @@
 #include "common/base/clock.h"
 #include "worker/runtime/control_word.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 // The most samples of a rank in a step: sums over kMaxControlRanks stay exact.
 inline constexpr int64_t kMaxStepSamples = (1 << 24) - 1;
@@ -59,6 +59,6 @@ struct StepTailSum {
 // word.
 StepTailSum ReadTail(std::span<const float> words, int rank);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime
 
 #endif  // LOCKSTEP_WORKER_RUNTIME_STEP_TAIL_H_

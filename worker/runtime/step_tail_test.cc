@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
 
 using std::chrono::microseconds;
@@ -101,4 +101,4 @@ TEST(StepTailTest, WordsThatCannotBeAreTakenForNone) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

@@ -14,7 +14,7 @@
 #include "worker/runtime/peer_lost.h"
 #include "worker/runtime/step_tail.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
 
 uint64_t ValueOf(const std::string& hex) {
@@ -290,7 +290,7 @@ StatusOr<StepOrders> SteppedReducer::Settle() {
 
 StatusOr<std::unique_ptr<Reducer>> MakeSteppedReducer(
     const std::vector<Parameter>& parameters, SteppedReducerOptions options) {
-  Communicator* communicator = options.communicator;
+  collective::Communicator* communicator = options.communicator;
   ReducerOptions& reducing = options.reducer;
   if (!(reducing.clip_norm >= 0)) {
     return InvalidArgument("gradients cannot be clipped to a norm of {}",
@@ -317,7 +317,8 @@ StatusOr<std::unique_ptr<Reducer>> MakeSteppedReducer(
     }
   }
   if (!options.sizes) {
-    options.sizes = SizesFor(communicator->backend(), reducing.bucket_bytes);
+    options.sizes =
+        collective::SizesFor(communicator->backend(), reducing.bucket_bytes);
   }
   StepControllerOptions control;
   control.rank = communicator->rank();
@@ -341,4 +342,4 @@ StatusOr<std::unique_ptr<Reducer>> MakeSteppedReducer(
   return std::unique_ptr<Reducer>(std::move(reducer));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

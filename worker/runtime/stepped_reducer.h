@@ -26,7 +26,7 @@
 #include "worker/runtime/reducer.h"
 #include "worker/runtime/step_controller.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 struct SteppedReducerOptions {
   ReducerOptions reducer;
@@ -35,10 +35,10 @@ struct SteppedReducerOptions {
   int64_t checkpoint_interval = 0;
   Duration operation_timeout = std::chrono::seconds(300);
   // Borrowed; must outlive the reducer.
-  Communicator* communicator = nullptr;
+  collective::Communicator* communicator = nullptr;
   Progress* progress = nullptr;
   // Absent: those for the backend and reducer.bucket_bytes.
-  std::optional<BucketSizes> sizes;
+  std::optional<collective::BucketSizes> sizes;
   // The order of an earlier generation; it overrides reducer.order, and none is
   // learned.
   LearnedOrder learned;
@@ -61,6 +61,6 @@ struct SteppedReducerOptions {
 StatusOr<std::unique_ptr<Reducer>> MakeSteppedReducer(
     const std::vector<Parameter>& parameters, SteppedReducerOptions options);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime
 
 #endif  // LOCKSTEP_WORKER_RUNTIME_STEPPED_REDUCER_H_

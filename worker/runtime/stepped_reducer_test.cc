@@ -11,7 +11,7 @@
 #include "worker/runtime/peer_lost.h"
 #include "worker/runtime/reducer_test_util.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
 
 using ::testing::Each;
@@ -213,4 +213,4 @@ TEST(SteppedReducerTest, TooManySamplesAreRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

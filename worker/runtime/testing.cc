@@ -8,8 +8,19 @@
 
 #include "worker/runtime/gradients.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
+
+using collective::Buffer;
+using collective::CollectiveKind;
+using collective::Communicator;
+using collective::DataType;
+using collective::MemoryKind;
+using collective::Operation;
+using collective::ProgressMode;
+using collective::Slice;
+using collective::Stream;
+using collective::Work;
 
 char* Data(const Slice& slice) {
   return static_cast<char*>(slice.buffer->data) +
@@ -234,4 +245,4 @@ void RunRanks(int n, const std::function<void(int rank)>& fn) {
   for (std::thread& thread : threads) thread.join();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime

@@ -13,7 +13,7 @@
 #include "common/base/mutex.h"
 #include "worker/collective/communicator.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 
 // Operations run when the last rank has started them; sums are made in rank
 // order. Knows all-reduce, all-gather and broadcast of float32, float64,
@@ -25,8 +25,9 @@ class FakeGroup {
 
   // Once a rank. Must not outlive the group. One that is inline does nothing
   // but in Poll and Wait, and only ends what all have moved on.
-  std::unique_ptr<Communicator> Make(
-      int rank, ProgressMode progress = ProgressMode::kThread);
+  std::unique_ptr<collective::Communicator> Make(
+      int rank,
+      collective::ProgressMode progress = collective::ProgressMode::kThread);
   // From now on the others find that `rank` is gone.
   void Kill(int rank);
   // Whether `rank` has done its part and waits for another's at this moment.
@@ -36,7 +37,7 @@ class FakeGroup {
  private:
   friend class FakeCommunicator;
   struct Pending {
-    std::vector<Operation> operations;  // By rank.
+    std::vector<collective::Operation> operations;  // By rank.
     std::vector<bool> moved_on;         // By rank.
     int count = 0;
     bool done = false;
@@ -58,6 +59,6 @@ class FakeGroup {
 // Runs fn(rank) for 0..n-1, each on a thread of its own, and joins them.
 void RunRanks(int n, const std::function<void(int rank)>& fn);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime
 
 #endif  // LOCKSTEP_WORKER_RUNTIME_TESTING_H_

@@ -9,7 +9,7 @@
 
 #include "worker/task/engine_words.h"
 
-namespace lockstep::shim {
+namespace lockstep::worker::shim {
 namespace {
 
 using task::ExitKind;
@@ -53,7 +53,7 @@ bool ContainerKeeper::OnChild(pid_t pid, int wait_status) {
 void ContainerKeeper::OnClientEnded(int* wait_status, const std::string& said,
                                     task::ExitRecord* record) {
   if (!any() || record->kind == ExitKind::kNotStarted) return;
-  said_ = EngineSentence(said);
+  said_ = task::EngineSentence(said);
   record->oom_kills = report_.oom_kills;
   if (report_.ended) {
     *wait_status = report_.wait_status;
@@ -100,7 +100,7 @@ void ContainerKeeper::TakeInspection(task::ExitRecord* record) {
     return NotStarted(code == kNoProgram ? ENOENT : EACCES,
                       "the container engine says: " + said_, record);
   }
-  if (const std::string program = ProgramNotRun(said_);
+  if (const std::string program = task::ProgramNotRun(said_);
       !program.empty() && (code == kNotExecutable || code == kNoProgram)) {
     return NotStarted(
         code == kNoProgram ? ENOENT : EACCES,
@@ -166,4 +166,4 @@ bool ContainerKeeper::GoOnEnding(int64_t now, bool no_child,
   return true;
 }
 
-}  // namespace lockstep::shim
+}  // namespace lockstep::worker::shim

@@ -22,7 +22,7 @@
 #include "worker/task/exit_record.h"
 #include "worker/task/shim_spec.h"
 
-namespace lockstep::shim {
+namespace lockstep::worker::shim {
 
 // Without a container it does nothing and is gone from the start.
 class ContainerKeeper {
@@ -79,6 +79,6 @@ class ContainerKeeper {
 // means death by signal n, if that signal ends processes.
 int WaitStatusOf(int code);
 
-}  // namespace lockstep::shim
+}  // namespace lockstep::worker::shim
 
 #endif  // LOCKSTEP_WORKER_SHIM_CONTAINER_H_

@@ -7,7 +7,7 @@
 
 #include "worker/shim/init_report.h"
 
-namespace lockstep::shim {
+namespace lockstep::worker::shim {
 
 bool ContainerReport::Take(Fd* pipe) {
   if (!*pipe) return false;
@@ -36,4 +36,4 @@ bool ContainerReport::Take(Fd* pipe) {
   return true;
 }
 
-}  // namespace lockstep::shim
+}  // namespace lockstep::worker::shim

@@ -7,7 +7,7 @@
 
 #include "common/base/fd.h"
 
-namespace lockstep::shim {
+namespace lockstep::worker::shim {
 
 struct ContainerReport {
   // Reads one report. Returns false if there is nothing more for now.
@@ -22,6 +22,6 @@ struct ContainerReport {
   std::string program;
 };
 
-}  // namespace lockstep::shim
+}  // namespace lockstep::worker::shim
 
 #endif  // LOCKSTEP_WORKER_SHIM_CONTAINER_REPORT_H_

@@ -8,7 +8,7 @@
 
 #include "worker/shim/io.h"
 
-namespace lockstep::shim {
+namespace lockstep::worker::shim {
 namespace {
 
 constexpr int64_t kSignalTime = 2 * kNanosPerSecond;
@@ -71,4 +71,4 @@ int64_t ContainerSignal::NextDeadline() const {
   return EarlierOf(late, std::max(next_try_, MonoNanos() + kNanosPerMilli));
 }
 
-}  // namespace lockstep::shim
+}  // namespace lockstep::worker::shim

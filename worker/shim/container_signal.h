@@ -7,7 +7,7 @@
 #include "worker/shim/helper.h"
 #include "worker/task/shim_spec.h"
 
-namespace lockstep::shim {
+namespace lockstep::worker::shim {
 
 // A signal is tried again until the engine took it: the container may not be
 // there yet. A later one replaces it.
@@ -37,6 +37,6 @@ class ContainerSignal {
   bool kill_failed_ = false;
 };
 
-}  // namespace lockstep::shim
+}  // namespace lockstep::worker::shim
 
 #endif  // LOCKSTEP_WORKER_SHIM_CONTAINER_SIGNAL_H_

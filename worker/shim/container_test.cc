@@ -10,7 +10,7 @@
 #include "common/base/file.h"
 #include "worker/shim/shim_fixture.h"
 
-namespace lockstep {
+namespace lockstep::worker::shim {
 namespace {
 
 using std::chrono_literals::operator""s;
@@ -207,4 +207,4 @@ TEST_F(ContainerTest, TheFirstProcessReapsOrphans) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::shim

@@ -4,7 +4,7 @@
 
 #include "worker/shim/io.h"
 
-namespace lockstep::shim {
+namespace lockstep::worker::shim {
 namespace {
 
 // How often a record that cannot be written is tried again, and for how long.
@@ -30,4 +30,4 @@ void ExitRecorder::Write(const task::ExitRecord& record, int64_t now,
   given_up_ = (error == ENOENT && !has_reader) || now >= give_up_at_;
 }
 
-}  // namespace lockstep::shim
+}  // namespace lockstep::worker::shim

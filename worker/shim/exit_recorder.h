@@ -8,7 +8,7 @@
 
 #include "worker/task/exit_record.h"
 
-namespace lockstep::shim {
+namespace lockstep::worker::shim {
 
 class ExitRecorder {
  public:
@@ -36,6 +36,6 @@ class ExitRecorder {
   int64_t give_up_at_ = 0;
 };
 
-}  // namespace lockstep::shim
+}  // namespace lockstep::worker::shim
 
 #endif  // LOCKSTEP_WORKER_SHIM_EXIT_RECORDER_H_

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-namespace lockstep::shim {
+namespace lockstep::worker::shim {
 namespace {
 
 constexpr size_t kMaxOutput = 4096;
@@ -86,4 +86,4 @@ void Helper::OnOutput() {
   }
 }
 
-}  // namespace lockstep::shim
+}  // namespace lockstep::worker::shim

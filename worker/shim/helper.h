@@ -10,7 +10,7 @@
 
 #include "worker/shim/io.h"
 
-namespace lockstep::shim {
+namespace lockstep::worker::shim {
 
 class Helper {
  public:
@@ -41,6 +41,6 @@ class Helper {
   bool ok_ = false;
 };
 
-}  // namespace lockstep::shim
+}  // namespace lockstep::worker::shim
 
 #endif  // LOCKSTEP_WORKER_SHIM_HELPER_H_

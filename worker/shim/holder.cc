@@ -15,7 +15,7 @@
 
 #include "worker/shim/io.h"
 
-namespace lockstep::shim {
+namespace lockstep::worker::shim {
 namespace {
 
 constexpr std::string_view kHolderGroup = "/holder";
@@ -116,4 +116,4 @@ int RunHolder() {
   for (;;) pause();
 }
 
-}  // namespace lockstep::shim
+}  // namespace lockstep::worker::shim

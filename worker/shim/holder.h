@@ -16,7 +16,7 @@
 
 #include <string>
 
-namespace lockstep::shim {
+namespace lockstep::worker::shim {
 
 // Moves this process into BASE/holder, then enables cpu, memory and pids for
 // the groups below BASE, as far as BASE has them. `self` is the text of
@@ -28,6 +28,6 @@ std::string DivideGroup(const std::string& self, const std::string& mount);
 // ends it. Returns an exit code only on failure.
 int RunHolder();
 
-}  // namespace lockstep::shim
+}  // namespace lockstep::worker::shim
 
 #endif  // LOCKSTEP_WORKER_SHIM_HOLDER_H_

@@ -11,7 +11,7 @@
 #include "common/os/procfs.h"
 #include "worker/shim/shim_fixture.h"
 
-namespace lockstep {
+namespace lockstep::worker::shim {
 namespace {
 
 using shim::DivideGroup;
@@ -90,4 +90,4 @@ TEST_F(HolderTest, EndsWithTheReasonWhereItHasNoGroup) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::shim

@@ -15,7 +15,7 @@
 #include "worker/shim/init_report.h"
 #include "worker/shim/io.h"
 
-namespace lockstep::shim {
+namespace lockstep::worker::shim {
 namespace {
 
 // The container's own group is the root of what it sees.
@@ -159,4 +159,4 @@ int RunInit(char** argv) {
                                   : WEXITSTATUS(wait_status);
 }
 
-}  // namespace lockstep::shim
+}  // namespace lockstep::worker::shim

@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-namespace lockstep::shim {
+namespace lockstep::worker::shim {
 
 // LOCKSTEP_MOUNT_0, _1 ... identify the checked directories,
 // "DEVICE:INODE:PATH". An engine resolves names again, and the job's user may
@@ -35,6 +35,6 @@ int CheckLimited();
 // memory.oom_control (v1); 0 if there is none.
 uint32_t OomKillsIn(std::string_view text);
 
-}  // namespace lockstep::shim
+}  // namespace lockstep::worker::shim
 
 #endif  // LOCKSTEP_WORKER_SHIM_INIT_H_

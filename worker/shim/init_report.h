@@ -9,7 +9,7 @@
 #include <string_view>
 #include <type_traits>
 
-namespace lockstep::shim {
+namespace lockstep::worker::shim {
 
 // Descriptor of the pipe in the container.
 inline constexpr int kInitReportFd = 3;
@@ -43,6 +43,6 @@ struct InitReport {
 static_assert(sizeof(InitReport) == 128);
 static_assert(std::is_trivially_copyable_v<InitReport>);
 
-}  // namespace lockstep::shim
+}  // namespace lockstep::worker::shim
 
 #endif  // LOCKSTEP_WORKER_SHIM_INIT_REPORT_H_

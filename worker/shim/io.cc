@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-namespace lockstep::shim {
+namespace lockstep::worker::shim {
 namespace {
 
 int64_t Nanos(clockid_t clock) {
@@ -111,4 +111,4 @@ void DefaultSignals() {
   sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-}  // namespace lockstep::shim
+}  // namespace lockstep::worker::shim

@@ -10,7 +10,7 @@
 
 #include "common/base/fd.h"
 
-namespace lockstep::shim {
+namespace lockstep::worker::shim {
 
 inline constexpr int64_t kNanosPerMilli = 1'000'000;
 inline constexpr int64_t kNanosPerSecond = 1'000'000'000;
@@ -51,6 +51,6 @@ void DefaultSignals();
 std::string DirName(const std::string& path);
 std::string BaseName(const std::string& path);
 
-}  // namespace lockstep::shim
+}  // namespace lockstep::worker::shim
 
 #endif  // LOCKSTEP_WORKER_SHIM_IO_H_

@@ -17,7 +17,7 @@
 
 #include "worker/shim/init_report.h"
 
-namespace lockstep::shim {
+namespace lockstep::worker::shim {
 namespace {
 
 using task::ShimSpec;
@@ -317,4 +317,4 @@ StartResult PollStart(const ShimSpec& spec, Launch* launch,
   return StartResult::kFailed;
 }
 
-}  // namespace lockstep::shim
+}  // namespace lockstep::worker::shim

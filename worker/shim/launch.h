@@ -9,7 +9,7 @@
 #include "worker/shim/io.h"
 #include "worker/task/shim_spec.h"
 
-namespace lockstep::shim {
+namespace lockstep::worker::shim {
 
 // A forked rank that waits for Release() before it executes its program.
 struct Launch {
@@ -38,6 +38,6 @@ enum class StartResult { kPending, kRunning, kFailed };
 StartResult PollStart(const task::ShimSpec& spec, Launch* launch,
                       StartFailure* failure);
 
-}  // namespace lockstep::shim
+}  // namespace lockstep::worker::shim
 
 #endif  // LOCKSTEP_WORKER_SHIM_LAUNCH_H_

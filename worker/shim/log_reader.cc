@@ -12,7 +12,7 @@
 #include "common/base/log_line.h"
 #include "worker/task/log_files.h"
 
-namespace lockstep {
+namespace lockstep::worker::shim {
 namespace {
 
 // A segment may be removed between the look at the directory and its opening.
@@ -102,4 +102,4 @@ uint64_t LogEnd(const std::string& log_path) {
   return segments->back().offset + segments->back().size;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::shim

@@ -8,7 +8,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::worker::shim {
 
 struct LogChunk {
   // Complete lines (common/base/log_line.h). Empty if there is nothing at or
@@ -28,6 +28,6 @@ StatusOr<LogChunk> ReadLog(const std::string& log_path, uint64_t offset,
 // Current end of the log; 0 if there is none.
 uint64_t LogEnd(const std::string& log_path);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::shim
 
 #endif  // LOCKSTEP_WORKER_SHIM_LOG_READER_H_

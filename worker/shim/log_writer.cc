@@ -13,7 +13,7 @@
 #include "worker/task/engine_words.h"
 #include "worker/task/log_files.h"
 
-namespace lockstep::shim {
+namespace lockstep::worker::shim {
 namespace {
 
 using cri::LogLine;
@@ -284,7 +284,7 @@ void OutputPipe::WritePart(int64_t now) {
 void OutputPipe::AppendFull(int64_t now) {
   log_->Append({now, stream_, true, pending_});
   if (pending_.starts_with('\r')) pending_.erase(0, 1);
-  if (keep_last_ && !pending_.empty() && !IsEngineAdvice(pending_)) {
+  if (keep_last_ && !pending_.empty() && !task::IsEngineAdvice(pending_)) {
     last_.swap(pending_);
   }
   pending_.clear();
@@ -319,4 +319,4 @@ void OutputPipe::Close() {
   fd_.Reset();
 }
 
-}  // namespace lockstep::shim
+}  // namespace lockstep::worker::shim

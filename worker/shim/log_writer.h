@@ -17,7 +17,7 @@
 #include "common/base/log_line.h"
 #include "worker/shim/io.h"
 
-namespace lockstep::shim {
+namespace lockstep::worker::shim {
 
 class LogWriter {
  public:
@@ -123,6 +123,6 @@ class OutputPipe {
   int64_t last_state_ = INT64_MIN / 2;
 };
 
-}  // namespace lockstep::shim
+}  // namespace lockstep::worker::shim
 
 #endif  // LOCKSTEP_WORKER_SHIM_LOG_WRITER_H_

@@ -22,7 +22,7 @@
 namespace {
 
 int Refuse(const std::string& text) {
-  lockstep::shim::Complain(text);
+  lockstep::worker::shim::Complain(text);
   return 2;
 }
 
@@ -38,15 +38,15 @@ void OpenStandardFds() {
 int main(int argc, char** argv) {
   // In a container (init.h), and in a trial of an engine.
   if (argc > 2 && strcmp(argv[1], "--") == 0) {
-    return lockstep::shim::RunInit(argv + 2);
+    return lockstep::worker::shim::RunInit(argv + 2);
   }
   if (argc == 2 && strcmp(argv[1], "--version") == 0) return 0;
   if (argc == 2 && strcmp(argv[1], "--limited") == 0) {
-    return lockstep::shim::CheckLimited();
+    return lockstep::worker::shim::CheckLimited();
   }
   // The program of lockstep-ranks.service (holder.h).
   if (argc == 2 && strcmp(argv[1], "--hold") == 0) {
-    return lockstep::shim::RunHolder();
+    return lockstep::worker::shim::RunHolder();
   }
   OpenStandardFds();
   char* end = nullptr;
@@ -58,15 +58,16 @@ int main(int argc, char** argv) {
   }
   lockstep::Fd spec_fd(static_cast<int>(fd));
   std::string bytes;
-  if (!lockstep::shim::ReadFd(spec_fd.get(), lockstep::task::kMaxRecordBytes,
-                              &bytes)) {
-    return Refuse(lockstep::shim::ErrorText("reading the rank's spec", errno));
+  if (!lockstep::worker::shim::ReadFd(
+          spec_fd.get(), lockstep::worker::task::kMaxRecordBytes, &bytes)) {
+    return Refuse(
+        lockstep::worker::shim::ErrorText("reading the rank's spec", errno));
   }
   spec_fd.Reset();
-  lockstep::task::ShimSpec spec;
+  lockstep::worker::task::ShimSpec spec;
   std::string error;
-  if (!lockstep::task::DecodeShimSpec(bytes, &spec, &error)) {
+  if (!lockstep::worker::task::DecodeShimSpec(bytes, &spec, &error)) {
     return Refuse(error);
   }
-  return lockstep::shim::Shim(std::move(spec)).Run();
+  return lockstep::worker::shim::Shim(std::move(spec)).Run();
 }

@@ -13,7 +13,7 @@
 
 #include "worker/shim/io.h"
 
-namespace lockstep::shim {
+namespace lockstep::worker::shim {
 namespace {
 
 struct Stat {
@@ -142,4 +142,4 @@ bool KillCgroup(const std::string& cgroup) {
   return fd && write(fd.get(), "1", 1) == 1;
 }
 
-}  // namespace lockstep::shim
+}  // namespace lockstep::worker::shim

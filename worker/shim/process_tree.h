@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-namespace lockstep::shim {
+namespace lockstep::worker::shim {
 
 // Reads /proc/PID/stat; returns 0 if the process does not exist.
 uint64_t StartTime(pid_t pid);
@@ -31,6 +31,6 @@ int SignalTree(int signo, pid_t spare = 0);
 // signal the tree in any case.
 bool KillCgroup(const std::string& cgroup);
 
-}  // namespace lockstep::shim
+}  // namespace lockstep::worker::shim
 
 #endif  // LOCKSTEP_WORKER_SHIM_PROCESS_TREE_H_

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace lockstep::shim {
+namespace lockstep::worker::shim {
 
 bool RankOutput::Open(const task::ShimSpec& spec, std::string* error) {
   return log_.Open(spec.log_path, spec.log_head_bytes, spec.log_tail_bytes,
@@ -61,4 +61,4 @@ void RankOutput::Complete(task::ExitRecord* record) {
   record->log_bytes = log_.end_offset();
 }
 
-}  // namespace lockstep::shim
+}  // namespace lockstep::worker::shim

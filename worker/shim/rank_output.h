@@ -13,7 +13,7 @@
 #include "worker/task/exit_record.h"
 #include "worker/task/shim_spec.h"
 
-namespace lockstep::shim {
+namespace lockstep::worker::shim {
 
 class RankOutput {
  public:
@@ -48,6 +48,6 @@ class RankOutput {
   OutputPipe err_{cri::LogStream::kStderr, &log_};
 };
 
-}  // namespace lockstep::shim
+}  // namespace lockstep::worker::shim
 
 #endif  // LOCKSTEP_WORKER_SHIM_RANK_OUTPUT_H_

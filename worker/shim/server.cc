@@ -12,7 +12,7 @@
 #include "worker/task/same_secret.h"
 #include "worker/task/shim_spec.h"
 
-namespace lockstep::shim {
+namespace lockstep::worker::shim {
 namespace {
 
 using task::ShimReply;
@@ -168,4 +168,4 @@ void Server::Push(const ShimReply& reply) {
   });
 }
 
-}  // namespace lockstep::shim
+}  // namespace lockstep::worker::shim

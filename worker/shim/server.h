@@ -12,7 +12,7 @@
 #include "worker/shim/io.h"
 #include "worker/task/shim_messages.h"
 
-namespace lockstep::shim {
+namespace lockstep::worker::shim {
 
 // Accepts only root and the shim's own user (SO_PEERCRED), and only after a
 // HELLO with the nonce. Never waits for a peer: a peer that does not read its
@@ -60,6 +60,6 @@ class Server {
   std::vector<Connection> connections_;
 };
 
-}  // namespace lockstep::shim
+}  // namespace lockstep::worker::shim
 
 #endif  // LOCKSTEP_WORKER_SHIM_SERVER_H_

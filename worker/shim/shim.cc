@@ -14,7 +14,7 @@
 
 #include "worker/shim/process_tree.h"
 
-namespace lockstep::shim {
+namespace lockstep::worker::shim {
 namespace {
 
 using task::ExitKind;
@@ -311,4 +311,4 @@ ShimReply Shim::OnSignal(const ShimRequest& request) {
   return State(request.id);
 }
 
-}  // namespace lockstep::shim
+}  // namespace lockstep::worker::shim

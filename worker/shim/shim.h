@@ -29,7 +29,7 @@
 #include "worker/task/shim_spec.h"
 #include "worker/task/task_record.h"
 
-namespace lockstep::shim {
+namespace lockstep::worker::shim {
 
 class Shim {
  public:
@@ -94,6 +94,6 @@ class Shim {
   bool forgotten_ = false;
 };
 
-}  // namespace lockstep::shim
+}  // namespace lockstep::worker::shim
 
 #endif  // LOCKSTEP_WORKER_SHIM_SHIM_H_

@@ -13,7 +13,7 @@
 #include "common/base/file.h"
 #include "common/os/marked_processes.h"
 
-namespace lockstep {
+namespace lockstep::worker::shim {
 namespace {
 
 using task::ShimReply;
@@ -228,4 +228,4 @@ StatusOr<ShimReply> ShimClient::WaitForPhase(ShimReply::Phase phase,
   return last_;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::shim

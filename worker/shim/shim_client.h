@@ -18,7 +18,7 @@
 #include "worker/task/shim_spec.h"
 #include "worker/task/task_record.h"
 
-namespace lockstep {
+namespace lockstep::worker::shim {
 
 // Starts `shim_program` (an absolute path) for `spec` and returns immediately.
 // The caller must call WaitExit for the process eventually. Errors that the
@@ -83,6 +83,6 @@ class ShimClient {
   std::deque<task::ShimReply> pushed_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::shim
 
 #endif  // LOCKSTEP_WORKER_SHIM_SHIM_CLIENT_H_

@@ -8,7 +8,7 @@
 #include "worker/shim/process_tree.h"
 #include "worker/shim/shim.h"
 
-namespace lockstep::shim {
+namespace lockstep::worker::shim {
 namespace {
 
 using task::ExitKind;
@@ -118,4 +118,4 @@ bool Shim::Done() const {
   return recorder_.durable() && !server_.HasConnections();
 }
 
-}  // namespace lockstep::shim
+}  // namespace lockstep::worker::shim

@@ -9,7 +9,7 @@
 #include "common/base/file.h"
 #include "worker/shim/log_reader.h"
 
-namespace lockstep {
+namespace lockstep::worker::shim {
 
 using std::chrono_literals::operator""s;
 using cri::LogLine;
@@ -128,4 +128,4 @@ StatusOr<Process> ShimTest::ProcessIn(const std::string& name) {
   return OpenVerified({pid, start});
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::shim

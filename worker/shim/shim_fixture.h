@@ -16,7 +16,7 @@
 #include "worker/task/exit_record.h"
 #include "worker/task/shim_spec.h"
 
-namespace lockstep {
+namespace lockstep::worker::shim {
 
 // From now.
 MonoTime In(Duration d);
@@ -56,6 +56,6 @@ class ShimTest : public testing::Test {
   std::vector<Process> shims_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::shim
 
 #endif  // LOCKSTEP_WORKER_SHIM_SHIM_FIXTURE_H_

@@ -15,7 +15,7 @@
 #include "worker/shim/shim_fixture.h"
 #include "worker/task/log_files.h"
 
-namespace lockstep {
+namespace lockstep::worker::shim {
 namespace {
 
 using task::ExitKind;
@@ -330,4 +330,4 @@ TEST_F(FullDiskTest, WhatWasLostAtTheEndIsSaidWithTheExit) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::shim

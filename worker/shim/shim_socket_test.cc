@@ -15,7 +15,7 @@
 #include "worker/shim/shim_client.h"
 #include "worker/shim/shim_fixture.h"
 
-namespace lockstep {
+namespace lockstep::worker::shim {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -215,4 +215,4 @@ TEST_F(ShimSocketTest, ARecordThatCannotBeWrittenIsStillTold) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::shim

@@ -18,7 +18,7 @@
 #include "worker/shim/shim_client.h"
 #include "worker/shim/shim_fixture.h"
 
-namespace lockstep {
+namespace lockstep::worker::shim {
 namespace {
 
 using cri::LogStream;
@@ -239,4 +239,4 @@ TEST_F(ShimTest, ADamagedSpecIsRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::shim

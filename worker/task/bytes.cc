@@ -3,7 +3,7 @@
 #include <array>
 #include <utility>
 
-namespace lockstep::task {
+namespace lockstep::worker::task {
 namespace {
 
 constexpr size_t kMagicBytes = 8;
@@ -157,4 +157,4 @@ bool Unseal(std::string_view what, std::string_view magic, uint32_t version,
   return true;
 }
 
-}  // namespace lockstep::task
+}  // namespace lockstep::worker::task

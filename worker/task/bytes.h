@@ -21,7 +21,7 @@
 #include <string_view>
 #include <vector>
 
-namespace lockstep::task {
+namespace lockstep::worker::task {
 
 // Limit of a record; a longer one is refused before it is read.
 inline constexpr size_t kMaxRecordBytes = 16 << 20;
@@ -83,6 +83,6 @@ bool Unseal(std::string_view what, std::string_view magic, uint32_t version,
             std::string_view bytes, std::string_view* payload,
             std::string* error);
 
-}  // namespace lockstep::task
+}  // namespace lockstep::worker::task
 
 #endif  // LOCKSTEP_WORKER_TASK_BYTES_H_

@@ -1,6 +1,6 @@
 #include "worker/task/engine_words.h"
 
-namespace lockstep {
+namespace lockstep::worker::task {
 
 std::string EngineSentence(std::string_view line) {
   constexpr size_t kMostBytes = 1024;
@@ -33,4 +33,4 @@ std::string ProgramNotRun(std::string_view line) {
   return std::string(line.substr(begin, failed - begin));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::task

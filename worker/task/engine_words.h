@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::worker::task {
 
 // Returns an engine's line without "Error: " and log decoration. Uses only the
 // standard library, because shims use it.
@@ -17,6 +17,6 @@ bool IsEngineAdvice(std::string_view line);
 // cannot start the program. Returns "" for another line.
 std::string ProgramNotRun(std::string_view line);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::task
 
 #endif  // LOCKSTEP_WORKER_TASK_ENGINE_WORDS_H_

@@ -9,7 +9,7 @@
 #include "worker/task/bytes.h"
 #include "worker/task/record_fields.h"
 
-namespace lockstep::task {
+namespace lockstep::worker::task {
 namespace {
 constexpr std::string_view kExitMagic = "LSEXITRC";
 // Version 1 lacks the fields of containers.
@@ -118,4 +118,4 @@ bool DecodeExitRecord(std::string_view bytes, ExitRecord* record,
   return false;
 }
 
-}  // namespace lockstep::task
+}  // namespace lockstep::worker::task

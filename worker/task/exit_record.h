@@ -9,7 +9,7 @@
 
 #include "worker/task/task_record.h"
 
-namespace lockstep::task {
+namespace lockstep::worker::task {
 
 enum class ExitKind : uint8_t {
   kExited = 1,    // By itself: wait_status holds its code.
@@ -72,6 +72,6 @@ std::string EncodeExitRecord(const ExitRecord& record);
 bool DecodeExitRecord(std::string_view bytes, ExitRecord* record,
                       std::string* error);
 
-}  // namespace lockstep::task
+}  // namespace lockstep::worker::task
 
 #endif  // LOCKSTEP_WORKER_TASK_EXIT_RECORD_H_

@@ -1,6 +1,6 @@
 #include "worker/task/log_files.h"
 
-namespace lockstep::task {
+namespace lockstep::worker::task {
 namespace {
 constexpr size_t kDigits = 20;  // Enough for any uint64_t.
 }  // namespace
@@ -48,4 +48,4 @@ LogPosition FindLogPosition(const std::vector<LogSegment>& segments,
   return position;
 }
 
-}  // namespace lockstep::task
+}  // namespace lockstep::worker::task

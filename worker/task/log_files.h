@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-namespace lockstep::task {
+namespace lockstep::worker::task {
 
 // Number of full segments that hold the tail, besides the one being written.
 inline constexpr int kTailSegments = 4;
@@ -44,6 +44,6 @@ struct LogPosition {
 LogPosition FindLogPosition(const std::vector<LogSegment>& segments,
                             uint64_t offset);
 
-}  // namespace lockstep::task
+}  // namespace lockstep::worker::task
 
 #endif  // LOCKSTEP_WORKER_TASK_LOG_FILES_H_

@@ -8,7 +8,7 @@
 
 #include "worker/task/rank_page_words.h"
 
-namespace lockstep::task {
+namespace lockstep::worker::task {
 namespace {
 
 constexpr uint32_t kBlockVersion = 1;
@@ -282,4 +282,4 @@ bool DecodePage(const PageWords& w, RankPage* page, std::string* error) {
   return true;
 }
 
-}  // namespace lockstep::task
+}  // namespace lockstep::worker::task

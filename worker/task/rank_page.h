@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-namespace lockstep::task {
+namespace lockstep::worker::task {
 
 inline constexpr size_t kPageBytes = 4096;
 inline constexpr size_t kPageWords = kPageBytes / 8;
@@ -243,6 +243,6 @@ class PageReader {
   const int fd_;
 };
 
-}  // namespace lockstep::task
+}  // namespace lockstep::worker::task
 
 #endif  // LOCKSTEP_WORKER_TASK_RANK_PAGE_H_

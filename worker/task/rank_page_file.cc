@@ -12,7 +12,7 @@
 #include "worker/task/rank_page.h"
 #include "worker/task/rank_page_words.h"
 
-namespace lockstep::task {
+namespace lockstep::worker::task {
 namespace {
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
@@ -150,4 +150,4 @@ PageReader::Result PageReader::ReadLast(RankPage* page, std::string* error) {
   return DecodePage(words, page, error) ? Result::kOk : Result::kBad;
 }
 
-}  // namespace lockstep::task
+}  // namespace lockstep::worker::task

@@ -16,7 +16,7 @@
 
 #include "worker/task/rank_page_words.h"
 
-namespace lockstep::task {
+namespace lockstep::worker::task {
 namespace {
 
 using Result = PageReader::Result;
@@ -375,4 +375,4 @@ TEST(DecodePageTest, AnyGarbageIsTakenWithFiniteNumbersAndPlainText) {
 }
 
 }  // namespace
-}  // namespace lockstep::task
+}  // namespace lockstep::worker::task

@@ -8,7 +8,7 @@
 
 #include "worker/task/rank_page.h"
 
-namespace lockstep::task {
+namespace lockstep::worker::task {
 
 // "LSPAGE01" as a little-endian word.
 inline constexpr uint64_t kPageMagic = 0x313045474150534cull;
@@ -73,6 +73,6 @@ static_assert(kWordFirstEnd + 1 == kWordLagSeconds);
 static_assert(kWordSeconds + kTimedPhases == kWordSamples);
 static_assert(kWordEnd <= kPageWords);
 
-}  // namespace lockstep::task
+}  // namespace lockstep::worker::task
 
 #endif  // LOCKSTEP_WORKER_TASK_RANK_PAGE_WORDS_H_

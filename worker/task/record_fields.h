@@ -12,7 +12,7 @@
 
 #include "worker/task/bytes.h"
 
-namespace lockstep::task {
+namespace lockstep::worker::task {
 
 class RecordWriter {
  public:
@@ -83,6 +83,6 @@ class RecordReader {
   bool in_range_ = true;
 };
 
-}  // namespace lockstep::task
+}  // namespace lockstep::worker::task
 
 #endif  // LOCKSTEP_WORKER_TASK_RECORD_FIELDS_H_

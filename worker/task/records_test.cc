@@ -16,7 +16,7 @@
 #include "worker/task/shim_spec.h"
 #include "worker/task/task_record.h"
 
-namespace lockstep::task {
+namespace lockstep::worker::task {
 namespace {
 
 using Decoder = std::function<bool(std::string_view, std::string*)>;
@@ -345,4 +345,4 @@ TEST(LogFilesTest, AnOffsetInAGapGoesOnAtTheNextSegment) {
 }
 
 }  // namespace
-}  // namespace lockstep::task
+}  // namespace lockstep::worker::task

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <string_view>
 
-namespace lockstep::task {
+namespace lockstep::worker::task {
 
 // Takes the same time for wrong and right secrets of the same length.
 inline bool SameSecret(std::string_view a, std::string_view b) {
@@ -17,6 +17,6 @@ inline bool SameSecret(std::string_view a, std::string_view b) {
   return difference == 0;
 }
 
-}  // namespace lockstep::task
+}  // namespace lockstep::worker::task
 
 #endif  // LOCKSTEP_WORKER_TASK_SAME_SECRET_H_

@@ -3,7 +3,7 @@
 #include "worker/task/bytes.h"
 #include "worker/task/record_fields.h"
 
-namespace lockstep::task {
+namespace lockstep::worker::task {
 namespace {
 constexpr std::string_view kRequestMagic = "LSSHREQ\n";
 constexpr std::string_view kReplyMagic = "LSSHREP\n";
@@ -88,4 +88,4 @@ bool DecodeShimReply(std::string_view bytes, ShimReply* reply,
   return DecodeExitRecord(record, &reply->exit_record, error);
 }
 
-}  // namespace lockstep::task
+}  // namespace lockstep::worker::task

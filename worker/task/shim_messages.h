@@ -26,7 +26,7 @@
 #include "worker/task/exit_record.h"
 #include "worker/task/task_record.h"
 
-namespace lockstep::task {
+namespace lockstep::worker::task {
 
 inline constexpr size_t kMaxShimMessage = 64 << 10;
 
@@ -76,6 +76,6 @@ std::string EncodeShimReply(const ShimReply& reply);
 bool DecodeShimReply(std::string_view bytes, ShimReply* reply,
                      std::string* error);
 
-}  // namespace lockstep::task
+}  // namespace lockstep::worker::task
 
 #endif  // LOCKSTEP_WORKER_TASK_SHIM_MESSAGES_H_

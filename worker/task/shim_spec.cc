@@ -3,7 +3,7 @@
 #include "worker/task/bytes.h"
 #include "worker/task/record_fields.h"
 
-namespace lockstep::task {
+namespace lockstep::worker::task {
 namespace {
 
 constexpr std::string_view kSpecMagic = "LSSHSPEC";
@@ -150,4 +150,4 @@ bool DecodeShimSpec(std::string_view bytes, ShimSpec* spec,
   return CheckShimSpec(*spec, error);
 }
 
-}  // namespace lockstep::task
+}  // namespace lockstep::worker::task

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-namespace lockstep::task {
+namespace lockstep::worker::task {
 
 // The longest path that fits sockaddr_un with its final NUL.
 inline constexpr size_t kMaxSocketPath = 107;
@@ -93,6 +93,6 @@ bool DecodeShimSpec(std::string_view bytes, ShimSpec* spec, std::string* error);
 // What DecodeShimSpec checks beyond the form: a daemon asks before it starts.
 bool CheckShimSpec(const ShimSpec& spec, std::string* error);
 
-}  // namespace lockstep::task
+}  // namespace lockstep::worker::task
 
 #endif  // LOCKSTEP_WORKER_TASK_SHIM_SPEC_H_

@@ -3,7 +3,7 @@
 #include "worker/task/bytes.h"
 #include "worker/task/record_fields.h"
 
-namespace lockstep::task {
+namespace lockstep::worker::task {
 namespace {
 constexpr std::string_view kTaskMagic = "LSTASKRC";
 // Without a container, 1: an older daemon reads it, and its records are read.
@@ -62,4 +62,4 @@ bool DecodeTaskRecord(std::string_view bytes, TaskRecord* record,
   return false;
 }
 
-}  // namespace lockstep::task
+}  // namespace lockstep::worker::task

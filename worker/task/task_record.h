@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-namespace lockstep::task {
+namespace lockstep::worker::task {
 
 // A process by what never comes again within one boot: its number and when it
 // started (clock ticks since boot, /proc/PID/stat field 22).
@@ -49,6 +49,6 @@ std::string EncodeTaskRecord(const TaskRecord& record);
 bool DecodeTaskRecord(std::string_view bytes, TaskRecord* record,
                       std::string* error);
 
-}  // namespace lockstep::task
+}  // namespace lockstep::worker::task
 
 #endif  // LOCKSTEP_WORKER_TASK_TASK_RECORD_H_

@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 namespace {
 
 // A handler reaches nothing but what is static.
@@ -97,4 +97,4 @@ StopSignal::~StopSignal() {
 
 int StopSignal::caught() const { return caught_signal; }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 
 // First thing in main. glibc would give the large temporaries of a step back
 // to the kernel and fault them in again in the next one: a quarter of the time
@@ -54,6 +54,6 @@ class StopSignal {
   struct sigaction old_int_ = {};
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer
 
 #endif  // LOCKSTEP_WORKER_TRAINER_ENVIRONMENT_H_

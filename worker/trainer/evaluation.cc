@@ -6,38 +6,38 @@
 
 #include "worker/trainer/input.h"
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 namespace {
 
 constexpr uint64_t kBatch = 250;  // Per rank.
 
-StatusOr<std::unique_ptr<Prefetcher>> ReadAll(const Session& session,
-                                              const JobData& data,
-                                              int64_t classes) {
+StatusOr<std::unique_ptr<data::Prefetcher>> ReadAll(
+    const runtime::Session& session, const JobData& data, int64_t classes) {
   const auto world = static_cast<uint64_t>(session.world_size());
-  ShardPlanOptions plan_options;
+  data::ShardPlanOptions plan_options;
   plan_options.global_batch = kBatch * world;
   plan_options.shuffle = false;
   LOCKSTEP_ASSIGN_OR_RETURN(
-      ShardPlan plan, ShardPlan::Create(data.eval->counts(), plan_options));
-  PrefetcherOptions options;
+      data::ShardPlan plan,
+      data::ShardPlan::Create(data.eval->counts(), plan_options));
+  data::PrefetcherOptions options;
   options.rank = static_cast<uint64_t>(session.rank());
   options.world = world;
   options.end_epoch = 1;
   options.shape = data.shape;
   options.classes = static_cast<uint32_t>(classes);
-  return Prefetcher::Start(data.eval, std::move(plan), options);
+  return data::Prefetcher::Start(data.eval, std::move(plan), options);
 }
 
 }  // namespace
 
-StatusOr<Evaluation> Evaluate(Session* session, Replica* replica,
+StatusOr<Evaluation> Evaluate(runtime::Session* session, Replica* replica,
                               const JobData& data, int64_t classes) {
-  session->Enter(Phase::kEvaluation);
-  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Prefetcher> reader,
+  session->Enter(runtime::Phase::kEvaluation);
+  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<data::Prefetcher> reader,
                             ReadAll(*session, data, classes));
   EvaluationSums mine;
-  Batch batch;
+  data::Batch batch;
   while (true) {
     const Status status = NextBatch(reader.get(), &batch);
     if (status.code() == StatusCode::kOutOfRange) break;
@@ -55,7 +55,7 @@ StatusOr<Evaluation> Evaluate(Session* session, Replica* replica,
   std::array<double, 3> sums = {static_cast<double>(mine.samples),
                                 static_cast<double>(mine.correct), mine.loss};
   LOCKSTEP_RETURN_IF_ERROR(session->AllReduceSum(sums));
-  session->Enter(Phase::kOther);
+  session->Enter(runtime::Phase::kOther);
   Evaluation all;
   all.samples = static_cast<uint64_t>(sums[0]);
   if (all.samples != data.eval->samples()) {
@@ -67,4 +67,4 @@ StatusOr<Evaluation> Evaluate(Session* session, Replica* replica,
   return all;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer

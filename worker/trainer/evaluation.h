@@ -9,7 +9,7 @@
 #include "worker/trainer/job_data.h"
 #include "worker/trainer/replica.h"
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 
 struct Evaluation {
   uint64_t samples = 0;
@@ -20,9 +20,9 @@ struct Evaluation {
 // Evaluates every held-out sample once, spread over all ranks; all ranks call
 // it and get the same numbers.
 // REQUIRES: data.eval.
-StatusOr<Evaluation> Evaluate(Session* session, Replica* replica,
+StatusOr<Evaluation> Evaluate(runtime::Session* session, Replica* replica,
                               const JobData& data, int64_t classes);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer
 
 #endif  // LOCKSTEP_WORKER_TRAINER_EVALUATION_H_

@@ -3,7 +3,7 @@
 #include <csignal>
 #include <thread>
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 
 Status Faults::BeforeStep(int64_t step) const {
   if (options_.allowed && options_.step_delay > Duration()) {
@@ -17,4 +17,4 @@ Status Faults::BeforeStep(int64_t step) const {
   return OkStatus();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer

@@ -7,7 +7,7 @@
 #include "common/base/status.h"
 #include "worker/trainer/options.h"
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 
 class Faults {
  public:
@@ -29,6 +29,6 @@ class Faults {
   const bool armed_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer
 
 #endif  // LOCKSTEP_WORKER_TRAINER_FAULTS_H_

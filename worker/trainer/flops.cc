@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 namespace {
 
 // Sums up the layers of a model as an image goes through them.
 class Counter {
  public:
-  explicit Counter(const ImageShape& shape)
+  explicit Counter(const data::ImageShape& shape)
       : channels_(shape.channels), height_(shape.height), width_(shape.width) {}
 
   // Padded by half the kernel.
@@ -87,4 +87,4 @@ double FlopsPerSample(const ModelOptions& options) {
   return count.flops();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer

@@ -4,7 +4,7 @@
 
 #include "worker/trainer/replica.h"
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 
 // Returns the operations of one sample, forward and backward: multiplications
 // and additions of the convolutions and dense layers, as
@@ -13,6 +13,6 @@ namespace lockstep {
 // known.
 double FlopsPerSample(const ModelOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer
 
 #endif  // LOCKSTEP_WORKER_TRAINER_FLOPS_H_

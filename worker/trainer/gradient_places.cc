@@ -6,7 +6,7 @@
 
 #include "common/base/mutex.h"
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 namespace {
 
 // A copy of less stays in the core's cache and costs nothing worth the risk of
@@ -101,4 +101,4 @@ GradientPlaces::Found GradientPlaces::Complete(size_t i, const float* data) {
   return place.in_use ? Found::kPlaceInUse : Found::kElsewhere;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer

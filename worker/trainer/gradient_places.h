@@ -19,7 +19,7 @@
 #include <span>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 
 // One backward at a time, on one thread. Outlives all tensors that it placed.
 class GradientPlaces {
@@ -58,6 +58,6 @@ class GradientPlaces {
   std::vector<Place> places_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer
 
 #endif  // LOCKSTEP_WORKER_TRAINER_GRADIENT_PLACES_H_

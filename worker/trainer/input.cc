@@ -1,10 +1,10 @@
 #include "worker/trainer/input.h"
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 namespace {
 
-task::InputCounters InputOf(const Prefetcher& input, size_t depth) {
-  const PrefetcherCounters counters = input.counters();
+task::InputCounters InputOf(const data::Prefetcher& input, size_t depth) {
+  const data::PrefetcherCounters counters = input.counters();
   task::InputCounters shown;
   shown.bytes = counters.bytes;
   shown.corrupt_records = counters.corrupt;
@@ -18,20 +18,20 @@ task::InputCounters InputOf(const Prefetcher& input, size_t depth) {
 }  // namespace
 
 StatusOr<std::unique_ptr<SampleInput>> SampleInput::Start(
-    std::shared_ptr<const Dataset> dataset, const ShardPlan& plan,
-    const PrefetcherOptions& options) {
+    std::shared_ptr<const data::Dataset> dataset, const data::ShardPlan& plan,
+    const data::PrefetcherOptions& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(
-      std::unique_ptr<Prefetcher> prefetcher,
-      Prefetcher::Start(std::move(dataset), plan, options));
+      std::unique_ptr<data::Prefetcher> prefetcher,
+      data::Prefetcher::Start(std::move(dataset), plan, options));
   return std::unique_ptr<SampleInput>(
       new SampleInput(std::move(prefetcher), options.depth));
 }
 
-Status SampleInput::Next(Progress* progress) {
+Status SampleInput::Next(runtime::Progress* progress) {
   const Status read = NextBatch(prefetcher_.get(), &batch_);
   // Also of what could not be read: it is this rank's last report.
   progress->SetInput(InputOf(*prefetcher_, depth_));
   return read;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer

@@ -5,11 +5,11 @@
 
 #include "common/base/crc32c.h"
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 namespace {
 
 // "60000 samples in 10 shards, 1a2b3c4d": the number covers names and counts.
-std::string Describe(const Dataset& dataset) {
+std::string Describe(const data::Dataset& dataset) {
   const std::vector<uint64_t> counts = dataset.counts();
   std::string list;
   for (size_t i = 0; i < dataset.shards(); ++i) {
@@ -24,13 +24,13 @@ std::string Describe(const Dataset& dataset) {
 
 StatusOr<JobData> OpenJobData(FileSystem* fs, const TrainerOptions& options,
                               int world_size) {
-  LOCKSTEP_ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> train,
-                            Dataset::Open(fs, options.data.train));
-  LOCKSTEP_ASSIGN_OR_RETURN(const ImageShape shape, train->FirstShape());
-  std::shared_ptr<const Dataset> eval;
+  LOCKSTEP_ASSIGN_OR_RETURN(std::shared_ptr<const data::Dataset> train,
+                            data::Dataset::Open(fs, options.data.train));
+  LOCKSTEP_ASSIGN_OR_RETURN(const data::ImageShape shape, train->FirstShape());
+  std::shared_ptr<const data::Dataset> eval;
   if (!options.data.eval.empty()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(eval, Dataset::Open(fs, options.data.eval));
-    LOCKSTEP_ASSIGN_OR_RETURN(const ImageShape other, eval->FirstShape());
+    LOCKSTEP_ASSIGN_OR_RETURN(eval, data::Dataset::Open(fs, options.data.eval));
+    LOCKSTEP_ASSIGN_OR_RETURN(const data::ImageShape other, eval->FirstShape());
     if (other != shape) {
       return InvalidArgument(
           "images of --train are {}, but those of --eval are {}: pack both "
@@ -38,13 +38,14 @@ StatusOr<JobData> OpenJobData(FileSystem* fs, const TrainerOptions& options,
           FormatShape(shape), FormatShape(other));
     }
   }
-  ShardPlanOptions plan_options;
+  data::ShardPlanOptions plan_options;
   plan_options.seed = options.seed;
   plan_options.global_batch = static_cast<uint64_t>(options.batch_size) *
                               static_cast<uint64_t>(options.accumulate) *
                               static_cast<uint64_t>(world_size);
-  LOCKSTEP_ASSIGN_OR_RETURN(ShardPlan plan,
-                            ShardPlan::Create(train->counts(), plan_options));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      data::ShardPlan plan,
+      data::ShardPlan::Create(train->counts(), plan_options));
   return JobData{std::move(train), std::move(eval), shape, std::move(plan)};
 }
 
@@ -56,13 +57,13 @@ std::map<std::string, std::string> ConfigOf(const JobData& data) {
   };
 }
 
-StatusOr<int64_t> CountClasses(const Dataset& dataset) {
+StatusOr<int64_t> CountClasses(const data::Dataset& dataset) {
   int64_t classes = 2;
   std::string buffer;
   const std::vector<uint64_t> counts = dataset.counts();
   for (uint32_t shard = 0; shard < counts.size(); ++shard) {
     for (uint64_t record = 0; record < counts[shard]; ++record) {
-      LOCKSTEP_ASSIGN_OR_RETURN(const LabelledImage image,
+      LOCKSTEP_ASSIGN_OR_RETURN(const data::LabelledImage image,
                                 dataset.Read({shard, record}, &buffer));
       classes = std::max<int64_t>(classes, int64_t{image.label} + 1);
     }
@@ -70,4 +71,4 @@ StatusOr<int64_t> CountClasses(const Dataset& dataset) {
   return classes;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer

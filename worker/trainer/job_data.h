@@ -13,13 +13,13 @@
 #include "worker/data/shard_plan.h"
 #include "worker/trainer/options.h"
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 
 struct JobData {
-  std::shared_ptr<const Dataset> train;
-  std::shared_ptr<const Dataset> eval;  // Null without --eval.
-  ImageShape shape;                     // The same for all images.
-  ShardPlan plan;                       // For `train`.
+  std::shared_ptr<const data::Dataset> train;
+  std::shared_ptr<const data::Dataset> eval;  // Null without --eval.
+  data::ImageShape shape;                     // The same for all images.
+  data::ShardPlan plan;                       // For `train`.
 };
 
 // Opens the data of the options; `world_size` ranks share each step.
@@ -32,8 +32,8 @@ StatusOr<JobData> OpenJobData(FileSystem* fs, const TrainerOptions& options,
 std::map<std::string, std::string> ConfigOf(const JobData& data);
 
 // The largest label + 1, at least 2. Reads every record.
-StatusOr<int64_t> CountClasses(const Dataset& dataset);
+StatusOr<int64_t> CountClasses(const data::Dataset& dataset);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer
 
 #endif  // LOCKSTEP_WORKER_TRAINER_JOB_DATA_H_

@@ -9,9 +9,10 @@
 #include "worker/checkpoint/safetensors.h"
 #include "worker/trainer/testing.h"
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 namespace {
 
+using rank_link::TempDir;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -371,4 +372,4 @@ TEST_F(JobTest, WrongUseAndMissingData) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer

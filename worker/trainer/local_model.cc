@@ -7,7 +7,7 @@
 #include "worker/checkpoint/safetensors.h"
 #include "worker/trainer/train_state.h"
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 
 LocalModel::LocalModel(std::unique_ptr<Replica> replica,
                        std::unique_ptr<Optimizer> optimizer,
@@ -17,8 +17,9 @@ LocalModel::LocalModel(std::unique_ptr<Replica> replica,
       faults_(*faults),
       batch_size_(static_cast<uint64_t>(batch_size)) {}
 
-StatusOr<double> LocalModel::ComputeGradients(const Batch& batch, int64_t step,
-                                              Reducer* reducer) {
+StatusOr<double> LocalModel::ComputeGradients(const data::Batch& batch,
+                                              int64_t step,
+                                              runtime::Reducer* reducer) {
   if (batch.count == 0) {
     reducer->ZeroGradients();
     return 0.0;
@@ -52,7 +53,7 @@ StatusOr<double> LocalModel::ComputeGradients(const Batch& batch, int64_t step,
 
 Status LocalModel::TakeGradient(int64_t step, size_t i,
                                 std::span<const float> gradient, bool last,
-                                Reducer* reducer) {
+                                runtime::Reducer* reducer) {
   if (!last) return reducer->Add(i, gradient);
   if (i != 0 || !faults_.SpoilsGradient(step)) {
     return reducer->Put(i, gradient);
@@ -62,7 +63,7 @@ Status LocalModel::TakeGradient(int64_t step, size_t i,
   return reducer->Put(i, spoilt);
 }
 
-void LocalModel::Apply(Reducer* reducer, double learning_rate,
+void LocalModel::Apply(runtime::Reducer* reducer, double learning_rate,
                        double gradient_scale) {
   gradients_.clear();
   for (size_t i = 0; i < reducer->parameters(); ++i) {
@@ -75,4 +76,4 @@ uint64_t LocalModel::StateHash() {
   return checkpoint::StateHash(StateTensors(*replica_, optimizer_.get()));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer

@@ -14,7 +14,7 @@
 #include "worker/trainer/optimizer.h"
 #include "worker/trainer/replica.h"
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 
 // Thread-compatible.
 class LocalModel {
@@ -29,15 +29,16 @@ class LocalModel {
 
   // Forward and backward of the batch. Each gradient goes to `reducer` as soon
   // as it is there. Returns the summed loss.
-  StatusOr<double> ComputeGradients(const Batch& batch, int64_t step,
-                                    Reducer* reducer);
+  StatusOr<double> ComputeGradients(const data::Batch& batch, int64_t step,
+                                    runtime::Reducer* reducer);
   // Runs the optimizer with the gradients of `reducer`.
-  void Apply(Reducer* reducer, double learning_rate, double gradient_scale);
+  void Apply(runtime::Reducer* reducer, double learning_rate,
+             double gradient_scale);
   uint64_t StateHash();
 
  private:
   Status TakeGradient(int64_t step, size_t i, std::span<const float> gradient,
-                      bool last, Reducer* reducer);
+                      bool last, runtime::Reducer* reducer);
 
   const std::unique_ptr<Replica> replica_;
   const std::unique_ptr<Optimizer> optimizer_;
@@ -47,6 +48,6 @@ class LocalModel {
   std::vector<std::span<float>> places_;           // For the backward.
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer
 
 #endif  // LOCKSTEP_WORKER_TRAINER_LOCAL_MODEL_H_

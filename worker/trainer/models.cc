@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 namespace {
 
 namespace nn = torch::nn;
@@ -181,4 +181,4 @@ StatusOr<std::shared_ptr<Classifier>> MakeClassifier(
   return model;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer

@@ -15,7 +15,7 @@
 #include "common/base/status.h"
 #include "worker/trainer/replica.h"
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 
 class Classifier : public torch::nn::Module {
  public:
@@ -29,6 +29,6 @@ class Classifier : public torch::nn::Module {
 StatusOr<std::shared_ptr<Classifier>> MakeClassifier(
     const ModelOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer
 
 #endif  // LOCKSTEP_WORKER_TRAINER_MODELS_H_

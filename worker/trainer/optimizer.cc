@@ -3,7 +3,7 @@
 #include <cmath>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 namespace {
 
 // torch.optim.SGD: g += wd * p; v = mu * v + g; p -= lr * v. Its first v is g,
@@ -137,4 +137,4 @@ StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(
   return optimizer;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer

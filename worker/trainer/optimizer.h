@@ -13,7 +13,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 
 // Lies outside, where it must stay as long as the optimizer.
 struct OptimizedParameter {
@@ -74,6 +74,6 @@ StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(
     const OptimizerOptions& options,
     std::vector<OptimizedParameter> parameters);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer
 
 #endif  // LOCKSTEP_WORKER_TRAINER_OPTIMIZER_H_

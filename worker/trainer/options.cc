@@ -9,7 +9,7 @@
 #include "common/cli/command.h"
 #include "worker/collective/removed_backend.h"
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 namespace {
 
 Status CheckChoice(const char* flag, const std::string& value,
@@ -191,7 +191,7 @@ Status CheckOptions(const TrainerOptions& o) {
   LOCKSTEP_RETURN_IF_ERROR(
       CheckChoice("--model", o.model, {"cnn", "shallow", "resnet"}));
   LOCKSTEP_RETURN_IF_ERROR(
-      Annotate(CheckNotRemoved(o.reduction.backend), "--backend"));
+      Annotate(collective::CheckNotRemoved(o.reduction.backend), "--backend"));
   LOCKSTEP_RETURN_IF_ERROR(
       CheckChoice("--backend", o.reduction.backend,
                   {"auto", "shm", "tcp", "hierarchical", "nccl"}));
@@ -275,4 +275,4 @@ StatusOr<std::optional<TrainerOptions>> ParseFlags(int argc, char** argv) {
   return std::optional<TrainerOptions>(std::move(options));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer

@@ -13,7 +13,7 @@
 #include "common/base/status.h"
 #include "worker/trainer/optimizer.h"
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 
 // Injected faults, for tests; refused without --allow-faults. Each happens only
 // on rank `on_rank` and in the first `attempts` attempts of a job, so a
@@ -108,6 +108,6 @@ Status CheckOptions(const TrainerOptions& options);
 // --version was printed. InvalidArgument: wrong usage.
 StatusOr<std::optional<TrainerOptions>> ParseFlags(int argc, char** argv);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer
 
 #endif  // LOCKSTEP_WORKER_TRAINER_OPTIONS_H_

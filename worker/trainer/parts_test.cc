@@ -13,7 +13,7 @@
 #include "worker/trainer/options.h"
 #include "worker/trainer/schedule.h"
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 namespace {
 
 using ::testing::HasSubstr;
@@ -286,4 +286,4 @@ TEST(FaultsTest, OnlyOnItsRankInItsAttempts) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer

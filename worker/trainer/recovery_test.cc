@@ -8,7 +8,7 @@
 #include "worker/checkpoint/reader.h"
 #include "worker/trainer/testing.h"
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 namespace {
 
 using ::testing::HasSubstr;
@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 class RecoveryTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    data_ = new TempDir;
+    data_ = new rank_link::TempDir;
     WriteQuarters(data_->path() + "/train", 1000, 1);
     WriteQuarters(data_->path() + "/eval", 100, 2);
   }
@@ -79,10 +79,10 @@ class RecoveryTest : public ::testing::Test {
     EXPECT_EQ(saved->manifest().metadata.at("reduction plan"), plan);
   }
 
-  static TempDir* data_;
-  TempDir output_;
+  static rank_link::TempDir* data_;
+  rank_link::TempDir output_;
 };
-TempDir* RecoveryTest::data_ = nullptr;
+rank_link::TempDir* RecoveryTest::data_ = nullptr;
 
 TEST_F(RecoveryTest, AKilledJobGoesOnBitEqual) {
   for (const char* optimizer : {"sgd", "adam"}) {
@@ -204,11 +204,11 @@ TEST_F(RecoveryTest, CheckpointAndStopByOrder) {
   job.checkpoint_interval = 0;
   Add(&job, {"--epochs", "1000", "--allow-faults", "--step-delay-ms", "2"});
   TestJob running(job);
-  running.daemon().With([&](RankLinkServer* server) {
+  running.daemon().With([&](rank_link::RankLinkServer* server) {
     server->SendDirective(running.key(0), 1, v1::RankDirective::CHECKPOINT);
   });
   ASSERT_TRUE(WaitForCheckpoint(&running));
-  running.daemon().With([&](RankLinkServer* server) {
+  running.daemon().With([&](rank_link::RankLinkServer* server) {
     server->SendDirective(running.key(0), 2, v1::RankDirective::STOP);
   });
   const auto results = running.Wait();
@@ -276,4 +276,4 @@ TEST_F(RecoveryTest, AFailedCheckpointDoesNotEndTraining) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer

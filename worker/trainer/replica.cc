@@ -10,8 +10,11 @@
 #include "worker/trainer/gradient_places.h"
 #include "worker/trainer/models.h"
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 namespace {
+
+using data::Batch;
+using data::ImageShape;
 
 // LibTorch's exceptions end here.
 template <typename Function>
@@ -271,4 +274,4 @@ Status Replica::RestoreRng(std::string_view bytes) {
   });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer

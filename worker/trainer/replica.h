@@ -18,11 +18,11 @@
 #include "worker/data/image.h"
 #include "worker/data/prefetcher.h"
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 
 struct ModelOptions {
   std::string name = "cnn";
-  ImageShape shape;
+  data::ImageShape shape;
   int64_t classes = 0;
   // For the first weights: equal on all ranks, so that replicas begin equal.
   uint64_t seed = 0;
@@ -51,7 +51,7 @@ class Classifier;
 class Replica;
 // Makes a replica of the caller's model, with its weights (models.h).
 StatusOr<std::unique_ptr<Replica>> MakeReplica(
-    std::shared_ptr<Classifier> model, ImageShape shape);
+    std::shared_ptr<Classifier> model, data::ImageShape shape);
 
 // Thread-compatible.
 class Replica {
@@ -75,15 +75,16 @@ class Replica {
   // gradients may be computed there, and `sink` then gets the place itself; its
   // previous content is lost. REQUIRES: count > 0, first + count <=
   // batch.count.
-  StatusOr<double> Backward(const Batch& batch, uint64_t first, uint64_t count,
-                            const GradientSink& sink,
+  StatusOr<double> Backward(const data::Batch& batch, uint64_t first,
+                            uint64_t count, const GradientSink& sink,
                             std::span<const std::span<float>> places = {});
   // The whole batch.
-  StatusOr<double> Backward(const Batch& batch, const GradientSink& sink) {
+  StatusOr<double> Backward(const data::Batch& batch,
+                            const GradientSink& sink) {
     return Backward(batch, 0, batch.count, sink);
   }
 
-  StatusOr<EvaluationSums> Evaluate(const Batch& batch);
+  StatusOr<EvaluationSums> Evaluate(const data::Batch& batch);
 
   // The state of the generator of random numbers.
   StatusOr<std::string> SaveRng() const;
@@ -91,12 +92,12 @@ class Replica {
 
  private:
   friend StatusOr<std::unique_ptr<Replica>> MakeReplica(
-      std::shared_ptr<Classifier> model, ImageShape shape);
+      std::shared_ptr<Classifier> model, data::ImageShape shape);
   class Impl;
   explicit Replica(std::unique_ptr<Impl> impl);
   const std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer
 
 #endif  // LOCKSTEP_WORKER_TRAINER_REPLICA_H_

@@ -13,9 +13,11 @@
 #include "worker/trainer/optimizer.h"
 #include "worker/trainer/train_state.h"
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 namespace {
 
+using data::Batch;
+using data::ImageShape;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -310,4 +312,4 @@ TEST(TrainProgressTest, StopsAfterItsPatience) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer

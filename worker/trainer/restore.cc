@@ -9,19 +9,19 @@
 #include "worker/checkpoint/resume.h"
 #include "worker/runtime/gradients.h"
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 namespace {
 
 using checkpoint::Checkpoint;
 
-checkpoint::ResumeRequest RequestOf(const Session& session) {
+checkpoint::ResumeRequest RequestOf(const runtime::Session& session) {
   checkpoint::ResumeRequest request;
   request.job = session.identity().job;
   request.generation = session.identity().generation;
-  for (const SessionLineage& entry : session.identity().lineage) {
+  for (const runtime::SessionLineage& entry : session.identity().lineage) {
     request.lineage.push_back({entry.generation, entry.start_step});
   }
-  const SessionResume& resume = session.identity().resume;
+  const runtime::SessionResume& resume = session.identity().resume;
   if (resume.known_generation > 0) {
     request.known = {resume.known_generation, resume.known_step};
   }
@@ -30,14 +30,14 @@ checkpoint::ResumeRequest RequestOf(const Session& session) {
   return request;
 }
 
-void Report(Session* session, const std::string& sentence,
-            EventKind kind = EventKind::kOther) {
+void Report(runtime::Session* session, const std::string& sentence,
+            runtime::EventKind kind = runtime::EventKind::kOther) {
   LOG_WARN("{}", sentence);
   session->ReportEvent(sentence, kind);
 }
 
 // Rank 0's part: the path of the checkpoint to go on from, or nothing.
-StatusOr<std::string> Find(FileSystem* fs, Session* session,
+StatusOr<std::string> Find(FileSystem* fs, runtime::Session* session,
                            const std::string& root) {
   LOCKSTEP_ASSIGN_OR_RETURN(
       const checkpoint::ResumeResult found,
@@ -53,7 +53,7 @@ StatusOr<std::string> Find(FileSystem* fs, Session* session,
                     damaged.name, damaged.reason,
                     damaged.kept_as.empty() ? "cannot be moved"
                                             : "is now at " + damaged.kept_as),
-        EventKind::kCheckpointDamaged);
+        runtime::EventKind::kCheckpointDamaged);
   }
   return found.from ? found.from->path() : std::string();
 }
@@ -70,7 +70,7 @@ Status CheckFacts(const Checkpoint& saved,
   return OkStatus();
 }
 
-StatusOr<Restored> Load(FileSystem* fs, const Session& session,
+StatusOr<Restored> Load(FileSystem* fs, const runtime::Session& session,
                         const std::string& path,
                         const std::map<std::string, std::string>& facts,
                         Replica* replica, Optimizer* optimizer) {
@@ -87,7 +87,8 @@ StatusOr<Restored> Load(FileSystem* fs, const Session& session,
   LOCKSTEP_ASSIGN_OR_RETURN(restored.progress, DecodeTrainProgress(*progress));
 
   if (const auto order = state.Blob("gradient-order")) {
-    LOCKSTEP_ASSIGN_OR_RETURN(restored.gradient_order, ParseOrder(*order));
+    LOCKSTEP_ASSIGN_OR_RETURN(restored.gradient_order,
+                              runtime::ParseOrder(*order));
   }
 
   const auto rank = static_cast<uint32_t>(session.rank());
@@ -100,7 +101,7 @@ StatusOr<Restored> Load(FileSystem* fs, const Session& session,
 }
 
 // Replicas that begin different would stay different.
-Status CompareReplicas(Session* session, const Replica& replica,
+Status CompareReplicas(runtime::Session* session, const Replica& replica,
                        Optimizer* optimizer) {
   const uint64_t hash = checkpoint::StateHash(StateTensors(replica, optimizer));
   std::string bytes(sizeof(hash), '\0');
@@ -116,7 +117,7 @@ Status CompareReplicas(Session* session, const Replica& replica,
 
 }  // namespace
 
-StatusOr<Restored> Restore(FileSystem* fs, Session* session,
+StatusOr<Restored> Restore(FileSystem* fs, runtime::Session* session,
                            const std::string& root,
                            const std::map<std::string, std::string>& facts,
                            Replica* replica, Optimizer* optimizer) {
@@ -139,4 +140,4 @@ StatusOr<Restored> Restore(FileSystem* fs, Session* session,
   return restored;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer

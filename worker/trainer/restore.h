@@ -16,7 +16,7 @@
 #include "worker/trainer/replica.h"
 #include "worker/trainer/train_state.h"
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 
 struct Restored {
   std::optional<checkpoint::CheckpointKey> from;  // No value: from nothing.
@@ -36,11 +36,11 @@ struct Restored {
 // `facts` are what must be equal between the saving run and this one; they are
 // looked up in the manifest's metadata. FailedPrecondition names the first
 // that differs, or a tensor that does not fit.
-StatusOr<Restored> Restore(FileSystem* fs, Session* session,
+StatusOr<Restored> Restore(FileSystem* fs, runtime::Session* session,
                            const std::string& root,
                            const std::map<std::string, std::string>& facts,
                            Replica* replica, Optimizer* optimizer);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer
 
 #endif  // LOCKSTEP_WORKER_TRAINER_RESTORE_H_

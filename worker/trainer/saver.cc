@@ -5,7 +5,7 @@
 #include "common/base/fault_point.h"
 #include "common/base/logging.h"
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 namespace {
 
 using checkpoint::AsyncWriter;
@@ -20,7 +20,7 @@ constexpr Duration kPublishPatience = std::chrono::seconds(30);
 constexpr Duration kShutdownGrace = std::chrono::seconds(2);
 constexpr Duration kTurn = std::chrono::seconds(1);
 
-AsyncWriter::Options WriterOptions(const Session& session,
+AsyncWriter::Options WriterOptions(const runtime::Session& session,
                                    const SaverOptions& options) {
   // Both live as long as the process, as a hanging write may.
   static const SystemClock* const clock = new SystemClock;
@@ -32,7 +32,7 @@ AsyncWriter::Options WriterOptions(const Session& session,
   writer.generation = session.identity().generation;
   writer.rank = static_cast<uint32_t>(session.rank());
   writer.world_size = static_cast<uint32_t>(session.world_size());
-  for (const SessionLineage& entry : session.identity().lineage) {
+  for (const runtime::SessionLineage& entry : session.identity().lineage) {
     writer.lineage.push_back({entry.generation, entry.start_step});
   }
   // Uses the actual start step instead of the coordinator's expectation.
@@ -51,7 +51,8 @@ AsyncWriter::Options WriterOptions(const Session& session,
 
 }  // namespace
 
-Saver::Saver(Session* session, Reducer* reducer, const SaverOptions& options)
+Saver::Saver(runtime::Session* session, runtime::Reducer* reducer,
+             const SaverOptions& options)
     : session_(session),
       reducer_(reducer),
       complete_step_(options.restored ? options.restored->step : -1) {
@@ -64,17 +65,19 @@ void Saver::Report(const std::string& sentence) {
   session_->ReportEvent(sentence);
 }
 
-Status Saver::Obey(const StepOrders& orders, const StateFunction& state) {
+Status Saver::Obey(const runtime::StepOrders& orders,
+                   const StateFunction& state) {
   if (orders.settled) Settled(*orders.settled);
   if (orders.checkpoint) return Begin(*orders.checkpoint, state);
   return OkStatus();
 }
 
-Status Saver::Begin(const CheckpointOrder& order, const StateFunction& state) {
-  session_->Enter(Phase::kCheckpoint);
+Status Saver::Begin(const runtime::CheckpointOrder& order,
+                    const StateFunction& state) {
+  session_->Enter(runtime::Phase::kCheckpoint);
   failure_ = OkStatus();
   const Status started = Start(order, state);
-  session_->Enter(Phase::kOther);
+  session_->Enter(runtime::Phase::kOther);
   if (started.ok()) return OkStatus();
   failure_ = started;
   session_->progress()->CountCheckpointFailure();
@@ -84,7 +87,8 @@ Status Saver::Begin(const CheckpointOrder& order, const StateFunction& state) {
   return reducer_->Vote(order.id, false);
 }
 
-Status Saver::Start(const CheckpointOrder& order, const StateFunction& state) {
+Status Saver::Start(const runtime::CheckpointOrder& order,
+                    const StateFunction& state) {
   if (!writer_) return FailedPrecondition("there is no output directory");
   // Rank 0 may still publish the one before.
   const MonoTime patience = MonotonicNow() + kPublishPatience;
@@ -121,7 +125,7 @@ Status Saver::Start(const CheckpointOrder& order, const StateFunction& state) {
   return OkStatus();
 }
 
-void Saver::Settled(const CheckpointSettled& settled) {
+void Saver::Settled(const runtime::CheckpointSettled& settled) {
   if (settled.complete) complete_step_ = settled.order.step;
   if (!writer_ || !session_->chief()) return;
   if (!settled.complete) {
@@ -164,8 +168,8 @@ Status Saver::Handle(const AsyncWriter::Event& event) {
                                                 event.commit);
       LOCKSTEP_RETURN_IF_ERROR(FaultPoint("checkpoint.report.before"));
       session_->ReportCheckpoint(
-          current ? writing_ : CheckpointOrder{event.step, 0, {}}, event.path,
-          static_cast<int64_t>(event.bytes));
+          current ? writing_ : runtime::CheckpointOrder{event.step, 0, {}},
+          event.path, static_cast<int64_t>(event.bytes));
       LOG_INFO("checkpoint of step {}: {} ({} bytes, {})", event.step,
                event.path, event.bytes, FormatDuration(event.elapsed));
       if (!event.warning.ok()) Report(Message(event.warning));
@@ -189,26 +193,27 @@ Status Saver::WaitForWriter() {
 }
 
 Status Saver::Finish(const StateFunction& state) {
-  session_->Enter(Phase::kCheckpoint);
+  session_->Enter(runtime::Phase::kCheckpoint);
   while (reducer_->in_flight()) {
     // The writer's deadline ends this.
     while (!reducer_->voted()) {
       LOCKSTEP_RETURN_IF_ERROR(WaitForWriter());
     }
     // It may order the checkpoint that waited for this one.
-    LOCKSTEP_ASSIGN_OR_RETURN(const StepOrders orders, reducer_->Settle());
+    LOCKSTEP_ASSIGN_OR_RETURN(const runtime::StepOrders orders,
+                              reducer_->Settle());
     LOCKSTEP_RETURN_IF_ERROR(Obey(orders, state));
   }
   while (writer_ && writer_->in_flight()) {
     LOCKSTEP_RETURN_IF_ERROR(WaitForWriter());
   }
   LOCKSTEP_RETURN_IF_ERROR(Look());
-  session_->Enter(Phase::kOther);
+  session_->Enter(runtime::Phase::kOther);
   return OkStatus();
 }
 
 Status Saver::SaveAgain(const StateFunction& state) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const CheckpointOrder order,
+  LOCKSTEP_ASSIGN_OR_RETURN(const runtime::CheckpointOrder order,
                             reducer_->BeginCheckpoint());
   LOCKSTEP_RETURN_IF_ERROR(Begin(order, state));
   return Finish(state);
@@ -227,4 +232,4 @@ Status Saver::SaveNow(const StateFunction& state) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer

@@ -25,7 +25,7 @@
 #include "worker/runtime/session.h"
 #include "worker/trainer/train_state.h"
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 
 // The state to save; copied before the call returns.
 struct SavedState {
@@ -54,10 +54,11 @@ class Saver {
   using StateFunction = std::function<StatusOr<SavedState>()>;
 
   // Both are borrowed.
-  Saver(Session* session, Reducer* reducer, const SaverOptions& options);
+  Saver(runtime::Session* session, runtime::Reducer* reducer,
+        const SaverOptions& options);
 
   // Follows the orders of Commit about checkpoints.
-  Status Obey(const StepOrders& orders, const StateFunction& state);
+  Status Obey(const runtime::StepOrders& orders, const StateFunction& state);
   // Passes on the results of the writer so far.
   Status Look();
 
@@ -72,25 +73,27 @@ class Saver {
 
  private:
   Status SaveAgain(const StateFunction& state);
-  Status Begin(const CheckpointOrder& order, const StateFunction& state);
-  Status Start(const CheckpointOrder& order, const StateFunction& state);
-  void Settled(const CheckpointSettled& settled);
+  Status Begin(const runtime::CheckpointOrder& order,
+               const StateFunction& state);
+  Status Start(const runtime::CheckpointOrder& order,
+               const StateFunction& state);
+  void Settled(const runtime::CheckpointSettled& settled);
   Status Handle(const checkpoint::AsyncWriter::Event& event);
   Status WaitForWriter();
   void Report(const std::string& sentence);
 
-  Session* const session_;
-  Reducer* const reducer_;
+  runtime::Session* const session_;
+  runtime::Reducer* const reducer_;
   std::unique_ptr<checkpoint::AsyncWriter> writer_;  // None without a root.
   // The checkpoint that the writer works on, also after all voted: rank 0
   // publishes.
-  CheckpointOrder writing_;
+  runtime::CheckpointOrder writing_;
   // Why the newest one that was begun failed on this rank; OK: it has not.
   Status failure_;
   // The newest that is complete; equal on all ranks.
   int64_t complete_step_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer
 
 #endif  // LOCKSTEP_WORKER_TRAINER_SAVER_H_

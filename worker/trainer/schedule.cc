@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 
 double Schedule::At(int64_t step) const {
   if (step <= warmup_steps) {
@@ -19,4 +19,4 @@ double Schedule::At(int64_t step) const {
          (1 + std::cos(std::numbers::pi * std::min(done, 1.0)));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer

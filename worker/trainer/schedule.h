@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 
 struct Schedule {
   double learning_rate = 0;  // For a full step, scaled for the global batch.
@@ -20,6 +20,6 @@ struct Schedule {
   double At(int64_t step) const;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer
 
 #endif  // LOCKSTEP_WORKER_TRAINER_SCHEDULE_H_

@@ -18,7 +18,7 @@
 #include "worker/data/shard_writer.h"
 #include "worker/rank_link/packet.h"
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 namespace {
 
 constexpr Duration kPatience = std::chrono::seconds(100);
@@ -97,12 +97,12 @@ std::string ReadAll(const std::string& path) {
 
 void WriteQuarters(const std::string& directory, uint64_t samples,
                    uint64_t seed) {
-  ShardOptions options;
+  data::ShardOptions options;
   options.directory = directory;
   options.name = "quarters";
   options.records_per_shard = 1000;
-  StatusOr<std::unique_ptr<ShardWriter>> writer =
-      ShardWriter::Create(RealFileSystem(), options);
+  StatusOr<std::unique_ptr<data::ShardWriter>> writer =
+      data::ShardWriter::Create(RealFileSystem(), options);
   if (!writer.ok()) std::abort();
   std::mt19937 random(static_cast<uint32_t>(seed));
   for (uint64_t i = 0; i < samples; ++i) {
@@ -114,7 +114,7 @@ void WriteQuarters(const std::string& directory, uint64_t samples,
         pixels += static_cast<char>(random() % 160 + (bright ? 60 : 0));
       }
     }
-    LabelledImage image;
+    data::LabelledImage image;
     image.encoded = pixels;
     image.shape = {8, 8, 1};
     image.label = label;
@@ -124,7 +124,7 @@ void WriteQuarters(const std::string& directory, uint64_t samples,
 }
 
 TestJob::TestJob(const JobOptions& options) : options_(options) {
-  daemon_ = std::make_unique<TestDaemon>(dir_.path() + "/link");
+  daemon_ = std::make_unique<rank_link::TestDaemon>(dir_.path() + "/link");
   for (int rank = 0; rank < options_.ranks; ++rank) {
     v1::RankWelcome welcome;
     welcome.set_rank(rank);
@@ -160,7 +160,7 @@ TestJob::~TestJob() {
   }
 }
 
-RankKey TestJob::key(int rank) const {
+rank_link::RankKey TestJob::key(int rank) const {
   return {kJob, options_.generation, rank};
 }
 
@@ -196,12 +196,13 @@ void TestJob::Start(int rank) {
   }
   pids_.push_back(
       Spawn(arguments,
-            {std::string(kLinkVariable) + "=" + daemon_->path(),
-             std::string(kJobVariable) + "=" + kJob,
-             std::string(kGenerationVariable) + "=" +
+            {std::string(rank_link::kLinkVariable) + "=" + daemon_->path(),
+             std::string(rank_link::kJobVariable) + "=" + kJob,
+             std::string(rank_link::kGenerationVariable) + "=" +
                  std::to_string(options_.generation),
-             std::string(kRankVariable) + "=" + std::to_string(rank),
-             std::string(kNonceFdVariable) + "=" + std::to_string(kNonceFd)},
+             std::string(rank_link::kRankVariable) + "=" + std::to_string(rank),
+             std::string(rank_link::kNonceFdVariable) + "=" +
+                 std::to_string(kNonceFd)},
             OutputPath(rank), fd.get()));
 }
 
@@ -220,7 +221,7 @@ std::vector<RankResult> TestJob::Wait() {
 
 std::vector<v1::RankReport> TestJob::reports(int rank) {
   std::vector<v1::RankReport> reports;
-  daemon_->With([&](RankLinkServer*) {
+  daemon_->With([&](rank_link::RankLinkServer*) {
     for (const auto& [from, report] : daemon_->reports) {
       if (from == key(rank)) reports.push_back(report);
     }
@@ -233,7 +234,7 @@ std::vector<RankResult> RunJob(const JobOptions& options) {
 }
 
 RankResult RunAlone(const std::vector<std::string>& flags) {
-  TempDir dir;
+  rank_link::TempDir dir;
   std::vector<std::string> arguments = {Program()};
   arguments.insert(arguments.end(), flags.begin(), flags.end());
   const std::string output = dir.path() + "/output";
@@ -256,4 +257,4 @@ std::string ParamHash(const RankResult& result) {
   return step.substr(step.find('=') + 1) + " " + hash;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer

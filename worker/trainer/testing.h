@@ -15,7 +15,7 @@
 #include "worker/rank_link/testing.h"
 #include "worker/task/rank_page.h"
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 
 // Writes `samples` images of 8 x 8 x 1 in 4 classes to shards in `directory`:
 // noise with a bright quarter, which is the class. The same for the same seed.
@@ -52,8 +52,8 @@ class TestJob {
   TestJob(const TestJob&) = delete;
   TestJob& operator=(const TestJob&) = delete;
 
-  TestDaemon& daemon() { return *daemon_; }
-  RankKey key(int rank) const;
+  rank_link::TestDaemon& daemon() { return *daemon_; }
+  rank_link::RankKey key(int rank) const;
   pid_t pid(int rank) const { return pids_[static_cast<size_t>(rank)]; }
 
   // Waits for all, at most 100 s.
@@ -69,8 +69,8 @@ class TestJob {
   std::string PagePath(int rank) const;
 
   const JobOptions options_;
-  TempDir dir_;
-  std::unique_ptr<TestDaemon> daemon_;
+  rank_link::TempDir dir_;
+  std::unique_ptr<rank_link::TestDaemon> daemon_;
   std::vector<pid_t> pids_;  // 0 once reaped.
 };
 
@@ -84,6 +84,6 @@ RankResult RunAlone(const std::vector<std::string>& flags);
 // text that says that there is none.
 std::string ParamHash(const RankResult& result);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer
 
 #endif  // LOCKSTEP_WORKER_TRAINER_TESTING_H_

@@ -9,9 +9,9 @@
 #include "worker/trainer/evaluation.h"
 #include "worker/trainer/input.h"
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 
-TrainLoop::TrainLoop(FileSystem* fs, Session* session,
+TrainLoop::TrainLoop(FileSystem* fs, runtime::Session* session,
                      const TrainerOptions& options)
     : fs_(fs),
       session_(session),
@@ -40,7 +40,8 @@ Status TrainLoop::Run() {
 
 bool TrainLoop::IsPermanent(const Status& error) const {
   if (!would_repeat_ || progress_.step > 0 ||
-      session_->identity().lineage.size() > 1 || Session::IsVictim(error)) {
+      session_->identity().lineage.size() > 1 ||
+      runtime::Session::IsVictim(error)) {
     return false;
   }
   return error.code() == StatusCode::kNotFound ||
@@ -54,14 +55,14 @@ Status TrainLoop::Step() {
 
   // This rank's stripe of the step's samples. It can be empty where the last
   // step of an epoch is short.
-  session_->Enter(Phase::kInput);
+  session_->Enter(runtime::Phase::kInput);
   would_repeat_ = true;
   LOCKSTEP_RETURN_IF_ERROR(input_->Next(session_->progress()));
   would_repeat_ = false;
 
   // Forward and backward. Each gradient goes to its place in a bucket of the
   // communicator as soon as it is there, and full buckets set out at once.
-  session_->Enter(Phase::kCompute);
+  session_->Enter(runtime::Phase::kCompute);
   LOCKSTEP_RETURN_IF_ERROR(faults_.BeforeStep(step));
   LOCKSTEP_ASSIGN_OR_RETURN(
       const double loss_sum,
@@ -69,23 +70,24 @@ Status TrainLoop::Step() {
 
   // The sum over all ranks, and with it the control word: after Finish every
   // rank knows that every rank is at this step and that the sum is good.
-  StepInputs inputs;
+  runtime::StepInputs inputs;
   inputs.samples = static_cast<int64_t>(input_->batch().count);
   inputs.loss_sum = loss_sum;
   inputs.epoch = input_->batch().end.epoch;
   inputs.position = input_->batch().end.position;
   inputs.learning_rate = job_->schedule.At(step);
   if (reducer_->wants_state_hash()) inputs.state_hash = model_->StateHash();
-  LOCKSTEP_ASSIGN_OR_RETURN(const StepResult result, reducer_->Finish(inputs));
+  LOCKSTEP_ASSIGN_OR_RETURN(const runtime::StepResult result,
+                            reducer_->Finish(inputs));
 
   // Only now may the parameters change. A step whose gradient is not finite
   // is skipped by all; it is committed all the same, its samples are used up.
-  session_->Enter(Phase::kOptimizer);
+  session_->Enter(runtime::Phase::kOptimizer);
   if (result.apply) {
     model_->Apply(reducer_.get(), inputs.learning_rate, result.gradient_scale);
   }
   LOCKSTEP_ASSIGN_OR_RETURN(orders_, reducer_->Commit());
-  session_->Enter(Phase::kOther);
+  session_->Enter(runtime::Phase::kOther);
   progress_.step = step;
   progress_.cursor = input_->batch().end;
   logger_->Step(step, input_->batch().begin.epoch, result, inputs.learning_rate,
@@ -168,7 +170,7 @@ Status TrainLoop::SaveModel() {
 
 Status TrainLoop::WriteModel() {
   if (!session_->chief() || job_->output.empty()) return OkStatus();
-  session_->Enter(Phase::kCheckpoint);
+  session_->Enter(runtime::Phase::kCheckpoint);
   checkpoint::Metadata metadata = {
       {"format", "pt"},
       {"model", options_.model},
@@ -186,7 +188,7 @@ Status TrainLoop::WriteModel() {
       fs_, path, model_->replica()->tensors(), metadata));
   session_->ReportArtifact("model", path);
   logger_->Print("model: " + path);
-  session_->Enter(Phase::kOther);
+  session_->Enter(runtime::Phase::kOther);
   return OkStatus();
 }
 
@@ -199,7 +201,8 @@ void TrainLoop::PrintParameterHash() {
 StatusOr<SavedState> TrainLoop::Save() {
   LOCKSTEP_ASSIGN_OR_RETURN(std::string rng, model_->replica()->SaveRng());
   return SavedState{StateTensors(*model_->replica(), model_->optimizer()),
-                    progress_, std::move(rng), FormatOrder(reducer_->order())};
+                    progress_, std::move(rng),
+                    runtime::FormatOrder(reducer_->order())};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer

@@ -21,7 +21,7 @@
 #include "worker/trainer/training_job.h"
 #include "worker/trainer/training_logger.h"
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 
 // Reason of the error of a rank that was ordered to stop by a signal. The state
 // is in a checkpoint, where there is a place for one.
@@ -31,7 +31,8 @@ inline constexpr char kReasonStopped[] = "STOPPED";
 class TrainLoop {
  public:
   // Both are borrowed.
-  TrainLoop(FileSystem* fs, Session* session, const TrainerOptions& options);
+  TrainLoop(FileSystem* fs, runtime::Session* session,
+            const TrainerOptions& options);
   ~TrainLoop();
 
   // OK: trained to the end, or the coordinator ordered a stop. Errors are for
@@ -65,14 +66,14 @@ class TrainLoop {
   StatusOr<SavedState> Save();
 
   FileSystem* const fs_;
-  Session* const session_;
+  runtime::Session* const session_;
   const TrainerOptions options_;
   const Faults faults_;
 
   std::optional<PreparedTraining> job_;
   std::unique_ptr<LocalModel> model_;
   Restored restored_;
-  std::unique_ptr<Reducer> reducer_;
+  std::unique_ptr<runtime::Reducer> reducer_;
   std::unique_ptr<Saver> saver_;
   std::unique_ptr<SampleInput> input_;
   std::unique_ptr<TrainingLogger> logger_;
@@ -83,9 +84,9 @@ class TrainLoop {
   bool would_repeat_ = true;
   // The orders of the last step: stop, by the coordinator; drain, by a signal
   // to a rank.
-  StepOrders orders_;
+  runtime::StepOrders orders_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer
 
 #endif  // LOCKSTEP_WORKER_TRAINER_TRAIN_LOOP_H_

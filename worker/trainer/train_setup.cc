@@ -9,7 +9,7 @@
 #include "worker/trainer/restore.h"
 #include "worker/trainer/train_loop.h"
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 
 Status TrainLoop::MakeModel() {
   ModelOptions model;
@@ -20,7 +20,7 @@ Status TrainLoop::MakeModel() {
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Replica> replica,
                             Replica::Create(model, session_->rank()));
   if (session_->chief()) {
-    session_->Report(kFlopsPerSampleValue, FlopsPerSample(model));
+    session_->Report(runtime::kFlopsPerSampleValue, FlopsPerSample(model));
   }
   std::vector<OptimizedParameter> parameters;
   for (size_t i = 0; i < replica->parameters(); ++i) {
@@ -49,14 +49,14 @@ Status TrainLoop::RestoreState() {
 
 // What goes on from the state: input, reducer, checkpoints.
 Status TrainLoop::Connect() {
-  std::vector<Parameter> parameters;
+  std::vector<runtime::Parameter> parameters;
   int64_t weights = 0;
   for (size_t i = 0; i < model_->replica()->parameters(); ++i) {
     const size_t elements = model_->replica()->values(i).size();
     parameters.push_back({model_->replica()->tensors()[i].name, elements});
     weights += static_cast<int64_t>(elements);
   }
-  ReducerOptions reducer;
+  runtime::ReducerOptions reducer;
   reducer.start_step = progress_.step;
   reducer.total_steps = job_->plan.total_steps;
   reducer.global_batch = job_->plan.global_batch;
@@ -67,7 +67,7 @@ Status TrainLoop::Connect() {
   LOCKSTEP_ASSIGN_OR_RETURN(reducer_,
                             session_->MakeReducer(parameters, reducer));
 
-  PrefetcherOptions input;
+  data::PrefetcherOptions input;
   input.rank = static_cast<uint64_t>(session_->rank());
   input.world = static_cast<uint64_t>(session_->world_size());
   input.start = progress_.cursor;
@@ -99,4 +99,4 @@ Status TrainLoop::Connect() {
   return OkStatus();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer

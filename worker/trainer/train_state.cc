@@ -4,7 +4,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 namespace {
 
 using nlohmann::json;
@@ -133,4 +133,4 @@ Status LoadState(const checkpoint::Shard& saved,
   return OkStatus();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer

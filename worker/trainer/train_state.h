@@ -24,11 +24,11 @@
 #include "worker/trainer/optimizer.h"
 #include "worker/trainer/replica.h"
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 
 struct TrainProgress {
   int64_t step = 0;   // In the state, skipped ones counted.
-  DataCursor cursor;  // The beginning of the next step.
+  data::DataCursor cursor;  // The beginning of the next step.
   // Results of the evaluations so far; below 0: none.
   double accuracy = -1;
   double evaluation_loss = -1;
@@ -59,6 +59,6 @@ std::vector<checkpoint::TensorView> StateTensors(const Replica& replica,
 Status LoadState(const checkpoint::Shard& saved,
                  std::span<const checkpoint::TensorView> tensors);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer
 
 #endif  // LOCKSTEP_WORKER_TRAINER_TRAIN_STATE_H_

@@ -6,9 +6,10 @@
 
 #include "worker/checkpoint/writer.h"
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 
-StatusOr<PreparedTraining> PrepareTraining(FileSystem* fs, Session* session,
+StatusOr<PreparedTraining> PrepareTraining(FileSystem* fs,
+                                           runtime::Session* session,
                                            const TrainerOptions& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(JobData data,
                             OpenJobData(fs, options, session->world_size()));
@@ -46,7 +47,7 @@ StatusOr<PreparedTraining> PrepareTraining(FileSystem* fs, Session* session,
   return job;
 }
 
-Status FormRanks(Session* session, const TrainerOptions& options,
+Status FormRanks(runtime::Session* session, const TrainerOptions& options,
                  PreparedTraining* job) {
   job->facts = ConfigOf(options);
   job->facts.merge(ConfigOf(job->data));
@@ -64,4 +65,4 @@ Status FormRanks(Session* session, const TrainerOptions& options,
   return OkStatus();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer

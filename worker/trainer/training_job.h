@@ -15,7 +15,7 @@
 #include "worker/trainer/schedule.h"
 #include "worker/trainer/training_logger.h"
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 
 struct PreparedTraining {
   JobData data;
@@ -31,13 +31,14 @@ struct PreparedTraining {
 
 // Opens the data. Makes the output directory on rank 0, so that a place that
 // cannot be written is found now and not at the end.
-StatusOr<PreparedTraining> PrepareTraining(FileSystem* fs, Session* session,
+StatusOr<PreparedTraining> PrepareTraining(FileSystem* fs,
+                                           runtime::Session* session,
                                            const TrainerOptions& options);
 
 // Forms the session with the job's facts, and finds out the classes.
-Status FormRanks(Session* session, const TrainerOptions& options,
+Status FormRanks(runtime::Session* session, const TrainerOptions& options,
                  PreparedTraining* job);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer
 
 #endif  // LOCKSTEP_WORKER_TRAINER_TRAINING_JOB_H_

@@ -4,7 +4,7 @@
 
 #include <cstdio>
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 namespace {
 
 // Number of skipped steps that are logged individually.
@@ -12,8 +12,8 @@ constexpr int kLoggedSkips = 5;
 
 }  // namespace
 
-TrainingLogger::TrainingLogger(Session* session, const TrainingLength& plan,
-                               int64_t log_every)
+TrainingLogger::TrainingLogger(runtime::Session* session,
+                               const TrainingLength& plan, int64_t log_every)
     : session_(session), plan_(plan), log_every_(log_every) {}
 
 void TrainingLogger::Print(const std::string& line) {
@@ -49,8 +49,8 @@ void TrainingLogger::Resume(MonoTime now) {
 }
 
 void TrainingLogger::Step(int64_t step, uint64_t epoch,
-                          const StepResult& result, double learning_rate,
-                          MonoTime now) {
+                          const runtime::StepResult& result,
+                          double learning_rate, MonoTime now) {
   if (!session_->chief()) return;
   all_samples_ += result.samples;
   if (result.skipped) {
@@ -100,4 +100,4 @@ void TrainingLogger::Evaluated(const TrainProgress& progress,
   session_->Report("evaluation_loss", progress.evaluation_loss);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer

@@ -10,7 +10,7 @@
 #include "worker/runtime/session.h"
 #include "worker/trainer/train_state.h"
 
-namespace lockstep {
+namespace lockstep::worker::trainer {
 
 struct TrainingLength {
   int64_t epochs = 0;
@@ -23,13 +23,13 @@ struct TrainingLength {
 class TrainingLogger {
  public:
   // Borrows the session. `log_every` steps are between two lines; 0: none.
-  TrainingLogger(Session* session, const TrainingLength& plan,
+  TrainingLogger(runtime::Session* session, const TrainingLength& plan,
                  int64_t log_every);
 
   // "cnn, 421642 parameters; 60000 samples ..."; then how it begins.
   void Begin(const std::string& what, const TrainProgress& progress);
   // Step `step` of `epoch` (from 0) is committed. `now` measures the rate.
-  void Step(int64_t step, uint64_t epoch, const StepResult& result,
+  void Step(int64_t step, uint64_t epoch, const runtime::StepResult& result,
             double learning_rate, MonoTime now);
   void Evaluated(const TrainProgress& progress, uint64_t samples);
   void Print(const std::string& line);
@@ -40,7 +40,7 @@ class TrainingLogger {
  private:
   void Line(int64_t step, uint64_t epoch, double learning_rate, MonoTime now);
 
-  Session* const session_;
+  runtime::Session* const session_;
   const TrainingLength plan_;
   const int64_t log_every_;
   // Since the last line.
@@ -51,6 +51,6 @@ class TrainingLogger {
   int skipped_ = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::trainer
 
 #endif  // LOCKSTEP_WORKER_TRAINER_TRAINING_LOGGER_H_

@@ -6,7 +6,7 @@
 #include "worker/container/cli_engine.h"
 #include "worker/container/find_engine.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 constexpr Duration kRemoveTime = std::chrono::seconds(30);
@@ -43,12 +43,12 @@ void Containers::TryRemoval(const std::string& name, const std::string& program,
   if (engine != nullptr && engine->program() != program) engine.reset();
   thread_.Add([this, engine, name, program,
                done = lifetime_.Guard(std::move(done)),
-               env = ClientEnvironment(setup_->environment)] {
+               env = container::ClientEnvironment(setup_->environment)] {
     const MonoTime deadline = MonotonicNow() + kRemoveTime;
-    const Status status = engine != nullptr
-                              ? engine->Remove(name, deadline)
-                              // An earlier daemon's engine.
-                              : RemoveContainerBy(program, env, name, deadline);
+    const Status status = engine != nullptr ? engine->Remove(name, deadline)
+                                            // An earlier daemon's engine.
+                                            : container::RemoveContainerBy(
+                                                  program, env, name, deadline);
     loop_->Post([status, done] { done(status); });
   });
 }
@@ -69,21 +69,24 @@ void Containers::Sweep() {
   sweeping_ = true;
   if (engine_ == nullptr) return RemoveDead({});
   thread_.Add([this, engine = engine_] {
-    auto found = std::make_shared<StatusOr<std::vector<FoundContainer>>>(
-        engine->List(setup_->mark, MonotonicNow() + kRemoveTime));
+    auto found =
+        std::make_shared<StatusOr<std::vector<container::FoundContainer>>>(
+            engine->List(setup_->mark, MonotonicNow() + kRemoveTime));
     loop_->Post(lifetime_.Guard([this, found] {
       if (!found->ok()) {
         LOG_WARN("{}", Message(found->status()));
         SweepLater();
       }
-      RemoveDead(found->ok() ? **found : std::vector<FoundContainer>());
+      RemoveDead(found->ok() ? **found
+                             : std::vector<container::FoundContainer>());
     }));
   });
 }
 
-void Containers::RemoveDead(const std::vector<FoundContainer>& found) {
+void Containers::RemoveDead(
+    const std::vector<container::FoundContainer>& found) {
   Dead dead = std::exchange(left_, {});
-  for (const FoundContainer& container : found) {
+  for (const container::FoundContainer& container : found) {
     if (!is_held_(container.name)) dead[container.name] = engine_->program();
   }
   RemoveNext(std::make_shared<Dead>(std::move(dead)));
@@ -111,4 +114,4 @@ void Containers::RemoveNext(const std::shared_ptr<Dead>& dead) {
       });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

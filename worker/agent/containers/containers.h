@@ -21,7 +21,7 @@
 #include "worker/container/image_fetcher.h"
 #include "worker/task/task_record.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 class Containers {
  public:
@@ -31,13 +31,15 @@ class Containers {
   Containers(const DaemonSetup* setup, EventLoop* loop, Duration sweep_every,
              std::function<bool(const std::string& container)> is_held);
 
-  void SetEngine(std::shared_ptr<ContainerEngine> engine) {
+  void SetEngine(std::shared_ptr<container::ContainerEngine> engine) {
     engine_ = std::move(engine);
   }
   // Null: this node runs no containers.
-  const std::shared_ptr<ContainerEngine>& engine() const { return engine_; }
+  const std::shared_ptr<container::ContainerEngine>& engine() const {
+    return engine_;
+  }
   // Safe from any thread, as long as this lives.
-  ImageFetcher* images() { return &images_; }
+  container::ImageFetcher* images() { return &images_; }
 
   // Removes the containers of this daemon without a rank; repeats later while
   // one is left.
@@ -51,7 +53,7 @@ class Containers {
   // Maps the name of a container to its engine's program.
   using Dead = std::map<std::string, std::string>;
 
-  void RemoveDead(const std::vector<FoundContainer>& found);
+  void RemoveDead(const std::vector<container::FoundContainer>& found);
   void RemoveNext(const std::shared_ptr<Dead>& dead);
   void TryRemoval(const std::string& name, const std::string& program,
                   std::function<void(const Status&)> done);
@@ -60,8 +62,8 @@ class Containers {
   EventLoop* const loop_;
   const Duration sweep_every_;
   const std::function<bool(const std::string&)> is_held_;
-  std::shared_ptr<ContainerEngine> engine_;
-  ImageFetcher images_;
+  std::shared_ptr<container::ContainerEngine> engine_;
+  container::ImageFetcher images_;
   Dead left_;  // Could not be removed.
   bool sweeping_ = false;
   bool sweep_is_due_ = false;
@@ -69,6 +71,6 @@ class Containers {
   WorkThread thread_;  // Last: its jobs use the others.
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_CONTAINERS_CONTAINERS_H_

@@ -10,7 +10,7 @@
 #include "common/model/assignment.h"
 #include "worker/agent/core/gang_key.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 struct Action {
   enum class Kind {
@@ -50,6 +50,6 @@ Action MakeAction(Action::Kind kind, const GangKey& key, int32_t rank = 0);
 
 using Actions = std::vector<Action>;
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_CORE_ACTION_H_

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 bool LowerOnesAreOver(const std::map<GangKey, LocalGang>& gangs,
@@ -373,4 +373,4 @@ std::optional<MonoTime> AgentCore::NextDeadline() const {
   return next;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

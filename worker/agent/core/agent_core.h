@@ -55,7 +55,7 @@
 #include "worker/agent/core/gang_key.h"
 #include "worker/agent/core/local_gang.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 struct AgentOptions {
   NodeName node;
@@ -135,6 +135,6 @@ class AgentCore {
   std::map<GangKey, LocalGang> gangs_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_CORE_AGENT_CORE_H_

@@ -3,7 +3,7 @@
 
 #include "worker/agent/core/agent_core_fixture.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using std::chrono_literals::operator""s;
@@ -256,4 +256,4 @@ TEST_F(LostPeersTest, AreBounded) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

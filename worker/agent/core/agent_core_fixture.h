@@ -8,7 +8,7 @@
 
 #include "worker/agent/core/agent_core.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 class AgentCoreTest : public testing::Test {
  protected:
@@ -91,6 +91,6 @@ class AgentCoreTest : public testing::Test {
   const GangKey key_{"job", 1};
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_CORE_AGENT_CORE_FIXTURE_H_

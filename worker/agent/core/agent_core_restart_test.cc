@@ -3,7 +3,7 @@
 
 #include "worker/agent/core/agent_core_fixture.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using testing::ElementsAre;
@@ -122,4 +122,4 @@ TEST_F(RestartTest, AnAdoptedGangKnowsItsNumber) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -3,7 +3,7 @@
 
 #include "worker/agent/core/agent_core_fixture.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using std::chrono_literals::operator""s;
@@ -332,4 +332,4 @@ TEST_F(AgentCoreTest, EventsOfUnknownGangsAndRanksDoNothing) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 std::string Describe(const GangKey& key) {
   return fmt::format("job {} g{}", key.job, key.generation);
@@ -12,4 +12,4 @@ std::string Describe(const RankRef& ref) {
   return fmt::format("{} rank {}", Describe(ref.gang), ref.rank);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -8,7 +8,7 @@
 
 #include "common/model/job.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 struct GangKey {
   JobName job;
@@ -30,6 +30,6 @@ struct RankRef {
 // "job mnist g3 rank 0".
 std::string Describe(const RankRef& ref);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_CORE_GANG_KEY_H_

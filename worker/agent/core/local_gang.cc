@@ -5,7 +5,7 @@
 
 #include "common/base/host_port.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 // Keeps those that are other ranks of the job.
@@ -270,4 +270,4 @@ void JudgeExit(int32_t rank, const LocalGang& gang, ExitStatus* exit) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

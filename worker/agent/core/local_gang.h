@@ -16,7 +16,7 @@
 #include "worker/agent/core/action.h"
 #include "worker/agent/core/gang_key.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 // Exit code of a native rank that ended because its peer was gone.
 inline constexpr int32_t kPeerLostCode = 75;
@@ -118,6 +118,6 @@ bool TakeNews(int32_t rank, const RankNews& news, Time now, LocalGang* gang);
 // if the daemon or a peer caused its end.
 void JudgeExit(int32_t rank, const LocalGang& gang, ExitStatus* exit);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_CORE_LOCAL_GANG_H_

@@ -2,10 +2,10 @@
 
 #include "worker/rank_link/text.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 std::string PrintableText(std::string_view text, size_t limit) {
-  std::string out = CleanText(text, limit);
+  std::string out = rank_link::CleanText(text, limit);
   for (char& c : out) {
     const auto byte = static_cast<unsigned char>(c);
     if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f) c = '?';
@@ -13,4 +13,4 @@ std::string PrintableText(std::string_view text, size_t limit) {
   return out;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

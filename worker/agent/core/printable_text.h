@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 // The most bytes of a sentence that a daemon reports about one task.
 inline constexpr size_t kMaxReportedText = 1024;
@@ -15,6 +15,6 @@ inline constexpr size_t kMaxReportedText = 1024;
 // a message field and a log line; other characters become '?'.
 std::string PrintableText(std::string_view text, size_t limit);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_CORE_PRINTABLE_TEXT_H_

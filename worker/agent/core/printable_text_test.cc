@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 TEST(PrintableTextTest, TextIsCleanedAndCut) {
@@ -19,4 +19,4 @@ TEST(PrintableTextTest, TextIsCleanedAndCut) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -9,7 +9,7 @@
 #include "worker/agent/core/printable_text.h"
 #include "worker/agent/exits/exit_text.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using exit_text::BeginsWithFatal;
@@ -302,4 +302,4 @@ bool SaysAddressInUse(std::string_view words) {
                      });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 inline constexpr size_t kMaxExitMessage = 512;
 // How much of a log's end is searched.
@@ -50,6 +50,6 @@ ExitMessage MessageOfLog(std::string_view log, bool crashed);
 // gRPC have it.
 bool SaysAddressInUse(std::string_view words);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_EXITS_EXIT_MESSAGE_H_

@@ -4,7 +4,7 @@
 
 #include "common/base/log_line.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 // A log of these lines on standard error.
@@ -343,4 +343,4 @@ TEST(ExitWordsTest, PartsAreJoinedAndAllIsBounded) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace lockstep::exit_text {
+namespace lockstep::worker::agent::exit_text {
 namespace {
 
 bool IsUpper(char c) { return c >= 'A' && c <= 'Z'; }
@@ -243,4 +243,4 @@ std::vector<Line> SplitLines(std::string_view text) {
   return lines;
 }
 
-}  // namespace lockstep::exit_text
+}  // namespace lockstep::worker::agent::exit_text

@@ -11,7 +11,7 @@
 
 #include "common/base/log_line.h"
 
-namespace lockstep::exit_text {
+namespace lockstep::worker::agent::exit_text {
 
 struct Line {
   cri::LogStream stream = cri::LogStream::kStdout;
@@ -75,6 +75,6 @@ bool BeginsWithFatal(std::string_view text);
 std::string Sentence(const std::vector<Line>& lines, size_t at,
                      std::string_view text, size_t limit, bool all = false);
 
-}  // namespace lockstep::exit_text
+}  // namespace lockstep::worker::agent::exit_text
 
 #endif  // LOCKSTEP_WORKER_AGENT_EXITS_EXIT_TEXT_H_

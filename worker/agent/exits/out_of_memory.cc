@@ -7,7 +7,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 // Where daemons that kill before the kernel does begin to.
@@ -97,4 +97,4 @@ void JudgeOutOfMemory(const OomEvidence& evidence, ExitStatus* exit) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -18,7 +18,7 @@
 #include "common/base/clock.h"
 #include "common/model/job.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 // Parses "oom_kill" of /proc/vmstat; nullopt if the kernel does not count them.
 std::optional<uint64_t> ParseOomKills(std::string_view vmstat);
@@ -61,6 +61,6 @@ struct OomEvidence {
 // the probable cause into a message that is empty so far.
 void JudgeOutOfMemory(const OomEvidence& evidence, ExitStatus* exit);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_EXITS_OUT_OF_MEMORY_H_

@@ -18,7 +18,7 @@
 #include "worker/agent/readings/rank_readings.h"
 #include "worker/shim/log_reader.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 constexpr size_t kMaxErrorFile = 256 << 10;
@@ -39,10 +39,10 @@ std::string ReadRanksFile(const std::string& path) {
 
 // The last `bytes` of a log, that perhaps lie in several files.
 std::string LogTail(const std::string& path, uint64_t bytes) {
-  const uint64_t end = LogEnd(path);
+  const uint64_t end = shim::LogEnd(path);
   std::string tail;
   for (uint64_t at = end - std::min(end, bytes); at < end;) {
-    const auto chunk = ReadLog(path, at, end - at);
+    const auto chunk = shim::ReadLog(path, at, end - at);
     if (!chunk.ok() || chunk->bytes.empty()) break;
     tail += chunk->bytes;
     at = chunk->next_offset;
@@ -207,4 +207,4 @@ void RankExits::NotePlainBind(const RankRef& ref, ExitStatus* exit) {
       "this job";
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

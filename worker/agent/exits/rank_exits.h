@@ -20,7 +20,7 @@
 #include "worker/agent/stream/log_shipper.h"
 #include "worker/task/exit_record.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 class RankExits {
  public:
@@ -66,6 +66,6 @@ class RankExits {
   OomWatch oom_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_EXITS_RANK_EXITS_H_

@@ -15,7 +15,7 @@
 #include "common/base/logging.h"
 #include "common/os/procfs.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 constexpr char kDaemonGroup[] = "/daemon";
@@ -283,4 +283,4 @@ Status CgroupTree::Remove(const std::string& id) {
   return removed.code() == StatusCode::kNotFound ? OkStatus() : removed;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -29,7 +29,7 @@
 #include "common/base/status.h"
 #include "common/model/resources.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 // Operations on cgroupfs; tests replace them.
 class CgroupFiles {
@@ -112,6 +112,6 @@ class CgroupTree {
 std::optional<uint64_t> CgroupField(std::string_view text,
                                     std::string_view key);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_HOST_CGROUP_TREE_H_

@@ -10,7 +10,7 @@
 
 #include "common/os/procfs.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using testing::HasSubstr;
@@ -243,4 +243,4 @@ TEST(CgroupRealTest, ThisHostIsDividedOrSaysWhyNot) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 uid_t OwnerId(const std::optional<TaskUser>& user) {
   return user ? user->uid : geteuid();
@@ -12,4 +12,4 @@ gid_t OwnerGroup(const std::optional<TaskUser>& user) {
   return user ? user->gid : getegid();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

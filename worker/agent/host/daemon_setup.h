@@ -9,7 +9,7 @@
 #include "common/model/node.h"
 #include "worker/agent/host/task_user.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 struct DaemonSetup {
   // Its incarnation is already on disk.
@@ -28,6 +28,6 @@ struct DaemonSetup {
 uid_t OwnerId(const std::optional<TaskUser>& user);
 gid_t OwnerGroup(const std::optional<TaskUser>& user);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_HOST_DAEMON_SETUP_H_

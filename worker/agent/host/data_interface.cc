@@ -8,7 +8,7 @@
 
 #include <memory>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 bool Has(const ifaddrs& entry, const std::string& address) {
@@ -49,4 +49,4 @@ std::string InterfaceOf(const std::string& address) {
   return "";
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -4,12 +4,12 @@
 
 #include <string>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 // Returns the interface of the numeric `address` of this host, such as "eth0";
 // 127.0.0.0/8 is the loopback's. Empty if no active interface has it.
 std::string InterfaceOf(const std::string& address);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_HOST_DATA_INTERFACE_H_

@@ -12,7 +12,7 @@
 #include "common/base/fd.h"
 #include "common/base/file.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 constexpr std::string_view kSuffix = ".sock";
@@ -62,4 +62,4 @@ int RemoveDeadSockets(const std::string& directory, WallTime now) {
   return removed;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -6,7 +6,7 @@
 
 #include "common/base/clock.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 // Removes the socket at `path` if it has no listener. Returns whether it did.
 bool RemoveDeadSocket(const std::string& path);
@@ -18,6 +18,6 @@ bool RemoveDeadSocket(const std::string& path);
 inline constexpr Duration kYoungSocket = std::chrono::seconds(10);
 int RemoveDeadSockets(const std::string& directory, WallTime now);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_HOST_DEAD_SOCKETS_H_

@@ -13,7 +13,7 @@
 #include "common/base/fd.h"
 #include "common/base/file.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 class DeadSocketsTest : public testing::Test {
@@ -81,4 +81,4 @@ TEST_F(DeadSocketsTest, OneThatMayJustBeComingIsLeft) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -4,10 +4,11 @@
 
 #include "worker/devices/host_readings.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 StatusOr<DiskSpace> ReadDiskSpace(const std::string& path) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const FileSystemUse use, ReadFileSystemUse(path));
+  LOCKSTEP_ASSIGN_OR_RETURN(const devices::FileSystemUse use,
+                            devices::ReadFileSystemUse(path));
   return DiskSpace{use.size_bytes, use.available_bytes};
 }
 
@@ -28,4 +29,4 @@ Status CheckDiskSpace(const std::string& path, const DiskSpace& space,
       static_cast<double>(needed) / kMiB);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -7,7 +7,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 // Bytes; `free` is what a user who is not root may still write.
 struct DiskSpace {
@@ -29,6 +29,6 @@ uint64_t BytesOf(const DiskFloor& floor, uint64_t size);
 Status CheckDiskSpace(const std::string& path, const DiskSpace& space,
                       const DiskFloor& floor);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_HOST_DISK_SPACE_H_

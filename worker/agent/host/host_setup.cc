@@ -15,7 +15,7 @@
 #include "common/base/fd.h"
 #include "common/base/file.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 StatusOr<std::string> ShimPath(const std::string& flag) {
   std::string path = flag;
@@ -116,4 +116,4 @@ std::string NodeNameOf(const std::string& hostname) {
   return name;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -9,7 +9,7 @@
 #include "common/base/status.h"
 #include "worker/agent/host/task_user.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 // Returns `flag`, else lockstep-shim next to this program, else the installed
 // ../libexec/lockstep/lockstep-shim. NotFound if none exists.
@@ -26,6 +26,6 @@ std::string HostName();
 // Converts "Host_A.lan" to "host-a". The result may be invalid: "" or "-".
 std::string NodeNameOf(const std::string& hostname);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_HOST_HOST_SETUP_H_

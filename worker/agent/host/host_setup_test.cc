@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using testing::HasSubstr;
@@ -40,4 +40,4 @@ TEST(HostSetupTest, AShimThatIsNotThereIsNamed) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -11,7 +11,7 @@
 
 #include "common/os/marked_processes.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 // A rank with more is not counted to its end.
@@ -153,4 +153,4 @@ void OrphanReaper::Look(MonoTime now) {
       seen_, [&](const auto& entry) { return !zombies.contains(entry.first); });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

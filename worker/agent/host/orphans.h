@@ -26,7 +26,7 @@
 #include "common/os/process.h"
 #include "common/os/procfs.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 // Makes this process the subreaper of its descendants. Call it before starting
 // any process. FailedPrecondition if the process already has children (a shell
@@ -65,6 +65,6 @@ class OrphanReaper {
   std::map<std::pair<pid_t, uint64_t>, MonoTime> seen_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_HOST_ORPHANS_H_

@@ -13,7 +13,7 @@
 #include "common/os/marked_processes.h"
 #include "worker/agent/host/stray_processes.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using std::chrono_literals::operator""s;
@@ -174,4 +174,4 @@ TEST_F(OrphansTest, ZombiesThatNobodyWaitsForAreReaped) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -1,6 +1,6 @@
 #include "worker/agent/host/rank_cgroups.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 StatusOr<std::string> RankCgroups::Make(const std::string& id,
                                         const Resources& share) {
@@ -30,4 +30,4 @@ void RankCgroups::RemoveDropped() {
   });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -13,7 +13,7 @@
 #include "common/model/resources.h"
 #include "worker/agent/host/cgroup_tree.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 class RankCgroups {
  public:
@@ -41,6 +41,6 @@ class RankCgroups {
   std::set<std::string> dropped_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_HOST_RANK_CGROUPS_H_

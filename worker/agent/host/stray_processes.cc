@@ -9,7 +9,7 @@
 #include "common/os/process.h"
 #include "worker/agent/host/orphans.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 constexpr std::string_view kSocketSuffix = ".sock";
@@ -124,4 +124,4 @@ int KillStrays(const std::vector<ProcessStat>& all,
   return static_cast<int>(killed.size());
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -27,7 +27,7 @@
 #include "common/os/procfs.h"
 #include "worker/task/task_record.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 // A killed process ends within this time unless the kernel holds it.
 inline constexpr Duration kEndTime = std::chrono::seconds(2);
@@ -65,6 +65,6 @@ int KillStrays(const std::vector<ProcessStat>& all,
                const std::string& directory_mark,
                const std::set<std::string>& live);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_HOST_STRAY_PROCESSES_H_

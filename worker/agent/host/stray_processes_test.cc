@@ -11,7 +11,7 @@
 #include "common/base/random.h"
 #include "common/os/process.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using std::chrono_literals::operator""s;
@@ -140,4 +140,4 @@ TEST_F(StrayProcessesTest, OfADirectorysTasksTheLiveOnesStay) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -5,7 +5,7 @@
 
 #include "common/os/procfs.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 std::string PathOf(pid_t pid, const std::string& root) {
@@ -54,4 +54,4 @@ std::optional<TaskCgroupReading> ReadTaskCgroup(const std::string& directory) {
   return reading;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

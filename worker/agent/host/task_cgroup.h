@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 struct TaskCgroupReading {
   // Processes that the OOM killer killed.
@@ -27,6 +27,6 @@ std::optional<std::string> OwnCgroup(pid_t pid, pid_t daemon,
 // Nullopt if `directory` has no counters.
 std::optional<TaskCgroupReading> ReadTaskCgroup(const std::string& directory);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_HOST_TASK_CGROUP_H_

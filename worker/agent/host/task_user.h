@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 // Numbers, since shims do not ask the name service.
 struct TaskUser {
@@ -17,6 +17,6 @@ struct TaskUser {
   std::string home;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_HOST_TASK_USER_H_

@@ -7,8 +7,11 @@
 #include "worker/agent/link/rank_news.h"
 #include "worker/agent/link/rank_welcome.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
+
+using rank_link::RankKey;
+using rank_link::RankLinkServer;
 
 RankKey KeyOf(const RankRef& ref) {
   return {ref.gang.job, ref.gang.generation, ref.rank};
@@ -134,4 +137,4 @@ void RankLinks::OnReport(const RankKey& key, const v1::RankReport& report) {
   });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -22,9 +22,9 @@
 #include "worker/agent/loop/event_loop.h"
 #include "worker/rank_link/server.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
-class RankLinks final : public RankLinkHandler {
+class RankLinks final : public rank_link::RankLinkHandler {
  public:
   // Pointers are borrowed. `send` sends to the coordinator.
   RankLinks(const DaemonSetup* setup, EventLoop* loop, CoreRunner* core,
@@ -59,21 +59,22 @@ class RankLinks final : public RankLinkHandler {
   void ForgetGang(const GangKey& key);
 
   // RankLinkHandler.
-  void OnPut(const RankKey& key, const std::string& name,
+  void OnPut(const rank_link::RankKey& key, const std::string& name,
              const std::string& value) override;
-  void OnGet(const RankKey& key, const std::string& name) override;
-  void OnJoined(const RankKey& key) override;
-  void OnReport(const RankKey& key, const v1::RankReport& report) override;
+  void OnGet(const rank_link::RankKey& key, const std::string& name) override;
+  void OnJoined(const rank_link::RankKey& key) override;
+  void OnReport(const rank_link::RankKey& key,
+                const v1::RankReport& report) override;
 
  private:
   const DaemonSetup* const setup_;
   EventLoop* const loop_;
   CoreRunner* const core_;
   RendezvousRelay rendezvous_;
-  std::unique_ptr<RankLinkServer> server_;
+  std::unique_ptr<rank_link::RankLinkServer> server_;
   std::map<GangKey, std::map<int32_t, std::string>> nonces_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_LINK_RANK_LINKS_H_

@@ -9,7 +9,7 @@
 #include "common/wire/worker_wire.h"
 #include "worker/agent/core/printable_text.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 // What would make the coordinator refuse the whole status is not passed on.
@@ -69,4 +69,4 @@ RankNews NewsOf(const v1::RankReport& report) {
   return news;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -6,10 +6,10 @@
 #include "lockstep/v1/rank.pb.h"
 #include "worker/agent/core/local_gang.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 RankNews NewsOf(const v1::RankReport& report);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_LINK_RANK_NEWS_H_

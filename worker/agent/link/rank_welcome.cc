@@ -5,7 +5,7 @@
 #include "common/base/sha256.h"
 #include "worker/agent/core/local_gang.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 v1::RankWelcome MakeWelcome(const Assignment& assignment, const LocalTask& task,
                             int32_t rank, const std::string& address,
@@ -56,4 +56,4 @@ v1::RankWelcome MakeWelcome(const Assignment& assignment, const LocalTask& task,
   return welcome;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -8,7 +8,7 @@
 #include "common/model/assignment.h"
 #include "lockstep/v1/rank.pb.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 // `address` is the node's data address, `page` the path of the rank's page.
 // REQUIRES: `assignment` has a spec, whose `task` holds `rank`, and a cluster
@@ -17,6 +17,6 @@ v1::RankWelcome MakeWelcome(const Assignment& assignment, const LocalTask& task,
                             int32_t rank, const std::string& address,
                             const std::string& page);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_LINK_RANK_WELCOME_H_

@@ -3,7 +3,7 @@
 #include "common/base/logging.h"
 #include "worker/agent/core/printable_text.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 constexpr size_t kMaxPutBytes = 64 << 20;  // Per gang.
@@ -75,4 +75,4 @@ void RendezvousRelay::SendAll() {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -16,7 +16,7 @@
 #include "lockstep/v1/worker.pb.h"
 #include "worker/agent/core/gang_key.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 class RendezvousRelay {
  public:
@@ -61,6 +61,6 @@ class RendezvousRelay {
   std::map<GangKey, Entries> gangs_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_LINK_RENDEZVOUS_RELAY_H_

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using testing::ElementsAre;
@@ -77,4 +77,4 @@ TEST_F(RendezvousRelayTest, WhatTheCoordinatorWouldRefuseIsNotSent) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

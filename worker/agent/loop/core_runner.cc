@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 CoreRunner::CoreRunner(AgentOptions options, EventLoop* loop,
                        std::function<void(const Actions&)> execute)
@@ -28,4 +28,4 @@ void CoreRunner::SetTimer() {
   }));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

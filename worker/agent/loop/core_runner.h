@@ -12,7 +12,7 @@
 #include "worker/agent/loop/event_loop.h"
 #include "worker/agent/loop/lifetime.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 class CoreRunner {
  public:
@@ -45,6 +45,6 @@ class CoreRunner {
   Lifetime lifetime_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_LOOP_CORE_RUNNER_H_

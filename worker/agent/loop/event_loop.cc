@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 StatusOr<std::unique_ptr<EventLoop>> EventLoop::Create(const Clock* clock) {
   Fd epoll(epoll_create1(EPOLL_CLOEXEC));
@@ -139,4 +139,4 @@ void EventLoop::RunTimers() {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -18,7 +18,7 @@
 #include "common/base/mutex.h"
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 class EventLoop {
  public:
@@ -64,6 +64,6 @@ class EventLoop {
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_LOOP_EVENT_LOOP_H_

@@ -8,7 +8,7 @@
 
 #include "common/os/process.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -90,4 +90,4 @@ TEST_F(EventLoopTest, ATimerSetByATimerDoesNotStarveTheRest) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 // A member of the object that callbacks use. It is destroyed, and every guarded
 // callback is called, on the event loop's thread or after the loop has ended.
@@ -31,6 +31,6 @@ class Lifetime {
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_LOOP_LIFETIME_H_

@@ -5,7 +5,7 @@
 #include <functional>
 #include <memory>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 TEST(LifetimeTest, CallbacksRunUntilTheOwnerIsGone) {
@@ -21,4 +21,4 @@ TEST(LifetimeTest, CallbacksRunUntilTheOwnerIsGone) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -10,7 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "common/base/mutex.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 class WorkThread {
  public:
@@ -58,6 +58,6 @@ class WorkThread {
   std::thread thread_;  // Last: it uses the others.
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_LOOP_WORK_THREAD_H_

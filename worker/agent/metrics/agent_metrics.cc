@@ -5,7 +5,7 @@
 
 #include "worker/agent/metrics/metric_families.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 // More devices of a kind than any host for training has: beyond, none is
@@ -33,10 +33,11 @@ void Pair(const std::string& name, const std::string& help,
                {{"device", device}, {"direction", out_name}});
 }
 
-void CollectDevices(const HostReadings& host, MetricFamilies* out) {
+void CollectDevices(const devices::HostReadings& host, MetricFamilies* out) {
   size_t shown = 0;
   for (const auto& [device, n] : host.base.network) {
-    if (!IsHostNetworkDevice(device) || shown++ >= kMostDevices) continue;
+    if (!devices::IsHostNetworkDevice(device) || shown++ >= kMostDevices)
+      continue;
     Pair("lockstep_host_network_bytes_total",
          "Bytes by network device and direction.", device, "receive",
          n.receive_bytes, "transmit", n.transmit_bytes, out);
@@ -56,7 +57,7 @@ void CollectDevices(const HostReadings& host, MetricFamilies* out) {
   }
 }
 
-void CollectHost(const HostReadings& host, MetricFamilies* out) {
+void CollectHost(const devices::HostReadings& host, MetricFamilies* out) {
   CollectCpu(host.base.cpu, out);
   out->Gauge("lockstep_host_load1", "Load average over one minute.",
              host.base.load.one);
@@ -292,7 +293,7 @@ bool AgentMetrics::Offers(const Gpu& gpu) const {
 GpuPageInput AgentMetrics::GpuInput(const AgentReadings& readings) const {
   GpuPageInput input;
   if (options_.gpus == nullptr) return input;
-  GpuStatus all = options_.gpus->Latest(MonotonicNow());
+  devices::GpuStatus all = options_.gpus->Latest(MonotonicNow());
   const std::vector<Gpu>& gpus = options_.gpus->gpus();
   // What goes with a GPU lies at the same place in each list, or is missing.
   const auto take = [](size_t i, const auto& from, auto* to) {
@@ -325,7 +326,7 @@ std::vector<prometheus::MetricFamily> AgentMetrics::Collect() const {
   if (const auto host = options_.read_host(); host.ok()) {
     CollectHost(*host, &out);
   }
-  if (const auto disk = ReadFileSystemUse(options_.dir); disk.ok()) {
+  if (const auto disk = devices::ReadFileSystemUse(options_.dir); disk.ok()) {
     out.Gauge("lockstep_worker_disk_size_bytes",
               "Size of the file system that holds the daemon's directory.",
               AsDouble(disk->size_bytes));
@@ -370,4 +371,4 @@ std::vector<prometheus::MetricFamily> DcgmMetrics::Collect() const {
   return out.Take();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -25,18 +25,18 @@
 #include "worker/devices/gpu_sampler.h"
 #include "worker/devices/host_readings.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 class AgentMetrics final : public prometheus::Collectable {
  public:
   struct Options {
     // Borrowed; null: no GPUs.
-    const GpuSampler* gpus = nullptr;
+    const devices::GpuSampler* gpus = nullptr;
     std::string hostname;
     // Directory of the daemon, whose free space is shown.
     std::string dir;
-    std::function<StatusOr<HostReadings>()> read_host = [] {
-      return ReadHostReadings();
+    std::function<StatusOr<devices::HostReadings>()> read_host = [] {
+      return devices::ReadHostReadings();
     };
     // GPUs that this daemon offers. It skips the others, so sums over a host's
     // daemons count each GPU once. Nullopt: all.
@@ -70,6 +70,6 @@ class DcgmMetrics final : public prometheus::Collectable {
   const std::shared_ptr<AgentMetrics> metrics_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_METRICS_AGENT_METRICS_H_

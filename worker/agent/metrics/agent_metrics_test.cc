@@ -20,7 +20,7 @@
 #include "worker/agent/metrics/node_metrics.h"
 #include "worker/devices/fake_nvml_control.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using prometheus::MetricFamily;
@@ -38,8 +38,9 @@ constexpr size_t kChiefBudget = 5;  // Rank 0 beyond that.
 // Of a job whose chief is here; a histogram is one.
 constexpr size_t kJobBudget = 8;
 
-StatusOr<HostReadings> FullHost() {
-  LOCKSTEP_ASSIGN_OR_RETURN(HostReadings host, ReadHostReadings());
+StatusOr<devices::HostReadings> FullHost() {
+  LOCKSTEP_ASSIGN_OR_RETURN(devices::HostReadings host,
+                            devices::ReadHostReadings());
   host.base.network.clear();
   for (const char* device : {"lo", "eth0", "eth1", "ib0", "ib1", "veth77"}) {
     host.base.network[device].receive_bytes = 5;
@@ -123,12 +124,12 @@ int Promtool(const std::string& text, std::string* output) {
 class AgentMetricsTest : public testing::Test {
  protected:
   void SetUp() override {
-    GpuSamplerOptions options;
+    devices::GpuSamplerOptions options;
     options.library = LOCKSTEP_FAKE_NVML;
     options.period = std::chrono::milliseconds(10);
     // More than a busy machine keeps the sampler's thread waiting.
     options.stale_after = std::chrono::seconds(2);
-    auto sampler = GpuSampler::Open(options);
+    auto sampler = devices::GpuSampler::Open(options);
     ASSERT_TRUE(sampler.ok()) << sampler.status();
     gpus_ = *std::move(sampler);
     metrics_ = std::make_shared<AgentMetrics>(AgentMetrics::Options{
@@ -141,7 +142,7 @@ class AgentMetricsTest : public testing::Test {
     readings.certificate_end = 2e9;
     metrics_->Set(readings);
     ASSERT_TRUE(Eventually([&] {
-      const GpuStatus status = gpus_->Latest(MonotonicNow());
+      const devices::GpuStatus status = gpus_->Latest(MonotonicNow());
       return !status.readings.empty() && !status.xids.empty();
     }));
   }
@@ -157,11 +158,12 @@ class AgentMetricsTest : public testing::Test {
   // As /metrics has it.
   std::vector<MetricFamily> Page() const {
     std::vector<MetricFamily> families = metrics_->Collect();
-    for (MetricFamily& family : ProcessCollector("lockstep-worker").Collect()) {
+    for (MetricFamily& family :
+         http::ProcessCollector("lockstep-worker").Collect()) {
       families.push_back(std::move(family));
     }
-    const auto server = HttpServer::Create({.address = "127.0.0.1:0"});
-    for (MetricFamily& family : HttpCollector(server->get()).Collect()) {
+    const auto server = http::HttpServer::Create({.address = "127.0.0.1:0"});
+    for (MetricFamily& family : http::HttpCollector(server->get()).Collect()) {
       families.push_back(std::move(family));
     }
     return families;
@@ -171,8 +173,8 @@ class AgentMetricsTest : public testing::Test {
     return PageText().find(line) != std::string::npos;
   }
 
-  FakeNvmlControl fake_{kGpus, "H100"};
-  std::unique_ptr<GpuSampler> gpus_;
+  devices::FakeNvmlControl fake_{kGpus, "H100"};
+  std::unique_ptr<devices::GpuSampler> gpus_;
   std::shared_ptr<AgentMetrics> metrics_;
 };
 
@@ -525,4 +527,4 @@ TEST_F(TaskCgroupTest, ItsCounts) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -2,9 +2,16 @@
 
 #include <cmath>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
+using devices::GpuReading;
+using devices::GpuThrottle;
+using devices::GpuValue;
+using devices::GpuXids;
+using devices::kGpuThrottles;
+using devices::kXidClasses;
+using devices::XidClassName;
 using prometheus::MetricType;
 constexpr MetricType kCounter = MetricType::Counter;
 constexpr MetricType kGauge = MetricType::Gauge;
@@ -341,4 +348,4 @@ void CollectDcgm(const GpuPageInput& input, MetricFamilies* out) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -15,7 +15,7 @@
 #include "worker/agent/metrics/metric_families.h"
 #include "worker/devices/gpu_sampler.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 // The rank that holds a GPU.
 struct GpuHolder {
@@ -28,10 +28,10 @@ struct GpuHolder {
 // Input of both pages.
 struct GpuPageInput {
   std::vector<Gpu> gpus;
-  std::vector<GpuPlace> places;  // In the order of gpus, or empty.
+  std::vector<devices::GpuPlace> places;  // In the order of gpus, or empty.
   std::string driver_version;
   std::string hostname;
-  GpuStatus status;
+  devices::GpuStatus status;
   // By Gpu::index.
   std::map<int32_t, GpuHolder> holders;
 };
@@ -40,6 +40,6 @@ struct GpuPageInput {
 void CollectGpus(const GpuPageInput& input, MetricFamilies* out);
 void CollectDcgm(const GpuPageInput& input, MetricFamilies* out);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_METRICS_GPU_METRICS_H_

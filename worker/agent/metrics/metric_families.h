@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 using MetricLabels = std::vector<std::pair<std::string, std::string>>;
 
@@ -71,6 +71,6 @@ class MetricFamilies {
   std::vector<prometheus::MetricFamily> families_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_METRICS_METRIC_FAMILIES_H_

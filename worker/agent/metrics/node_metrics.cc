@@ -5,13 +5,14 @@
 #include "worker/agent/metrics/metric_families.h"
 #include "worker/devices/host_readings.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 void CollectCpus(MetricFamilies* out) {
   const auto stat = ReadProcFile("/proc/stat");
   if (!stat.ok()) return;
-  for (const auto& [number, cpu] : ParseCpus(*stat, ClockTicksPerSecond())) {
+  for (const auto& [number, cpu] :
+       devices::ParseCpus(*stat, ClockTicksPerSecond())) {
     const std::pair<const char*, double> modes[] = {
         {"idle", cpu.idle},     {"iowait", cpu.iowait},   {"irq", cpu.irq},
         {"nice", cpu.nice},     {"softirq", cpu.softirq}, {"steal", cpu.steal},
@@ -57,7 +58,7 @@ void CollectNetwork(const std::map<std::string, NetworkCounters>& devices,
   }
 }
 
-void CollectDisks(const std::map<std::string, DiskCounters>& disks,
+void CollectDisks(const std::map<std::string, devices::DiskCounters>& disks,
                   MetricFamilies* out) {
   for (const auto& [device, disk] : disks) {
     const MetricLabels labels = {{"device", device}};
@@ -81,8 +82,8 @@ void CollectDisks(const std::map<std::string, DiskCounters>& disks,
 void CollectFileSystems(MetricFamilies* out) {
   const auto mounts = ReadProcFile("/proc/self/mounts");
   if (!mounts.ok()) return;
-  for (const MountPoint& mount : ParseDiskMounts(*mounts)) {
-    const auto use = ReadFileSystemUse(mount.path);
+  for (const devices::MountPoint& mount : devices::ParseDiskMounts(*mounts)) {
+    const auto use = devices::ReadFileSystemUse(mount.path);
     if (!use.ok()) continue;
     const MetricLabels labels = {{"device", mount.device},
                                  {"fstype", mount.type},
@@ -101,7 +102,7 @@ void CollectFileSystems(MetricFamilies* out) {
 
 std::vector<prometheus::MetricFamily> NodeMetrics::Collect() const {
   MetricFamilies out;
-  const auto host = ReadHostReadings();
+  const auto host = devices::ReadHostReadings();
   if (!host.ok()) return out.Take();
   CollectCpus(&out);
   out.Gauge("node_load1", "1m load average.", host->base.load.one);
@@ -150,4 +151,4 @@ std::vector<prometheus::MetricFamily> NodeMetrics::Collect() const {
   return out.Take();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

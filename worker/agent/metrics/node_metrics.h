@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 // Reads /proc, /sys and file systems on local disks at each request. Safe from
 // any thread.
@@ -16,6 +16,6 @@ class NodeMetrics final : public prometheus::Collectable {
   std::vector<prometheus::MetricFamily> Collect() const override;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_METRICS_NODE_METRICS_H_

@@ -10,7 +10,7 @@
 #include "worker/agent/host/task_cgroup.h"
 #include "worker/task/rank_page.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 // Bytes of a rank's log: sent by this daemon, and dropped before they were
 // sent.
@@ -55,6 +55,6 @@ struct AgentReadings {
   uint64_t dropped_work = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_METRICS_TASK_READING_H_

@@ -11,7 +11,7 @@
 
 #include "common/base/random.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 constexpr int32_t kLowest = 10'000;
@@ -168,4 +168,4 @@ StatusOr<std::vector<PortLease>> LeasePorts(
   return leases;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -22,7 +22,7 @@
 #include "common/base/fd.h"
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 struct PortRange {
   int32_t first = 0;
@@ -79,6 +79,6 @@ class PortLease {
 StatusOr<std::vector<PortLease>> LeasePorts(
     int count, const std::vector<PortRange>& ranges);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_PORTS_PORT_LEASE_H_

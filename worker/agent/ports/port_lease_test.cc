@@ -6,7 +6,7 @@
 
 #include "worker/agent/ports/testing.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using testing::ElementsAre;
@@ -117,4 +117,4 @@ TEST(PortListTest, IsTakenInItsOrder) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

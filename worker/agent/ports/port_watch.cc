@@ -19,7 +19,7 @@
 #include "common/base/fd.h"
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 constexpr int kListen = 10;  // TCP_LISTEN of include/net/tcp_states.h.
@@ -185,4 +185,4 @@ std::map<uint64_t, std::string> HoldersOf(const std::set<uint64_t>& inodes,
   return holders;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

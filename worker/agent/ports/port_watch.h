@@ -17,7 +17,7 @@
 
 #include "common/os/procfs.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 struct Listener {
   int32_t port = 0;
@@ -43,6 +43,6 @@ std::set<uint64_t> SocketsOf(pid_t pid);
 std::map<uint64_t, std::string> HoldersOf(const std::set<uint64_t>& inodes,
                                           const std::vector<ProcessStat>& all);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_PORTS_PORT_WATCH_H_

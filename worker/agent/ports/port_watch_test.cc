@@ -8,7 +8,7 @@
 
 #include "common/base/fd.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using testing::Contains;
@@ -75,4 +75,4 @@ TEST(PortWatchTest, AListenerIsFoundWithWhoHoldsIt) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

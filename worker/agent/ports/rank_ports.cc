@@ -7,7 +7,7 @@
 #include "common/os/procfs.h"
 #include "worker/agent/ports/port_watch.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 constexpr size_t kMostPlainBinders = 1000;
@@ -177,4 +177,4 @@ bool RankPorts::AddPlainBinder(const std::string& job_uid) {
   return plain_binders_.insert(job_uid).second;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -20,7 +20,7 @@
 #include "worker/agent/core/local_gang.h"
 #include "worker/agent/ports/port_lease.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 // A process outside the rank's task listens on a port of the rank.
 struct TakenPort {
@@ -96,6 +96,6 @@ class RankPorts {
   std::set<std::string> plain_binders_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_PORTS_RANK_PORTS_H_

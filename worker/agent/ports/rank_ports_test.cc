@@ -10,7 +10,7 @@
 
 #include "worker/agent/ports/testing.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using testing::ElementsAre;
@@ -93,4 +93,4 @@ TEST_F(RankPortsTest, APlainBinderIsNewOnce) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

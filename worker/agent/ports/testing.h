@@ -9,7 +9,7 @@
 
 #include "common/base/fd.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 // Listens on `port` of loopback as servers do, with SO_REUSEADDR or without; 0:
 // one that the kernel chooses. Nothing where it cannot.
@@ -29,6 +29,6 @@ inline Fd ListenOn(int32_t port, bool reuse) {
   return fd;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_PORTS_TESTING_H_

@@ -9,7 +9,7 @@
 #include "worker/agent/core/printable_text.h"
 #include "worker/agent/host/stray_processes.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 // A preparation that fetches nothing takes milliseconds, unless a file system
@@ -30,8 +30,8 @@ bool IsForAnIndex(const std::string& name) {
 
 // pip runs an sdist's own code, as the task's user and before the job has
 // groups and limits of its own.
-ToolLimits LimitsOfTools() {
-  ToolLimits limits;
+package::ToolLimits LimitsOfTools() {
+  package::ToolLimits limits;
   limits.address_space_bytes = uint64_t{16} << 30;
   limits.cpu_time = std::chrono::minutes(20);
   limits.processes = 512;
@@ -163,7 +163,7 @@ void GangPreparer::Prepare(const GangKey& key) {
   auto input = std::make_shared<PreparationInput>(InputOf(key, *gang));
   LimitTools(key, run.get(), input.get());
   const auto work = [this, key, number, input, run] {
-    auto prepared = std::make_shared<Prepared>(lockstep::Prepare(
+    auto prepared = std::make_shared<Prepared>(agent::Prepare(
         parts_.files, std::move(*input), Sayer(key, number), &run->cancel));
     parts_.loop->Post(lifetime_.Guard([this, key, number, prepared] {
       OnPrepared(key, number, std::move(*prepared));
@@ -203,7 +203,7 @@ void GangPreparer::CheckOutput(const GangKey& key) {
   auto input = std::make_shared<PreparationInput>(InputOf(key, *gang));
   const TaskPreparation so_far = times_.Get(key).value_or(TaskPreparation());
   const auto work = [this, key, number, input, so_far, run] {
-    const OutputCheck check = lockstep::CheckOutput(
+    const OutputCheck check = agent::CheckOutput(
         parts_.files, *input, so_far, Sayer(key, number), &run->cancel);
     parts_.loop->Post(lifetime_.Guard(
         [this, key, number, check] { OnOutputChecked(key, number, check); }));
@@ -331,7 +331,7 @@ void GangPreparer::Forget(const GangKey& key) {
   times_.Forget(key);
 }
 
-std::optional<ReachedDirectory> GangPreparer::MountOf(
+std::optional<container::ReachedDirectory> GangPreparer::MountOf(
     const GangKey& key, const std::string& path) const {
   const auto held = held_.find(key);
   if (held == held_.end()) return std::nullopt;
@@ -340,4 +340,4 @@ std::optional<ReachedDirectory> GangPreparer::MountOf(
   return it->second;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

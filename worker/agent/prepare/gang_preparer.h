@@ -33,7 +33,7 @@
 #include "worker/agent/store/removal.h"
 #include "worker/agent/store/task_store.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 class GangPreparer {
  public:
@@ -70,8 +70,8 @@ class GangPreparer {
   bool IsPreparing(const GangKey& key) const { return running_.contains(key); }
   // Returns a directory to mount into the gang's containers; absent if it was
   // not checked, because an earlier daemon prepared the gang.
-  std::optional<ReachedDirectory> MountOf(const GangKey& key,
-                                          const std::string& path) const;
+  std::optional<container::ReachedDirectory> MountOf(
+      const GangKey& key, const std::string& path) const;
   PreparationTimes* times() { return &times_; }
 
  private:
@@ -84,14 +84,14 @@ class GangPreparer {
     bool fetches = false;
     // The id of the group that its tools run in; "": none.
     std::string cgroup;
-    Cancellation cancel;
+    package::Cancellation cancel;
     std::thread thread;  // Last: it uses the others.
   };
   // Resources of a prepared gang.
   struct Held {
-    std::vector<PackageCache::Lease> packages;
+    std::vector<package::PackageCache::Lease> packages;
     // Prepared::mounts.
-    std::map<std::string, ReachedDirectory> mounts;
+    std::map<std::string, container::ReachedDirectory> mounts;
   };
 
   // Numbers the run and makes it the gang's.
@@ -126,6 +126,6 @@ class GangPreparer {
   std::unique_ptr<WorkThread> thread_ = std::make_unique<WorkThread>();
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_PREPARE_GANG_PREPARER_H_

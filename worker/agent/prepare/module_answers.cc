@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 std::optional<std::string> KeyOf(const ModuleQuestion& question) {
   struct stat info {};
@@ -35,4 +35,4 @@ void ModuleAnswers::Found(const std::string& key) {
   order_.pop_front();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

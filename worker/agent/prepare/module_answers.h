@@ -19,7 +19,7 @@
 #include "common/base/mutex.h"
 #include "common/model/job.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 struct ModuleQuestion {
   // Absolute.
@@ -52,6 +52,6 @@ class ModuleAnswers {
   std::deque<std::string> order_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_PREPARE_MODULE_ANSWERS_H_

@@ -7,7 +7,7 @@
 
 #include "common/base/file.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 class ModuleAnswersTest : public testing::Test {
@@ -69,4 +69,4 @@ TEST_F(ModuleAnswersTest, KeepsWhatWasFoundAndNotMore) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

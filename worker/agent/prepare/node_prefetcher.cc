@@ -7,7 +7,7 @@
 #include "common/base/logging.h"
 #include "worker/agent/core/printable_text.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 constexpr Duration kMostTime = std::chrono::minutes(30);
@@ -88,9 +88,9 @@ Status NodePrefetcher::CheckRoom() const {
 
 void NodePrefetcher::Run(
     Fetch* slot, const std::string& key,
-    std::function<PrefetchCore::Result(Cancellation*)> fetch) {
+    std::function<PrefetchCore::Result(package::Cancellation*)> fetch) {
   slot->key = key;
-  slot->cancel = std::make_shared<Cancellation>();
+  slot->cancel = std::make_shared<package::Cancellation>();
   const auto run = [this, slot, key, fetch = std::move(fetch),
                     cancel = slot->cancel] {
     const MonoTime begun = MonotonicNow();
@@ -132,7 +132,7 @@ void NodePrefetcher::FetchImage(const ImageContent& wanted) {
   const Status room = CheckRoom();
   Run(&image_, PrefetchCore::KeyOf(wanted),
       [wanted, room, images = containers_->images(),
-       engine = containers_->engine()](Cancellation* cancel) {
+       engine = containers_->engine()](package::Cancellation* cancel) {
         PrefetchCore::Result result;
         result.status = room;
         if (!room.ok()) return result;
@@ -150,7 +150,7 @@ void NodePrefetcher::FetchImage(const ImageContent& wanted) {
 void NodePrefetcher::FetchPackage(const Package& wanted) {
   const Status room = CheckRoom();
   Run(&package_, PrefetchCore::KeyOf(wanted),
-      [this, wanted, room](Cancellation* cancel) {
+      [this, wanted, room](package::Cancellation* cancel) {
         PrefetchCore::Result result;
         result.status = room;
         if (!room.ok()) return result;
@@ -158,7 +158,8 @@ void NodePrefetcher::FetchPackage(const Package& wanted) {
             wanted, [&](int64_t) { result.fetched = true; }, cancel);
         result.status = lease.status();
         if (!lease.ok()) return result;
-        auto kept = std::make_shared<PackageCache::Lease>(*std::move(lease));
+        auto kept =
+            std::make_shared<package::PackageCache::Lease>(*std::move(lease));
         // Runs before the report of the fetch.
         loop_->Post(lifetime_.Guard([this, kept, digest = wanted.digest] {
           leases_[digest] = std::move(*kept);
@@ -169,4 +170,4 @@ void NodePrefetcher::FetchPackage(const Package& wanted) {
 
 void NodePrefetcher::Report() { report_(core_.Report()); }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -23,7 +23,7 @@
 #include "worker/package/cancellation.h"
 #include "worker/package/package_cache.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 class NodePrefetcher {
  public:
@@ -45,7 +45,7 @@ class NodePrefetcher {
  private:
   struct Fetch {
     std::string key;  // Empty: none runs.
-    std::shared_ptr<Cancellation> cancel;
+    std::shared_ptr<package::Cancellation> cancel;
     std::thread thread;
   };
 
@@ -56,7 +56,7 @@ class NodePrefetcher {
   void FetchPackage(const Package& wanted);
   // Runs `fetch` on a thread of its own.
   void Run(Fetch* slot, const std::string& key,
-           std::function<PrefetchCore::Result(Cancellation*)> fetch);
+           std::function<PrefetchCore::Result(package::Cancellation*)> fetch);
   void OnDone(Fetch* slot, const std::string& key, PrefetchCore::Result result);
   // ResourceExhausted: the disk has no space for prefetches.
   Status CheckRoom() const;
@@ -70,13 +70,13 @@ class NodePrefetcher {
   const std::function<void(const std::vector<Prefetched>&)> report_;
   PrefetchCore core_;
   // Leases of packages that waiting jobs will need, by digest.
-  std::map<std::string, PackageCache::Lease> leases_;
+  std::map<std::string, package::PackageCache::Lease> leases_;
   Fetch image_;
   Fetch package_;
   uint64_t timer_ = 0;
   Lifetime lifetime_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_PREPARE_NODE_PREFETCHER_H_

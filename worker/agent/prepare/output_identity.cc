@@ -15,7 +15,7 @@
 #include "common/os/as_user.h"
 #include "worker/agent/prepare/preflight.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 constexpr off_t kMaxFile = 4096;
@@ -196,7 +196,7 @@ StatusOr<std::string> Look(FileSystem* files,
 StatusOr<std::string> OutputIdentity(FileSystem* files,
                                      const OutputIdentityInput& input,
                                      const std::function<void()>& waiting,
-                                     Cancellation* cancel) {
+                                     package::Cancellation* cancel) {
   const SystemClock clock;
   const MonoTime deadline = clock.Now().mono + input.options.patience;
   for (;;) {
@@ -212,4 +212,4 @@ StatusOr<std::string> OutputIdentity(FileSystem* files,
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -13,7 +13,7 @@
 #include "worker/agent/prepare/preflight.h"
 #include "worker/package/cancellation.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 // Reason of a refusal: hosts see different directories.
 inline constexpr char kOutputNotShared[] = "OUTPUT_NOT_SHARED";
@@ -53,8 +53,8 @@ struct OutputIdentityInput {
 StatusOr<std::string> OutputIdentity(FileSystem* files,
                                      const OutputIdentityInput& input,
                                      const std::function<void()>& waiting,
-                                     Cancellation* cancel);
+                                     package::Cancellation* cancel);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_PREPARE_OUTPUT_IDENTITY_H_

@@ -11,7 +11,7 @@
 
 #include "common/model/output_identity.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -45,7 +45,7 @@ class OutputIdentityTest : public testing::Test {
 
   FileSystem* const files_ = RealFileSystem();
   OutputIdentityInput input_;
-  Cancellation cancel_;
+  package::Cancellation cancel_;
   int waits_ = 0;
 };
 
@@ -67,7 +67,7 @@ TEST_F(OutputIdentityTest, TwoThatMakeItAtOnceAgree) {
   std::vector<std::thread> threads;
   for (std::string& result : seen) {
     threads.emplace_back([&] {
-      Cancellation cancel;
+      package::Cancellation cancel;
       result = OutputIdentity(
                    files_, input_, [] {}, &cancel)
                    .value_or("");
@@ -117,7 +117,7 @@ TEST_F(OutputIdentityTest, WhatIsMissingIsAwaited) {
   input_.options.patience = std::chrono::seconds(60);
   // NFS shows it later.
   std::thread other([&] {
-    Cancellation cancel;
+    package::Cancellation cancel;
     cancel.SleepFor(20ms);
     Write(kOther + "\n");
   });
@@ -205,4 +205,4 @@ TEST_F(OutputIdentityTest, ItIsMadeWithTheRightsOfTheTasksUser) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

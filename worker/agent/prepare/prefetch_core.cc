@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 std::string PrefetchCore::KeyOf(const ImageContent& image) {
   return image.image + " " + image.id + " " + image.digest;
@@ -145,4 +145,4 @@ std::vector<Prefetched> PrefetchCore::Report() const {
   return report;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

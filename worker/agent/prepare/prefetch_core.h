@@ -18,7 +18,7 @@
 #include "common/base/status.h"
 #include "common/model/assignment.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 struct PrefetchTimes {
   // Delay after a failure; doubled each time.
@@ -80,6 +80,6 @@ class PrefetchCore {
   std::vector<Item> items_;  // In the coordinator's order.
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_PREPARE_PREFETCH_CORE_H_

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using std::chrono_literals::operator""s;
@@ -148,4 +148,4 @@ TEST_F(PrefetchCoreTest, NewsOfNothingIsNoNews) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

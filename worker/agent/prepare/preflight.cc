@@ -11,7 +11,7 @@
 #include "common/os/as_user.h"
 #include "worker/agent/prepare/python_command.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 constexpr uint64_t kShmFloor = uint64_t{16} << 20;
@@ -243,4 +243,4 @@ Status Preflight(FileSystem* files, const PreflightInput& input) {
   return CheckOutputDirectory(files, output, input.user);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

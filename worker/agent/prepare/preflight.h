@@ -15,7 +15,7 @@
 #include "worker/agent/host/disk_space.h"
 #include "worker/agent/host/task_user.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 // Returns `sentence` as Unavailable if `cause` is a temporary problem of a file
 // system, else as FailedPrecondition.
@@ -54,6 +54,6 @@ StatusOr<std::string> FindProgram(const std::string& name,
                                   const std::string& path,
                                   const std::string& directory);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_PREPARE_PREFLIGHT_H_

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using testing::HasSubstr;
@@ -218,4 +218,4 @@ TEST_F(PreflightTest, GpusMustBeHereAndFree) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

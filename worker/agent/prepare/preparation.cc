@@ -11,7 +11,7 @@
 #include "worker/agent/prepare/python_command.h"
 #include "worker/package/python.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 constexpr Duration kSayEvery = std::chrono::seconds(1);
@@ -19,9 +19,10 @@ constexpr char kShm[] = "/dev/shm";
 constexpr std::string_view kPartsInOrder[] = {kFetchPart, kPortsPart,
                                               kPreflightPart, kOutputPart};
 
-std::optional<PackageUser> OwnerOf(const std::optional<TaskUser>& user) {
+std::optional<package::PackageUser> OwnerOf(
+    const std::optional<TaskUser>& user) {
   if (!user) return std::nullopt;
-  return PackageUser{user->uid, user->gid, user->groups};
+  return package::PackageUser{user->uid, user->gid, user->groups};
 }
 
 // Its settled content, or any.
@@ -94,7 +95,7 @@ class Timer {
 // Empty where the host of rank 0 has not named one yet.
 StatusOr<std::string> LookAtOutput(FileSystem* files,
                                    const PreparationInput& input, Timer* timer,
-                                   Cancellation* cancel) {
+                                   package::Cancellation* cancel) {
   const GangSpec& spec = input.spec;
   if (spec.output_directory.empty()) return std::string();
   timer->Begin(kOutputPart);
@@ -117,7 +118,7 @@ StatusOr<std::string> LookAtOutput(FileSystem* files,
 class Preparer {
  public:
   Preparer(FileSystem* files, PreparationInput* input, Timer* timer,
-           Cancellation* cancel)
+           package::Cancellation* cancel)
       : files_(files), input_(*input), timer_(*timer), cancel_(cancel) {}
 
   Status Run(Prepared* out) {
@@ -204,7 +205,7 @@ class Preparer {
     if (input_.packages == nullptr) {
       return FailedPrecondition("this node fetches no packages");
     }
-    CodeFolderInput code;
+    package::CodeFolderInput code;
     code.directory = input_.code_directory;
     code.packages = input_.spec.packages;
     code.runtime = input_.spec.runtime;
@@ -218,7 +219,7 @@ class Preparer {
           std::min(code.max_bytes, disk->free - std::min(disk->free, floor));
     }
     LOCKSTEP_ASSIGN_OR_RETURN(
-        CodeFolder made,
+        package::CodeFolder made,
         MakeCodeFolder(
             code, input_.packages,
             [this](const std::string& what) { timer_.Detail(what); }, cancel_));
@@ -241,7 +242,7 @@ class Preparer {
     for (const std::string& image : images) {
       timer_.Detail("image " + image);
       LOCKSTEP_ASSIGN_OR_RETURN(
-          ImageHere here,
+          container::ImageHere here,
           input_.images->Get(input_.containers, WantedOf(input_.spec, image),
                              deadline, [&](const std::string& line) {
                                timer_.Detail(line.empty()
@@ -291,7 +292,7 @@ class Preparer {
         path.push_back(input_.spec.working_directory);
       }
       for (const std::string& part :
-           CodePathOf(input_.code_directory, input_.spec.packages)) {
+           package::CodePathOf(input_.code_directory, input_.spec.packages)) {
         path.push_back(part);
       }
       if (const auto own = task.environment.find("PYTHONPATH");
@@ -321,7 +322,7 @@ class Preparer {
             input_.preflight.task_directory));
     const auto key = AnswerKey(task, found, module);
     if (key && input_.module_answers->WasFound(*key)) return OkStatus();
-    Python python;
+    package::Python python;
     python.program = found;
     python.user = OwnerOf(input_.preflight.user);
     python.env = input_.tool_environment;
@@ -354,20 +355,21 @@ class Preparer {
   FileSystem* const files_;
   PreparationInput& input_;
   Timer& timer_;
-  Cancellation* const cancel_;
+  package::Cancellation* const cancel_;
 };
 
 }  // namespace
 
-std::optional<ContainerUser> UserIn(const ContainerEngine& engine,
-                                    const std::optional<TaskUser>& user) {
+std::optional<container::ContainerUser> UserIn(
+    const container::ContainerEngine& engine,
+    const std::optional<TaskUser>& user) {
   if (user) {
-    return ContainerUser{
+    return container::ContainerUser{
         user->uid, user->gid, {user->groups.begin(), user->groups.end()}};
   }
   // As root it runs containers only where the site allows them all rights.
   if (engine.confines_root() || geteuid() == 0) return std::nullopt;
-  ContainerUser own{geteuid(), getegid(), {}};
+  container::ContainerUser own{geteuid(), getegid(), {}};
   own.groups.resize(NGROUPS_MAX);
   const int count =
       getgroups(static_cast<int>(own.groups.size()), own.groups.data());
@@ -399,7 +401,7 @@ bool WaitsForOthers(const GangSpec& spec) {
 OutputCheck CheckOutput(FileSystem* files, const PreparationInput& input,
                         const TaskPreparation& so_far,
                         const std::function<void(const TaskPreparation&)>& say,
-                        Cancellation* cancel) {
+                        package::Cancellation* cancel) {
   Timer timer(say, so_far);
   OutputCheck check;
   auto seen = LookAtOutput(files, input, &timer, cancel);
@@ -412,7 +414,7 @@ OutputCheck CheckOutput(FileSystem* files, const PreparationInput& input,
 
 Prepared Prepare(FileSystem* files, PreparationInput input,
                  const std::function<void(const TaskPreparation&)>& say,
-                 Cancellation* cancel) {
+                 package::Cancellation* cancel) {
   Timer timer(say);
   Prepared prepared;
   prepared.status = Preparer(files, &input, &timer, cancel).Run(&prepared);
@@ -452,4 +454,4 @@ Cause RefusalOf(const Status& status) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

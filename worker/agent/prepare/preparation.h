@@ -26,23 +26,23 @@
 #include "worker/package/cancellation.h"
 #include "worker/package/code_folder.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 struct PreparationInput {
   GangSpec spec;
   // Its `spec`, `disk` and `shm` are filled in.
   PreflightInput preflight;
   // Borrowed; null: this node fetches no packages.
-  PackageCache* packages = nullptr;
+  package::PackageCache* packages = nullptr;
   // Null: this node runs no containers.
-  std::shared_ptr<ContainerEngine> containers;
+  std::shared_ptr<container::ContainerEngine> containers;
   // Borrowed; set if `containers` is.
-  ImageFetcher* images = nullptr;
+  container::ImageFetcher* images = nullptr;
   // CodeFolder of the gang.
   std::string code_directory;
   // Environment of pip and of queries to an interpreter.
   std::vector<std::string> tool_environment;
-  ToolLimits tool_limits = {};
+  package::ToolLimits tool_limits = {};
   std::vector<PortRange> port_ranges;
   // If false, the ports are only reserved against other daemons, for a program
   // that cannot bind a held port.
@@ -64,10 +64,10 @@ struct Prepared {
   std::vector<int32_t> ports;
   int32_t master_port = 0;
   std::map<std::string, int32_t> service_ports;
-  std::vector<PackageCache::Lease> packages;
+  std::vector<package::PackageCache::Lease> packages;
   // Host directories to mount into its containers, by the path in the job; only
   // if a user must be able to reach them.
-  std::map<std::string, ReachedDirectory> mounts;
+  std::map<std::string, container::ReachedDirectory> mounts;
   // Local content of each of its images.
   std::vector<ImageContent> images;
   // Sentences for the job's history.
@@ -81,8 +81,9 @@ struct Prepared {
 // Returns the user of ranks in containers of `engine`: the task's user. Absent
 // without one: the image's user, if its root has no more rights than this
 // daemon.
-std::optional<ContainerUser> UserIn(const ContainerEngine& engine,
-                                    const std::optional<TaskUser>& user);
+std::optional<container::ContainerUser> UserIn(
+    const container::ContainerEngine& engine,
+    const std::optional<TaskUser>& user);
 
 // Whether rank 0 is among the tasks of `spec`.
 bool HasFirstRank(const GangSpec& spec);
@@ -96,7 +97,7 @@ bool WaitsForOthers(const GangSpec& spec);
 // progress.
 Prepared Prepare(FileSystem* files, PreparationInput input,
                  const std::function<void(const TaskPreparation&)>& say,
-                 Cancellation* cancel);
+                 package::Cancellation* cancel);
 
 // Result of the check of the output directory of a prepared gang.
 struct OutputCheck {
@@ -110,12 +111,12 @@ struct OutputCheck {
 OutputCheck CheckOutput(FileSystem* files, const PreparationInput& input,
                         const TaskPreparation& so_far,
                         const std::function<void(const TaskPreparation&)>& say,
-                        Cancellation* cancel);
+                        package::Cancellation* cancel);
 
 // Returns the cause to report for a failed preparation: refused for good, or
 // retryable.
 Cause RefusalOf(const Status& status);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_PREPARE_PREPARATION_H_

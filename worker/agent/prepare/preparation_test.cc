@@ -7,7 +7,7 @@
 
 #include "worker/package/package_test_util.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -20,9 +20,9 @@ using testing::SizeIs;
 class PreparationTest : public testing::Test {
  protected:
   void SetUp() override {
-    PackageCacheOptions options;
+    package::PackageCacheOptions options;
     options.dir = dir_ / "packages";
-    auto cache = PackageCache::Open(options, &source_);
+    auto cache = package::PackageCache::Open(options, &source_);
     ASSERT_TRUE(cache.ok()) << cache.status();
     cache_ = *std::move(cache);
     LocalTask task;
@@ -42,7 +42,7 @@ class PreparationTest : public testing::Test {
     };
   }
   Package Tree() {
-    return source_.Put(TarWriter()
+    return source_.Put(package::TarWriter()
                            .File("trainer/__init__.py", "")
                            .File("trainer/task.py", "print(1)")
                            .Gzipped(),
@@ -60,13 +60,13 @@ class PreparationTest : public testing::Test {
     return names;
   }
 
-  TempDir dir_;
-  FakePackageSource source_;
-  std::unique_ptr<PackageCache> cache_;
+  package::TempDir dir_;
+  package::FakePackageSource source_;
+  std::unique_ptr<package::PackageCache> cache_;
   PreparationInput input_;
   DiskSpace shm_{1 << 30, 1 << 29};
   std::vector<TaskPreparation> said_;
-  Cancellation cancel_;
+  package::Cancellation cancel_;
 };
 
 TEST_F(PreparationTest, EveryPartIsTimedAndSaid) {
@@ -169,7 +169,7 @@ TEST_F(PreparationTest, ToldToStopItLeavesNothing) {
   input_.spec.packages = {Tree()};
   source_.hang_after = 0;
   std::thread thread([&] {
-    EXPECT_TRUE(Eventually([&] { return source_.hanging == 1; }));
+    EXPECT_TRUE(package::Eventually([&] { return source_.hanging == 1; }));
     cancel_.Cancel();
   });
   const Prepared prepared = Run();
@@ -223,4 +223,4 @@ TEST_F(PreparationTest, RefusalsSayWhetherToAskAgain) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 void PreparationTimes::Set(const GangKey& key, TaskPreparation preparation) {
   gangs_[key].preparation = std::move(preparation);
@@ -64,4 +64,4 @@ void PreparationTimes::AddTo(const GangKey& key, const LocalGang& gang,
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

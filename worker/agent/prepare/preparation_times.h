@@ -14,7 +14,7 @@
 #include "worker/agent/core/gang_key.h"
 #include "worker/agent/core/local_gang.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 class PreparationTimes {
  public:
@@ -43,6 +43,6 @@ class PreparationTimes {
   std::map<GangKey, Times> gangs_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_PREPARE_PREPARATION_TIMES_H_

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using testing::IsEmpty;
@@ -59,4 +59,4 @@ TEST(PreparationTimesTest, OfAGangThatAnotherDaemonPreparedNothingIsSaid) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -13,7 +13,7 @@
 #include "worker/agent/prepare/output_identity.h"
 #include "worker/package/package_cache.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 struct PrepareOptions {
   // Ports are leased from these.
@@ -29,9 +29,9 @@ struct PrepareOptions {
   std::function<std::thread(std::function<void()>)> start_thread =
       [](std::function<void()> run) { return std::thread(std::move(run)); };
   // Borrowed. Null: gangs with packages are refused.
-  PackageCache* packages = nullptr;
+  package::PackageCache* packages = nullptr;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_PREPARE_PREPARE_OPTIONS_H_

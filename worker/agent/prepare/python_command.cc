@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 // Returns the index of the first argument after the interpreter's options; -m
@@ -80,4 +80,4 @@ void PutPythonPath(const std::vector<std::string>& path,
   value = value.empty() ? text : text + ":" + value;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

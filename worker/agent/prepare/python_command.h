@@ -8,7 +8,7 @@
 
 #include "common/model/assignment.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 // "python3", "/opt/venv/bin/python3.11" ...
 bool IsPython(const std::string& program);
@@ -29,6 +29,6 @@ std::vector<std::string> SplitPath(const std::string& text);
 void PutPythonPath(const std::vector<std::string>& path,
                    std::map<std::string, std::string>* environment);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_PREPARE_PYTHON_COMMAND_H_

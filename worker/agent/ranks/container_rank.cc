@@ -9,7 +9,7 @@
 #include "worker/agent/prepare/python_command.h"
 #include "worker/container/run_arguments.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 // Characters of a task's id in the name of its container.
@@ -40,9 +40,10 @@ std::string NumbersInside(const std::vector<int32_t>& gpus) {
   return text;
 }
 
-void AddMount(const std::string& path, bool read_only, ContainerPlan* plan) {
+void AddMount(const std::string& path, bool read_only,
+              container::ContainerPlan* plan) {
   if (path.empty()) return;
-  for (const ContainerMount& mount : plan->mounts) {
+  for (const container::ContainerMount& mount : plan->mounts) {
     if (mount.path == path) return;
   }
   plan->mounts.push_back({path, read_only});
@@ -84,7 +85,7 @@ std::string ImageToRun(const LocalGang& gang, const std::string& image) {
 }
 
 void PlanEnvironment(const ContainerRankInput& input, const std::string& mark,
-                     ContainerPlan* plan) {
+                     container::ContainerPlan* plan) {
   plan->environment =
       ContainerEnvironment(input.environment, input.setup->environment);
   plan->environment[kTaskVariable] = mark;
@@ -98,7 +99,8 @@ void PlanEnvironment(const ContainerRankInput& input, const std::string& mark,
   plan->environment_file = JoinPath(input.paths.directory, "container.env");
 }
 
-Status PlanMounts(const ContainerRankInput& input, ContainerPlan* plan) {
+Status PlanMounts(const ContainerRankInput& input,
+                  container::ContainerPlan* plan) {
   const GangSpec& spec = *input.gang->assignment.spec;
   plan->working_directory = spec.working_directory;
   AddMount(input.paths.work, false, plan);
@@ -109,8 +111,8 @@ Status PlanMounts(const ContainerRankInput& input, ContainerPlan* plan) {
   for (const std::string& path : input.code) AddMount(path, true, plan);
   PutPythonPath(input.code, &plan->environment);
   if (!plan->user) return OkStatus();
-  for (ContainerMount& mount : plan->mounts) {
-    LOCKSTEP_ASSIGN_OR_RETURN(ReachedDirectory reached,
+  for (container::ContainerMount& mount : plan->mounts) {
+    LOCKSTEP_ASSIGN_OR_RETURN(container::ReachedDirectory reached,
                               input.reach(*plan->user, mount.path));
     mount.source = std::move(reached.path);
     mount.device = reached.device;
@@ -124,7 +126,8 @@ Status PlanMounts(const ContainerRankInput& input, ContainerPlan* plan) {
   return OkStatus();
 }
 
-void PlanLimits(const ContainerRankInput& input, ContainerPlan* plan) {
+void PlanLimits(const ContainerRankInput& input,
+                container::ContainerPlan* plan) {
   const LocalTask& task = *input.task;
   const auto ranks =
       static_cast<int64_t>(std::max<size_t>(1, task.ranks.size()));
@@ -138,8 +141,9 @@ void PlanLimits(const ContainerRankInput& input, ContainerPlan* plan) {
 }
 
 // The engine's client is trusted; the job cannot control it.
-void RunClient(const ContainerEngine& engine, const ContainerPlan& plan,
-               const std::string& mark, task::ShimSpec* spec) {
+void RunClient(const container::ContainerEngine& engine,
+               const container::ContainerPlan& plan, const std::string& mark,
+               task::ShimSpec* spec) {
   spec->argv = engine.RunArguments(plan);
   spec->env = engine.Environment();
   for (const char* name :
@@ -160,17 +164,17 @@ void RunClient(const ContainerEngine& engine, const ContainerPlan& plan,
 }  // namespace
 
 std::string RankContainerName(const RankRef& ref, const std::string& task_id) {
-  return ContainerName(ref.gang.job, ref.gang.generation, ref.rank,
-                       task_id.substr(0, kIdInName));
+  return container::ContainerName(ref.gang.job, ref.gang.generation, ref.rank,
+                                  task_id.substr(0, kIdInName));
 }
 
 Status PutInContainer(const ContainerRankInput& input, task::ShimSpec* spec) {
   const std::string id = TaskIdOf(spec->socket_path);
   const std::string mark = TaskMark(input.setup->mark, id);
-  ContainerPlan plan;
+  container::ContainerPlan plan;
   plan.name = RankContainerName(input.ref, id);
-  plan.labels = {{kContainerMarkLabel, input.setup->mark},
-                 {kContainerDaemonLabel,
+  plan.labels = {{container::kContainerMarkLabel, input.setup->mark},
+                 {container::kContainerDaemonLabel,
                   std::to_string(input.setup->node.incarnation.counter)}};
   plan.image = ImageToRun(*input.gang, input.task->container->image);
   plan.command = input.task->container->command;
@@ -179,10 +183,10 @@ Status PutInContainer(const ContainerRankInput& input, task::ShimSpec* spec) {
   PlanLimits(input, &plan);
   LOCKSTEP_RETURN_IF_ERROR(PlanMounts(input, &plan));
   LOCKSTEP_RETURN_IF_ERROR(CheckPlan(plan));
-  LOCKSTEP_RETURN_IF_ERROR(
-      WritePrivate(plan.environment_file, EnvironmentFile(plan.environment)));
+  LOCKSTEP_RETURN_IF_ERROR(WritePrivate(
+      plan.environment_file, container::EnvironmentFile(plan.environment)));
   RunClient(*input.engine, plan, mark, spec);
   return OkStatus();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -17,7 +17,7 @@
 #include "worker/container/reach.h"
 #include "worker/task/shim_spec.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 // All pointers are borrowed and set.
 struct ContainerRankInput {
@@ -25,7 +25,7 @@ struct ContainerRankInput {
   const DaemonSetup* setup = nullptr;
   const LocalGang* gang = nullptr;
   const LocalTask* task = nullptr;
-  const ContainerEngine* engine = nullptr;
+  const container::ContainerEngine* engine = nullptr;
   RankPaths paths;
   // Default working directory of the rank, kept for the job's life.
   std::string work;
@@ -35,8 +35,8 @@ struct ContainerRankInput {
   // The node enforces limits.
   bool limits = false;
   // Returns a directory to mount, as the user in the container reaches it.
-  std::function<StatusOr<ReachedDirectory>(const ContainerUser& user,
-                                           const std::string& path)>
+  std::function<StatusOr<container::ReachedDirectory>(
+      const container::ContainerUser& user, const std::string& path)>
       reach;
 };
 
@@ -48,6 +48,6 @@ Status PutInContainer(const ContainerRankInput& input, task::ShimSpec* spec);
 // Returns the container name for this start of a rank.
 std::string RankContainerName(const RankRef& ref, const std::string& task_id);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_RANKS_CONTAINER_RANK_H_

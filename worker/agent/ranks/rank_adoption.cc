@@ -12,7 +12,7 @@
 #include "worker/agent/host/stray_processes.h"
 #include "worker/shim/shim_client.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 // Killed processes may fork meanwhile, so repeat until a round finds none.
@@ -44,7 +44,7 @@ void RankAdoption::KillStrayProcesses() {
     const std::vector<ProcessStat> all = ReadAllProcesses();
     std::set<std::string> live;
     for (const auto& [ref, rank] : parts_.table->all()) {
-      const auto record = ReadTaskRecord(rank.paths.task_record);
+      const auto record = shim::ReadTaskRecord(rank.paths.task_record);
       if (!record.ok() || record->boot_id != parts_.setup->node.boot_id) {
         continue;
       }
@@ -85,7 +85,8 @@ void RankAdoption::AdoptGang(const StoredGang& stored) {
 
 void RankAdoption::AdoptRank(const RankRef& ref) {
   Rank& rank = parts_.table->Get(ref);
-  if (const auto record = ReadTaskRecord(rank.paths.task_record); record.ok()) {
+  if (const auto record = shim::ReadTaskRecord(rank.paths.task_record);
+      record.ok()) {
     rank.start = FromUnixNanos(record->started_unix_nanos);
     rank.task_id = TaskIdOf(record->socket_path);
     // In docker's containers it is not known which process listens.
@@ -112,8 +113,8 @@ void RankAdoption::ClearDamaged(const std::string& directory) {
         directory);
   }
   for (const std::string& name : names) {
-    const auto record =
-        ReadTaskRecord(JoinPath(JoinPath(directory, name), "task.record"));
+    const auto record = shim::ReadTaskRecord(
+        JoinPath(JoinPath(directory, name), "task.record"));
     if (!record.ok() || record->boot_id != parts_.setup->node.boot_id) continue;
     const auto shim = OpenVerified({record->shim.pid, record->shim.start_time});
     const auto seen =
@@ -128,4 +129,4 @@ void RankAdoption::ClearDamaged(const std::string& directory) {
   removal_->RemoveLater(directory);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -9,7 +9,7 @@
 #include "worker/agent/ranks/rank_parts.h"
 #include "worker/agent/store/removal.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 // Used before the event loop runs.
 class RankAdoption {
@@ -36,6 +36,6 @@ class RankAdoption {
   Removal* const removal_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_RANKS_RANK_ADOPTION_H_

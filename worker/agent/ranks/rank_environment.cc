@@ -10,7 +10,7 @@
 #include "worker/agent/core/local_gang.h"
 #include "worker/task/shim_spec.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 // Variables of the host that a program may need; none describes the daemon or
@@ -228,4 +228,4 @@ Environment FromStrings(const std::vector<std::string>& strings) {
   return environment;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

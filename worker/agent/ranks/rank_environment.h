@@ -9,7 +9,7 @@
 #include "common/base/status.h"
 #include "common/model/assignment.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 using Environment = std::map<std::string, std::string>;
 
@@ -59,6 +59,6 @@ std::vector<std::string> ToStrings(const Environment& environment);
 // Parses the strings of environ.
 Environment FromStrings(const std::vector<std::string>& strings);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_RANKS_RANK_ENVIRONMENT_H_

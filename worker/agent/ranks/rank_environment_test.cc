@@ -7,7 +7,7 @@
 #include "common/base/file.h"
 #include "worker/agent/host/data_interface.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using testing::ElementsAre;
@@ -267,4 +267,4 @@ TEST_F(RankEnvironmentTest, StringsThereAndBack) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

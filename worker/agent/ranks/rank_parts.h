@@ -26,7 +26,7 @@
 #include "worker/agent/work/work_directories.h"
 #include "worker/container/reach.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 struct RankOptions {
   std::string shim_program;  // An absolute path.
@@ -64,8 +64,8 @@ struct RankParts {
 struct RankHooks {
   // Returns a directory to mount into the gang's containers; absent if it was
   // not checked at the preparation.
-  std::function<std::optional<ReachedDirectory>(const GangKey& key,
-                                                const std::string& path)>
+  std::function<std::optional<container::ReachedDirectory>(
+      const GangKey& key, const std::string& path)>
       mount_of;
   // Saves the gang, for the next daemon.
   std::function<void(const GangKey& key)> save;
@@ -79,6 +79,6 @@ struct RankHooks {
   std::function<void(const GangKey& key, const GangStatus& status)> adopted;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_RANKS_RANK_PARTS_H_

@@ -10,7 +10,7 @@
 #include "common/base/logging.h"
 #include "worker/shim/shim_client.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 // Time for the previous shim to exit after its exit record is acknowledged.
@@ -34,7 +34,7 @@ std::vector<int32_t> RanksBeside(const LocalGang& gang, int32_t rank) {
 void KillShim(const RankRef& ref, const std::string& task_record) {
   LOG_WARN("{}: killing the shim of its previous process, which does not exit",
            Describe(ref));
-  const auto record = ReadTaskRecord(task_record);
+  const auto record = shim::ReadTaskRecord(task_record);
   if (!record.ok()) return;
   const auto shim = OpenVerified({record->shim.pid, record->shim.start_time});
   if (shim.ok()) (void)SendSignal(*shim, SIGKILL);
@@ -116,4 +116,4 @@ bool RankRestarts::HasPorts(const RankRef& ref, const LocalGang& gang) {
   });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -15,7 +15,7 @@
 #include "worker/agent/ranks/rank_parts.h"
 #include "worker/agent/ranks/rank_starter.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 class RankRestarts {
  public:
@@ -42,6 +42,6 @@ class RankRestarts {
   Lifetime lifetime_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_RANKS_RANK_RESTARTS_H_

@@ -14,7 +14,7 @@
 #include "worker/agent/ranks/container_rank.h"
 #include "worker/package/code_folder.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 constexpr uint32_t kNonceFd = 3;
@@ -77,8 +77,9 @@ task::ShimSpec RankStarter::SpecOf(const RankRef& ref, const LocalGang& gang,
   spec.rank = static_cast<uint32_t>(ref.rank);
   spec.argv = CommandOf(job, task);
   Environment env = MakeRankEnvironment(EnvironmentOf(ref, gang, task));
-  PutPythonPath(CodePathOf(parts_.store->CodeDirectory(ref.gang), job.packages),
-                &env);
+  PutPythonPath(
+      package::CodePathOf(parts_.store->CodeDirectory(ref.gang), job.packages),
+      &env);
   spec.env = ToStrings(env);
   spec.cwd = job.working_directory.empty() ? WorkOf(ref, gang, task)
                                            : job.working_directory;
@@ -155,11 +156,13 @@ Status RankStarter::EnterContainer(const RankRef& ref, const LocalGang& gang,
   input.paths = parts_.store->PathsOf(ref.gang, ref.rank);
   input.work = job.working_directory.empty() ? WorkOf(ref, gang, task)
                                              : input.paths.work;
-  input.code = CodePathOf(parts_.store->CodeDirectory(ref.gang), job.packages);
+  input.code =
+      package::CodePathOf(parts_.store->CodeDirectory(ref.gang), job.packages);
   input.environment = EnvironmentOf(ref, gang, task);
   input.limits = parts_.cgroups->enabled();
-  input.reach = [&](const ContainerUser& user,
-                    const std::string& path) -> StatusOr<ReachedDirectory> {
+  input.reach =
+      [&](const container::ContainerUser& user,
+          const std::string& path) -> StatusOr<container::ReachedDirectory> {
     if (auto known = hooks_->mount_of(ref.gang, path)) return *known;
     // A directory of our own, or of a gang that an earlier daemon prepared.
     return ReachWithin(user, path, kReachTime);
@@ -203,4 +206,4 @@ void RankStarter::Start(const RankRef& ref) {
   parts_.supervisor->Start(ref, spec, rank.paths, std::move(held));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -13,7 +13,7 @@
 #include "worker/agent/ranks/rank_parts.h"
 #include "worker/task/shim_spec.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 // Sizes of the kept beginning and end of a log if `ranks` share `total` bytes.
 struct LogShare {
@@ -53,6 +53,6 @@ class RankStarter {
   const RankHooks* const hooks_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_RANKS_RANK_STARTER_H_

@@ -8,7 +8,7 @@
 #include "worker/agent/ranks/container_rank.h"
 #include "worker/agent/ranks/rank_adoption.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 Ranks::Ranks(const Parts& parts, RankHooks hooks,
              std::function<void(const v1::WorkerMessage&)> send)
@@ -174,4 +174,4 @@ void Ranks::RemoveContainer(const task::TaskRecord& record,
   parts_.containers->Remove(record, std::move(done));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -20,7 +20,7 @@
 #include "worker/agent/ranks/rank_starter.h"
 #include "worker/agent/store/removal.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 class Ranks final : public SupervisorHandler {
  public:
@@ -102,6 +102,6 @@ class Ranks final : public SupervisorHandler {
   std::map<GangKey, MonoTime> forgotten_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_RANKS_RANKS_H_

@@ -16,7 +16,7 @@
 #include "worker/agent/host/orphans.h"
 #include "worker/agent/host/stray_processes.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 constexpr Duration kAnswerTime = std::chrono::milliseconds(500);
@@ -116,9 +116,9 @@ void Supervisor::Start(const RankRef& ref, const task::ShimSpec& spec,
   // Ours goes at the end of this: then it is the shim's alone.
   const auto lock = TakeLock(paths.lock);
   if (lock.ok()) held.push_back(lock->get());
-  auto shim = lock.ok()
-                  ? StartShim(shim_program_, spec, paths.shim_errors, held)
-                  : StatusOr<Process>(lock.status());
+  auto shim =
+      lock.ok() ? shim::StartShim(shim_program_, spec, paths.shim_errors, held)
+                : StatusOr<Process>(lock.status());
   if (!shim.ok()) {
     task::ExitRecord record;
     record.kind = task::ExitKind::kNotStarted;
@@ -145,12 +145,12 @@ void Supervisor::AwaitRecord(const RankRef& ref) {
   // what is not there now will never be.
   const auto lock = TakeLock(rank->paths.lock);
   const bool shim_is_there = lock.status().code() == StatusCode::kUnavailable;
-  if (const auto record = ReadExitRecord(rank->paths.exit_record);
+  if (const auto record = shim::ReadExitRecord(rank->paths.exit_record);
       record.ok()) {
     End(ref, *record);
     return;
   }
-  if (const auto record = ReadTaskRecord(rank->paths.task_record);
+  if (const auto record = shim::ReadTaskRecord(rank->paths.task_record);
       record.ok()) {
     AdoptShim(ref, *record, lock.ok());
     return;
@@ -196,7 +196,8 @@ void Supervisor::AdoptShim(const RankRef& ref, const task::TaskRecord& record,
   }
   RemoveDeadSocket(rank.socket);
   // It may have written its record since.
-  if (const auto late = ReadExitRecord(rank.paths.exit_record); late.ok()) {
+  if (const auto late = shim::ReadExitRecord(rank.paths.exit_record);
+      late.ok()) {
     End(ref, *late);
     return;
   }
@@ -219,7 +220,8 @@ void Supervisor::Hold(const RankRef& ref, Process shim) {
 void Supervisor::Connect(const RankRef& ref) {
   Rank* rank = Find(ref);
   if (rank == nullptr || rank->ended || rank->client) return;
-  auto client = ShimClient::Connect(rank->socket, rank->nonce, Now().mono);
+  auto client =
+      shim::ShimClient::Connect(rank->socket, rank->nonce, Now().mono);
   if (client.ok()) {
     rank->client = *std::move(client);
     const Status watched = loop_->Watch(rank->client->fd(),
@@ -293,12 +295,12 @@ void Supervisor::OnShimEnded(const RankRef& ref) {
     ranks_.erase(ref);
     return;
   }
-  if (const auto record = ReadExitRecord(rank->paths.exit_record);
+  if (const auto record = shim::ReadExitRecord(rank->paths.exit_record);
       record.ok()) {
     End(ref, *record);
     return;
   }
-  const auto record = ReadTaskRecord(rank->paths.task_record);
+  const auto record = shim::ReadTaskRecord(rank->paths.task_record);
   std::string why = "its shim (lockstep-shim) ended";
   if (record.ok()) {
     KillLeftoversOf(rank->paths, *record);
@@ -333,7 +335,7 @@ void Supervisor::KillTree(const RankRef& ref, Duration grace) {
   if (!at_once || ++rank->forced < 2 || !rank->shim) return;
   LOG_WARN("{}: killing it with its shim, because it did not end",
            Describe(ref));
-  if (const auto record = ReadTaskRecord(rank->paths.task_record);
+  if (const auto record = shim::ReadTaskRecord(rank->paths.task_record);
       record.ok()) {
     KillLeftoversOf(rank->paths, *record);
   }
@@ -384,4 +386,4 @@ void Supervisor::EndWithoutRecord(const RankRef& ref, const std::string& why) {
   End(ref, record);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

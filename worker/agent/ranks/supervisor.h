@@ -26,7 +26,7 @@
 #include "worker/agent/store/task_store.h"
 #include "worker/shim/shim_client.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 class SupervisorHandler {
  public:
@@ -79,7 +79,7 @@ class Supervisor {
     std::string socket;
     std::string nonce;
     std::optional<Process> shim;
-    std::unique_ptr<ShimClient> client;
+    std::unique_ptr<shim::ShimClient> client;
     bool started = false;
     bool ended = false;
     int forced = 0;
@@ -113,6 +113,6 @@ class Supervisor {
   Lifetime lifetime_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_RANKS_SUPERVISOR_H_

@@ -7,10 +7,11 @@
 #include "common/wire/worker_wire.h"
 #include "worker/agent/readings/rank_readings.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 NodeSampler::NodeSampler(
-    const DaemonSetup* setup, const GpuSampler* gpus, DiskFloor disk_floor,
+    const DaemonSetup* setup, const devices::GpuSampler* gpus,
+    DiskFloor disk_floor,
     std::function<StatusOr<DiskSpace>(const std::string&)> disk_space)
     : setup_(setup),
       gpus_(gpus),
@@ -45,7 +46,7 @@ void NodeSampler::CheckDisk() {
 bool NodeSampler::SampleGpus(MonoTime now) {
   readings_.gpus.clear();
   if (gpus_ == nullptr) return false;
-  const GpuStatus status = gpus_->Latest(now);
+  const devices::GpuStatus status = gpus_->Latest(now);
   // Before the first reading nothing is reported. After it, a GPU without a
   // reading gets no new work.
   TakeXids(status.xids);
@@ -54,19 +55,21 @@ bool NodeSampler::SampleGpus(MonoTime now) {
   return true;
 }
 
-void NodeSampler::TakeXids(const std::vector<GpuXids>& xids) {
+void NodeSampler::TakeXids(const std::vector<devices::GpuXids>& xids) {
   known_xids_.resize(xids.size());
   for (size_t i = 0; i < xids.size(); ++i) {
-    const GpuXids before = std::exchange(known_xids_[i], xids[i]);
+    const devices::GpuXids before = std::exchange(known_xids_[i], xids[i]);
     const int32_t index = gpus_->gpus()[i].index;
     const bool offered =
         std::any_of(setup_->node.gpus.begin(), setup_->node.gpus.end(),
                     [&](const Gpu& gpu) { return gpu.index == index; });
-    for (size_t x = 0; offered && x < kXidClasses; ++x) {
+    for (size_t x = 0; offered && x < devices::kXidClasses; ++x) {
       // Of others only the newest has its number.
-      const uint64_t number =
-          x < std::size(kCountedXids) ? kCountedXids[x] : xids[i].last;
-      if (xids[i].counts[x] == before.counts[x] || XidClass(number) != x ||
+      const uint64_t number = x < std::size(devices::kCountedXids)
+                                  ? devices::kCountedXids[x]
+                                  : xids[i].last;
+      if (xids[i].counts[x] == before.counts[x] ||
+          devices::XidClass(number) != x ||
           readings_.gpu_errors.size() >= kMaxGpuErrors) {
         continue;
       }
@@ -88,4 +91,4 @@ void NodeSampler::ReturnErrors(const std::vector<GpuError>& errors) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -18,14 +18,15 @@
 #include "worker/agent/host/disk_space.h"
 #include "worker/devices/gpu_sampler.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 class NodeSampler {
  public:
   // Pointers are borrowed; `gpus` may be null. `disk_space` returns the space
   // of a directory's file system.
   NodeSampler(
-      const DaemonSetup* setup, const GpuSampler* gpus, DiskFloor disk_floor,
+      const DaemonSetup* setup, const devices::GpuSampler* gpus,
+      DiskFloor disk_floor,
       std::function<StatusOr<DiskSpace>(const std::string&)> disk_space);
 
   // Returns the available fraction of the host's memory, 0..1; absent if it
@@ -45,19 +46,19 @@ class NodeSampler {
 
  private:
   // Keeps new errors of the GPUs that this daemon offers.
-  void TakeXids(const std::vector<GpuXids>& xids);
+  void TakeXids(const std::vector<devices::GpuXids>& xids);
 
   const DaemonSetup* const setup_;
-  const GpuSampler* const gpus_;
+  const devices::GpuSampler* const gpus_;
   const DiskFloor disk_floor_;
   const std::function<StatusOr<DiskSpace>(const std::string&)> disk_space_;
   NodeReadings readings_;
   CpuSeconds last_cpu_;
   // Errors that were already reported, in the order of the driver's GPUs.
-  std::vector<GpuXids> known_xids_;
+  std::vector<devices::GpuXids> known_xids_;
   bool disk_is_full_ = false;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_READINGS_NODE_SAMPLER_H_

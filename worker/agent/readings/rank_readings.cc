@@ -9,8 +9,11 @@
 #include "common/wire/field_checker.h"
 #include "worker/agent/core/printable_text.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
+
+using devices::GpuReading;
+using devices::GpuValue;
 
 constexpr double kMaxCores = 1e6;
 
@@ -171,4 +174,4 @@ std::vector<GpuUsage> ToGpuUsage(const std::vector<Gpu>& offered,
   return out;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -13,7 +13,7 @@
 #include "worker/task/exit_record.h"
 #include "worker/task/rank_page.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 // The page of another generation gives the default. All numbers are finite and
 // within the coordinator's limits.
@@ -55,9 +55,10 @@ void Raise(const std::optional<T>& value, std::optional<T>* to) {
 
 // Returns the usage of the GPUs `offered`, in their order, within the
 // coordinator's limits. A GPU that `readings` lacks has no values.
-std::vector<GpuUsage> ToGpuUsage(const std::vector<Gpu>& offered,
-                                 const std::vector<GpuReading>& readings);
+std::vector<GpuUsage> ToGpuUsage(
+    const std::vector<Gpu>& offered,
+    const std::vector<devices::GpuReading>& readings);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_READINGS_RANK_READINGS_H_

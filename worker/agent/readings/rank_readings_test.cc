@@ -5,7 +5,7 @@
 
 #include <limits>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 TEST(RankReadingsTest, APageBecomesProgress) {
@@ -141,11 +141,11 @@ TEST(RankReadingsTest, GpusOfARankTogether) {
 TEST(RankReadingsTest, GpusOfferedInTheirOrder) {
   const std::vector<Gpu> offered = {{3, "GPU-d", "T4", 1},
                                     {1, "GPU-b", "T4", 1}};
-  GpuReading reading;
+  devices::GpuReading reading;
   reading.index = 1;
-  reading.Set(GpuValue::kUtilization, 0.5);
-  reading.Set(GpuValue::kMemoryUsed, 4096);
-  reading.Set(GpuValue::kPower, 1e9);
+  reading.Set(devices::GpuValue::kUtilization, 0.5);
+  reading.Set(devices::GpuValue::kMemoryUsed, 4096);
+  reading.Set(devices::GpuValue::kPower, 1e9);
   const auto usage = ToGpuUsage(offered, {reading});
   ASSERT_EQ(usage.size(), 2u);
   EXPECT_EQ(usage[0].index, 3);
@@ -158,4 +158,4 @@ TEST(RankReadingsTest, GpusOfferedInTheirOrder) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

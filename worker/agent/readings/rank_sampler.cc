@@ -7,7 +7,7 @@
 
 #include "worker/agent/host/orphans.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 RankSampler::RankSampler(
     EventLoop* loop, FileSystem* files, RankTable* table,
@@ -132,4 +132,4 @@ void RankSampler::TakeCgroup(const RankRef& ref, const CgroupReading& reading) {
       std::max(usage.memory_peak_bytes, reading.memory_peak_bytes);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

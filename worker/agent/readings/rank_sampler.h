@@ -28,7 +28,7 @@
 #include "worker/task/exit_record.h"
 #include "worker/task/rank_page.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 class RankSampler {
  public:
@@ -95,6 +95,6 @@ class RankSampler {
   std::map<RankRef, Sampled> ranks_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_READINGS_RANK_SAMPLER_H_

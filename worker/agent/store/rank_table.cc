@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 Rank& RankTable::Get(const RankRef& ref) {
   const auto it = ranks_.find(ref);
@@ -41,4 +41,4 @@ bool RankTable::HasEnded(const RankRef& ref) const {
   return rank != ranks_.end() && rank->second.ended;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

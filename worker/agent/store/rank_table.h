@@ -15,7 +15,7 @@
 #include "worker/agent/loop/core_runner.h"
 #include "worker/agent/store/task_store.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 struct Rank {
   RankPaths paths;
@@ -53,6 +53,6 @@ class RankTable {
   std::map<RankRef, Rank> ranks_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_STORE_RANK_TABLE_H_

@@ -4,7 +4,7 @@
 
 #include "common/base/logging.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 void Removal::RemoveLater(const std::string& directory) {
   const auto aside = store_->SetAside(directory);
@@ -24,4 +24,4 @@ void Removal::RemoveAside(const std::string& directory,
   });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -12,7 +12,7 @@
 #include "worker/agent/loop/work_thread.h"
 #include "worker/agent/store/task_store.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 class Removal {
  public:
@@ -35,6 +35,6 @@ class Removal {
   WorkThread thread_;  // Last: its jobs use the others.
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_STORE_REMOVAL_H_

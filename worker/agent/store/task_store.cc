@@ -11,7 +11,7 @@
 #include "common/wire/worker_wire.h"
 #include "worker/task/bytes.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 constexpr std::string_view kGangMagic = "LSGANG01";
@@ -263,4 +263,4 @@ Status NoteObeyedVersion(FileSystem* files, const std::string& dir,
   return files->Rename(part, path);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -33,7 +33,7 @@
 #include "common/model/store_point.h"
 #include "worker/agent/core/gang_key.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 // Prefix of directories that are about to be removed. Neither job names nor
 // uids begin with a dot.
@@ -123,6 +123,6 @@ Status SaveObeyed(FileSystem* files, const std::string& dir,
 Status NoteObeyedVersion(FileSystem* files, const std::string& dir,
                          const StorePoint& point);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_STORE_TASK_STORE_H_

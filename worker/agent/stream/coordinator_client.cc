@@ -16,7 +16,7 @@
 #include "common/rpc/status_conversion.h"
 #include "lockstep/v1/worker.grpc.pb.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 // One call. It keeps itself alive until gRPC is done with it.
@@ -160,4 +160,4 @@ std::unique_ptr<CoordinatorClient> MakeGrpcCoordinatorClient(
                                                  std::move(events));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

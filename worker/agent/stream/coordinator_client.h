@@ -18,7 +18,7 @@ namespace grpc {
 class Channel;
 }  // namespace grpc
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 class CoordinatorClient {
  public:
@@ -46,6 +46,6 @@ class CoordinatorClient {
 std::unique_ptr<CoordinatorClient> MakeGrpcCoordinatorClient(
     std::shared_ptr<grpc::Channel> channel, CoordinatorClient::Events events);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_STREAM_COORDINATOR_CLIENT_H_

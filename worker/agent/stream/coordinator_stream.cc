@@ -7,7 +7,7 @@
 #include "common/base/logging.h"
 #include "common/wire/protocol_version.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 // The coordinator's word for a daemon that has no business here.
@@ -209,4 +209,4 @@ void CoordinatorStream::OnWelcome(const WelcomeInfo& welcome) {
   ShipLogs();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -25,7 +25,7 @@
 #include "worker/agent/stream/obeyed_point.h"
 #include "worker/agent/stream/reconnects.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 struct StreamOptions {
   // Names the certificate that is expired or not yet valid, after the
@@ -141,6 +141,6 @@ class CoordinatorStream {
 // Logs a malformed message of the coordinator.
 void LogMalformed(const Status& status);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_STREAM_COORDINATOR_STREAM_H_

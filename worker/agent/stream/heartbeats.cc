@@ -5,7 +5,7 @@
 
 #include "common/base/logging.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 // A stream that takes messages and gives none back is a dead one.
@@ -74,4 +74,4 @@ void Heartbeats::OnAck(uint64_t sequence) {
                            unanswered_errors_.upper_bound(sequence));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -16,7 +16,7 @@
 #include "worker/agent/loop/event_loop.h"
 #include "worker/agent/loop/lifetime.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 // Source of a heartbeat's content.
 class HeartbeatSource {
@@ -65,6 +65,6 @@ class Heartbeats {
   Lifetime lifetime_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_STREAM_HEARTBEATS_H_

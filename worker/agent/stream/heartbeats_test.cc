@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using testing::IsEmpty;
@@ -78,4 +78,4 @@ TEST_F(HeartbeatsTest, AStreamWithoutAnswersIsLost) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

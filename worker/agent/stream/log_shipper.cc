@@ -8,7 +8,7 @@
 #include "worker/shim/log_reader.h"
 #include "worker/task/bytes.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 constexpr std::string_view kMarksMagic = "LSMARKS1";
@@ -205,8 +205,8 @@ std::optional<LogPiece> LogShipper::TakePiece(const RankRef& ref, Log* log,
     piece.data = next.gap_text.substr(log->sent - until);
   } else {
     const uint64_t file = mark.file + (log->sent - mark.sent);
-    const auto chunk =
-        ReadLog(log->path, file, std::min<uint64_t>(most, until - log->sent));
+    const auto chunk = shim::ReadLog(
+        log->path, file, std::min<uint64_t>(most, until - log->sent));
     if (!chunk.ok()) {
       // The program did not start, so there is no log.
       if (!log->ended) return std::nullopt;
@@ -227,4 +227,4 @@ std::optional<LogPiece> LogShipper::TakePiece(const RankRef& ref, Log* log,
   return piece;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

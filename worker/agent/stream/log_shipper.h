@@ -23,7 +23,7 @@
 #include "common/wire/worker_wire.h"
 #include "worker/agent/core/gang_key.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 struct LogShipperOptions {
   size_t max_in_flight = 1 << 20;
@@ -99,6 +99,6 @@ class LogShipper {
   RankRef next_;  // Round-robin.
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_STREAM_LOG_SHIPPER_H_

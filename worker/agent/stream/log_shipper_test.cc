@@ -7,7 +7,7 @@
 #include "common/base/log_line.h"
 #include "worker/task/log_files.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using std::chrono_literals::operator""s;
@@ -259,4 +259,4 @@ TEST_F(LogShipperTest, ALoudLogDoesNotStarveAQuietOne) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

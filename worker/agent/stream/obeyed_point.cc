@@ -3,7 +3,7 @@
 #include "common/base/logging.h"
 #include "worker/agent/store/task_store.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 Status ObeyedPoint::Load() {
   LOCKSTEP_ASSIGN_OR_RETURN(saved_, LoadObeyed(files_, dir_));
@@ -74,4 +74,4 @@ void ObeyedPoint::NoteVersion(int64_t version) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -16,7 +16,7 @@
 #include "common/model/store_point.h"
 #include "common/wire/worker_wire.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 class ObeyedPoint {
  public:
@@ -47,6 +47,6 @@ class ObeyedPoint {
   StorePoint saved_;  // The part of it that is on disk.
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_STREAM_OBEYED_POINT_H_

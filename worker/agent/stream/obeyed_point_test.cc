@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 class ObeyedPointTest : public testing::Test {
@@ -56,4 +56,4 @@ TEST_F(ObeyedPointTest, AnOrderOfAnotherEpochIsRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

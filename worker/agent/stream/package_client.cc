@@ -11,8 +11,11 @@
 #include "common/rpc/status_conversion.h"
 #include "lockstep/v1/package.grpc.pb.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
+
+using package::Cancellation;
+using package::PackageSource;
 
 // One call. Its events come on gRPC's threads; Run takes them on the caller's.
 class Call final : public grpc::ClientReadReactor<v1::FetchPackageResponse> {
@@ -132,4 +135,4 @@ std::unique_ptr<PackageSource> MakeGrpcPackageSource(
   return std::make_unique<GrpcPackageSource>(std::move(channel));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -10,12 +10,12 @@ namespace grpc {
 class Channel;
 }  // namespace grpc
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 // Uses gRPC. `channel` is that of the daemon's stream.
-std::unique_ptr<PackageSource> MakeGrpcPackageSource(
+std::unique_ptr<package::PackageSource> MakeGrpcPackageSource(
     std::shared_ptr<grpc::Channel> channel);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_STREAM_PACKAGE_CLIENT_H_

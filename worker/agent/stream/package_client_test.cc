@@ -12,7 +12,7 @@
 #include "lockstep/v1/package.grpc.pb.h"
 #include "worker/package/package_test_util.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -81,8 +81,8 @@ class PackageClientTest : public testing::Test {
 
   FakePackages packages_;
   std::unique_ptr<RpcServer> server_;
-  std::unique_ptr<PackageSource> source_;
-  Cancellation cancel_;
+  std::unique_ptr<package::PackageSource> source_;
+  package::Cancellation cancel_;
   std::string got_;
   Status take_;
 };
@@ -115,9 +115,9 @@ TEST_F(PackageClientTest, AServerThatSaysNothingIsLeft) {
   packages_.hangs = true;
   EXPECT_EQ(Fetch("sha256:known", 0, 50ms).code(),
             StatusCode::kDeadlineExceeded);
-  EXPECT_TRUE(Eventually([&] { return packages_.waiting == 0; }));
+  EXPECT_TRUE(package::Eventually([&] { return packages_.waiting == 0; }));
   std::thread thread([&] {
-    EXPECT_TRUE(Eventually([&] { return packages_.waiting == 1; }));
+    EXPECT_TRUE(package::Eventually([&] { return packages_.waiting == 1; }));
     cancel_.Cancel();
   });
   EXPECT_EQ(Fetch("sha256:known", 0).code(), StatusCode::kCancelled);
@@ -125,4 +125,4 @@ TEST_F(PackageClientTest, AServerThatSaysNothingIsLeft) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -11,7 +11,7 @@
 #include <optional>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 constexpr Duration kLongest = std::chrono::seconds(2);
@@ -179,4 +179,4 @@ void ProbeListener::Dispatch() {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -10,7 +10,7 @@
 #include "common/base/status.h"
 #include "common/model/probe.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 // Connects to all targets in parallel and closes; waits at most `timeout` (2 s
 // at most), with up to three attempts each. A host that refuses the connection
@@ -38,6 +38,6 @@ class ProbeListener {
   const int port_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_STREAM_PROBE_H_

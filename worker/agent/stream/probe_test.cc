@@ -11,7 +11,7 @@
 #include <string>
 #include <thread>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -131,4 +131,4 @@ TEST(ProbeTest, AnAddressThatIsNotHereSaysSo) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

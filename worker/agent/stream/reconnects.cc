@@ -5,7 +5,7 @@
 #include "common/base/logging.h"
 #include "common/base/random.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 void Reconnects::OnConnected() {
   wait_ = Duration{};
@@ -34,4 +34,4 @@ Duration Reconnects::OnClosed(const Status& status) {
              RandomUint64() % static_cast<uint64_t>(wait_.count() / 2 + 1)));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -13,7 +13,7 @@
 #include "common/base/status.h"
 #include "worker/agent/loop/work_thread.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 class Reconnects {
  public:
@@ -45,6 +45,6 @@ class Reconnects {
   std::unique_ptr<WorkThread> thread_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_STREAM_RECONNECTS_H_

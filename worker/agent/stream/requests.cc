@@ -4,7 +4,7 @@
 
 #include "worker/agent/work/work_files.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 constexpr int kMaxProbes = 32;
@@ -73,4 +73,4 @@ void Requests::OnFile(uint64_t stream, const FileQuery& query) {
   });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

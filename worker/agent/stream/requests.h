@@ -21,7 +21,7 @@
 #include "worker/agent/stream/probe.h"
 #include "worker/agent/work/work_directories.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 class Requests {
  public:
@@ -62,6 +62,6 @@ class Requests {
   WorkThread file_thread_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_STREAM_REQUESTS_H_

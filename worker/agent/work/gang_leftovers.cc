@@ -9,7 +9,7 @@
 #include "worker/agent/work/output_files.h"
 #include "worker/agent/work/work_files.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 // A file system that does not answer must not keep the end of a job from being
@@ -154,4 +154,4 @@ void GangLeftovers::AddTo(const GangKey& key, GangStatus* status) const {
   status->work = it->second.work;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -18,7 +18,7 @@
 #include "worker/agent/loop/work_thread.h"
 #include "worker/agent/work/work_directories.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 class GangLeftovers {
  public:
@@ -65,6 +65,6 @@ class GangLeftovers {
   WorkThread work_thread_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_WORK_GANG_LEFTOVERS_H_

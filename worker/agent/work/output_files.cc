@@ -13,7 +13,7 @@
 #include "common/base/fd.h"
 #include "worker/agent/core/printable_text.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 constexpr size_t kMaxPath = 4095;
@@ -217,4 +217,4 @@ std::vector<OutputFile> FindOutputFiles(const std::string& directory,
   return Search(limits, now).Run(directory);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

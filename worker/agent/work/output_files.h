@@ -21,7 +21,7 @@
 #include "common/base/clock.h"
 #include "common/model/job.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 struct OutputLimits {
   size_t files = 100;
@@ -39,6 +39,6 @@ std::vector<OutputFile> FindOutputFiles(const std::string& directory,
                                         const OutputLimits& limits,
                                         const std::function<MonoTime()>& now);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_WORK_OUTPUT_FILES_H_

@@ -8,7 +8,7 @@
 
 #include "common/base/file.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using testing::ElementsAre;
@@ -112,4 +112,4 @@ TEST_F(OutputFilesTest, WhatIsNotThereIsEmpty) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -5,7 +5,7 @@
 
 #include "common/base/logging.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 WorkDirectories::WorkDirectories(const DaemonSetup* setup, EventLoop* loop,
                                  FileSystem* files, const CoreRunner* core,
@@ -83,4 +83,4 @@ void WorkDirectories::DropOldest() {
   removal_->RemoveAside(*aside, lifetime_.Guard([this] { dropping_ = false; }));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -21,7 +21,7 @@
 #include "worker/agent/store/removal.h"
 #include "worker/agent/work/work_store.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 class WorkDirectories {
  public:
@@ -72,6 +72,6 @@ class WorkDirectories {
   Lifetime lifetime_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_WORK_WORK_DIRECTORIES_H_

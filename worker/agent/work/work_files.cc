@@ -17,7 +17,7 @@
 #include "common/os/as_user.h"
 #include "worker/agent/core/printable_text.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 constexpr size_t kMaxName = 4095;
@@ -281,4 +281,4 @@ FileAnswer AnswerQuery(const std::string& directory, const FileQuery& query,
   return answer;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

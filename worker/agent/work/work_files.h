@@ -16,7 +16,7 @@
 #include "common/wire/worker_wire.h"
 #include "worker/agent/host/task_user.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 struct WalkLimits {
   // Limits: directory depth, entries, and time.
@@ -43,6 +43,6 @@ FileAnswer AnswerQuery(const std::string& directory, const FileQuery& query,
                        const WalkLimits& limits,
                        const std::function<MonoTime()>& now);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_WORK_WORK_FILES_H_

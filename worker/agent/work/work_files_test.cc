@@ -9,7 +9,7 @@
 #include "common/base/file.h"
 #include "common/wire/worker_wire.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using testing::ElementsAre;
@@ -212,4 +212,4 @@ TEST_F(WorkFilesTest, AsTheTasksUser) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -11,7 +11,7 @@
 #include "common/base/random.h"
 #include "worker/agent/store/task_store.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 bool IsUid(const std::string& uid) {
@@ -107,4 +107,4 @@ StatusOr<std::string> WorkStore::SetAside(const std::string& uid) {
   return aside;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

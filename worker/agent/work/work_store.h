@@ -24,7 +24,7 @@
 #include "common/base/status.h"
 #include "common/model/job.h"
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 
 class WorkStore {
  public:
@@ -63,6 +63,6 @@ class WorkStore {
   std::set<std::string> jobs_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent
 
 #endif  // LOCKSTEP_WORKER_AGENT_WORK_WORK_STORE_H_

@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-namespace lockstep {
+namespace lockstep::worker::agent {
 namespace {
 
 using testing::ElementsAre;
@@ -117,4 +117,4 @@ TEST_F(WorkStoreTest, SetAsideItsNameIsFreeAtOnce) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::agent

@@ -6,7 +6,7 @@
 
 #include "common/base/clock.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 namespace {
 
 using std::chrono::milliseconds;
@@ -173,4 +173,4 @@ StatusOr<BackendChoice> AgreeOnBackend(const CommunicatorOptions& options,
   return choice;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective

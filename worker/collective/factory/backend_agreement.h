@@ -12,7 +12,7 @@
 #include "worker/collective/communicator.h"
 #include "worker/collective/factory/backend_choice.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 
 // Returns the same choice, or the same refusal, on every rank, with
 // `options.label` before it. Waits until the forming deadline, and at most a
@@ -24,6 +24,6 @@ namespace lockstep {
 StatusOr<BackendChoice> AgreeOnBackend(const CommunicatorOptions& options,
                                        const RankOffer& mine);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_FACTORY_BACKEND_AGREEMENT_H_

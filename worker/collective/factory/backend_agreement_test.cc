@@ -9,7 +9,7 @@
 #include "worker/collective/factory/host_identity.h"
 #include "worker/collective/testing.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 namespace {
 
 using std::chrono::milliseconds;
@@ -139,8 +139,8 @@ TEST(FactoryTest, AutoOnOneHostIsShmAndSaysWhy) {
     EXPECT_THAT(why, HasSubstr("backend shm: all 2 ranks are on one host; "));
     EXPECT_EQ((*formed)->AllocateOnDevice(8).status().code(),
               StatusCode::kInvalidArgument);
-    EXPECT_TRUE(lockstep::Run(formed->get(), {.kind = CollectiveKind::kBarrier},
-                              seconds(20))
+    EXPECT_TRUE(collective::Run(formed->get(),
+                                {.kind = CollectiveKind::kBarrier}, seconds(20))
                     .ok());
   });
   EXPECT_EQ(plans[0], "shm ranks=2");
@@ -171,8 +171,8 @@ std::vector<Status> FormedBy(const std::vector<std::string>& plans,
       EXPECT_TRUE((*formed)->Tune(seconds(10), deadline).ok());
       EXPECT_EQ((*formed)->ReductionPlan(), plans[0]);
     }
-    ends[rank] = lockstep::Run(formed->get(),
-                               {.kind = CollectiveKind::kBarrier}, seconds(20));
+    ends[rank] = collective::Run(
+        formed->get(), {.kind = CollectiveKind::kBarrier}, seconds(20));
   });
   return ends;
 }
@@ -228,9 +228,9 @@ TEST(FactoryTest, TuningMakesOnePlanForAllRanks) {
       ASSERT_TRUE(buffer.ok());
       static_cast<float*>((*buffer)->data)[99999] = 1;
       EXPECT_TRUE(
-          lockstep::Run(formed->get(),
-                        {.slice = {*buffer, 0, 100000, DataType::kFloat32}},
-                        seconds(20))
+          collective::Run(formed->get(),
+                          {.slice = {*buffer, 0, 100000, DataType::kFloat32}},
+                          seconds(20))
               .ok());
       EXPECT_EQ(static_cast<float*>((*buffer)->data)[99999], n);
     });
@@ -292,8 +292,8 @@ std::string ChoiceOn(const std::vector<std::string>& hosts) {
     EXPECT_TRUE(choices[rank].starts_with(
         fmt::format("backend {}: ", (*formed)->backend())))
         << choices[rank];
-    EXPECT_TRUE(lockstep::Run(formed->get(), {.kind = CollectiveKind::kBarrier},
-                              seconds(20))
+    EXPECT_TRUE(collective::Run(formed->get(),
+                                {.kind = CollectiveKind::kBarrier}, seconds(20))
                     .ok());
   });
   for (const std::string& choice : choices) EXPECT_EQ(choice, choices[0]);
@@ -403,4 +403,4 @@ TEST(ScaleTest, FiveHundredRanksAgreeWithThreeMessagesEach) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective

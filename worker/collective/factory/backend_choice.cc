@@ -11,7 +11,7 @@
 #include "worker/collective/hierarchical/plan_line.h"
 #include "worker/collective/tcp/plan.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 namespace {
 
 constexpr size_t kMaxPartBytes = 2048;
@@ -203,7 +203,7 @@ Status FindFit(const BackendChoice& choice, std::string_view line) {
   if (backend == "tcp") return tcp::ParsePlan(line, size).status();
   if (backend == "hierarchical") {
     LOCKSTEP_ASSIGN_OR_RETURN(const std::string between,
-                              BetweenPlanOf(line, choice.hosts));
+                              hierarchical::BetweenPlanOf(line, choice.hosts));
     const int hosts =
         1 + *std::max_element(choice.hosts.begin(), choice.hosts.end());
     if (hosts == 1 && between.empty()) return OkStatus();
@@ -271,8 +271,8 @@ std::vector<std::string> EncodeChoice(const StatusOr<BackendChoice>& choice,
   std::string text;
   if (choice.ok()) {
     text = fmt::format("0\n{}\n{}\n{}\n{}", Printable(choice->backend),
-                       Printable(choice->why), HostRuns(choice->hosts),
-                       choice->plan);
+                       Printable(choice->why),
+                       hierarchical::HostRuns(choice->hosts), choice->plan);
   } else {
     text = fmt::format("{}\n{}\n{}", static_cast<int>(choice.status().code()),
                        Printable(Message(choice.status())),
@@ -329,4 +329,4 @@ Status CheckReductionPlan(const BackendChoice& choice, std::string_view line) {
   return WithReason(std::move(fits), kReasonPlanRefused);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective

@@ -13,7 +13,7 @@
 #include "common/base/status.h"
 #include "worker/collective/rank_offer.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 
 // More ranks than this do not share memory on one host.
 inline constexpr int kMaxShmRanks = 128;
@@ -62,6 +62,6 @@ inline constexpr char kReasonPlanRefused[] = "PLAN_REFUSED";
 // backend, size or grouping; the sentence names both.
 Status CheckReductionPlan(const BackendChoice& choice, std::string_view line);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_FACTORY_BACKEND_CHOICE_H_

@@ -8,9 +8,11 @@
 #include "worker/collective/removed_backend.h"
 #include "worker/collective/tcp/plan.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 namespace {
 
+using hierarchical::GroupingText;
+using hierarchical::HierarchicalPlanLine;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -278,4 +280,4 @@ TEST(ReductionPlanTest, GroupingsOfManyRanksStayShort) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective

@@ -24,7 +24,7 @@
 #include "worker/collective/sockets.h"
 #include "worker/collective/tcp/tcp_communicator.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 namespace {
 
 constexpr std::array<std::string_view, 3> kBuiltIn = {"shm", "tcp",
@@ -185,8 +185,8 @@ StatusOr<std::unique_ptr<Communicator>> FormModule(
 
 StatusOr<std::unique_ptr<Communicator>> FormChosen(
     const BackendChoice& choice, const CommunicatorOptions& options) {
-  if (choice.backend == "shm") return FormShm(options);
-  if (choice.backend == "tcp") return FormTcp(options);
+  if (choice.backend == "shm") return shm::FormShm(options);
+  if (choice.backend == "tcp") return tcp::FormTcp(options);
   if (choice.backend == "hierarchical") {
     return FormHierarchical(options, choice.hosts);
   }
@@ -237,4 +237,4 @@ StatusOr<std::unique_ptr<Communicator>> FormCommunicator(
   return communicator;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective

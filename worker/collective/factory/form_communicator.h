@@ -8,7 +8,7 @@
 #include "common/base/status.h"
 #include "worker/collective/communicator.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 
 // One rank gets backend "self", except for modules asked for by name. With
 // more ranks, rank 0 chooses once for all (backend_choice.h): "auto" is "nccl"
@@ -36,6 +36,6 @@ namespace lockstep {
 StatusOr<std::unique_ptr<Communicator>> FormCommunicator(
     const CommunicatorOptions& options, std::string* choice = nullptr);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_FACTORY_FORM_COMMUNICATOR_H_

@@ -6,7 +6,7 @@
 
 #include <fstream>
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 namespace {
 
 // "net:[4026531840]", or empty.
@@ -35,4 +35,4 @@ std::string HostName(const std::string& bind_address) {
   return fmt::format("{} ({})", name, bind_address);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective

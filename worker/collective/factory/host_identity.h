@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace lockstep {
+namespace lockstep::worker::collective {
 
 // Returns the same text in two processes exactly when they run under one boot
 // of one kernel, in one network namespace (which scopes the abstract Unix
@@ -16,6 +16,6 @@ std::string HostIdentity();
 // Returns the host's name for people: "node7 (10.0.0.7)".
 std::string HostName(const std::string& bind_address);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_FACTORY_HOST_IDENTITY_H_

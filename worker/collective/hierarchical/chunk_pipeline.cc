@@ -6,7 +6,7 @@
 
 #include "worker/collective/hierarchical/slices.h"
 
-namespace lockstep::hierarchical {
+namespace lockstep::worker::collective::hierarchical {
 namespace {
 
 char* At(const Slice& slice, const Piece& piece) {
@@ -162,4 +162,4 @@ void ChunkPipeline::Unpack(const Pending& pending) const {
       bytes);
 }
 
-}  // namespace lockstep::hierarchical
+}  // namespace lockstep::worker::collective::hierarchical

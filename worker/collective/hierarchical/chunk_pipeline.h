@@ -18,7 +18,7 @@
 #include "worker/collective/hierarchical/stage_plan.h"
 #include "worker/collective/threaded_communicator.h"
 
-namespace lockstep::hierarchical {
+namespace lockstep::worker::collective::hierarchical {
 
 // Chunks that are between the hosts while the next is reduced within.
 inline constexpr size_t kAhead = 2;
@@ -83,6 +83,6 @@ class ChunkPipeline {
   std::unique_ptr<Running> ahead_;
 };
 
-}  // namespace lockstep::hierarchical
+}  // namespace lockstep::worker::collective::hierarchical
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_HIERARCHICAL_CHUNK_PIPELINE_H_

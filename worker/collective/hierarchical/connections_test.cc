@@ -7,7 +7,7 @@
 #include "worker/collective/hierarchical/host_layout.h"
 #include "worker/collective/tcp/plan.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::hierarchical {
 namespace {
 
 struct Connections {
@@ -72,4 +72,4 @@ TEST(ConnectionsTest, EightRanksAHost) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::hierarchical

@@ -13,7 +13,7 @@
 #include "worker/collective/tcp/tcp_communicator.h"
 #include "worker/collective/threaded_communicator.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::hierarchical {
 namespace {
 
 using hierarchical::Side;
@@ -78,10 +78,10 @@ StatusOr<std::unique_ptr<Communicator>> FormHierarchical(
     const CommunicatorOptions& options, const std::vector<int>& hosts,
     const HierarchicalParts& parts) {
   const FormFunction form_shm = [](const auto& part, const auto& broken) {
-    return FormShm(part, broken);
+    return shm::FormShm(part, broken);
   };
   const FormFunction form_tcp = [](const auto& part, const auto& broken) {
-    return FormTcp(part, broken);
+    return tcp::FormTcp(part, broken);
   };
   LOCKSTEP_ASSIGN_OR_RETURN(HostLayout layout, LayOutHosts(hosts));
   if (layout.size() != options.size || options.size < 2) {
@@ -130,4 +130,4 @@ StatusOr<std::unique_ptr<Communicator>> FormHierarchical(
            .own = std::move(own)}));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::hierarchical

@@ -18,7 +18,7 @@
 #include "worker/collective/broken.h"
 #include "worker/collective/communicator.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::hierarchical {
 
 using FormFunction = std::function<StatusOr<std::unique_ptr<Communicator>>(
     const CommunicatorOptions&, const BrokenFunction&)>;
@@ -38,6 +38,6 @@ StatusOr<std::unique_ptr<Communicator>> FormHierarchical(
     const CommunicatorOptions& options, const std::vector<int>& hosts,
     const HierarchicalParts& parts = {});
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::hierarchical
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_HIERARCHICAL_HIERARCHICAL_COMMUNICATOR_H_

@@ -18,7 +18,7 @@
 #include "worker/collective/hierarchical/linked_abort.h"
 #include "worker/collective/testing.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::hierarchical {
 namespace {
 
 using std::chrono::milliseconds;
@@ -74,8 +74,8 @@ std::vector<Status> RunWithout(const std::vector<int>& absent) {
   WithHosts({0, 0, 1, 1}, [&](Communicator* c) {
     const int rank = c->rank();
     if (std::find(absent.begin(), absent.end(), rank) == absent.end()) {
-      ends[rank] = lockstep::Run(c, Floats(c, 1 << 18),
-                                 rank == 0 ? milliseconds(100) : kLong);
+      ends[rank] = collective::Run(c, Floats(c, 1 << 18),
+                                   rank == 0 ? milliseconds(100) : kLong);
       times[rank] = MonotonicNow();
     }
     Meet(&out, 4);
@@ -113,7 +113,7 @@ TEST(HierarchicalEndTest, ARankThatLeftInGoodOrderEndsNobody) {
     WithHosts({0, 0, 1, 1}, [&](Communicator* c) {
       const Operation sum = Floats(c, 100'000);
       for (int i = 0; i < 3; ++i) {
-        const Status status = lockstep::Run(c, sum, kLong);
+        const Status status = collective::Run(c, sum, kLong);
         ASSERT_TRUE(status.ok()) << c->rank() << ": " << status;
       }
     });
@@ -189,7 +189,7 @@ void ExpectBothNamed(const std::function<Operation(int, const Buffer*)>& make,
   std::atomic<int> out{0};
   WithHosts({0, 0, 1, 1}, [&](Communicator* c) {
     auto buffer = c->Allocate(8 << 20);
-    ends[c->rank()] = lockstep::Run(c, make(c->rank(), *buffer), seconds(20));
+    ends[c->rank()] = collective::Run(c, make(c->rank(), *buffer), seconds(20));
     Meet(&out, 4);
   });
   int told = 0;
@@ -280,7 +280,7 @@ TEST(HierarchicalNumbersTest, NaNInfinityAndDenormalsStay) {
         data[i + 2] = kHuge;
         data[i + 3] = c->rank() == 1 ? -0.0f : 0.0f;
       }
-      ASSERT_TRUE(lockstep::Run(c, sum, kLong).ok());
+      ASSERT_TRUE(collective::Run(c, sum, kLong).ok());
       for (size_t i = 0; i < count; i += 4) {
         ASSERT_EQ(data[i], 10 * kTiny) << i;
         ASSERT_TRUE(std::isnan(data[i + 1])) << i;
@@ -292,7 +292,7 @@ TEST(HierarchicalNumbersTest, NaNInfinityAndDenormalsStay) {
         if (c->rank() == 3) data[count - 1] = kNaN;
         Operation extreme = sum;
         extreme.op = op;
-        ASSERT_TRUE(lockstep::Run(c, extreme, kLong).ok());
+        ASSERT_TRUE(collective::Run(c, extreme, kLong).ok());
         ASSERT_EQ(data[0], 1);
         ASSERT_TRUE(std::isnan(data[count - 1]));
       }
@@ -347,7 +347,7 @@ void CheckSums(Communicator* c, DataType type, size_t count) {
   };
   for (size_t i = 0; i < count; ++i) store(i, value(c->rank(), i));
   const Status status =
-      lockstep::Run(c, {.slice = {*buffer, 1, count, type}}, kLong);
+      collective::Run(c, {.slice = {*buffer, 1, count, type}}, kLong);
   ASSERT_TRUE(status.ok()) << status;
   const std::string got(data, count * SizeOf(type));
   for (size_t i = 0; i < count; ++i) {
@@ -392,7 +392,7 @@ TEST(HierarchicalGenerationsTest, FiveHundredLeaveNothingBehind) {
     const bool aborts = generation % 2 == 1;
     WithHosts(hosts, [&](Communicator* c) {
       const Operation sum = Floats(c, 10'000);
-      Status status = lockstep::Run(c, sum, kLong);
+      Status status = collective::Run(c, sum, kLong);
       // Who aborts may have the sum before the others.
       if (!aborts || c->rank() == generation % 4) {
         EXPECT_TRUE(status.ok()) << status;
@@ -401,7 +401,7 @@ TEST(HierarchicalGenerationsTest, FiveHundredLeaveNothingBehind) {
       if (c->rank() == generation % 4) {
         c->Abort("next");
       } else {
-        while (status.ok()) status = lockstep::Run(c, sum, kLong);
+        while (status.ok()) status = collective::Run(c, sum, kLong);
       }
     });
     if (generation == 20) first = UsageNow();
@@ -410,4 +410,4 @@ TEST(HierarchicalGenerationsTest, FiveHundredLeaveNothingBehind) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::hierarchical

@@ -15,7 +15,7 @@
 #include "worker/collective/periodic_test_util.h"
 #include "worker/collective/testing.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::hierarchical {
 namespace {
 
 using std::chrono::milliseconds;
@@ -188,7 +188,7 @@ void CheckReductions(Communicator* c, DataType type, size_t count) {
       const bool scatter = kind == CollectiveKind::kReduceScatter;
       if (scatter && count % c->size() != 0) continue;
       StoreValues(type, c->rank(), data, count);
-      const Status status = lockstep::Run(
+      const Status status = collective::Run(
           c, {.kind = kind, .slice = {*buffer, 3, count, type}, .op = op},
           kLong);
       ASSERT_TRUE(status.ok()) << status;
@@ -211,8 +211,8 @@ void CheckMoves(Communicator* c, DataType type, size_t part) {
   const Slice slice{*buffer, 1, count, type};
   StoreValues(type, c->rank(), data, count);
   ASSERT_TRUE(
-      lockstep::Run(c, {.kind = CollectiveKind::kAllGather, .slice = slice},
-                    kLong)
+      collective::Run(c, {.kind = CollectiveKind::kAllGather, .slice = slice},
+                      kLong)
           .ok());
   for (int rank = 0; rank < c->size(); ++rank) {
     ASSERT_NO_FATAL_FAILURE(
@@ -223,7 +223,7 @@ void CheckMoves(Communicator* c, DataType type, size_t part) {
   for (int root = 0; root < c->size(); ++root) {
     StoreValues(type, c->rank(), data, count);
     ASSERT_TRUE(
-        lockstep::Run(
+        collective::Run(
             c,
             {.kind = CollectiveKind::kBroadcast, .slice = slice, .root = root},
             kLong)
@@ -259,7 +259,7 @@ TEST(HierarchicalTest, EveryShapeIsRight) {
         CheckMoves(c, DataType::kFloat32, part);
       }
       EXPECT_TRUE(
-          lockstep::Run(c, {.kind = CollectiveKind::kBarrier}, kLong).ok());
+          collective::Run(c, {.kind = CollectiveKind::kBarrier}, kLong).ok());
     });
   }
 }
@@ -281,7 +281,7 @@ TEST(HierarchicalTest, AMeanOfLargeHalvesIsOne) {
         FillPeriodic(data, SizeOf(kType), count, 1, [&](size_t i) {
           Store(data, kType, i, value(c->rank()));
         });
-        const Status status = lockstep::Run(
+        const Status status = collective::Run(
             c, {.slice = {*buffer, 0, count, kType}, .op = ReduceOp::kMean},
             kLong);
         ASSERT_TRUE(status.ok()) << status;
@@ -308,7 +308,7 @@ std::vector<std::string> BitsOf(const Hosts& hosts, DataType type) {
       }
     });
     ASSERT_TRUE(
-        lockstep::Run(c, {.slice = {*buffer, 0, kCount, type}}, kLong).ok());
+        collective::Run(c, {.slice = {*buffer, 0, kCount, type}}, kLong).ok());
     bits[c->rank()].assign(static_cast<char*>((*buffer)->data),
                            kCount * SizeOf(type));
   });
@@ -377,11 +377,11 @@ TEST(HierarchicalTest, MismatchesBetweenHostsAreRefusedOnAllRanks) {
         WithHosts({0, 0, 1, 1}, [&](Communicator* c) {
           auto buffer = c->Allocate(4096 * 4);
           Status status =
-              lockstep::Run(c, operation(c->rank(), *buffer), seconds(20));
+              collective::Run(c, operation(c->rank(), *buffer), seconds(20));
           // A root is done once it has sent; it learns with the next one.
           if (status.ok()) {
-            status = lockstep::Run(c, {.kind = CollectiveKind::kBarrier},
-                                   seconds(20));
+            status = collective::Run(c, {.kind = CollectiveKind::kBarrier},
+                                     seconds(20));
           }
           EXPECT_THAT(status.code(),
                       AnyOf(StatusCode::kFailedPrecondition,
@@ -433,7 +433,7 @@ TEST(HierarchicalTest, AbortEndsAllThatWait) {
     EXPECT_FALSE(status.ok());
     aborter.join();
     const Status later =
-        lockstep::Run(c, {.kind = CollectiveKind::kBarrier}, kLong);
+        collective::Run(c, {.kind = CollectiveKind::kBarrier}, kLong);
     EXPECT_FALSE(later.ok());
   });
 }
@@ -444,9 +444,9 @@ TEST(HierarchicalTest, ADeadlineNamesWhoIsMissing) {
     // Rank 1 never starts: rank 0 waits for it in its host, rank 3 between.
     if (c->rank() != 1) {
       auto buffer = c->Allocate(1 << 20);
-      const Status status =
-          lockstep::Run(c, {.slice = {*buffer, 0, 1 << 18, DataType::kFloat32}},
-                        milliseconds(c->rank() == 0 ? 100 : 20000));
+      const Status status = collective::Run(
+          c, {.slice = {*buffer, 0, 1 << 18, DataType::kFloat32}},
+          milliseconds(c->rank() == 0 ? 100 : 20000));
       EXPECT_FALSE(status.ok());
       if (c->rank() == 0) {
         EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
@@ -470,12 +470,12 @@ TEST(HierarchicalTest, ADeadRankIsNamed) {
       auto formed = Form(rank, hosts, &store);
       if (!formed.ok()) return 2;
       const Operation barrier{.kind = CollectiveKind::kBarrier};
-      if (!lockstep::Run(formed->get(), barrier, kLong).ok()) return 3;
+      if (!collective::Run(formed->get(), barrier, kLong).ok()) return 3;
       if (!store.Put(fmt::format("formed-{}", rank), "").ok()) return 4;
       if (rank == 3) {
         for (;;) pause();
       }
-      const Status status = lockstep::Run(formed->get(), barrier, kLong);
+      const Status status = collective::Run(formed->get(), barrier, kLong);
       if (status.code() != StatusCode::kUnavailable) return 5;
       // Rank 2 shares its host; the others hear of it by rank 2 or 3.
       const std::string text = Message(status);
@@ -513,4 +513,4 @@ TEST(HierarchicalTest, RefusesOtherHosts) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::hierarchical

@@ -9,7 +9,7 @@
 #include "worker/collective/hierarchical/stage_plan.h"
 #include "worker/collective/tcp/plan.h"
 
-namespace lockstep::hierarchical {
+namespace lockstep::worker::collective::hierarchical {
 namespace {
 
 // `line` is tcp's, unless a test puts something else there.
@@ -131,4 +131,4 @@ std::unique_ptr<Transport> MakeTransport(TransportParts parts) {
   return std::make_unique<HierarchicalTransport>(std::move(parts));
 }
 
-}  // namespace lockstep::hierarchical
+}  // namespace lockstep::worker::collective::hierarchical

@@ -15,7 +15,7 @@
 #include "worker/collective/hierarchical/sides.h"
 #include "worker/collective/threaded_communicator.h"
 
-namespace lockstep::hierarchical {
+namespace lockstep::worker::collective::hierarchical {
 
 // Memory of the transport's own.
 struct OwnMemory {
@@ -49,6 +49,6 @@ struct TransportParts {
 
 std::unique_ptr<Transport> MakeTransport(TransportParts parts);
 
-}  // namespace lockstep::hierarchical
+}  // namespace lockstep::worker::collective::hierarchical
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_HIERARCHICAL_HIERARCHICAL_TRANSPORT_H_

@@ -6,7 +6,7 @@
 
 #include "worker/collective/operation.h"
 
-namespace lockstep::hierarchical {
+namespace lockstep::worker::collective::hierarchical {
 
 StatusOr<bool> HostAgreement::All(bool mine, const Operation& running,
                                   MonoTime deadline) {
@@ -36,4 +36,4 @@ StatusOr<std::string> HostAgreement::OfLeader(const std::string& mine,
   return std::string(text, strnlen(text, kLineBytes));
 }
 
-}  // namespace lockstep::hierarchical
+}  // namespace lockstep::worker::collective::hierarchical

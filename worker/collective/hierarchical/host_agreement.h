@@ -9,7 +9,7 @@
 #include "worker/collective/communicator.h"
 #include "worker/collective/hierarchical/sides.h"
 
-namespace lockstep::hierarchical {
+namespace lockstep::worker::collective::hierarchical {
 
 // The longest line of the plan between the hosts.
 inline constexpr size_t kLineBytes = 512;
@@ -33,6 +33,6 @@ class HostAgreement {
   const bool leader_;
 };
 
-}  // namespace lockstep::hierarchical
+}  // namespace lockstep::worker::collective::hierarchical
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_HIERARCHICAL_HOST_AGREEMENT_H_

@@ -3,7 +3,7 @@
 #include <cctype>
 #include <cstdlib>
 
-namespace lockstep {
+namespace lockstep::worker::collective::hierarchical {
 namespace {
 
 // What follows is a peer's words, whose ranks are global.
@@ -150,4 +150,4 @@ std::string TranslateRanks(std::string_view text, const std::vector<int>& ranks,
   return Translator(text, ranks, size).Run();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::hierarchical

@@ -8,7 +8,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::hierarchical {
 
 struct HostLayout {
   // The global ranks of each host, ascending. A rank's place is its index
@@ -44,6 +44,6 @@ StatusOr<HostLayout> LayOutHosts(const std::vector<int>& hosts);
 std::string TranslateRanks(std::string_view text, const std::vector<int>& ranks,
                            int size);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::hierarchical
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_HIERARCHICAL_HOST_LAYOUT_H_

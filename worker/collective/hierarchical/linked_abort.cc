@@ -2,7 +2,7 @@
 
 #include <string>
 
-namespace lockstep {
+namespace lockstep::worker::collective::hierarchical {
 
 void LinkedAbort::Attach(Communicator* within, Communicator* between) {
   {
@@ -61,4 +61,4 @@ Status LinkedAbort::first() const {
   return first_;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::hierarchical

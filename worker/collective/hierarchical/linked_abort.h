@@ -10,7 +10,7 @@
 #include "common/base/status.h"
 #include "worker/collective/communicator.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::hierarchical {
 
 // Safe from any thread.
 class LinkedAbort {
@@ -42,6 +42,6 @@ class LinkedAbort {
   Communicator* between_ ABSL_GUARDED_BY(mu_) = nullptr;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::hierarchical
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_HIERARCHICAL_LINKED_ABORT_H_

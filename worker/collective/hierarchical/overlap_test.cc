@@ -18,7 +18,7 @@
 #include "worker/collective/tcp/tcp_communicator.h"
 #include "worker/collective/testing.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::hierarchical {
 namespace {
 
 using std::chrono::seconds;
@@ -132,7 +132,7 @@ std::vector<int> MostAcross(const Hosts& hosts, size_t count, size_t apart) {
       while (started < n && MonotonicNow() < limit) std::this_thread::yield();
     };
     HierarchicalParts parts;
-    parts.between = Wrapped<WatchedCommunicator>(FormTcp, &watches[rank]);
+    parts.between = Wrapped<WatchedCommunicator>(tcp::FormTcp, &watches[rank]);
     auto formed = FormHierarchical(options, hosts, parts);
     ASSERT_TRUE(formed.ok()) << formed.status();
     Communicator* const c = formed->get();
@@ -345,9 +345,9 @@ TEST(OverlapTest, WhatAnAbortHasEndedIsNotBegunAhead) {
     WatchedCommunicator::Watch watch;
     watch.gate = [&] { EXPECT_TRUE(AwaitTrue([&] { return started == 4; })); };
     HierarchicalParts parts;
-    parts.between = Wrapped<WatchedCommunicator>(FormTcp, &watch);
+    parts.between = Wrapped<WatchedCommunicator>(tcp::FormTcp, &watch);
     if (rank == 0) {
-      parts.within = Wrapped<LateAbortWithin>(FormShm, &late);
+      parts.within = Wrapped<LateAbortWithin>(shm::FormShm, &late);
       parts.between = Wrapped<LateAbortBetween>(parts.between, &late);
     }
     auto formed =
@@ -432,10 +432,10 @@ TEST(OverlapTest, TheUserMayAllocateMeanwhile) {
   MapRendezvousStore store;
   SpawnRanks(4, [&](int rank) {
     OneCallAtATime::Watch watch;
-    auto formed =
-        FormHierarchical(TestOptions(rank, 4, &store), {0, 0, 1, 1},
-                         {.within = Wrapped<OneCallAtATime>(FormShm, &watch),
-                          .between = Wrapped<OneCallAtATime>(FormTcp, &watch)});
+    auto formed = FormHierarchical(
+        TestOptions(rank, 4, &store), {0, 0, 1, 1},
+        {.within = Wrapped<OneCallAtATime>(shm::FormShm, &watch),
+         .between = Wrapped<OneCallAtATime>(tcp::FormTcp, &watch)});
     ASSERT_TRUE(formed.ok()) << formed.status();
     Communicator* const c = formed->get();
     constexpr size_t kCount = size_t{8} << 18;  // 8 MiB
@@ -454,4 +454,4 @@ TEST(OverlapTest, TheUserMayAllocateMeanwhile) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::hierarchical

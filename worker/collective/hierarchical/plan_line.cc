@@ -6,7 +6,7 @@
 
 #include "common/base/hash.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::hierarchical {
 namespace {
 
 constexpr size_t kMostText = 2048;
@@ -67,4 +67,4 @@ StatusOr<std::string> BetweenPlanOf(std::string_view line,
   return std::string(line.substr(end + kBetween.size()));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::hierarchical

@@ -11,7 +11,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::hierarchical {
 
 // Returns the host of each rank as runs: "0*3,1,0*2".
 std::string HostRuns(const std::vector<int>& hosts);
@@ -32,6 +32,6 @@ std::string HierarchicalPlanLine(const std::vector<int>& hosts,
 StatusOr<std::string> BetweenPlanOf(std::string_view line,
                                     const std::vector<int>& hosts);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::hierarchical
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_HIERARCHICAL_PLAN_LINE_H_

@@ -7,7 +7,7 @@
 
 #include "worker/collective/communicator.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::hierarchical {
 
 class PrefixStore final : public RendezvousStore {
  public:
@@ -28,6 +28,6 @@ class PrefixStore final : public RendezvousStore {
   const std::string prefix_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::hierarchical
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_HIERARCHICAL_PREFIX_STORE_H_

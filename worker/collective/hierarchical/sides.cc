@@ -5,7 +5,7 @@
 #include "worker/collective/hierarchical/host_layout.h"
 #include "worker/collective/lost_peers.h"
 
-namespace lockstep::hierarchical {
+namespace lockstep::worker::collective::hierarchical {
 namespace {
 
 // "rank 3", "ranks 1, 3".
@@ -119,4 +119,4 @@ Status Sides::Fail(const Side& side, const Status& status) {
   return linked_abort_->first();
 }
 
-}  // namespace lockstep::hierarchical
+}  // namespace lockstep::worker::collective::hierarchical

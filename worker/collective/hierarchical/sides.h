@@ -13,7 +13,7 @@
 #include "worker/collective/hierarchical/linked_abort.h"
 #include "worker/collective/hierarchical/staged_memory.h"
 
-namespace lockstep::hierarchical {
+namespace lockstep::worker::collective::hierarchical {
 
 // One communicator, and the global ranks of its ranks. The communicator is null
 // where this rank is alone on that side.
@@ -88,6 +88,6 @@ class Sides {
   std::atomic<Stage> stage_ = Stage::kNone;
 };
 
-}  // namespace lockstep::hierarchical
+}  // namespace lockstep::worker::collective::hierarchical
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_HIERARCHICAL_SIDES_H_

@@ -7,7 +7,7 @@
 #include "worker/collective/reduce.h"
 #include "worker/collective/tcp/combine.h"
 
-namespace lockstep::hierarchical {
+namespace lockstep::worker::collective::hierarchical {
 namespace {
 
 char* DataOf(const Slice& slice) {
@@ -52,4 +52,4 @@ bool Apart(const Slice& a, const Slice& b) {
   return end(a) <= begin(b) || end(b) <= begin(a);
 }
 
-}  // namespace lockstep::hierarchical
+}  // namespace lockstep::worker::collective::hierarchical

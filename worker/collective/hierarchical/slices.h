@@ -4,7 +4,7 @@
 
 #include "worker/collective/communicator.h"
 
-namespace lockstep::hierarchical {
+namespace lockstep::worker::collective::hierarchical {
 
 // Makes the sum of `by` operands their mean. For float32 and float64.
 void Divide(const Slice& slice, int by);
@@ -15,6 +15,6 @@ void ZeroOthers(const Slice& slice, int rank, int size);
 // Whether the slices do not overlap.
 bool Apart(const Slice& a, const Slice& b);
 
-}  // namespace lockstep::hierarchical
+}  // namespace lockstep::worker::collective::hierarchical
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_HIERARCHICAL_SLICES_H_

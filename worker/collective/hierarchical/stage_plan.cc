@@ -4,7 +4,7 @@
 
 #include "worker/collective/operation.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::hierarchical {
 namespace {
 
 class Planner {
@@ -292,4 +292,4 @@ std::string DescribeStages(const HostLayout& layout) {
       layout.size(), layout.hosts());
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::hierarchical

@@ -30,7 +30,7 @@
 #include "worker/collective/communicator.h"
 #include "worker/collective/hierarchical/host_layout.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::hierarchical {
 
 // An all-reduce of fewer bytes goes through the leaders: fewer messages.
 inline constexpr size_t kSmallBytes = 32 << 10;
@@ -88,6 +88,6 @@ StagePlan PlanStages(const HostLayout& layout, int rank,
 // One line for people, the same on all ranks.
 std::string DescribeStages(const HostLayout& layout);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::hierarchical
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_HIERARCHICAL_STAGE_PLAN_H_

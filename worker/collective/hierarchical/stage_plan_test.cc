@@ -12,7 +12,7 @@
 #include "worker/collective/lost_peers.h"
 #include "worker/collective/operation.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::hierarchical {
 namespace {
 
 using ::testing::ElementsAre;
@@ -462,4 +462,4 @@ TEST(TranslateTest, LostPeersBecomeThoseOfTheWhole) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::hierarchical

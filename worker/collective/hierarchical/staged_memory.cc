@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::worker::collective::hierarchical {
 
 StatusOr<const Buffer*> StagedMemory::Allocate(size_t bytes) {
   MutexLock lock(&calls_);
@@ -59,4 +59,4 @@ const Buffer* StagedMemory::Between(const Buffer* buffer) const {
   return staged == nullptr ? nullptr : staged->between;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::hierarchical

@@ -9,7 +9,7 @@
 #include "common/base/mutex.h"
 #include "worker/collective/threaded_communicator.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::hierarchical {
 
 // Threads: Allocate and Register by the user, the others by any.
 class StagedMemory final : public TransportMemory {
@@ -49,6 +49,6 @@ class StagedMemory final : public TransportMemory {
   std::map<const Buffer*, std::unique_ptr<Staged>> staged_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::hierarchical
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_HIERARCHICAL_STAGED_MEMORY_H_

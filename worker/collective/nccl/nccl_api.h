@@ -9,7 +9,7 @@
 
 #include <cstddef>
 
-namespace lockstep {
+namespace lockstep::worker::collective::nccl {
 
 struct CudaMemoryApi {
   cudaError_t (*allocate)(void** data, size_t bytes);
@@ -77,6 +77,6 @@ struct GpuApi {
   int nccl_version;  // NCCL_VERSION_CODE of the library.
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::nccl
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_NCCL_NCCL_API_H_

@@ -5,7 +5,7 @@
 
 #include "worker/collective/operation.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::nccl {
 namespace {
 
 ncclDataType_t TypeOf(DataType type) {
@@ -123,4 +123,4 @@ Status NcclComm::StatusOf(ncclResult_t result, std::string_view what) const {
   return Internal("{}", text);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::nccl

@@ -14,7 +14,7 @@
 #include "worker/collective/nccl/nccl_api.h"
 #include "worker/collective/nccl/nccl_queue.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::nccl {
 
 class NcclComm {
  public:
@@ -50,6 +50,6 @@ class NcclComm {
   ncclComm_t comm_ = nullptr;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::nccl
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_NCCL_NCCL_COMM_H_

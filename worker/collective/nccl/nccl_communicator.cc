@@ -7,7 +7,7 @@
 #include "worker/collective/nccl/nccl_engine.h"
 #include "worker/collective/operation.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::nccl {
 namespace {
 
 constexpr char kIdKey[] = "nccl/id";
@@ -195,4 +195,4 @@ StatusOr<std::unique_ptr<Communicator>> FormNccl(
   return communicator;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::nccl

@@ -13,13 +13,13 @@
 #include "worker/collective/communicator.h"
 #include "worker/collective/nccl/nccl_api.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::nccl {
 
 // Exchanges the unique id through the store and forms. Errors as
 // FormCommunicator. `api` lives as long as the process.
 StatusOr<std::unique_ptr<Communicator>> FormNccl(
     const CommunicatorOptions& options, const GpuApi& api);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::nccl
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_NCCL_NCCL_COMMUNICATOR_H_

@@ -9,7 +9,7 @@
 
 #include "worker/collective/nccl/nccl_test_util.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::nccl {
 namespace {
 
 using ::testing::HasSubstr;
@@ -127,9 +127,9 @@ void SquaresBeforePeers(const FakeGpuFaults& faults) {
   EXPECT_TRUE(squares->Wait(MonotonicNow() + kLong).ok());
   EXPECT_FALSE(under_way->Poll());
   const Buffer* const theirs = *ranks[1]->AllocateOnDevice(64);
-  EXPECT_TRUE(lockstep::Run(ranks[1],
-                            {.slice = {theirs, 0, 8, DataType::kFloat32}},
-                            kLong)
+  EXPECT_TRUE(collective::Run(ranks[1],
+                              {.slice = {theirs, 0, 8, DataType::kFloat32}},
+                              kLong)
                   .ok());
   EXPECT_TRUE(under_way->Wait(MonotonicNow() + kLong).ok());
   under_way.reset();
@@ -198,7 +198,7 @@ TEST(NcclDeviceMemoryTest, RefusesItsCallersMistakes) {
   EXPECT_THAT(Message(c->device_memory()->Clear(good, nullptr)),
               HasSubstr("cudaStreamLegacy, not null"));
   // Nothing of it broke anything.
-  EXPECT_TRUE(lockstep::Run(c, {.slice = good}, kLong).ok());
+  EXPECT_TRUE(collective::Run(c, {.slice = good}, kLong).ok());
   ranks.Leave();
 }
 
@@ -311,7 +311,7 @@ TEST(NcclDeviceMemoryTest, AStreamThatIsCapturedIsRefused) {
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status;
     EXPECT_THAT(Message(status), HasSubstr("captured into a graph"));
   }
-  EXPECT_TRUE(lockstep::Run(c, {.slice = slice}, kLong).ok());
+  EXPECT_TRUE(collective::Run(c, {.slice = slice}, kLong).ok());
   ranks.Leave();
 }
 
@@ -347,4 +347,4 @@ TEST(NcclFormTest, AGpuWithoutAKernelIsSaidWhenForming) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::nccl

@@ -4,7 +4,7 @@
 
 #include "worker/collective/nccl/nccl_thread.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::nccl {
 namespace {
 
 // The device is the calling thread's as long as this lives: streams without a
@@ -140,4 +140,4 @@ StatusOr<const Buffer*> NcclEngine::Allocate(size_t bytes, MemoryKind kind) {
   return buffer;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::nccl

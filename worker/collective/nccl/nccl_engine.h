@@ -12,7 +12,7 @@
 #include "worker/collective/nccl/nccl_memory.h"
 #include "worker/collective/nccl/nccl_queue.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::nccl {
 
 // Safe from any thread, except Run, which is the thread.
 class NcclEngine {
@@ -63,6 +63,6 @@ class NcclEngine {
   NcclQueue queue_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::nccl
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_NCCL_NCCL_ENGINE_H_

@@ -17,7 +17,7 @@
 #include "worker/collective/nccl/nccl_squares.h"
 #include "worker/collective/reduce.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::nccl {
 namespace {
 
 using Step = std::function<bool()>;  // Returns whether it is done.
@@ -534,4 +534,4 @@ void ReleaseFakeFills() {
   TheWorld().fills_released = true;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::nccl

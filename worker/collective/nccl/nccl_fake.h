@@ -10,7 +10,7 @@
 
 #include "worker/collective/nccl/nccl_api.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::nccl {
 
 struct FakeGpuFaults {
   bool no_revoke = false;           // a library before 2.28
@@ -57,6 +57,6 @@ int FakeCallsOnWrongDevice();
 void FakeSlowFill(cudaStream_t stream, void* data, int value, size_t bytes);
 void ReleaseFakeFills();
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::nccl
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_NCCL_NCCL_FAKE_H_

@@ -20,7 +20,7 @@
 #include "worker/collective/handshake.h"
 #include "worker/collective/testing.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::nccl {
 namespace {
 
 using std::chrono::milliseconds;
@@ -106,7 +106,7 @@ int CheckSums(Communicator* c) {
     for (size_t i = 0; i < count; ++i) {
       f[i] = static_cast<float>(Value(c->rank(), i));
     }
-    const Status status = lockstep::Run(
+    const Status status = collective::Run(
         c, {.slice = {*buffer, 0, count, DataType::kFloat32}}, seconds(60));
     EXPECT_TRUE(status.ok()) << status;
     double wrong = 0;
@@ -182,7 +182,7 @@ int CheckOperations(Communicator* c) {
   const auto run = [&](Operation operation) {
     for (int i = 0; i < 8; ++i) v[i] = 10 * c->rank() + i;
     operation.slice = {buffer, 0, 8, DataType::kInt64};
-    const Status status = lockstep::Run(c, operation, seconds(60));
+    const Status status = collective::Run(c, operation, seconds(60));
     EXPECT_TRUE(status.ok()) << status;
   };
   run({.kind = CollectiveKind::kAllGather});
@@ -197,7 +197,7 @@ int CheckOperations(Communicator* c) {
   run({.kind = CollectiveKind::kAllReduce, .op = ReduceOp::kMax});
   for (int i = 0; i < 8; ++i) EXPECT_EQ(v[i], 10 + i);
   EXPECT_TRUE(
-      lockstep::Run(c, {.kind = CollectiveKind::kBarrier}, seconds(60)).ok());
+      collective::Run(c, {.kind = CollectiveKind::kBarrier}, seconds(60)).ok());
   // Device memory, many at once.
   const Buffer* device = *c->AllocateOnDevice(1 << 20);
   std::vector<std::unique_ptr<Work>> works;
@@ -229,7 +229,7 @@ int StepUntilAborted(Communicator* c, Shared* shared) {
       .slice = {buffer, 0, size_t{16} << 20, DataType::kFloat32}};
   Status status;
   while (status.ok()) {
-    status = lockstep::Run(c, operation, seconds(120));
+    status = collective::Run(c, operation, seconds(120));
     shared->steps[c->rank()].fetch_add(1);
   }
   EXPECT_EQ(status.code(), StatusCode::kAborted) << status;
@@ -266,7 +266,7 @@ TEST_F(NcclGpuTest, AnAbortEndsAWaitForAPeerThatNeverStarts) {
   RankProcesses ranks(kRanks, [&](int rank) {
     return Rank(rank, [&](Communicator* c) {
       const Operation barrier = {.kind = CollectiveKind::kBarrier};
-      EXPECT_TRUE(lockstep::Run(c, barrier, seconds(60)).ok());
+      EXPECT_TRUE(collective::Run(c, barrier, seconds(60)).ok());
       if (rank == 1) {
         const bool ended = Await([&] { return shared_->steps[0] > 0; });
         c->Abort("stop");
@@ -304,7 +304,7 @@ TEST_F(NcclGpuTest, TheSurvivorOfAKilledPeerGetsOut) {
       const Buffer* buffer = *c->AllocateOnDevice(size_t{64} << 20);
       Status status;
       while (status.ok()) {
-        status = lockstep::Run(
+        status = collective::Run(
             c, {.slice = {buffer, 0, size_t{16} << 20, DataType::kFloat32}},
             seconds(120));
         shared_->steps[rank].fetch_add(1);
@@ -326,4 +326,4 @@ TEST_F(NcclGpuTest, TheSurvivorOfAKilledPeerGetsOut) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::nccl

@@ -11,7 +11,7 @@
 
 #include "worker/collective/nccl/nccl_squares.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::nccl {
 namespace {
 
 // FailedPrecondition: what a host lacks is for its operator.
@@ -232,4 +232,4 @@ void SetNcclEnvironment(const std::string& bind_address) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::nccl

@@ -12,7 +12,7 @@
 #include "common/base/status.h"
 #include "worker/collective/nccl/nccl_api.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::nccl {
 
 // The oldest NCCL that non-blocking communicators are trusted with.
 inline constexpr int kLeastNcclVersion = NCCL_VERSION(2, 18, 0);
@@ -35,6 +35,6 @@ StatusOr<std::string> NameDevice(int device);
 // not while other threads read the environment.
 void SetNcclEnvironment(const std::string& bind_address);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::nccl
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_NCCL_NCCL_LIBRARY_H_

@@ -6,7 +6,7 @@
 
 #include "worker/collective/page_size.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::nccl {
 
 StatusOr<const Buffer*> NcclMemory::Allocate(size_t bytes, MemoryKind kind) {
   auto owned = std::make_unique<Owned>();
@@ -66,4 +66,4 @@ void NcclMemory::Free() {
   owned_.clear();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::nccl

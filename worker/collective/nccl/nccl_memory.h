@@ -14,7 +14,7 @@
 #include "worker/collective/communicator.h"
 #include "worker/collective/nccl/nccl_api.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::nccl {
 
 // Safe from any thread. The destructor does not free the memory: call Free once
 // the device has stopped.
@@ -42,6 +42,6 @@ class NcclMemory {
   std::vector<std::unique_ptr<Owned>> owned_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::nccl
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_NCCL_NCCL_MEMORY_H_

@@ -5,7 +5,7 @@
 #include "worker/collective/nccl/nccl_communicator.h"
 #include "worker/collective/nccl/nccl_library.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::nccl {
 namespace {
 
 void Offer(const CommunicatorOptions* options, RankOffer* offer) {
@@ -55,7 +55,7 @@ bool FormInto(const CommunicatorOptions* options, Communicator** communicator,
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::nccl
 
 extern "C" __attribute__((visibility("default")))
 const lockstep_collective_module*
@@ -65,7 +65,7 @@ lockstep_collective_module_v1(void) {
       kLockstepCollectiveAbi,
       kLockstepCollectiveToolchain,
       "nccl",
-      lockstep::Offer,
-      lockstep::FormInto};
+      lockstep::worker::collective::nccl::Offer,
+      lockstep::worker::collective::nccl::FormInto};
   return &kModule;
 }

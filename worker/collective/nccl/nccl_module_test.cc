@@ -11,7 +11,7 @@
 #include "worker/collective/module.h"
 #include "worker/collective/testing.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::nccl {
 namespace {
 
 using ::testing::AnyOf;
@@ -106,4 +106,4 @@ TEST(NcclModuleTest, NeedsNoLibraryOfNvidiaToLoad) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::nccl

@@ -4,7 +4,7 @@
 
 #include "worker/collective/operation.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::nccl {
 namespace {
 
 // Between the end of a wait and the thread's having reported it.
@@ -245,4 +245,4 @@ void NcclQueue::SetOver() {
   changed_.NotifyAll();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::nccl

@@ -21,7 +21,7 @@
 #include "worker/collective/communicator.h"
 #include "worker/collective/nccl/nccl_api.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::nccl {
 
 struct NcclEngineOptions {
   int rank = 0;
@@ -137,6 +137,6 @@ class NcclQueue {
   bool over_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::nccl
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_NCCL_NCCL_QUEUE_H_

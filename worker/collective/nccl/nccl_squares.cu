@@ -1,7 +1,7 @@
 #include "worker/collective/nccl/nccl_squares.h"
 #include "worker/collective/nccl/nccl_squares_kernels.cuh"
 
-namespace lockstep {
+namespace lockstep::worker::collective::nccl {
 
 cudaError_t SumOfSquaresOnDevice(const float* data, size_t count,
                                  double* partials, double* sum,
@@ -18,4 +18,4 @@ cudaError_t SumOfSquaresOnDevice(const float* data, size_t count,
   return cudaGetLastError();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::nccl

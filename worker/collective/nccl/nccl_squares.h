@@ -7,7 +7,7 @@
 
 #include <cstddef>
 
-namespace lockstep {
+namespace lockstep::worker::collective::nccl {
 
 // Float64 words of device memory that one sum needs.
 inline constexpr int kSquaresPartials = 1024;
@@ -20,6 +20,6 @@ cudaError_t SumOfSquaresOnDevice(const float* data, size_t count,
                                  double* partials, double* sum,
                                  cudaStream_t stream);
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::nccl
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_NCCL_NCCL_SQUARES_H_

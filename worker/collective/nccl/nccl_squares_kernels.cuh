@@ -6,7 +6,7 @@
 
 #include <cstddef>
 
-namespace lockstep {
+namespace lockstep::worker::collective::nccl {
 
 inline constexpr int kSquaresThreads = 256;
 
@@ -46,6 +46,6 @@ static __global__ void SumPartials(const double* partials, int count,
   if (threadIdx.x == 0) *sum = all;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::nccl
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_NCCL_NCCL_SQUARES_KERNELS_CUH_

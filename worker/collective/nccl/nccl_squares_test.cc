@@ -14,7 +14,7 @@
 #define __device__
 #define __global__
 #define __shared__ static
-namespace lockstep {
+namespace lockstep::worker::collective::nccl {
 namespace {
 struct Index {
   unsigned x = 0;
@@ -25,11 +25,11 @@ Index gridDim;
 std::barrier<>* block_barrier = nullptr;
 void __syncthreads() { block_barrier->arrive_and_wait(); }
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::nccl
 
 #include "worker/collective/nccl/nccl_squares_kernels.cuh"
 
-namespace lockstep {
+namespace lockstep::worker::collective::nccl {
 namespace {
 
 // Runs `kernel` for each thread of `blocks` blocks.
@@ -95,4 +95,4 @@ TEST(NcclSquaresTest, IsFiniteExactlyWhereAllElementsAre) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::nccl

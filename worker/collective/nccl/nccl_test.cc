@@ -10,7 +10,7 @@
 #include "worker/collective/handshake.h"
 #include "worker/collective/nccl/nccl_test_util.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::nccl {
 namespace {
 
 using std::chrono::milliseconds;
@@ -28,7 +28,7 @@ TEST(NcclTest, OperationsOnHostBuffers) {
     EXPECT_EQ(f[0], 0);  // Zeroed.
     const auto run = [&](Operation operation, size_t offset, size_t count) {
       operation.slice = {buffer, offset, count, DataType::kFloat32};
-      const Status status = lockstep::Run(c, operation, kLong);
+      const Status status = collective::Run(c, operation, kLong);
       EXPECT_TRUE(status.ok()) << status;
     };
     for (int i = 0; i < 12; ++i) f[i] = static_cast<float>(i + 100 * rank);
@@ -304,7 +304,7 @@ TEST(NcclAbortTest, ADeadlineBreaksIt) {
   NcclRanks ranks(2);
   const Buffer* buffer = *ranks[0]->Allocate(64);
   const Operation operation = {.slice = {buffer, 0, 16, DataType::kFloat32}};
-  const Status status = lockstep::Run(ranks[0], operation, milliseconds(30));
+  const Status status = collective::Run(ranks[0], operation, milliseconds(30));
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_THAT(Message(status), HasSubstr("all-reduce of 16 float32"));
   EXPECT_EQ(ranks[0]->Start(operation).status(), status);
@@ -330,7 +330,7 @@ TEST(NcclAbortTest, WithoutAWaitTheOperationsOwnTimeoutBreaksIt) {
 TEST(NcclAbortTest, AnErrorOfAPeerIsUnavailable) {
   NcclRanks ranks(2, {.peer_error = true});
   const Status status =
-      lockstep::Run(ranks[0], {.kind = CollectiveKind::kBarrier}, kLong);
+      collective::Run(ranks[0], {.kind = CollectiveKind::kBarrier}, kLong);
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_THAT(Message(status), HasSubstr("words of NCCL"));
 }
@@ -358,7 +358,7 @@ TEST(NcclAbortTest, FromManyThreadsAtAnyMoment) {
       });
       Status status;
       while (status.ok()) {
-        status = lockstep::Run(
+        status = collective::Run(
             c, {.slice = {buffer, 0, 1024, DataType::kFloat32}}, kLong);
       }
       EXPECT_EQ(status.code(), StatusCode::kAborted) << status;
@@ -371,4 +371,4 @@ TEST(NcclAbortTest, FromManyThreadsAtAnyMoment) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::nccl

@@ -13,7 +13,7 @@
 #include "worker/collective/nccl/nccl_fake.h"
 #include "worker/collective/testing.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::nccl {
 
 inline constexpr Duration kLong = std::chrono::seconds(20);
 inline constexpr Duration kSoon = std::chrono::seconds(5);
@@ -65,6 +65,6 @@ inline float* Floats(const Buffer* buffer) {
   return static_cast<float*>(buffer->data);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::nccl
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_NCCL_NCCL_TEST_UTIL_H_

@@ -7,7 +7,7 @@
 
 #include "worker/collective/operation.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::nccl {
 namespace {
 
 using std::chrono::microseconds;
@@ -208,4 +208,4 @@ Status NcclThread::LookAt(Lane* lane) {
   return OkStatus();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::nccl

@@ -25,7 +25,7 @@
 #include "worker/collective/nccl/nccl_memory.h"
 #include "worker/collective/nccl/nccl_queue.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::nccl {
 
 // Used by one thread.
 class NcclThread {
@@ -101,6 +101,6 @@ class NcclThread {
   int idle_looks_ = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::nccl
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_NCCL_NCCL_THREAD_H_

@@ -5,7 +5,7 @@
 #include "worker/collective/nccl/nccl_squares.h"
 #include "worker/collective/nccl/nccl_thread.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::nccl {
 namespace {
 
 using std::chrono::microseconds;
@@ -114,4 +114,4 @@ void NcclThread::Run() {
   Free(queue_.WaitForStop());
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::nccl

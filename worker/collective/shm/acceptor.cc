@@ -9,7 +9,7 @@
 #include "worker/collective/handshake.h"
 #include "worker/collective/shm/layout.h"
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 namespace {
 
 using std::chrono::milliseconds;
@@ -122,4 +122,4 @@ Status Acceptor::ReceiveProof(PendingPeer* peer, MonoTime now, bool* leave) {
   return OkStatus();
 }
 
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm

@@ -15,7 +15,7 @@
 #include "common/base/status.h"
 #include "worker/collective/shm/handshake.h"
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 
 // A rank that has proved its membership, and its memory.
 struct Peer {
@@ -73,6 +73,6 @@ Status WrongKey(int theirs, int mine);
 // For poll(2): until `deadline`, at most a second.
 int PollMillis(MonoTime now, MonoTime deadline);
 
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_SHM_ACCEPTOR_H_

@@ -6,7 +6,7 @@
 #include "worker/collective/shm/segment.h"
 #include "worker/collective/shm/shm_test_util.h"
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 namespace {
 
 using ::testing::HasSubstr;
@@ -104,7 +104,8 @@ TEST(ArenaTest, RanksReduceInIt) {
       float* const data = static_cast<float*>(buffer->data);
       for (const size_t count : {size_t{10}, kCount}) {
         std::fill(data, data + count, static_cast<float>(rank + generation));
-        ASSERT_TRUE(lockstep::Run(c->get(), Floats(buffer, count), kLong).ok());
+        ASSERT_TRUE(
+            collective::Run(c->get(), Floats(buffer, count), kLong).ok());
         for (size_t i = 0; i < count; ++i) {
           ASSERT_EQ(data[i], 3 + 3 * generation) << i;
         }
@@ -114,4 +115,4 @@ TEST(ArenaTest, RanksReduceInIt) {
 }
 
 }  // namespace
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm

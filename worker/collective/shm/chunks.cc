@@ -4,7 +4,7 @@
 
 #include "worker/collective/page_size.h"
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 namespace {
 
 constexpr size_t kLeastChunk = size_t{16} << 10;
@@ -106,4 +106,4 @@ Range Blocks::PieceOf(int part, uint64_t block) const {
   return {whole.first + begin, std::min(piece_elements_, whole.count - begin)};
 }
 
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm

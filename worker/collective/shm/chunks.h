@@ -8,7 +8,7 @@
 
 #include "worker/collective/communicator.h"
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 
 // Elements of a slice.
 struct Range {
@@ -77,6 +77,6 @@ class Blocks {
   uint64_t count_ = 0;
 };
 
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_SHM_CHUNKS_H_

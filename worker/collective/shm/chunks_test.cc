@@ -4,7 +4,7 @@
 
 #include <vector>
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 namespace {
 
 Operation Of(CollectiveKind kind, size_t count, DataType type) {
@@ -112,4 +112,4 @@ TEST(BlocksTest, CoverEveryElementOnceAndFitTheStage) {
 }
 
 }  // namespace
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm

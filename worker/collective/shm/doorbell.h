@@ -13,7 +13,7 @@
 
 #include "common/base/clock.h"
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 
 // Returns when `word` is not `value` any more, when woken, after `most`, or
 // for no reason.
@@ -39,6 +39,6 @@ inline void Pause() {
 #endif
 }
 
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_SHM_DOORBELL_H_

@@ -5,7 +5,7 @@
 
 #include "worker/collective/operation.h"
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 
 Engine::Engine(const CommunicatorOptions& options, const Group& group,
                FailureDetector* detector)
@@ -57,7 +57,7 @@ Status Engine::Wait(uint64_t number, MonoTime deadline) {
     if (waiter_.Wait(deadline)) continue;
     detector_.Break(DeadlineExceeded(
         "{}: {} did not end before its deadline, waiting for {}", label_,
-        lockstep::Describe(tasks_[number - ranks_.front()].operation),
+        collective::Describe(tasks_[number - ranks_.front()].operation),
         waiter_.LateRanks()));
   }
 }
@@ -228,4 +228,4 @@ void Engine::Finish(Task* task) {
   ranks_.FinishFront();
 }
 
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm

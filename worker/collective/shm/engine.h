@@ -21,7 +21,7 @@
 #include "worker/collective/shm/streamer.h"
 #include "worker/collective/shm/waiter.h"
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 
 // The place of a slice.
 struct Placement {
@@ -89,6 +89,6 @@ class Engine {
   std::vector<uint64_t> mapped_;  // of each segment, up to here
 };
 
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_SHM_ENGINE_H_

@@ -13,7 +13,7 @@
 #include "worker/collective/lost_peers.h"
 #include "worker/collective/shm/doorbell.h"
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 namespace {
 
 constexpr char kGoodbye = 'B';
@@ -177,4 +177,4 @@ void FailureDetector::PeerDied(int rank) {
           true);
 }
 
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm

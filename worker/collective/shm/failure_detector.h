@@ -21,7 +21,7 @@
 #include "worker/collective/broken.h"
 #include "worker/collective/shm/rendezvous.h"
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 
 class FailureDetector {
  public:
@@ -81,6 +81,6 @@ class FailureDetector {
   std::thread thread_;
 };
 
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_SHM_FAILURE_DETECTOR_H_

@@ -14,7 +14,7 @@
 #define SO_PEERPIDFD 77
 #endif
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 namespace {
 
 constexpr char kMagic[8] = {'L', 'S', 'S', 'H', 'M', 0, 0, 2};
@@ -144,4 +144,4 @@ Fd OpenProcess(int socket, pid_t pid) {
 #endif
 }
 
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm

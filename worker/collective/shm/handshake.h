@@ -11,7 +11,7 @@
 #include "common/base/sha256.h"
 #include "common/base/status.h"
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 
 using Proof = Sha256Mac;
 
@@ -53,6 +53,6 @@ StatusOr<pid_t> ProcessOf(int socket);
 // A pidfd of the peer; none where the kernel has none.
 Fd OpenProcess(int socket, pid_t pid);
 
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_SHM_HANDSHAKE_H_

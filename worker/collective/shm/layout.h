@@ -64,7 +64,7 @@
 
 #include "worker/collective/page_size.h"
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 
 inline constexpr int kMaxRanks = 128;
 // Operations that a rank may be ahead of the slowest.
@@ -134,6 +134,6 @@ inline constexpr uint32_t Done(int rank) { return 1 + 2 * kMaxRanks + rank; }
 inline constexpr uint32_t kCompletion = 1 + 3 * kMaxRanks;
 }  // namespace wait_code
 
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_SHM_LAYOUT_H_

@@ -9,7 +9,7 @@
 #include "worker/collective/shm/rendezvous.h"
 #include "worker/collective/shm/segment.h"
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 
 // Used by the thread that runs the operations.
 class Ranks {
@@ -44,6 +44,6 @@ class Ranks {
   uint64_t front_ = 0;
 };
 
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_SHM_RANKS_H_

@@ -18,7 +18,7 @@
 #include "worker/collective/shm/acceptor.h"
 #include "worker/collective/shm/handshake.h"
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 namespace {
 
 using std::chrono::milliseconds;
@@ -298,4 +298,4 @@ StatusOr<Group> FormGroup(const CommunicatorOptions& options) {
   return group;
 }
 
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm

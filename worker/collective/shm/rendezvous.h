@@ -25,7 +25,7 @@
 #include "worker/collective/communicator.h"
 #include "worker/collective/shm/segment.h"
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 
 // A peer; for this rank itself only the segment is set.
 struct Member {
@@ -46,6 +46,6 @@ struct Group {
 // rank is another user's.
 StatusOr<Group> FormGroup(const CommunicatorOptions& options);
 
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_SHM_RENDEZVOUS_H_

@@ -17,7 +17,7 @@
 #include "worker/collective/shm/handshake.h"
 #include "worker/collective/shm/shm_test_util.h"
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 namespace {
 
 using std::chrono::milliseconds;
@@ -95,7 +95,7 @@ TEST(RendezvousTest, StrangersCostNoRankAnything) {
     auto c = FormShm(ShmOptions(rank, 2, &store));
     ASSERT_TRUE(c.ok()) << c.status();
     EXPECT_TRUE(
-        lockstep::Run(c->get(), {.kind = CollectiveKind::kBarrier}, kLong)
+        collective::Run(c->get(), {.kind = CollectiveKind::kBarrier}, kLong)
             .ok());
   });
   EXPECT_LT(MonotonicNow() - start, seconds(4));
@@ -267,4 +267,4 @@ TEST_F(DeathTest, AKilledRankLeavesNoNameBehind) {
 }
 
 }  // namespace
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm

@@ -18,7 +18,7 @@
 #define MFD_NOEXEC_SEAL 8U
 #endif
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 namespace {
 
 constexpr size_t kSmallest = size_t{64} << 20;
@@ -182,4 +182,4 @@ StatusOr<size_t> Arena::Allocate(size_t bytes, size_t* rounded) {
   return place;
 }
 
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm

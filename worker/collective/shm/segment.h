@@ -15,7 +15,7 @@
 #include "worker/collective/address_range.h"
 #include "worker/collective/shm/layout.h"
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 
 // Movable; unmaps itself.
 class Segment {
@@ -89,6 +89,6 @@ class Arena {
   size_t used_;
 };
 
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_SHM_SEGMENT_H_

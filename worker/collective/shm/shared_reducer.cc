@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 namespace {
 
 unsigned char* At(unsigned char* base, size_t element, size_t bytes_each) {
@@ -121,4 +121,4 @@ void SharedReducer::RunChunk(const Operation& operation,
   }
 }
 
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm

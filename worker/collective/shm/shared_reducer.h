@@ -16,7 +16,7 @@
 #include "worker/collective/shm/started.h"
 #include "worker/collective/shm/waiter.h"
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 
 // Used by the thread that runs the operations.
 class SharedReducer {
@@ -51,6 +51,6 @@ class SharedReducer {
   std::vector<void*> outs_;
 };
 
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_SHM_SHARED_REDUCER_H_

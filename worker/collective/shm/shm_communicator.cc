@@ -8,7 +8,7 @@
 #include "worker/collective/shm/failure_detector.h"
 #include "worker/collective/shm/rendezvous.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::shm {
 namespace {
 
 using shm::Arena;
@@ -182,4 +182,4 @@ StatusOr<std::unique_ptr<Communicator>> FormShm(
   return communicator;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::shm

@@ -43,7 +43,7 @@
 #include "worker/collective/broken.h"
 #include "worker/collective/communicator.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::shm {
 
 // All ranks of `options` must be on this host, in one network namespace, and
 // of one user. At most 128. Errors are those of forming; Unauthenticated
@@ -52,6 +52,6 @@ namespace lockstep {
 StatusOr<std::unique_ptr<Communicator>> FormShm(
     const CommunicatorOptions& options, const BrokenFunction& broken = {});
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::shm
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_SHM_SHM_COMMUNICATOR_H_

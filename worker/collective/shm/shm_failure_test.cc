@@ -10,7 +10,7 @@
 #include "worker/collective/shm/layout.h"
 #include "worker/collective/shm/shm_test_util.h"
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 namespace {
 
 using std::chrono::milliseconds;
@@ -49,7 +49,7 @@ TEST(AbortTest, ReturnsAWaitingRankAtOnce) {
   RecordProperty("abort_us", (ended - start) / std::chrono::microseconds(1));
   // The other one learns, and why.
   const Status other =
-      lockstep::Run(ranks[1], {.kind = CollectiveKind::kBarrier}, kLong);
+      collective::Run(ranks[1], {.kind = CollectiveKind::kBarrier}, kLong);
   EXPECT_EQ(other.code(), StatusCode::kUnavailable);
   EXPECT_THAT(Message(other), AllOf(HasSubstr("connection to rank 0"),
                                     HasSubstr("the job was cancelled")));
@@ -74,7 +74,7 @@ TEST(AbortTest, WithDataInFlight) {
       const size_t count = kSanitized ? 1 << 20 : 4 << 20;
       const Buffer* buffer = ranks[rank]->Allocate(count * 4).value();
       do {
-        ends[rank] = lockstep::Run(ranks[rank], Floats(buffer, count), kLong);
+        ends[rank] = collective::Run(ranks[rank], Floats(buffer, count), kLong);
         ++steps[rank];
       } while (ends[rank].ok());
       times[rank] = MonotonicNow();
@@ -98,7 +98,7 @@ TEST(LeaveTest, WhatHadEndedBeforeAPeerBrokeEndsWell) {
     static_cast<float*>(first->data)[count - 1] = 3;
     static_cast<float*>(second->data)[count - 1] = 4;
     auto work = ranks[1]->Start(Floats(second, count)).value();
-    ASSERT_TRUE(lockstep::Run(ranks[0], Floats(first, count), kLong).ok());
+    ASSERT_TRUE(collective::Run(ranks[0], Floats(first, count), kLong).ok());
     ranks[0]->Abort("through");
     ASSERT_TRUE(AwaitTrue([&] {
       return !ranks[1]->Start({.kind = CollectiveKind::kBarrier}).ok();
@@ -114,7 +114,7 @@ TEST(LeaveTest, WhoWaitsForARankThatLeftIsTold) {
   ranks.Destroy(1);
   const MonoTime start = MonotonicNow();
   const Status status =
-      lockstep::Run(ranks[0], {.kind = CollectiveKind::kBarrier}, kLong);
+      collective::Run(ranks[0], {.kind = CollectiveKind::kBarrier}, kLong);
   EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
   EXPECT_THAT(Message(status), HasSubstr("rank 1 is lost: it left"));
   EXPECT_LT(MonotonicNow() - start, kSoon);
@@ -127,7 +127,7 @@ void ExpectMismatch(int n, const std::function<Operation(Communicator*)>& make,
   const MonoTime start = MonotonicNow();
   SpawnRanks(n, [&](int rank) {
     Communicator* const c = ranks[rank];
-    const Status status = lockstep::Run(c, make(c), kLong);
+    const Status status = collective::Run(c, make(c), kLong);
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status;
     EXPECT_THAT(Message(status), HasSubstr("operation 0 is not the same"));
     for (const std::string& word : words) {
@@ -214,7 +214,7 @@ TEST(DeadlineTest, NamesThoseWhoHaveNotCome) {
   FormedRanks ranks = ShmRanks(4);
   SpawnRanks(2, [&](int i) {
     const MonoTime start = MonotonicNow();
-    const Status late = lockstep::Run(
+    const Status late = collective::Run(
         ranks[2 * i], {.kind = CollectiveKind::kBarrier}, seconds(1));
     EXPECT_LT(MonotonicNow() - start, kSoon);
     // The deadline of the other may have been seen before our own.
@@ -228,4 +228,4 @@ TEST(DeadlineTest, NamesThoseWhoHaveNotCome) {
 }
 
 }  // namespace
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm

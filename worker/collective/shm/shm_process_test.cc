@@ -11,7 +11,7 @@
 #include "worker/collective/lost_peers.h"
 #include "worker/collective/shm/shm_test_util.h"
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 namespace {
 
 using std::chrono::milliseconds;
@@ -40,7 +40,7 @@ int LoopUntilError(RankBoard* board, int rank, int n, size_t count,
   });
   Status status;
   while (status.ok()) {
-    status = lockstep::Run(c->get(), Floats(*buffer, count), timeout);
+    status = collective::Run(c->get(), Floats(*buffer, count), timeout);
     ++(*board)->steps[rank];
   }
   (*board)->ended[rank] = MonotonicNow().time_since_epoch().count();
@@ -55,14 +55,14 @@ TEST_F(ProcessTest, APeerThatDiedIsNamedAsLost) {
     auto c = FormShm(ShmOptions(1, 2, &store));
     constexpr Operation kBarrier = {.kind = CollectiveKind::kBarrier};
     // Without a goodbye.
-    _exit(c.ok() && lockstep::Run(c->get(), kBarrier, kLong).ok() ? 0 : 1);
+    _exit(c.ok() && collective::Run(c->get(), kBarrier, kLong).ok() ? 0 : 1);
     return 1;
   });
   auto c = FormShm(ShmOptions(0, 2, &store));
   ASSERT_TRUE(c.ok()) << c.status();
   const Operation barrier = {.kind = CollectiveKind::kBarrier};
-  ASSERT_TRUE(lockstep::Run(c->get(), barrier, kLong).ok());
-  const Status status = lockstep::Run(c->get(), barrier, kLong);
+  ASSERT_TRUE(collective::Run(c->get(), barrier, kLong).ok());
+  const Status status = collective::Run(c->get(), barrier, kLong);
   EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
   EXPECT_THAT(LostPeersOf(status), ElementsAre(1)) << status;
   EXPECT_EQ(peer.Join(0, MonotonicNow() + kLong), 0);
@@ -232,12 +232,12 @@ TEST_F(ProcessTest, FiveHundredGenerationsLeaveNothingBehind) {
         // Every other generation ends by an abort, which may meet the other
         // rank at the end of the operation.
         const bool aborts = generation % 2 == 1;
-        if (!lockstep::Run(c->get(), Floats(buffer, 1 << 18), kLong).ok() &&
+        if (!collective::Run(c->get(), Floats(buffer, 1 << 18), kLong).ok() &&
             !aborts) {
           return 101;
         }
         if (!aborts && *view != 2) return 110;
-        if (!lockstep::Run(c->get(), Floats(mine, 10000), kLong).ok() &&
+        if (!collective::Run(c->get(), Floats(mine, 10000), kLong).ok() &&
             !aborts) {
           return 102;
         }
@@ -278,7 +278,7 @@ TEST_F(ProcessTest, ADeathIsSeenThoughAChildLives) {
       pause();
     }
     const Status status =
-        lockstep::Run(c->get(), {.kind = CollectiveKind::kBarrier}, kLong);
+        collective::Run(c->get(), {.kind = CollectiveKind::kBarrier}, kLong);
     board_->ended[0] = MonotonicNow().time_since_epoch().count();
     return static_cast<int>(status.code());
   });
@@ -292,4 +292,4 @@ TEST_F(ProcessTest, ADeathIsSeenThoughAChildLives) {
 }
 
 }  // namespace
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm

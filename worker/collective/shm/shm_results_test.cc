@@ -10,7 +10,7 @@
 #include "worker/collective/periodic_test_util.h"
 #include "worker/collective/shm/shm_test_util.h"
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 namespace {
 
 using ::testing::HasSubstr;
@@ -141,7 +141,7 @@ void CheckReductions(Communicator* c, Kind kind, size_t count) {
                           : CollectiveKind::kAllReduce,
           .slice = {memory.buffer(), kOffset, count, kTypeOf<T>},
           .op = op};
-      const Status status = lockstep::Run(c, operation, kLong);
+      const Status status = collective::Run(c, operation, kLong);
       ASSERT_TRUE(status.ok()) << status;
       const size_t part = count / n;
       const size_t first = scatter ? part * c->rank() : 0;
@@ -164,7 +164,7 @@ void CheckMoves(Communicator* c, Kind kind, size_t count) {
   for (int root = 0; root < n; ++root) {
     FillInputs(c->rank(), data, count);
     ASSERT_TRUE(
-        lockstep::Run(
+        collective::Run(
             c,
             {.kind = CollectiveKind::kBroadcast, .slice = slice, .root = root},
             kLong)
@@ -177,8 +177,8 @@ void CheckMoves(Communicator* c, Kind kind, size_t count) {
   std::fill(data, data + count, T{99});
   FillInputs(c->rank(), data + c->rank() * part, part);
   ASSERT_TRUE(
-      lockstep::Run(c, {.kind = CollectiveKind::kAllGather, .slice = slice},
-                    kLong)
+      collective::Run(c, {.kind = CollectiveKind::kAllGather, .slice = slice},
+                      kLong)
           .ok());
   for (int rank = 0; rank < n; ++rank) {
     ASSERT_NO_FATAL_FAILURE(
@@ -239,7 +239,7 @@ std::vector<std::vector<char>> SumOfRough(int n, size_t count, DataType type) {
     FillPeriodic(words, 2, bytes / 2, 10007,
                  [&](size_t i) { words[i] = static_cast<uint16_t>(random()); });
     ASSERT_TRUE(
-        lockstep::Run(c, {.slice = {buffer, 0, count, type}}, kLong).ok());
+        collective::Run(c, {.slice = {buffer, 0, count, type}}, kLong).ok());
     const char* const data = static_cast<const char*>(buffer->data);
     results[c->rank()].assign(data, data + bytes);
   });
@@ -283,7 +283,7 @@ TEST_P(EverySize, DenormalsAreKept) {
         FillPeriodic(data, sizeof(float), count, kRepeats,
                      [&](size_t i) { data[i] = input(c->rank(), i); });
         ASSERT_TRUE(
-            lockstep::Run(
+            collective::Run(
                 c, {.slice = {memory.buffer(), 1, count, DataType::kFloat32}},
                 kLong)
                 .ok());
@@ -312,7 +312,7 @@ TEST_P(EverySize, EveryOpKeepsNaN) {
             // One in n + 1 is a number everywhere.
             data[i] = mine && i % (n + 1) != n ? std::nanf("") : 1.0f;
           }
-          const Status status = lockstep::Run(
+          const Status status = collective::Run(
               c,
               {.slice = {memory.buffer(), 0, count, DataType::kFloat32},
                .op = op},
@@ -351,7 +351,7 @@ TEST(ShmTest, EveryWayGivesTheSameBits) {
           data[i] = normal(random) * std::pow(10.0f, static_cast<float>(i % 9));
         }
         const Status status =
-            lockstep::Run(c, Floats(memory.buffer(), count), kLong);
+            collective::Run(c, Floats(memory.buffer(), count), kLong);
         ASSERT_TRUE(status.ok()) << status;
         if (c->rank() == 2) results[way].assign(data, data + count);
       });
@@ -368,8 +368,8 @@ TEST(ShmTest, SixteenBitFloatsAreSummedInFloat32) {
       // 2048 + 1 + 1 is 2050 only where nothing is rounded between.
       std::fill(data, data + count, c->rank() == 0 ? 0x6800 : 0x3c00);
       ASSERT_TRUE(
-          lockstep::Run(c, {.slice = {buffer, 0, count, DataType::kFloat16}},
-                        kLong)
+          collective::Run(c, {.slice = {buffer, 0, count, DataType::kFloat16}},
+                          kLong)
               .ok());
       for (size_t i = 0; i < count; ++i) ASSERT_EQ(data[i], 0x6801) << i;
     }
@@ -419,13 +419,13 @@ TEST(ShmTest, ARankThatStartedNeedNotTakePart) {
         return static_cast<volatile float*>(buffer->data)[12345] == 2;
       }));
     } else {
-      ASSERT_TRUE(lockstep::Run(c, Floats(buffer, 1 << 20), kLong).ok());
+      ASSERT_TRUE(collective::Run(c, Floats(buffer, 1 << 20), kLong).ok());
       EXPECT_EQ(static_cast<float*>(buffer->data)[12345], 2);
     }
     if (work != nullptr) {
       ASSERT_TRUE(work->Wait(MonotonicNow() + kLong).ok());
     }
-    ASSERT_TRUE(lockstep::Run(c, Floats(flag, 1), kLong).ok());
+    ASSERT_TRUE(collective::Run(c, Floats(flag, 1), kLong).ok());
   });
 }
 
@@ -439,7 +439,7 @@ TEST(ShmTest, SaysWhatItDoes) {
     EXPECT_EQ(buffer->bytes, 4096u);
     EXPECT_EQ(static_cast<char*>(buffer->data)[99], 0);
     ASSERT_TRUE(
-        lockstep::Run(c, {.kind = CollectiveKind::kBarrier}, kLong).ok());
+        collective::Run(c, {.kind = CollectiveKind::kBarrier}, kLong).ok());
   });
 }
 
@@ -447,7 +447,7 @@ TEST(ShmTest, RefusesOwnMistakesAndGoesOn) {
   WithRanks(2, [](Communicator* c) {
     const Buffer* buffer = c->Allocate(4096).value();
     const auto refused = [&](const Operation& operation, const char* text) {
-      const Status status = lockstep::Run(c, operation, kLong);
+      const Status status = collective::Run(c, operation, kLong);
       EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status;
       EXPECT_THAT(Message(status), HasSubstr(text));
     };
@@ -468,9 +468,9 @@ TEST(ShmTest, RefusesOwnMistakesAndGoesOn) {
         c->Register(reinterpret_cast<char*>(own.data()) + 1, 8).value();
     refused(Floats(crooked, 1), "not aligned");
     EXPECT_TRUE(
-        lockstep::Run(c, {.kind = CollectiveKind::kBarrier}, kLong).ok());
+        collective::Run(c, {.kind = CollectiveKind::kBarrier}, kLong).ok());
   });
 }
 
 }  // namespace
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm

@@ -14,7 +14,7 @@
 #include "worker/collective/shm/shm_communicator.h"
 #include "worker/collective/testing.h"
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 
 inline constexpr Duration kLong = std::chrono::seconds(30);
 
@@ -56,6 +56,6 @@ class ProcessTest : public ::testing::Test {
   RankBoard board_;
 };
 
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_SHM_SHM_TEST_UTIL_H_

@@ -2,14 +2,14 @@
 
 #include "worker/collective/operation.h"
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 
 Started Started::Of(const Operation& operation) {
   return {WordsOf(operation), operation.part_of};
 }
 
 std::string Started::Describe() const {
-  return lockstep::Describe(Common(), part_of);
+  return collective::Describe(Common(), part_of);
 }
 
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm

@@ -8,7 +8,7 @@
 
 #include "worker/collective/communicator.h"
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 
 struct Started {
   OperationWords words;  // kPrivate may be in `what`
@@ -34,6 +34,6 @@ struct Started {
   }
 };
 
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_SHM_STARTED_H_

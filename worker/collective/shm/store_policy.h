@@ -20,7 +20,7 @@
 
 #include "common/base/clock.h"
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 
 class StorePolicy {
  public:
@@ -73,6 +73,6 @@ class StorePolicy {
   uint32_t pieces_ = 0;
 };
 
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_SHM_STORE_POLICY_H_

@@ -8,7 +8,7 @@
 
 #include "worker/collective/shm/stream_copy.h"
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 namespace {
 
 constexpr size_t kPiece = size_t{64} << 10;
@@ -94,4 +94,4 @@ TEST(StreamCopyTest, CopiesWhatIsAskedAndNothingElse) {
 }
 
 }  // namespace
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm

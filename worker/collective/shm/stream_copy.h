@@ -10,7 +10,7 @@
 #include <emmintrin.h>
 #endif
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 
 // Through the caches.
 inline void CopyBytes(void* out, const void* in, size_t bytes) {
@@ -48,6 +48,6 @@ inline void StreamCopy(void* out, const void* in, size_t bytes) {
 #endif
 }
 
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_SHM_STREAM_COPY_H_

@@ -4,7 +4,7 @@
 
 #include "worker/collective/shm/stream_copy.h"
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 namespace {
 
 bool Reduces(const Operation& operation) {
@@ -169,4 +169,4 @@ bool Streamer::Take(const Operation& operation, unsigned char* local) {
   return true;
 }
 
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm

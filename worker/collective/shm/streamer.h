@@ -14,7 +14,7 @@
 #include "worker/collective/shm/store_policy.h"
 #include "worker/collective/shm/waiter.h"
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 
 // Used by the thread that runs the operations.
 class Streamer {
@@ -58,6 +58,6 @@ class Streamer {
   std::vector<const void*> ins_;  // by rank
 };
 
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_SHM_STREAMER_H_

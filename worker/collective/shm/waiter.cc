@@ -7,7 +7,7 @@
 
 #include "worker/collective/shm/doorbell.h"
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 namespace {
 
 using std::chrono::microseconds;
@@ -184,4 +184,4 @@ std::string Waiter::LateRanks() const {
   return ranks.empty() ? "the last chunks" : ranks;
 }
 
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm

@@ -14,7 +14,7 @@
 #include "worker/collective/shm/failure_detector.h"
 #include "worker/collective/shm/ranks.h"
 
-namespace lockstep::shm {
+namespace lockstep::worker::collective::shm {
 
 // Something that another rank must do before this rank can go on.
 struct Need {
@@ -73,6 +73,6 @@ class Waiter {
   MonoTime backstop_;
 };
 
-}  // namespace lockstep::shm
+}  // namespace lockstep::worker::collective::shm
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_SHM_WAITER_H_

@@ -8,7 +8,7 @@
 
 #include "worker/collective/tcp/tcp_test_util.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 namespace {
 
 using ::testing::HasSubstr;
@@ -34,7 +34,7 @@ TEST(AbortTest, OfOneRankIsSeenByAllOthersOfMany) {
   }
   // The last waits for nothing yet; it learns as soon as it starts.
   Communicator* const last = ranks[kRanks - 1];
-  EXPECT_EQ(lockstep::Run(last, FloatsOf(last, 100000), kLong).code(),
+  EXPECT_EQ(collective::Run(last, FloatsOf(last, 100000), kLong).code(),
             StatusCode::kUnavailable);
   EXPECT_LT(MonotonicNow() - start, kSoon);
 }
@@ -42,10 +42,10 @@ TEST(AbortTest, OfOneRankIsSeenByAllOthersOfMany) {
 TEST(LeaveTest, OneThatLeftIsNamed) {
   TcpRanks ranks(2);
   ranks.Destroy(1);
-  const Status status = lockstep::Run(ranks[0], kBarrier, kLong);
+  const Status status = collective::Run(ranks[0], kBarrier, kLong);
   EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
   EXPECT_EQ(Message(status), "job test g1: barrier: rank 1 has left");
 }
 
 }  // namespace
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp

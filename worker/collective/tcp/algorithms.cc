@@ -5,7 +5,7 @@
 #include "worker/collective/operation.h"
 #include "worker/collective/tcp/ring_pass.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 namespace {
 
 // Elements of a block of 16-bit operands that are exchanged at a time.
@@ -393,4 +393,4 @@ Status Algorithms::Barrier() {
   return pair < 0 ? OkStatus() : GiveTo(pair, &all_came, 1);
 }
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp

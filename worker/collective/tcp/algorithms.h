@@ -20,7 +20,7 @@
 #include "worker/collective/tcp/plan.h"
 #include "worker/collective/tcp/vector.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 
 // One thread at a time.
 class Algorithms {
@@ -81,6 +81,6 @@ class Algorithms {
   std::vector<float> wide_;
 };
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_TCP_ALGORITHMS_H_

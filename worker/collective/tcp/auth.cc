@@ -4,7 +4,7 @@
 
 #include "common/base/random.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 namespace {
 
 constexpr char kMagic[8] = {'L', 'S', 'T', 'C', 'P', 'H', 'I', '3'};
@@ -58,4 +58,4 @@ bool Proves(const Secret& secret, const Hello& hello,
   return EqualMacs(Sign(secret, 'C', hello, challenge.nonce), proof.proof);
 }
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp

@@ -19,7 +19,7 @@
 
 #include "common/base/sha256.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 
 inline constexpr size_t kNonceBytes = 16;
 
@@ -59,6 +59,6 @@ Proof Answer(const Secret& secret, const Hello& hello,
 bool Proves(const Secret& secret, const Hello& hello,
             const Challenge& challenge, const Proof& proof);
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_TCP_AUTH_H_

@@ -3,7 +3,7 @@
 #include <bit>
 #include <cstdint>
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 namespace {
 
 float FromHalf(uint16_t half) {
@@ -92,4 +92,4 @@ void Combiner::CombineAll(void* out, const void* const* operands,
   all_(&out, 1, operands, operand_count, count);
 }
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp

@@ -8,7 +8,7 @@
 #include "worker/collective/communicator.h"
 #include "worker/collective/reduce.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 
 // 16-bit floats as float32 and back. Denormals, infinities and NaN stay.
 void Widen(DataType type, const void* from, float* to, size_t count);
@@ -39,6 +39,6 @@ class Combiner {
   const ReduceAllFunction all_;
 };
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_TCP_COMBINE_H_

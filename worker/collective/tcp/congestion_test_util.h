@@ -12,7 +12,7 @@
 #include "common/base/fd.h"
 #include "worker/collective/sockets.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 
 // The congestion control of a socket; empty: it is not a TCP socket.
 inline std::string ControlOf(int fd) {
@@ -38,6 +38,6 @@ inline std::map<std::string, int> CountConnections() {
   return counts;
 }
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_TCP_CONGESTION_TEST_UTIL_H_

@@ -15,7 +15,7 @@
 #include "worker/collective/lost_peers.h"
 #include "worker/collective/sockets.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 namespace {
 
 using std::chrono::milliseconds;
@@ -485,4 +485,4 @@ Status ConnectionLost(int peer, int error) {
   return error == ECONNRESET ? lost : WithLostPeers(lost, {peer});
 }
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp

@@ -21,7 +21,7 @@
 #include "worker/collective/tcp/auth.h"
 #include "worker/collective/tcp/directory.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 
 struct Listener {
   Fd fd;
@@ -69,6 +69,6 @@ StatusOr<std::vector<Connection>> ConnectPeers(const Neighbours& neighbours,
 // gives up, most often because of another peer.
 Status ConnectionLost(int peer, int error);
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_TCP_CONNECT_H_

@@ -11,7 +11,7 @@
 #include "worker/collective/lost_peers.h"
 #include "worker/collective/tcp/tcp_test_util.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 namespace {
 
 using std::chrono::seconds;
@@ -36,7 +36,8 @@ TEST(ProcessTest, FiveHundredGenerationsLeaveNothingBehind) {
         // Every other generation ends by an abort, which may meet the other
         // rank at the end of the operation.
         const bool aborts = generation % 2 == 1;
-        if (!lockstep::Run(c->get(), reduce, kLong).ok() && !aborts) return 101;
+        if (!collective::Run(c->get(), reduce, kLong).ok() && !aborts)
+          return 101;
         if (aborts) (*c)->Abort("next");
       }
       if (generation == 50) {
@@ -83,4 +84,4 @@ TEST(ProcessTest, PeerThatDiesWhileFormingIsNamed) {
 }
 
 }  // namespace
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp

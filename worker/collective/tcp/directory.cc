@@ -10,7 +10,7 @@
 #include "common/base/sha256.h"
 #include "worker/collective/sockets.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 namespace {
 
 constexpr char kVersion[] = "LTCP1";
@@ -224,4 +224,4 @@ std::string MachineId() {
   return id.empty() ? RandomHex(16) : id;
 }
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp

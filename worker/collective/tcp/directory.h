@@ -14,7 +14,7 @@
 #include "worker/collective/communicator.h"
 #include "worker/collective/tcp/plan.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 
 struct Place {
   std::string address;  // in digits
@@ -40,6 +40,6 @@ StatusOr<Directory> Exchange(const CommunicatorOptions& options,
 // The same text for all ranks of this machine, in whatever network namespace.
 std::string MachineId();
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_TCP_DIRECTORY_H_

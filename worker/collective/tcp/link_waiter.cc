@@ -1,6 +1,6 @@
 #include "worker/collective/tcp/link_waiter.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 namespace {
 
 // Longer than a peer's change of threads, shorter than a sleep is worth.
@@ -96,4 +96,4 @@ bool LinkWaiter::Sleep(uint64_t sequence, Duration timeout, Flows sends,
   return ppoll(polls_.data(), polls_.size(), &limit, nullptr) > 0;
 }
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp

@@ -21,7 +21,7 @@
 #include "worker/collective/tcp/links.h"
 #include "worker/collective/tcp/wire.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 
 // Bytes to one peer or from it; an empty flow has no link.
 struct Flow {
@@ -85,6 +85,6 @@ class LinkWaiter {
   std::atomic<int> waiting_for_{-1};
 };
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_TCP_LINK_WAITER_H_

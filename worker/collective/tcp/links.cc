@@ -11,7 +11,7 @@
 
 #include "worker/collective/sockets.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 namespace {
 
 // A host that answers none of so many retransmissions, which take more than a
@@ -114,4 +114,4 @@ void Links::Cut() {
   for (const auto& link : links_) ResetConnection(link->fd.get());
 }
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp

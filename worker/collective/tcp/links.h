@@ -15,7 +15,7 @@
 #include "worker/collective/tcp/plan.h"
 #include "worker/collective/tcp/wire.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 
 // One connection, and how far the operation `sequence` has come on it. Only the
 // mesh and its waiter look inside.
@@ -92,6 +92,6 @@ class Links {
   Mutex mu_;
 };
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_TCP_LINKS_H_

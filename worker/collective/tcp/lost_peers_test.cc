@@ -15,7 +15,7 @@
 #include "worker/collective/tcp/connect.h"
 #include "worker/collective/tcp/tcp_test_util.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 namespace {
 
 using std::chrono::milliseconds;
@@ -115,7 +115,7 @@ TEST_F(ConnectTest, WhoGivesUpForAnotherIsNotLost) {
 // Rank 1 of two, which ends without a goodbye once both have met.
 int EndWithoutGoodbye(RendezvousStore* store) {
   auto c = FormTcp(TcpOptions(1, 2, store));
-  if (!c.ok() || !lockstep::Run(c->get(), kBarrier, kLong).ok()) _exit(1);
+  if (!c.ok() || !collective::Run(c->get(), kBarrier, kLong).ok()) _exit(1);
   _exit(0);
 }
 
@@ -125,9 +125,9 @@ TEST(LostPeersTest, APeerWhoseProcessEndedIsNamed) {
   RankProcesses peer(1, [&](int) { return EndWithoutGoodbye(&store); });
   auto c = FormTcp(TcpOptions(0, 2, &store));
   ASSERT_TRUE(c.ok()) << c.status();
-  ASSERT_TRUE(lockstep::Run(c->get(), kBarrier, kLong).ok());
+  ASSERT_TRUE(collective::Run(c->get(), kBarrier, kLong).ok());
   ASSERT_EQ(peer.Join(0, MonotonicNow() + kLong), 0);
-  const Status status = lockstep::Run(c->get(), kBarrier, kLong);
+  const Status status = collective::Run(c->get(), kBarrier, kLong);
   EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
   EXPECT_THAT(LostPeersOf(status), ElementsAre(1)) << status;
 }
@@ -162,7 +162,7 @@ TEST(LostPeersTest, APeerWhoseProcessEndedIsNamedWhileNothingRuns) {
   Told told;
   auto c = FormTcp(TcpOptions(0, 2, &store), told.Function());
   ASSERT_TRUE(c.ok()) << c.status();
-  ASSERT_TRUE(lockstep::Run(c->get(), kBarrier, kLong).ok());
+  ASSERT_TRUE(collective::Run(c->get(), kBarrier, kLong).ok());
   EXPECT_THAT(LostPeersOf(told.Await()), ElementsAre(1));
 }
 
@@ -175,7 +175,7 @@ TEST(LostPeersTest, WhoIsToldNamesNobody) {
   ranks[0]->Abort("the generation is revoked");
   for (int rank = 0; rank < 3; ++rank) {
     EXPECT_THAT(LostPeersOf(told[rank].Await()), IsEmpty()) << rank;
-    const Status status = lockstep::Run(ranks[rank], kBarrier, kLong);
+    const Status status = collective::Run(ranks[rank], kBarrier, kLong);
     EXPECT_FALSE(status.ok());
     EXPECT_THAT(LostPeersOf(status), IsEmpty()) << status;
   }
@@ -185,7 +185,7 @@ TEST(LostPeersTest, WhoHearsOfItInAnOperationNamesNobody) {
   TcpRanks ranks(3);
   SpawnRanks(3, [&](int rank) {
     if (rank == 0) return ranks[0]->Abort("the generation is revoked");
-    const Status status = lockstep::Run(ranks[rank], kBarrier, kLong);
+    const Status status = collective::Run(ranks[rank], kBarrier, kLong);
     EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
     EXPECT_THAT(LostPeersOf(status), IsEmpty()) << status;
   });
@@ -194,11 +194,11 @@ TEST(LostPeersTest, WhoHearsOfItInAnOperationNamesNobody) {
 // Rank 1 is only late: its host answers.
 TEST(LostPeersTest, WhoIsLateIsNotLost) {
   TcpRanks ranks(2);
-  const Status status = lockstep::Run(ranks[0], FloatsOf(ranks[0], 1 << 20),
-                                      std::chrono::seconds(2));
+  const Status status = collective::Run(ranks[0], FloatsOf(ranks[0], 1 << 20),
+                                        std::chrono::seconds(2));
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded) << status;
   EXPECT_THAT(LostPeersOf(status), IsEmpty());
 }
 
 }  // namespace
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp

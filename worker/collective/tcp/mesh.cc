@@ -10,7 +10,7 @@
 #include "worker/collective/lost_peers.h"
 #include "worker/collective/tcp/ring.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 namespace {
 
 // Bytes that are worth more than one connection.
@@ -277,4 +277,4 @@ Status Mesh::ExchangeSplit(const Flow& send, const Flow& receive) {
   return OkStatus();
 }
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp

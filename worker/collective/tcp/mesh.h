@@ -14,7 +14,7 @@
 #include "worker/collective/tcp/links.h"
 #include "worker/collective/tcp/wire.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 
 // Used by one thread at a time. links() and waiter() have the calls for other
 // threads.
@@ -78,6 +78,6 @@ class Mesh {
   Status error_;
 };
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_TCP_MESH_H_

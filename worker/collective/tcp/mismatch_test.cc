@@ -8,7 +8,7 @@
 #include "worker/collective/operation.h"
 #include "worker/collective/tcp/tcp_test_util.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 namespace {
 
 using ::testing::HasSubstr;
@@ -26,10 +26,10 @@ void ExpectMismatch(int n, int odd, const Operation& common,
     auto buffer = ranks[rank]->Allocate(bytes);
     ASSERT_TRUE(buffer.ok());
     operation.slice.buffer = *buffer;
-    ends[rank] = lockstep::Run(ranks[rank], operation, kLong);
+    ends[rank] = collective::Run(ranks[rank], operation, kLong);
     // Where it ended before others found out, the next does not.
     if (!ends[rank].ok()) return;
-    ends[rank] = lockstep::Run(ranks[rank], kBarrier, kLong);
+    ends[rank] = collective::Run(ranks[rank], kBarrier, kLong);
   });
   EXPECT_LT(MonotonicNow() - start, kSoon);
   int named = 0;
@@ -52,7 +52,7 @@ TEST(MismatchTest, IsRefusedByASentenceThatNamesBoth) {
   std::array<Status, 2> ends;
   SpawnRanks(2, [&](int rank) {
     const Operation operation = FloatsOf(ranks[rank], rank == 0 ? 100 : 101);
-    ends[rank] = lockstep::Run(ranks[rank], operation, kLong);
+    ends[rank] = collective::Run(ranks[rank], operation, kLong);
   });
   EXPECT_TRUE(ends[0].code() == StatusCode::kFailedPrecondition ||
               ends[1].code() == StatusCode::kFailedPrecondition);
@@ -95,4 +95,4 @@ TEST(MismatchTest, OfKindTypeArithmeticCountRootAndWhole) {
 }
 
 }  // namespace
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp

@@ -26,7 +26,7 @@
 #include "worker/collective/tcp/tcp_test_util.h"
 #include "worker/collective/testing.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::tcp {
 namespace {
 
 using std::chrono::milliseconds;
@@ -133,14 +133,14 @@ TEST_F(NamespaceTest, SumsOverLinesOfTwoGigabits) {
     const size_t count = kBytes / 4;
     for (int round = 0; round < 4; ++round) {
       for (size_t i = 0; i < count; ++i) data[i] = rank + i % 100;
-      if (!lockstep::Run(c->get(), {.kind = CollectiveKind::kBarrier}, kLong)
+      if (!collective::Run(c->get(), {.kind = CollectiveKind::kBarrier}, kLong)
                .ok()) {
         return 102;
       }
       const MonoTime start = MonotonicNow();
-      if (!lockstep::Run(c->get(),
-                         {.slice = {*buffer, 0, count, DataType::kFloat32}},
-                         kLong)
+      if (!collective::Run(c->get(),
+                           {.slice = {*buffer, 0, count, DataType::kFloat32}},
+                           kLong)
                .ok()) {
         return 103;
       }
@@ -172,7 +172,7 @@ TEST_F(NamespaceTest, BetweenHostsConnectionsAreAsTheSystemHasThem) {
     auto c = FormThere(rank);
     if (!c.ok()) return 100;
     const auto run = [&] {
-      return lockstep::Run(c->get(), tcp::kBarrier, kLong);
+      return collective::Run(c->get(), tcp::kBarrier, kLong);
     };
     if (!run().ok()) return 101;
     const bool usual =
@@ -224,7 +224,7 @@ class FlowLimitTest : public NamespaceTest {
       if (!buffer.ok()) return 101;
       for (int round = 0; round < 3; ++round) {
         const MonoTime start = MonotonicNow();
-        const Status status = lockstep::Run(
+        const Status status = collective::Run(
             c->get(), {.slice = {*buffer, 0, kBytes / 4, DataType::kFloat32}},
             kLong);
         if (!status.ok()) return 102;
@@ -280,7 +280,7 @@ TEST_F(FlowLimitTest, TuningFindsThatTheyHelp) {
     if (!status.ok()) return 101;
     const auto plan = tcp::ParsePlan((*c)->ReductionPlan(), kPair);
     if (!plan.ok()) return 102;
-    if (!lockstep::Run(c->get(), {.kind = CollectiveKind::kBarrier}, kLong)
+    if (!collective::Run(c->get(), {.kind = CollectiveKind::kBarrier}, kLong)
              .ok()) {
       return 103;
     }
@@ -304,7 +304,7 @@ TEST_F(NamespaceTest, WhoIsBehindALineThatWasCutIsNamed) {
     if (!buffer.ok()) return 101;
     Status status;
     while (status.ok()) {
-      status = lockstep::Run(
+      status = collective::Run(
           c->get(), {.slice = {*buffer, 0, 1 << 20, DataType::kFloat32}},
           seconds(5));
       ++board_->steps[rank];
@@ -362,7 +362,7 @@ TEST_F(NamespaceTest, AbortLeavesALineThatWasCut) {
     });
     Status status;
     while (status.ok()) {
-      status = lockstep::Run(c->get(), operation, kLong);
+      status = collective::Run(c->get(), operation, kLong);
       ++board_->steps[rank];
     }
     const Duration after =
@@ -386,4 +386,4 @@ TEST_F(NamespaceTest, AbortLeavesALineThatWasCut) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::tcp

@@ -18,7 +18,7 @@
 #include "worker/collective/tcp/ring.h"
 #include "worker/collective/tcp/wire.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 namespace {
 
 using ::testing::AllOf;
@@ -323,4 +323,4 @@ TEST(WireTest, HeadersSayWhatMattersOnly) {
 }
 
 }  // namespace
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp

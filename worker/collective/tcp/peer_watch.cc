@@ -11,7 +11,7 @@
 
 #include "worker/collective/tcp/wire.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 namespace {
 
 // Before a look at what has ended, and between two at what cannot be told yet.
@@ -98,4 +98,4 @@ void PeerWatch::Loop() {
   }
 }
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp

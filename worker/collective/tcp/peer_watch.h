@@ -14,7 +14,7 @@
 #include "common/base/fd.h"
 #include "common/base/status.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 
 class PeerWatch {
  public:
@@ -44,6 +44,6 @@ class PeerWatch {
   std::thread thread_;
 };
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_TCP_PEER_WATCH_H_

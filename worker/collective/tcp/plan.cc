@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <set>
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 namespace {
 
 constexpr size_t kMaxLimit = size_t{16} << 20;
@@ -144,4 +144,4 @@ std::vector<int> PeersOf(int rank, int ranks, const Plan& plan) {
   return {peers.begin(), peers.end()};
 }
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp

@@ -11,7 +11,7 @@
 
 #include "common/base/status.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 
 // One segment of the loopback, whose MSS is 65,483 bytes with IPv4 and 65,463
 // with IPv6. Handing 128 bytes more to the kernel at a time would make a
@@ -88,6 +88,6 @@ struct Group {
 // where there are few.
 std::vector<int> PeersOf(int rank, int ranks, const Plan& plan);
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_TCP_PLAN_H_

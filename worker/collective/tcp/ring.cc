@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 namespace {
 
 // Elements.
@@ -50,4 +50,4 @@ Range PieceOf(Range range, size_t pieces, size_t index) {
   return {at(index), at(index + 1)};
 }
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp

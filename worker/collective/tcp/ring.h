@@ -12,7 +12,7 @@
 
 #include <cstddef>
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 
 class RingCursor {
  public:
@@ -52,6 +52,6 @@ Range PieceOf(Range range, size_t pieces, size_t index);
 // elements, of which there are at least 16.
 size_t PiecesFor(size_t count, size_t most);
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_TCP_RING_H_

@@ -1,6 +1,6 @@
 #include "worker/collective/tcp/ring_pass.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 namespace {
 
 // What came is used up to a multiple of it: whole elements of any type, and
@@ -144,4 +144,4 @@ Status RingPass::Run() {
   return mesh_->error();
 }
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp

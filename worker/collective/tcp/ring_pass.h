@@ -14,7 +14,7 @@
 #include "worker/collective/tcp/ring.h"
 #include "worker/collective/tcp/vector.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 
 // Which piece of a vector a rank sends or receives at a place of the ring.
 // Pure.
@@ -89,6 +89,6 @@ class RingPass {
   Flow head_in_;
 };
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_TCP_RING_PASS_H_

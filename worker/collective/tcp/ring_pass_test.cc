@@ -16,7 +16,7 @@
 #include "worker/collective/tcp/combine.h"
 #include "worker/collective/tcp/wire.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 namespace {
 
 constexpr Duration kLong = std::chrono::seconds(30);
@@ -120,4 +120,4 @@ INSTANTIATE_TEST_SUITE_P(, RingPassTest, ::testing::Bool(),
                          });
 
 }  // namespace
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp

@@ -15,7 +15,7 @@
 #include "worker/collective/tcp/auth.h"
 #include "worker/collective/tcp/tcp_test_util.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 namespace {
 
 using std::chrono::seconds;
@@ -94,7 +94,7 @@ TEST(StrangerTest, DoesNotHarmForming) {
     auto c = FormTcp(TcpOptions(rank, 4, &store));
     ASSERT_TRUE(c.ok()) << c.status();
     const Operation reduce = FloatsOf(c->get(), 100000);
-    EXPECT_TRUE(lockstep::Run(c->get(), reduce, kLong).ok());
+    EXPECT_TRUE(collective::Run(c->get(), reduce, kLong).ok());
   });
   EXPECT_LT(MonotonicNow() - start, seconds(20));
   EXPECT_GT(strangers.size(), 600u);
@@ -106,9 +106,9 @@ TEST(StrangerTest, FindsNoPortOnceFormed) {
   SpawnRanks(2, [&](int rank) {
     auto c = FormTcp(TcpOptions(rank, 2, &store));
     ASSERT_TRUE(c.ok()) << c.status();
-    EXPECT_TRUE(lockstep::Run(c->get(), kBarrier, kLong).ok());
+    EXPECT_TRUE(collective::Run(c->get(), kBarrier, kLong).ok());
     EXPECT_EQ(ConnectTo(port), -1);
-    EXPECT_TRUE(lockstep::Run(c->get(), kBarrier, kLong).ok());
+    EXPECT_TRUE(collective::Run(c->get(), kBarrier, kLong).ok());
   });
 }
 
@@ -138,4 +138,4 @@ TEST(StrangerTest, WithAnotherKeyIsRefusedAndNamed) {
 }
 
 }  // namespace
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp

@@ -15,7 +15,7 @@
 #include "worker/collective/tcp/plan.h"
 #include "worker/collective/tcp/tcp_test_util.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 namespace {
 
 std::string PlanWith(int ranks, int streams) {
@@ -52,9 +52,9 @@ TEST(StreamsTest, LargeTransfersAreSpreadEvenly) {
     SpawnRanks(2, [&](int rank) {
       Operation operation = FloatsOf(ranks[rank], kBytes / 4);
       operation.kind = kind;
-      const Status status = lockstep::Run(ranks[rank], operation, kLong);
+      const Status status = collective::Run(ranks[rank], operation, kLong);
       EXPECT_TRUE(status.ok()) << status;
-      EXPECT_TRUE(lockstep::Run(ranks[rank], kBarrier, kLong).ok());
+      EXPECT_TRUE(collective::Run(ranks[rank], kBarrier, kLong).ok());
     });
     const std::vector<uint64_t> after = BytesSent();
     ASSERT_EQ(after.size(), before.size());
@@ -86,7 +86,7 @@ TEST(StreamsTest, ThereAreAFewForEachOfManyRanks) {
       const Operation operation = FloatsOf(ranks[rank], 100000);
       auto* const data = static_cast<float*>(operation.slice.buffer->data);
       std::fill(data, data + 100000, 1.0f);
-      const Status status = lockstep::Run(ranks[rank], operation, kLong);
+      const Status status = collective::Run(ranks[rank], operation, kLong);
       EXPECT_TRUE(status.ok()) << status;
       EXPECT_EQ(data[99999], kRanks);
     });
@@ -111,7 +111,7 @@ TEST(StreamsTest, AbortEndsAllOfThem) {
       const Operation operation = FloatsOf(ranks[rank], 2 << 20);
       Status status;
       while (status.ok()) {
-        status = lockstep::Run(ranks[rank], operation, kLong);
+        status = collective::Run(ranks[rank], operation, kLong);
         ++steps;
       }
       EXPECT_EQ(status.code(), rank == round % 3 ? StatusCode::kAborted
@@ -132,7 +132,7 @@ TEST(StreamsTest, OneThatLeavesInOrderHarmsNobody) {
         [&](Communicator* c) {
           const Operation operation = FloatsOf(c, 1 << 20);
           for (int i = 0; i < 2; ++i) {
-            const Status status = lockstep::Run(c, operation, kLong);
+            const Status status = collective::Run(c, operation, kLong);
             EXPECT_TRUE(status.ok()) << status;
           }
         },
@@ -150,7 +150,7 @@ TEST(StreamsTest, OtherPlansAreTakenWhileFormed) {
       EXPECT_TRUE(status.ok()) << status;
       EXPECT_EQ(ranks[rank]->ReductionPlan(), plan);
       const Status sum =
-          lockstep::Run(ranks[rank], FloatsOf(ranks[rank], 1 << 20), kLong);
+          collective::Run(ranks[rank], FloatsOf(ranks[rank], 1 << 20), kLong);
       EXPECT_TRUE(sum.ok()) << sum;
     });
     const auto parsed = ParsePlan(plan, 3);
@@ -161,9 +161,9 @@ TEST(StreamsTest, OtherPlansAreTakenWhileFormed) {
   EXPECT_EQ(ranks[0]->FollowPlan(PlanWith(4, 2), MonotonicNow() + kLong).code(),
             StatusCode::kInvalidArgument);
   SpawnRanks(3, [&](int rank) {
-    EXPECT_TRUE(lockstep::Run(ranks[rank], kBarrier, kLong).ok());
+    EXPECT_TRUE(collective::Run(ranks[rank], kBarrier, kLong).ok());
   });
 }
 
 }  // namespace
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp

@@ -19,7 +19,7 @@
 #include "worker/collective/tcp/tuning.h"
 #include "worker/collective/threaded_communicator.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::tcp {
 namespace {
 
 // For connecting, once all ranks have come.
@@ -267,4 +267,4 @@ StatusOr<std::unique_ptr<Communicator>> FormTcp(
       *std::move(transport));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::tcp

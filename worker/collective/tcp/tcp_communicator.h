@@ -21,7 +21,7 @@
 #include "worker/collective/broken.h"
 #include "worker/collective/communicator.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::tcp {
 
 // Forms the communicator, with keys "tcp/..." in the rendezvous store. Ignores
 // `options.backend`. Errors are those of forming; Unauthenticated: a peer has
@@ -30,6 +30,6 @@ namespace lockstep {
 StatusOr<std::unique_ptr<Communicator>> FormTcp(
     const CommunicatorOptions& options, const BrokenFunction& broken = {});
 
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::tcp
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_TCP_TCP_COMMUNICATOR_H_

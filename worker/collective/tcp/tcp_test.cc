@@ -16,7 +16,7 @@
 #include "worker/collective/tcp/plan.h"
 #include "worker/collective/tcp/tcp_test_util.h"
 
-namespace lockstep {
+namespace lockstep::worker::collective::tcp {
 namespace {
 
 using std::chrono::milliseconds;
@@ -142,13 +142,13 @@ void CheckReduction(Communicator* c, DataType type, ReduceOp op, size_t count) {
   Operation operation{.slice = {*buffer, offset, count, type}, .op = op};
   const auto want = [&](size_t i) { return Expected(type, op, c->size(), i); };
   StoreInputs(type, c->rank(), data, count);
-  Status status = lockstep::Run(c, operation, kLong);
+  Status status = collective::Run(c, operation, kLong);
   ASSERT_TRUE(status.ok()) << status;
   ASSERT_NO_FATAL_FAILURE(ExpectElements(type, data, 0, count, want));
   if (count % c->size() != 0) return;
   operation.kind = CollectiveKind::kReduceScatter;
   StoreInputs(type, c->rank(), data, count);
-  status = lockstep::Run(c, operation, kLong);
+  status = collective::Run(c, operation, kLong);
   ASSERT_TRUE(status.ok()) << status;
   const size_t part = count / c->size();
   ASSERT_NO_FATAL_FAILURE(ExpectElements(type, data, c->rank() * part,
@@ -164,7 +164,7 @@ void CheckMoves(Communicator* c, DataType type, size_t part) {
   for (int root = 0; root < c->size(); ++root) {
     StoreInputs(type, c->rank(), data, count);
     ASSERT_TRUE(
-        lockstep::Run(
+        collective::Run(
             c,
             {.kind = CollectiveKind::kBroadcast, .slice = slice, .root = root},
             kLong)
@@ -178,8 +178,8 @@ void CheckMoves(Communicator* c, DataType type, size_t part) {
   const size_t part_bytes = part * SizeOf(type);
   StoreInputs(type, c->rank(), bytes + c->rank() * part_bytes, part);
   ASSERT_TRUE(
-      lockstep::Run(c, {.kind = CollectiveKind::kAllGather, .slice = slice},
-                    kLong)
+      collective::Run(c, {.kind = CollectiveKind::kAllGather, .slice = slice},
+                      kLong)
           .ok());
   for (int rank = 0; rank < c->size(); ++rank) {
     ASSERT_NO_FATAL_FAILURE(
@@ -257,7 +257,7 @@ TEST_P(EverySize, BarrierWaitsForAll) {
       if (c->rank() == round % n) std::this_thread::yield();
       arrived.fetch_add(1);
       ASSERT_TRUE(
-          lockstep::Run(c, {.kind = CollectiveKind::kBarrier}, kLong).ok());
+          collective::Run(c, {.kind = CollectiveKind::kBarrier}, kLong).ok());
       ASSERT_GE(arrived.load(), round * n);
     }
   });
@@ -276,7 +276,7 @@ std::vector<std::string> SumOfRough(int n, size_t count, DataType type,
       Store(type, normal(random) * std::pow(10.f, i % 5), (*buffer)->data, i);
     });
     const Status status =
-        lockstep::Run(c, {.slice = {*buffer, 0, count, type}}, kLong);
+        collective::Run(c, {.slice = {*buffer, 0, count, type}}, kLong);
     ASSERT_TRUE(status.ok()) << status;
     results[c->rank()].assign(static_cast<char*>((*buffer)->data),
                               count * SizeOf(type));
@@ -323,7 +323,7 @@ TEST_P(EverySize, NaNInfinityAndDenormalsStay) {
         data[n + 1] = c->rank() == n - 1 ? -INFINITY : 5;
         const Operation operation = {
             .slice = {*buffer, 0, count, DataType::kFloat32}, .op = op};
-        const Status status = lockstep::Run(c, operation, kLong);
+        const Status status = collective::Run(c, operation, kLong);
         ASSERT_TRUE(status.ok()) << status;
         for (int r = 0; r < n; ++r) {
           EXPECT_TRUE(std::isnan(data[r])) << r << " of " << count;
@@ -356,22 +356,22 @@ TEST(TcpTest, ReducesMemoryOfTheCallers) {
     auto buffer = c->Register(mine.data(), mine.size() * 4);
     ASSERT_TRUE(buffer.ok()) << buffer.status();
     ASSERT_TRUE(
-        lockstep::Run(c, {.slice = {*buffer, 1, 100000, DataType::kFloat32}},
-                      kLong)
+        collective::Run(c, {.slice = {*buffer, 1, 100000, DataType::kFloat32}},
+                        kLong)
             .ok());
     EXPECT_EQ(mine[0], 1.5f);
     EXPECT_EQ(mine[1], 3.0f);
     EXPECT_EQ(mine[100000], 3.0f);
     auto odd = c->Register(reinterpret_cast<char*>(mine.data()) + 2, 4000);
     ASSERT_TRUE(odd.ok());
-    EXPECT_THAT(Message(lockstep::Run(
+    EXPECT_THAT(Message(collective::Run(
                     c, {.slice = {*odd, 0, 4, DataType::kFloat32}}, kLong)),
                 HasSubstr("aligned"));
     Buffer strange = **buffer;
-    EXPECT_EQ(
-        lockstep::Run(c, {.slice = {&strange, 0, 1, DataType::kFloat32}}, kLong)
-            .code(),
-        StatusCode::kInvalidArgument);
+    EXPECT_EQ(collective::Run(
+                  c, {.slice = {&strange, 0, 1, DataType::kFloat32}}, kLong)
+                  .code(),
+              StatusCode::kInvalidArgument);
     EXPECT_FALSE(c->Register(nullptr, 4).ok());
   });
 }
@@ -391,7 +391,7 @@ TEST(TcpTest, BucketsMayBeInFlightTogether) {
     }
     // Behind those that are queued.
     EXPECT_TRUE(
-        lockstep::Run(c, {.kind = CollectiveKind::kBarrier}, kLong).ok());
+        collective::Run(c, {.kind = CollectiveKind::kBarrier}, kLong).ok());
     for (int i = 0; i < 20; ++i) {
       EXPECT_TRUE(works[i]->Poll());
       ASSERT_TRUE(works[i]->Wait(MonotonicNow()).ok());
@@ -474,7 +474,7 @@ TEST(FormTest, WorksOverIpv6) {
     ASSERT_TRUE(c.ok()) << c.status();
     ++formed;
     EXPECT_TRUE(
-        lockstep::Run(c->get(), {.kind = CollectiveKind::kBarrier}, kLong)
+        collective::Run(c->get(), {.kind = CollectiveKind::kBarrier}, kLong)
             .ok());
   });
   if (without == 3) GTEST_SKIP() << "this host has no IPv6 loopback";
@@ -484,10 +484,10 @@ TEST(FormTest, WorksOverIpv6) {
 TEST(FormTest, WithinAHostConnectionsAreNotPaced) {
   if (tcp::UsualControl() == "reno") GTEST_SKIP() << "this system has Reno";
   WithRanks(2, [](Communicator* communicator) {
-    ASSERT_TRUE(lockstep::Run(communicator, tcp::kBarrier, kLong).ok());
+    ASSERT_TRUE(collective::Run(communicator, tcp::kBarrier, kLong).ok());
     // Both ranks are of this process, and still there.
     EXPECT_EQ(tcp::CountConnections()["reno"], 2);
-    ASSERT_TRUE(lockstep::Run(communicator, tcp::kBarrier, kLong).ok());
+    ASSERT_TRUE(collective::Run(communicator, tcp::kBarrier, kLong).ok());
   });
 }
 
@@ -516,4 +516,4 @@ TEST(FormTest, WrongWordsInTheStoreAreAnError) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::collective::tcp

@@ -13,7 +13,7 @@
 #include "worker/collective/tcp/tcp_communicator.h"
 #include "worker/collective/testing.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 
 // Bounds are far above what is measured (milliseconds), and far below the 30 s
 // at which an operation would end by itself.
@@ -63,6 +63,6 @@ inline Operation FloatsOf(Communicator* communicator, size_t count) {
 
 inline constexpr Operation kBarrier = {.kind = CollectiveKind::kBarrier};
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_TCP_TCP_TEST_UTIL_H_

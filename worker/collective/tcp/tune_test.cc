@@ -13,7 +13,7 @@
 #include "worker/collective/tcp/tcp_test_util.h"
 #include "worker/collective/tcp/tuner.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 namespace {
 
 using std::chrono::duration_cast;
@@ -175,7 +175,7 @@ TEST(TuneTest, AllRanksGetOnePlanThatCanBeFollowedAgain) {
         plans[rank] = ranks[rank]->ReductionPlan();
         const Operation operation = FloatsOf(ranks[rank], 300000);
         static_cast<float*>(operation.slice.buffer->data)[299999] = 1;
-        const Status sum = lockstep::Run(ranks[rank], operation, kLong);
+        const Status sum = collective::Run(ranks[rank], operation, kLong);
         EXPECT_TRUE(sum.ok()) << sum;
         EXPECT_EQ(static_cast<float*>(operation.slice.buffer->data)[299999], n);
       });
@@ -219,7 +219,7 @@ TEST(TuneTest, AnotherOperationIsNamed) {
     std::atomic<int> named{0};
     const auto ends = TuneWhile(n, kLong, [&](TcpRanks* ranks) {
       Communicator* const c = (*ranks)[n - 1];
-      const Status status = lockstep::Run(c, FloatsOf(c, 100), kLong);
+      const Status status = collective::Run(c, FloatsOf(c, 100), kLong);
       EXPECT_THAT(status.code(), AnyOf(StatusCode::kFailedPrecondition,
                                        StatusCode::kUnavailable));
       if (status.code() == StatusCode::kFailedPrecondition) {
@@ -289,7 +289,7 @@ TEST(TuneTest, WaitsForNothingThatIsUnderWay) {
   const Status status =
       ranks[0]->Tune(milliseconds(50), MonotonicNow() + kLong);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status;
-  EXPECT_TRUE(lockstep::Run(ranks[1], kBarrier, kLong).ok());
+  EXPECT_TRUE(collective::Run(ranks[1], kBarrier, kLong).ok());
   EXPECT_TRUE((*work)->Wait(MonotonicNow() + kLong).ok());
 }
 
@@ -323,4 +323,4 @@ TEST_F(TuneDeathTest, SurvivorsOfAKilledRankAreToldAtOnce) {
 }
 
 }  // namespace
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp

@@ -4,7 +4,7 @@
 #include <array>
 #include <bit>
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 namespace {
 
 constexpr std::array<size_t, 6> kSizes = {4 << 10,   16 << 10, 64 << 10,
@@ -326,4 +326,4 @@ void Tuner::ChooseRing() {
   plan_.streams = rings_[best].streams;
 }
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp

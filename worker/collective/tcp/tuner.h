@@ -19,7 +19,7 @@
 #include "common/base/clock.h"
 #include "worker/collective/tcp/plan.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 
 // The next step of all ranks.
 struct TuneStep {
@@ -139,6 +139,6 @@ class Tuner {
   Measurements measured_;
 };
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_TCP_TUNER_H_

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 namespace {
 
 constexpr int kMaxRepeats = 64;
@@ -205,4 +205,4 @@ Status Tuning::ExchangePorts(uint16_t mine, std::vector<Place>* places) {
   return OkStatus();
 }
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp

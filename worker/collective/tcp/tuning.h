@@ -20,7 +20,7 @@
 #include "worker/collective/tcp/plan.h"
 #include "worker/collective/tcp/tuner.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 
 class Tuning {
  public:
@@ -58,6 +58,6 @@ class Tuning {
   std::vector<float> data_;
 };
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_TCP_TUNING_H_

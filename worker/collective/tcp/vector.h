@@ -9,7 +9,7 @@
 #include "worker/collective/tcp/combine.h"
 #include "worker/collective/tcp/ring.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 
 struct Vector {
   char* data;  // borrowed
@@ -41,6 +41,6 @@ inline size_t LargestPart(size_t count, int ranks) {
   return largest;
 }
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_TCP_VECTOR_H_

@@ -4,7 +4,7 @@
 
 #include "worker/collective/operation.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 namespace {
 
 constexpr uint32_t kFrameMagic = 0x4f54534c;  // "LSTO"
@@ -32,7 +32,7 @@ std::string Describe(const Header& header) {
     return fmt::format("operation {}, tuning", header.sequence);
   }
   return fmt::format("operation {}, {}", header.sequence,
-                     lockstep::Describe(header.words, header.part_of));
+                     collective::Describe(header.words, header.part_of));
 }
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp

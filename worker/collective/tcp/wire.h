@@ -9,7 +9,7 @@
 
 #include "worker/collective/communicator.h"
 
-namespace lockstep::tcp {
+namespace lockstep::worker::collective::tcp {
 
 // The caller's operations, or those of the tuning.
 enum class Purpose : uint8_t { kCaller, kTuning };
@@ -38,6 +38,6 @@ bool IsGoodbye(const Header& header);
 // bytes of any kind.
 std::string Describe(const Header& header);
 
-}  // namespace lockstep::tcp
+}  // namespace lockstep::worker::collective::tcp
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_TCP_WIRE_H_
