@@ -231,9 +231,9 @@ Field(const char*, Member, Get, Has, Set, Mutate)
 }  // namespace fields_internal
 
 template <typename Value, typename Message>
-class FieldReader {
+class MessageReader {
  public:
-  FieldReader(const Message& from, Value* to, FieldChecker* check)
+  MessageReader(const Message& from, Value* to, FieldChecker* check)
       : from_(from), to_(to), check_(check) {}
 
   template <typename Field, typename... Checks>
@@ -263,9 +263,9 @@ class FieldReader {
 };
 
 template <typename Value, typename Message>
-class FieldWriter {
+class MessageWriter {
  public:
-  FieldWriter(const Value& from, Message* to) : from_(from), to_(to) {}
+  MessageWriter(const Value& from, Message* to) : from_(from), to_(to) {}
 
   template <typename Field, typename... Checks>
   void operator()(const Field& field, const Checks&...) {
@@ -299,11 +299,11 @@ class FieldWriter {
   template <typename V>                                                 \
   void FieldsOf(V& v, const Value*, const Message*);                    \
   void WriteValue(const Value& from, Message* to) {                     \
-    FieldWriter<Value, Message> v(from, to);                            \
+    MessageWriter<Value, Message> v(from, to);                          \
     FieldsOf(v, &from, to);                                             \
   }                                                                     \
   void ReadValue(const Message& from, Value* to, FieldChecker* check) { \
-    FieldReader<Value, Message> v(from, to, check);                     \
+    MessageReader<Value, Message> v(from, to, check);                   \
     FieldsOf(v, to, &from);                                             \
   }                                                                     \
   template <typename V>                                                 \

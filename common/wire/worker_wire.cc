@@ -45,7 +45,7 @@ void ReadingsOf(V& v) {
 
 void WriteReadings(const GangProgress& from, v1::GangProgress* to) {
   for (const RankStatus& rank : from.ranks) {
-    FieldWriter<RankStatus, v1::RankStatus> v(rank, to->add_ranks());
+    MessageWriter<RankStatus, v1::RankStatus> v(rank, to->add_ranks());
     ReadingsOf(v);
   }
 }
@@ -55,7 +55,7 @@ void ReadReadings(const v1::GangProgress& from, GangProgress* to,
   check->Count("ranks", static_cast<size_t>(from.ranks_size()), kMaxRanks);
   for (int i = 0; check->ok() && i < from.ranks_size(); ++i) {
     FieldChecker at(check, "ranks", i);
-    FieldReader<RankStatus, v1::RankStatus> v(from.ranks(i),
+    MessageReader<RankStatus, v1::RankStatus> v(from.ranks(i),
                                               &to->ranks.emplace_back(), &at);
     ReadingsOf(v);
   }

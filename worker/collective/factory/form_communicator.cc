@@ -188,7 +188,7 @@ StatusOr<std::unique_ptr<Communicator>> FormChosen(
   if (choice.backend == "shm") return shm::FormShm(options);
   if (choice.backend == "tcp") return tcp::FormTcp(options);
   if (choice.backend == "hierarchical") {
-    return FormHierarchical(options, choice.hosts);
+    return hierarchical::FormHierarchical(options, choice.hosts);
   }
   return FormModule(choice.backend, options);
 }
