@@ -138,8 +138,8 @@ TEST(CommandTest, DashesAndUnderscoresInNamesAreEqual) {
   std::string level;
   bool loop = false;
   Command leaf("show", "Shows it");
-  leaf.Add("-l,--log-level", &level, "Level", Excludes({"--in-a-loop"}));
   leaf.Add("--in-a-loop", &loop, "Loops");
+  leaf.Add("-l,--log-level", &level, "Level", Excludes({"--in-a-loop"}));
   Command root("program", "Does things");
   root.children = {leaf};
   EXPECT_EQ(Parse(root, {"show", "--log_level", "a_b"}).error, "");
@@ -149,7 +149,7 @@ TEST(CommandTest, DashesAndUnderscoresInNamesAreEqual) {
   EXPECT_EQ(Parse(root, {"show", "--in_a_loop"}).error, "");
   EXPECT_TRUE(loop);
   EXPECT_THAT(Error(root, {"show", "--in_a_loop", "--log_level", "a"}),
-              HasSubstr("--log-level excludes --in-a-loop"));
+              HasSubstr("--in-a-loop excludes --log-level"));
   // Only words of a name: neither a value nor the leading dashes.
   EXPECT_NE(Error(root, {"show", "__log-level", "a"}), "");
   EXPECT_EQ(leaf.Find("--log_level"), leaf.Find("--log-level"));
