@@ -98,9 +98,17 @@ class OldStoreTest : public OldProgramTest {
     const Status loaded = coordinator_->Load();
     ASSERT_TRUE(loaded.ok()) << loaded;
   }
+  // On node-a. Only the oldest programs took a job with gloo.
+  std::vector<std::string> Running() const {
+    std::vector<std::string> names;
+    for (const Job& job : snapshot_.jobs) {
+      if (job.state == JobState::kRunning) names.push_back(job.spec.name);
+    }
+    return names;
+  }
   // What the old daemon finds of its own, at a later start.
   void Adopt(FakeDaemon* daemon) {
-    for (const char* const name : {"gloo", "held"}) {
+    for (const std::string& name : Running()) {
       const FakeDaemon::Gang gang =
           GangOf(Read(fmt::format("worker/tasks/{}.g1/gang", name)));
       daemon->gangs[{gang.assignment.job, gang.assignment.generation}] = gang;
@@ -131,6 +139,8 @@ class OldStoreTest : public OldProgramTest {
     return job.ok() ? *job->job : server::Job();
   }
 
+  void EndGloo(FakeDaemon* daemon);
+
   FakeClock clock_;
   server::WatchHub hub_;
   server::StoreSnapshot snapshot_;
@@ -139,11 +149,30 @@ class OldStoreTest : public OldProgramTest {
 };
 LOCKSTEP_FOR_OLD_COMMITS(OldStoreTest);
 
+// The backend of its next generation is another, and it says so.
+void OldStoreTest::EndGloo(FakeDaemon* daemon) {
+  daemon->Exit("gloo", 1, KilledBy(SIGKILL));
+  Run(daemon);
+  const server::Job gloo = Get("gloo");
+  EXPECT_EQ(gloo.state, JobState::kRunning);
+  EXPECT_EQ(gloo.generation, 2u);
+  EXPECT_THAT(gloo.attempts, SizeIs(1));
+  EXPECT_THAT(gloo.spec.argv, Contains("auto"));
+  EXPECT_EQ(std::count_if(gloo.events.begin(), gloo.events.end(),
+                          [](const Event& event) {
+                            return event.reason == Reason::kBackendReplaced;
+                          }),
+            1);
+  for (const int rank : {0, 1}) daemon->Exit("gloo", rank, ExitCode(0));
+  Run(daemon);
+  EXPECT_EQ(Get("gloo").state, JobState::kSucceeded);
+}
+
 TEST_P(OldStoreTest, AllJobsAreAsTheOldCoordinatorSaid) {
   const std::string before = Read("store/coordinator.db");
   Load();
   const auto said = SaidJobs();
-  EXPECT_EQ(said.size(), 9u);
+  EXPECT_GE(said.size(), 8u);
   std::map<std::string, server::Job> stored;
   for (const server::Job& job : snapshot_.jobs) stored[job.spec.name] = job;
   ASSERT_EQ(stored.size(), said.size());
@@ -154,6 +183,9 @@ TEST_P(OldStoreTest, AllJobsAreAsTheOldCoordinatorSaid) {
   EXPECT_EQ(stored["steps"].reduction_plan, Read("plan.txt"));
   EXPECT_TRUE(stored["training_1"].training.get());
   EXPECT_THAT(snapshot_.nodes, SizeIs(2));
+  const int now = SchemaOf(Read("store/coordinator.db"));
+  EXPECT_GE(now, SchemaOf(before));
+  if (now == SchemaOf(before)) return;
   // The way back.
   const std::string copy = fmt::format("{}.schema-{}", Db(), SchemaOf(before));
   const auto kept = RealFileSystem()->Read(copy);
@@ -197,7 +229,8 @@ TEST_P(OldStoreTest, ItsJobsGoOnToTheirEnd) {
   FakeDaemon daemon("node-a", {});
   Adopt(&daemon);
   Run(&daemon);
-  for (const char* name : {"held", "gloo"}) {
+  ASSERT_THAT(Running(), Contains("held"));
+  for (const std::string& name : Running()) {
     SCOPED_TRACE(name);
     EXPECT_EQ(Get(name).state, JobState::kRunning);
     EXPECT_EQ(Get(name).generation, 1u);
@@ -206,23 +239,7 @@ TEST_P(OldStoreTest, ItsJobsGoOnToTheirEnd) {
   for (const int rank : {0, 1}) daemon.Exit("held", rank, ExitCode(0));
   Run(&daemon);
   EXPECT_EQ(Get("held").state, JobState::kSucceeded);
-
-  // The backend of its next generation is another, and it says so.
-  daemon.Exit("gloo", 1, KilledBy(SIGKILL));
-  Run(&daemon);
-  const server::Job gloo = Get("gloo");
-  EXPECT_EQ(gloo.state, JobState::kRunning);
-  EXPECT_EQ(gloo.generation, 2u);
-  EXPECT_THAT(gloo.attempts, SizeIs(1));
-  EXPECT_THAT(gloo.spec.argv, Contains("auto"));
-  EXPECT_EQ(std::count_if(gloo.events.begin(), gloo.events.end(),
-                          [](const Event& event) {
-                            return event.reason == Reason::kBackendReplaced;
-                          }),
-            1);
-  for (const int rank : {0, 1}) daemon.Exit("gloo", rank, ExitCode(0));
-  Run(&daemon);
-  EXPECT_EQ(Get("gloo").state, JobState::kSucceeded);
+  if (SaidJobs().contains("gloo")) EndGloo(&daemon);
 
   EXPECT_EQ(Get("waiting").state, JobState::kRunning);
   daemon.Exit("waiting", 0, ExitCode(0));

@@ -10,18 +10,23 @@
 
 namespace lockstep {
 
+namespace {
+
+std::string Testdata() {
+  const char* const source = getenv("LOCKSTEP_SOURCE");
+  return JoinPath(source == nullptr ? "." : source, "tests/upgrade/testdata");
+}
+
+}  // namespace
+
 OldProgramTest::OldProgramTest() {
   char name[] = "/tmp/lockstep-upgrade-XXXXXX";
   const char* const made = mkdtemp(name);
-  const char* const source = getenv("LOCKSTEP_SOURCE");
-  if (made == nullptr || source == nullptr) {
-    ADD_FAILURE() << "LOCKSTEP_SOURCE names the sources, /tmp can be written";
-    return;
-  }
+  EXPECT_NE(made, nullptr);
+  if (made == nullptr) return;
   root_ = made;
-  std::filesystem::copy(
-      JoinPath(source, "tests/upgrade/testdata/" + GetParam()), root_,
-      std::filesystem::copy_options::recursive);
+  std::filesystem::copy(JoinPath(Testdata(), GetParam()), root_,
+                        std::filesystem::copy_options::recursive);
 }
 
 OldProgramTest::~OldProgramTest() {
@@ -52,6 +57,14 @@ std::map<std::string, v1::Job> OldProgramTest::SaidJobs() const {
   return jobs;
 }
 
-std::vector<std::string> OldCommits() { return {"439ef9b", "685e9a5"}; }
+std::vector<std::string> OldCommits() {
+  std::vector<std::string> commits;
+  const auto names = RealFileSystem()->List(Testdata());
+  if (!names.ok()) return commits;
+  for (const std::string& name : *names) {
+    if (name != "README.md") commits.push_back(name);
+  }
+  return commits;
+}
 
 }  // namespace lockstep

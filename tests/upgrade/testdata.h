@@ -30,6 +30,8 @@ class OldProgramTest : public testing::TestWithParam<std::string> {
   std::string root_;
 };
 
+// The folders of testdata/. None where LOCKSTEP_SOURCE does not name the
+// sources; then the suites fail.
 std::vector<std::string> OldCommits();
 
 #define LOCKSTEP_FOR_OLD_COMMITS(suite)                            \
