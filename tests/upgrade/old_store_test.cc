@@ -101,7 +101,7 @@ class OldStoreTest : public OldProgramTest {
   // On node-a. Only the oldest programs took a job with gloo.
   std::vector<std::string> Running() const {
     std::vector<std::string> names;
-    for (const Job& job : snapshot_.jobs) {
+    for (const server::Job& job : snapshot_.jobs) {
       if (job.state == JobState::kRunning) names.push_back(job.spec.name);
     }
     return names;
