@@ -26,7 +26,8 @@ StatusOr<Drain> ParseDrain(const v1::DrainNodeRequest& request) {
   Drain drain;
   check.Text("reason", request.reason(), kMaxReason);
   if (request.has_grace()) {
-    check.Take(FromProto(request.grace(), "grace"), &drain.grace.emplace());
+    LOCKSTEP_ASSIGN_OR_RETURN(drain.grace,
+                              FromProto(request.grace(), "grace"));
     check.Require(*drain.grace <= kMaxGrace, "grace",
                   "must be at most " + FormatDuration(kMaxGrace));
   }

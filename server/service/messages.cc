@@ -10,6 +10,9 @@
 
 namespace lockstep::server {
 
+// The overloads of this namespace would hide them.
+using lockstep::ToProto;
+
 v1::JobProgress ToMessage(const JobName& job, const JobProgressInfo& progress) {
   v1::JobProgress out;
   out.set_job(job);

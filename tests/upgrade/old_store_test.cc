@@ -8,7 +8,7 @@
 #include "common/base/file.h"
 #include "common/wire/worker_wire.h"
 #include "server/coordinator/coordinator.h"
-#include "server/store/record.h"
+#include "server/store/job_record.h"
 #include "server/store/sqlite_store.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/fake_daemon.h"
@@ -87,8 +87,9 @@ class OldStoreTest : public OldProgramTest {
     Load();
     ASSERT_FALSE(snapshot_.jobs.empty());
     WallTime last{};
-    for (const server::Job& job : snapshot_.jobs)
-      last = std::max(last, job.state_time);
+    for (const auto& job : snapshot_.jobs) {
+      last = std::max(last, job->state_time);
+    }
     clock_.JumpWall(last + std::chrono::minutes(1) - clock_.Now().wall);
     server::CoordinatorOptions options;
     options.new_uid = [] { return std::string("new"); };
@@ -101,8 +102,8 @@ class OldStoreTest : public OldProgramTest {
   // On node-a. Only the oldest programs took a job with gloo.
   std::vector<std::string> Running() const {
     std::vector<std::string> names;
-    for (const server::Job& job : snapshot_.jobs) {
-      if (job.state == JobState::kRunning) names.push_back(job.spec.name);
+    for (const auto& job : snapshot_.jobs) {
+      if (job->state == JobState::kRunning) names.push_back(job->spec.name);
     }
     return names;
   }
@@ -174,7 +175,7 @@ TEST_P(OldStoreTest, AllJobsAreAsTheOldCoordinatorSaid) {
   const auto said = SaidJobs();
   EXPECT_GE(said.size(), 8u);
   std::map<std::string, server::Job> stored;
-  for (const server::Job& job : snapshot_.jobs) stored[job.spec.name] = job;
+  for (const auto& job : snapshot_.jobs) stored[job->spec.name] = *job;
   ASSERT_EQ(stored.size(), said.size());
   for (const auto& [name, job] : said) {
     SCOPED_TRACE(name);
@@ -195,13 +196,16 @@ TEST_P(OldStoreTest, AllJobsAreAsTheOldCoordinatorSaid) {
 
 TEST_P(OldStoreTest, WhatWasMigratedIsWholeAndReadAgain) {
   Load();
-  const std::vector<server::Job> jobs = snapshot_.jobs;
+  const auto jobs = snapshot_.jobs;
   store_.reset();
   const auto report = server::VerifySqliteStore(Db(), true);
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->jobs, static_cast<int64_t>(jobs.size()));
   Load();
-  EXPECT_EQ(snapshot_.jobs, jobs);
+  ASSERT_EQ(snapshot_.jobs.size(), jobs.size());
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    EXPECT_EQ(*snapshot_.jobs[i], *jobs[i]) << jobs[i]->spec.name;
+  }
 }
 
 TEST_P(OldStoreTest, ACommandOfBeforeGetsItsFirstAnswer) {
