@@ -153,13 +153,20 @@ TEST_F(SchemaTest, DamageOfAnEarlierSchemaIsNotTakenOver) {
 
 TEST_F(SchemaTest, AJobThatCannotBeReadLeavesTheFileAsItIs) {
   MakeStore();
-  Sql(fmt::format(
-      "UPDATE jobs SET record = x'ffff', digest = {0} WHERE name ="
-      " 'wide';"
-      "UPDATE digests SET digest = digest - {1} + {0} WHERE name ="
-      " 'jobs'",
-      static_cast<int64_t>(RowDigest("wide", "\xff\xff")),
-      static_cast<int64_t>(RowDigest("wide", RecordOfSchema4(jobs_[1])))));
+  {
+    auto db = Database::Open(path_, Database::Access::kWrite, true);
+    ASSERT_TRUE(db.ok()) << Message(db.status());
+    TableDigest jobs = StoredDigests(&*db)->at("jobs");
+    jobs.Remove(static_cast<uint64_t>(
+        *db->Number("SELECT digest FROM jobs WHERE name = 'wide'")));
+    const uint64_t digest = RowDigest("wide", "\xff\xff");
+    jobs.Add(digest);
+    ASSERT_TRUE(StoreDigest(&*db, "jobs", jobs).ok());
+    Sql(
+        fmt::format("UPDATE jobs SET record = x'ffff', digest = {} WHERE name ="
+                    " 'wide'",
+                    static_cast<int64_t>(digest)));
+  }
   for (int i = 0; i < 2; ++i) {
     const Status status = OpenSqliteStore(path_).status();
     EXPECT_EQ(status.code(), StatusCode::kDataLoss);
