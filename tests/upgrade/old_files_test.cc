@@ -30,7 +30,7 @@ class OldFilesTest : public OldProgramTest {
     return Read("worker/tasks/held.g1/rank-0/" + name);
   }
 };
-LOCKSTEP_FOR_OLD_COMMITS(OldFilesTest);
+LOCKSTEP_FOR_OLD_COMMITS(OldFilesTest, "worker");
 
 TEST_P(OldFilesTest, TheDaemonFindsItsGangs) {
   TaskStore store(RealFileSystem(), Path("worker"));

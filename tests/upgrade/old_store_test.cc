@@ -148,7 +148,7 @@ class OldStoreTest : public OldProgramTest {
   std::unique_ptr<server::Store> store_;
   std::unique_ptr<server::Coordinator> coordinator_;
 };
-LOCKSTEP_FOR_OLD_COMMITS(OldStoreTest);
+LOCKSTEP_FOR_OLD_COMMITS(OldStoreTest, "store");
 
 // The backend of its next generation is another, and it says so.
 void OldStoreTest::EndGloo(FakeDaemon* daemon) {

@@ -23,11 +23,7 @@ struct Line {
 
 class OldStreamTest : public ServiceTest,
                       public testing::WithParamInterface<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Commits, OldStreamTest,
-                         testing::ValuesIn(OldCommits()),
-                         [](const testing::TestParamInfo<std::string>& info) {
-                           return "Of" + info.param;
-                         });
+LOCKSTEP_FOR_OLD_COMMITS(OldStreamTest, "stream.txt");
 
 std::vector<Line> Recorded(const std::string& commit) {
   const char* const source = getenv("LOCKSTEP_SOURCE");

@@ -57,12 +57,14 @@ std::map<std::string, v1::Job> OldProgramTest::SaidJobs() const {
   return jobs;
 }
 
-std::vector<std::string> OldCommits() {
+std::vector<std::string> OldCommits(const std::string& what) {
   std::vector<std::string> commits;
   const auto names = RealFileSystem()->List(Testdata());
   if (!names.ok()) return commits;
   for (const std::string& name : *names) {
-    if (name != "README.md") commits.push_back(name);
+    if (RealFileSystem()->Exists(JoinPath(Testdata(), name + "/" + what))) {
+      commits.push_back(name);
+    }
   }
   return commits;
 }

@@ -30,15 +30,15 @@ class OldProgramTest : public testing::TestWithParam<std::string> {
   std::string root_;
 };
 
-// The folders of testdata/. None where LOCKSTEP_SOURCE does not name the
-// sources; then the suites fail.
-std::vector<std::string> OldCommits();
+// The folders of testdata/ that have `what`. None where LOCKSTEP_SOURCE does
+// not name the sources; then the suites fail.
+std::vector<std::string> OldCommits(const std::string& what);
 
-#define LOCKSTEP_FOR_OLD_COMMITS(suite)                            \
-  INSTANTIATE_TEST_SUITE_P(                                        \
-      Commits, suite, testing::ValuesIn(::lockstep::OldCommits()), \
-      [](const testing::TestParamInfo<std::string>& info) {        \
-        return "Of" + info.param;                                  \
+#define LOCKSTEP_FOR_OLD_COMMITS(suite, what)                          \
+  INSTANTIATE_TEST_SUITE_P(                                            \
+      Commits, suite, testing::ValuesIn(::lockstep::OldCommits(what)), \
+      [](const testing::TestParamInfo<std::string>& info) {            \
+        return "Of" + info.param;                                      \
       })
 
 }  // namespace lockstep
