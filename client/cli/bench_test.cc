@@ -68,14 +68,14 @@ TEST_F(BenchTest, TheJobsCodeIsIts) {
 
 TEST_F(BenchTest, WithoutHostsTheProgramBesideItRuns) {
   EXPECT_EQ(Run({"bench", "allreduce", "-b", "8"}), kExitNotFound);
-  EXPECT_THAT(err_.str(), HasSubstr("no lockstep-bench beside this program"));
+  EXPECT_THAT(err_.str(), HasSubstr("no lockstep-bench next to this program"));
   EXPECT_EQ(Run({"bench", "allreduce", "--gpus", "1"}), kExitUsage);
   EXPECT_THAT(err_.str(), HasSubstr("--hosts N"));
   EXPECT_EQ(Run({"bench", "allreduce", "--hosts", "2", "-g", "two"}),
             kExitUsage);
   EXPECT_EQ(Run({"bench", "allreduce", "--hosts", "0"}), kExitUsage);
   EXPECT_EQ(Run({"bench", "allreduce", "--hosts", "a,b"}), kExitUsage);
-  EXPECT_THAT(err_.str(), HasSubstr("a,b is not a number: say how many"));
+  EXPECT_THAT(err_.str(), HasSubstr("--hosts: a,b is not a number of hosts"));
 }
 
 TEST_F(BenchTest, HelpBehindWhatIsMeasuredIsTheProgramsOwn) {
@@ -86,7 +86,7 @@ TEST_F(BenchTest, HelpBehindWhatIsMeasuredIsTheProgramsOwn) {
     EXPECT_THAT(out_.str(), HasSubstr("--hosts"));
     // There is none beside this test.
     EXPECT_EQ(Run({"bench", "step", help}), kExitNotFound);
-    EXPECT_THAT(err_.str(), HasSubstr("no lockstep-bench beside"));
+    EXPECT_THAT(err_.str(), HasSubstr("no lockstep-bench next to"));
     EXPECT_EQ(out_.str(), "");
   }
   // Nor is a job made of it, whatever stands before.

@@ -344,7 +344,7 @@ TEST_F(CliTest, ArgumentsAreUtf8) {
 
 TEST_F(CliTest, NumbersOutOfRangeAreToldShortly) {
   EXPECT_EQ(Run({"submit", "--tasks", "0", "--", "prog"}), 2);
-  EXPECT_THAT(err_.str(), HasSubstr("--tasks: must be 1 or more, not 0\n"));
+  EXPECT_THAT(err_.str(), HasSubstr("--tasks: 0 is less than 1\n"));
   EXPECT_EQ(Run({"jobs", "list", "--limit", "-1"}), 2);
   EXPECT_THAT(err_.str(), HasSubstr("--limit: -1 is less than 0\n"));
   EXPECT_EQ(Run({"jobs", "logs", "a", "--tail", "0"}), 2);

@@ -97,7 +97,7 @@ TEST_F(CommandsTest, ForgetAsksOrRefuses) {
   EXPECT_EQ(Run({"nodes", "forget", "host-a"}), 2);
   EXPECT_THAT(server_->Answers().forgotten, IsEmpty());
   EXPECT_EQ(Run({"nodes", "forget", "host-a", "--yes"}), 0) << err_.str();
-  EXPECT_THAT(err_.str(), HasSubstr("it had something of fashion"));
+  EXPECT_THAT(err_.str(), HasSubstr("it had ranks of fashion"));
   EXPECT_EQ(Run({"nodes", "forget", "host-b", "-y"}), 1);
   EXPECT_THAT(err_.str(), HasSubstr("is connected"));
   // Never by a part of its name.
@@ -387,7 +387,7 @@ TEST_F(CommandsTest, CertificatesSayWhenTheyEnd) {
       "--key", user + "/tls.key"};
   env_.variables.erase("LOCKSTEP_INSECURE_LOOPBACK");
   Run(list);
-  EXPECT_THAT(err_.str(), Not(HasSubstr("ends in")));
+  EXPECT_THAT(err_.str(), Not(HasSubstr("expires in")));
   struct Later final : Clock {
     Time Now() const override {
       Time time = SystemClock().Now();
@@ -397,7 +397,7 @@ TEST_F(CommandsTest, CertificatesSayWhenTheyEnd) {
   } later;
   env_.clock = &later;
   Run(list);
-  EXPECT_THAT(err_.str(), HasSubstr("tls.crt ends in"));
+  EXPECT_THAT(err_.str(), HasSubstr("tls.crt expires in"));
   env_.clock = &clock_;
 }
 

@@ -615,7 +615,8 @@ TEST(DescribeTest, NodeThatIsNotWhole) {
   const WallTime now = FromUnixNanos(kStart * 1'000'000'000);
   const std::string text = FormatNode(node, now, Style{});
   EXPECT_THAT(text, HasSubstr("(no cgroup of its own)"));
-  EXPECT_THAT(text, HasSubstr("metrics      127.0.0.1:9464 is reached from"));
+  EXPECT_THAT(text,
+              HasSubstr("metrics      127.0.0.1:9464 is a loopback address"));
   EXPECT_THAT(text, HasSubstr("(in 3d"));
   EXPECT_THAT(text, HasSubstr("GPUs that it no longer offers"));
   EXPECT_THAT(text, HasSubstr("GPU-b"));

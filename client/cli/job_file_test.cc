@@ -84,7 +84,7 @@ TEST(JobFileTest, WrongValuesAreNamed) {
               HasSubstr("1:11: priority: \"high\" is not a whole number"));
   EXPECT_THAT(ErrorOf("priority: 99999999999"),
               HasSubstr("priority: must be -2147483648..2147483647"));
-  EXPECT_THAT(ErrorOf("argv: train"), HasSubstr("argv: is a list"));
+  EXPECT_THAT(ErrorOf("argv: train"), HasSubstr("argv: must be a list"));
   EXPECT_THAT(ErrorOf("environment: [a]"), HasSubstr("name: value"));
   EXPECT_THAT(ErrorOf("name: {a: b}"), HasSubstr("single value"));
   EXPECT_THAT(ErrorOf("maxRunningTime: soon"), HasSubstr("not a duration"));

@@ -92,7 +92,7 @@ TEST(LogQueryTest, RefusesWithTheColumn) {
               HasSubstr("column 9: severity takes =, !=, <, <=, > and >="));
   EXPECT_THAT(Refusal("textPayload>\"x\""), HasSubstr("takes =, !=, :, =~"));
   EXPECT_THAT(Refusal("textPayload=~\"x(\""),
-              HasSubstr("column 14: \"x(\" is no regular expression"));
+              HasSubstr("column 14: \"x(\" is not a valid RE2 expression"));
   EXPECT_THAT(Refusal("timestamp>yesterday"),
               HasSubstr("is not a time such as"));
   EXPECT_THAT(Refusal("labels.rank=two"), HasSubstr("is not a whole number"));

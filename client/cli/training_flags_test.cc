@@ -155,10 +155,10 @@ TEST_F(TrainingFlagsTest, RefusesWhatCannotBe) {
   ExpectRefused("--async and --stream-logs exclude each other");
   flags_ = good;
   flags_.job = "1st";
-  ExpectRefused("\"1st\" is no name of a job");
+  ExpectRefused("\"1st\" is not a job name");
   flags_ = good;
   flags_.kms_keyring = "r";
-  ExpectRefused("--kms-keyring: goes with --kms-key");
+  ExpectRefused("--kms-keyring: needs --kms-key, which is missing");
   flags_ = good;
   flags_.kms_key = "k";
   ExpectRefused("--kms-key k: needs");
@@ -167,7 +167,7 @@ TEST_F(TrainingFlagsTest, RefusesWhatCannotBe) {
   ExpectRefused("a is given twice");
   flags_ = good;
   flags_.env = {"NOT_THERE"};
-  ExpectRefused("--env NOT_THERE: it is not set here");
+  ExpectRefused("--env NOT_THERE: the variable is not set here");
   flags_ = good;
   flags_.ranks_per_task = "0";
   ExpectRefused("--ranks-per-task");

@@ -110,7 +110,7 @@ TEST_F(TrainingTest, WhatASetupBesideTheFolderRequiresIsNoted) {
   EXPECT_EQ(train("b"), 0) << err_.str();
   EXPECT_THAT(err_.str(),
               HasSubstr("note: --package-path: " + dir_ +
-                        "/setup.py names install_requires, and a folder is "
+                        "/setup.py has install_requires, but a folder is "
                         "not installed"));
 }
 
@@ -244,8 +244,8 @@ TEST_F(TrainingTest, WhatIsNoTrainingIsRefusedBeforeAnythingIsSent) {
   };
   for (const Case& c :
        {Case{"hyperparameters: {goal: MAXIMIZE}",
-             "trainingInput.hyperparameters: lockstep does not tune; submit a "
-             "job for each set of values, as arguments after --"},
+             "trainingInput.hyperparameters: lockstep does not tune; submit "
+             "one job for each set of values, as arguments after --"},
         Case{"nasJobSpec: {maxTrials: 3}",
              "trainingInput.nasJobSpec: lockstep does not search "
              "architectures; leave it out"}}) {

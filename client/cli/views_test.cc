@@ -193,7 +193,7 @@ TEST_F(ViewsTest, WhatIsHiddenIsSaid) {
   EXPECT_EQ(Run({"jobs", "describe", "fashion"}), 0) << err_.str();
   EXPECT_THAT(out_.str(), HasSubstr("\nwhy          RANK_EXIT\n"));
   EXPECT_THAT(out_.str(), HasSubstr("\nnot shown    arguments, environment"));
-  EXPECT_THAT(out_.str(), HasSubstr("they are for user/ann and admins"));
+  EXPECT_THAT(out_.str(), HasSubstr("only user/ann and admins see them"));
   EXPECT_THAT(out_.str(), HasSubstr("visibility: cluster"));
   EXPECT_THAT(out_.str(), HasSubstr("NODE_LOST"));
   EXPECT_THAT(out_.str(), Not(HasSubstr("loss 0")));
@@ -205,9 +205,11 @@ TEST_F(ViewsTest, WhatIsHiddenIsSaid) {
   EXPECT_EQ(Json()["errorMessage"], "RANK_EXIT");
   EXPECT_EQ(Run({"jobs", "describe", "fashion", "--format=value(state)"}), 0);
   EXPECT_EQ(out_.str(), "FAILED\n");
-  EXPECT_THAT(err_.str(), HasSubstr("not shown of job fashion: arguments"));
+  EXPECT_THAT(err_.str(),
+              HasSubstr("hidden details of job fashion: arguments"));
   EXPECT_NE(Run({"jobs", "describe", "fashion", "--reduction-plan"}), 0);
-  EXPECT_THAT(err_.str(), HasSubstr("is for user/ann and admins"));
+  EXPECT_THAT(err_.str(),
+              HasSubstr("only user/ann and admins may see the reduction"));
   // Of one's own nothing is said.
   Serve({RunningJob()});
   EXPECT_EQ(Run({"jobs", "describe", "fashion"}), 0);
@@ -397,7 +399,7 @@ TEST(DescribeJobTest, TellsHowTasksGotReadyAndWhatTheyUse) {
               HasSubstr("ML units     2.9796 per hour: 1 n1-standard-8, 1 "
                         "n1-standard-8\n"));
   EXPECT_THAT(text, HasSubstr("1.7900 ML units"));
-  EXPECT_THAT(text, HasSubstr("counted      what its tasks have reserved"));
+  EXPECT_THAT(text, HasSubstr("counted      resources reserved by its tasks"));
   EXPECT_THAT(text, HasSubstr("  2        2           2026-01-01 00:01:40 UTC  "
                               "-     -          continues: RUNNING\n"));
 }

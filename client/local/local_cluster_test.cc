@@ -139,7 +139,7 @@ TEST_F(LocalClusterTest, NamesTheDaemonThatEndedAndItsLastWords) {
   options_.extra_arguments["worker-1"] = {"--fail", "the disk is full"};
   const auto cluster = LocalCluster::Start(options_);
   EXPECT_EQ(cluster.status().code(), StatusCode::kUnavailable);
-  EXPECT_THAT(Message(cluster.status()), HasSubstr("worker-1 has ended"));
+  EXPECT_THAT(Message(cluster.status()), HasSubstr("worker-1 has exited"));
   EXPECT_THAT(Message(cluster.status()), HasSubstr("the disk is full"));
 }
 

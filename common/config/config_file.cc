@@ -48,6 +48,7 @@ StatusOr<std::vector<std::string>> Values(const std::string& where,
     }
   }
   if (!values.empty()) return values;
+  if (!node.IsMap()) return InvalidArgument("{} has no value", where);
   return InvalidArgument("{} has a value that no flag can take", where);
 }
 

@@ -72,7 +72,7 @@ TEST_F(ConfigFileTest, DashesAndUnderscoresAreEqual) {
   EXPECT_EQ(Parse("dir: /a\ninsecure-loopback: true\n"), "");
   EXPECT_TRUE(insecure_);
   EXPECT_EQ(Parse("dir: /a\ninsecure-loopback: true\ninsecure_loopback: true"),
-            At(3, "insecure_loopback is in line 2 already"));
+            At(3, "insecure_loopback is already in line 2"));
 }
 
 TEST_F(ConfigFileTest, FlagsWin) {
@@ -104,8 +104,10 @@ TEST_F(ConfigFileTest, AnUnknownKeyIsRefusedWithLineAndNearestName) {
 TEST_F(ConfigFileTest, WhatIsNoConfigurationIsRefused) {
   EXPECT_EQ(Parse("dir: /a\ngpus: 1\ndir: /b\n"),
             At(3, "dir is already in line 1"));
-  EXPECT_EQ(Parse("dir:\n"), At(1, "dir has a value that no flag can take"));
-  EXPECT_THAT(Parse("dir: {a: b}\n"), HasSubstr(":1: dir has no value"));
+  EXPECT_EQ(Parse("dir:\n"), At(1, "dir has no value"));
+  EXPECT_EQ(Parse("hosts: []\n"), At(1, "hosts has no value"));
+  EXPECT_EQ(Parse("dir: {a: b}\n"),
+            At(1, "dir has a value that no flag can take"));
   EXPECT_THAT(Parse("hosts: [[a]]\n"), HasSubstr(":1: hosts has a value"));
   EXPECT_THAT(Parse("- dir\n"), HasSubstr(":1: it is not a list"));
   EXPECT_THAT(Parse("dir: /a\nlisten: \"x\ngpus"), HasSubstr(path_ + ":"));

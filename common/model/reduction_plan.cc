@@ -109,8 +109,7 @@ class Lines {
         LOCKSTEP_RETURN_IF_ERROR(CheckHead(whole, key, line));
         head = true;
       } else if (!lines.values_.emplace(key, line).second) {
-        return InvalidArgument("the reduction plan has '{}' twice",
-                               Quoted(key));
+        return InvalidArgument("the reduction plan has {} twice", Quoted(key));
       }
     }
     if (!head) return InvalidArgument("the reduction plan is empty");

@@ -94,11 +94,11 @@ TEST(ReductionPlanTest, ComplaintsNameTheLine) {
   EXPECT_THAT(Complaint(With("hosts 2", "hosts 5")),
               HasSubstr("'hosts' cannot be '5'"));
   EXPECT_THAT(Complaint(With("hosts 2\n", "")),
-              HasSubstr("does not say 'hosts'"));
+              HasSubstr("the reduction plan has no 'hosts'"));
   EXPECT_THAT(Complaint(With("hosts 2", "hosts 2\nhosts 2")),
-              HasSubstr("says 'hosts' twice"));
+              HasSubstr("the reduction plan has 'hosts' twice"));
   EXPECT_THAT(Complaint(With("hosts 2", "hosts 2\nhast 3")),
-              HasSubstr("'hast' is no part"));
+              HasSubstr("'hast' is not a part"));
   EXPECT_THAT(Complaint(With("fp32", "fp31")), HasSubstr("'wire'"));
   EXPECT_THAT(Complaint(With("tcp", "\x7f")), HasSubstr("'communicator'"));
   EXPECT_THAT(Complaint(With("1048576 ", "")), HasSubstr("'buckets'"));

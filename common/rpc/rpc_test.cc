@@ -257,8 +257,7 @@ TEST_F(RpcTest, TheRightCertificatePassesAndIsKnownByName) {
 TEST_F(RpcTest, RolesDecide) {
   const Status viewer = Submit(User(UserRole::kViewer));
   EXPECT_EQ(viewer.code(), StatusCode::kPermissionDenied) << Message(viewer);
-  EXPECT_THAT(Message(viewer), HasSubstr("it takes a user with the role "
-                                         "submitter"));
+  EXPECT_THAT(Message(viewer), HasSubstr("requires the role submitter"));
   // The check comes before the handler, not after it.
   EXPECT_EQ(jobs_.submitted, 0);
   EXPECT_TRUE(Submit(User(UserRole::kSubmitter)).ok());

@@ -108,7 +108,7 @@ TEST(MachinesFileTest, WhatIsWrongIsNamedWithItsPlace) {
               HasSubstr("memory: is not a size"));
   EXPECT_THAT(ErrorOf("machines: {a: {cpus: -1, memory: 1GiB}}"),
               HasSubstr("machines.a.cpus: \"-1\" is not a number"));
-  EXPECT_THAT(ErrorOf("machines: [a]"), HasSubstr("machines: is made of"));
+  EXPECT_THAT(ErrorOf("machines: [a]"), HasSubstr("machines: must be"));
   EXPECT_THAT(ErrorOf("machine: {}"), HasSubstr("did you mean machines?"));
   EXPECT_THAT(
       ErrorOf("machines: {a: {cpus: 1, memory: 1GiB, attachable: {X: [1]}}}"),
@@ -117,7 +117,7 @@ TEST(MachinesFileTest, WhatIsWrongIsNamedWithItsPlace) {
                       "n1-standard-4, masterAccelerator: {count: 3, type: "
                       "NVIDIA_TESLA_T4}}}"),
               HasSubstr("tiers.BASIC.masterAccelerator.count: n1-standard-4 "
-                        "takes 1, 2 or 4"));
+                        "supports 1, 2 or 4 of NVIDIA_TESLA_T4, not 3"));
   EXPECT_THAT(ErrorOf("defaults: true\ntiers: {BASIC: {masterType: nope}}"),
               HasSubstr("m.yaml: tiers.BASIC.masterType: there is no machine"));
   EXPECT_THAT(ErrorOf("machines: {a"), HasSubstr("m.yaml:1:"));

@@ -80,10 +80,10 @@ TEST(MachinesTest, WhatDoesNotGoIsRefusedWithWhatDoes) {
        "n1-standard-8?"},
       {"cloud_tpu", "", 0, "masterType: cloud_tpu: there are no TPUs"},
       {"n1-standard-8", "NVIDIA_TESLA_V100", 3,
-       "acceleratorConfig.count: n1-standard-8 takes 1, 2, 4 or 8 of "
+       "acceleratorConfig.count: n1-standard-8 supports 1, 2, 4 or 8 of "
        "NVIDIA_TESLA_V100, not 3"},
-      {"n1-standard-16", "NVIDIA_TESLA_V100", 1, "takes 2, 4 or 8 of"},
-      {"n1-standard-64", "NVIDIA_TESLA_T4", 2, "takes 4 of NVIDIA_TESLA_T4"},
+      {"n1-standard-16", "NVIDIA_TESLA_V100", 1, "supports 2, 4 or 8 of"},
+      {"n1-standard-64", "NVIDIA_TESLA_T4", 2, "supports 4 of NVIDIA_TESLA_T4"},
       {"n1-standard-64", "NVIDIA_TESLA_K80", 8,
        "acceleratorConfig.type: n1-standard-64 does not support "
        "NVIDIA_TESLA_K80; it supports NVIDIA_TESLA_P4, NVIDIA_TESLA_T4, "
@@ -93,7 +93,8 @@ TEST(MachinesTest, WhatDoesNotGoIsRefusedWithWhatDoes) {
        "acceleratorConfig.type: TPU_V2: lockstep"},
       {"standard_gpu", "NVIDIA_TESLA_T4", 1,
        "standard_gpu has its own GPUs (1 x NVIDIA_TESLA_K80)"},
-      {"n1-standard-8", "NVIDIA_TESLA_T4", int64_t{1} << 40, "takes 1, 2 or 4"},
+      {"n1-standard-8", "NVIDIA_TESLA_T4", int64_t{1} << 40,
+       "supports 1, 2 or 4"},
   };
   for (const Case& c : cases) {
     EXPECT_THAT(Message(Resolve(c.type, c.gpu, c.count).status()),
@@ -113,7 +114,7 @@ TEST(MachinesTest, ATableWithAHoleIsRefused) {
   EXPECT_THAT(broken([](auto* t) { t->tiers["BASIC"].worker_count = 2; }),
               HasSubstr("tiers.BASIC.workerCount: needs workerType"));
   EXPECT_THAT(broken([](auto* t) { t->tiers["CUSTOM"] = {}; }),
-              HasSubstr("tiers.CUSTOM: is no tier"));
+              HasSubstr("tiers.CUSTOM: is not a tier"));
   EXPECT_THAT(broken([](auto* t) { t->machines["a"] = {}; }),
               HasSubstr("machines.a: must have more than 0 cpus"));
   EXPECT_THAT(
@@ -148,9 +149,9 @@ TEST(MachinesTest, ATableWithAHoleIsRefused) {
       broken([&](auto* t) { t->machines[name] = t->machines["standard"]; }),
       HasSubstr("machines: a name must have 1 to 128 bytes"));
   EXPECT_THAT(broken([&](auto* t) { t->accelerators["a\n"].model = "x"; }),
-              HasSubstr("not so the one that begins with \"a?\""));
+              HasSubstr("unlike the one that begins with \"a?\""));
   EXPECT_THAT(broken([&](auto* t) { t->tiers[""] = t->tiers["BASIC"]; }),
-              HasSubstr("tiers: a name has"));
+              HasSubstr("tiers: a name must have"));
 }
 
 }  // namespace

@@ -144,7 +144,7 @@ TEST(TrainingFileTest, WhatIsWrongIsNamedWithItsPlace) {
                         "imageUri?"));
   EXPECT_THAT(ErrorOf("scaleTier: CUSTOM\n"),
               HasSubstr("1:1: a job has no field \"scaleTier\"; it is a field "
-                        "of trainingInput: put it under that"));
+                        "of trainingInput: indent it under that"));
   EXPECT_THAT(ErrorOf("trainingInput: {labels: {a: b}}"),
               HasSubstr("it belongs next to trainingInput"));
   EXPECT_THAT(ErrorOf("trainingInput: {workerCount: two}"),
@@ -159,14 +159,15 @@ TEST(TrainingFileTest, WhatIsWrongIsNamedWithItsPlace) {
   EXPECT_THAT(ErrorOf("trainingInput: {scheduling: {strategy: ON_DEMAN}}"),
               HasSubstr("did you mean ON_DEMAND?"));
   EXPECT_THAT(ErrorOf("trainingInput: {args: --epochs}"),
-              HasSubstr("trainingInput.args: is a list"));
+              HasSubstr("trainingInput.args: must be a list"));
   EXPECT_THAT(ErrorOf("trainingInput: {useChiefInTfConfig: perhaps}"),
               HasSubstr("must be true or false"));
   EXPECT_THAT(ErrorOf("trainingInput: [a]"), HasSubstr("\"name: value\""));
   EXPECT_THAT(ErrorOf("predictionInput: {}"),
-              HasSubstr("predictionInput: lockstep trains and does not"));
-  EXPECT_THAT(ErrorOf("lockstep: {ranksPerTask: many}"),
-              HasSubstr("lockstep.ranksPerTask: is a number of processes"));
+              HasSubstr("predictionInput: lockstep does not predict"));
+  EXPECT_THAT(
+      ErrorOf("lockstep: {ranksPerTask: many}"),
+      HasSubstr("lockstep.ranksPerTask: must be a number of processes"));
   EXPECT_THAT(ErrorOf("lockstep: {ranks: 2}"), HasSubstr("no field \"ranks\""));
   EXPECT_THAT(ErrorOf("trainingInput: {a"), HasSubstr("config.yaml:1:"));
   EXPECT_THAT(ErrorOf(""), HasSubstr("nothing in it"));

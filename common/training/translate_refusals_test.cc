@@ -54,8 +54,8 @@ TEST(TranslateTest, MachinesThatAreRefused) {
            in + "workerType: there is no machine type \"n2-standard-4\"; did "
                 "you mean n1-standard-4?"},
           {gpus(3, "NVIDIA_TESLA_V100"),
-           in + "masterConfig.acceleratorConfig.count: n1-standard-8 takes 1, "
-                "2, 4 or 8 of NVIDIA_TESLA_V100, not 3"},
+           in + "masterConfig.acceleratorConfig.count: n1-standard-8 supports "
+                "1, 2, 4 or 8 of NVIDIA_TESLA_V100, not 3"},
           {gpus(0, "NVIDIA_TESLA_V100"),
            in + "masterConfig.acceleratorConfig.count: must be 1 or more"},
           {gpus(1, ""), in + "masterConfig.acceleratorConfig.type: is missing"},
@@ -91,18 +91,19 @@ TEST(TranslateTest, ProgramsThatAreRefused) {
            in + "runtimeVersion: is for a Python package, but masterConfig."
                 "imageUri names a container; leave one of them out"},
           {[](auto* j) { j->training_input.package_uris = {"a"}; },
-           in + "packageUris: goes with"},
+           in + "packageUris: is for a Python package"},
           {[](auto* j) { j->training_input.python_module = "a.b"; },
            "give the module as arguments: -- -m a.b"},
           {[](auto* j) { j->lockstep.runtime = "tf"; }, "lockstep.runtime: "},
           {[](auto* j) {
              j->training_input.worker.config.container_args = {"a"};
            },
-           in + "workerConfig.containerArgs: excludes trainingInput.args"},
+           in + "workerConfig.containerArgs: cannot be combined with "
+                "trainingInput.args"},
           {[](auto* j) {
              j->training_input.master.config.container_command = {"a"};
            },
-           in + "masterConfig.containerCommand: excludes"},
+           in + "masterConfig.containerCommand: cannot be combined with"},
           {[](auto* j) {
              j->training_input.args = {};
              j->training_input.master.config.container_command = {""};
@@ -119,7 +120,7 @@ TEST(TranslateTest, ProgramsThatAreRefused) {
           {[](auto* j) {
              j->training_input.args[1] = std::string(200'000, 'x');
            },
-           in + "args[1]: has 200000 bytes; Linux takes at most 131071"},
+           in + "args[1]: has 200000 bytes; Linux allows at most 131071"},
           {[](auto* j) { j->training_input.args[0] = std::string("a\0b", 3); },
            in + "args[0]: holds a NUL"},
       });
@@ -135,11 +136,11 @@ TEST(TranslateTest, ProgramsThatAreRefused) {
           {[](auto* j) { j->training_input.python_module = ""; },
            in + "pythonModule: is missing"},
           {[](auto* j) { j->training_input.python_module = "trainer/task.py"; },
-           in + "pythonModule: \"trainer/task.py\" is no module"},
+           in + "pythonModule: \"trainer/task.py\" is not a module"},
           {[](auto* j) { j->training_input.python_module = "-c"; },
-           "is no module"},
+           "is not a module"},
           {[](auto* j) { j->training_input.python_module = "a..b"; },
-           "is no module"},
+           "is not a module"},
           {[](auto* j) {
              TrainingInput& input = j->training_input;
              input.python_module = input.runtime_version = "";
@@ -163,9 +164,11 @@ TEST(TranslateTest, TheRestThatIsRefused) {
   ExpectRefused(
       Container(),
       {
-          {[](auto* j) { j->job_id = ""; }, "jobId: \"\" is no name of a job"},
-          {[](auto* j) { j->job_id = "1a"; }, "jobId: \"1a\" is no name"},
-          {[](auto* j) { j->job_id = "a b"; }, "jobId: \"a b\" is no name"},
+          {[](auto* j) { j->job_id = ""; }, "jobId: \"\" is not a job name"},
+          {[](auto* j) { j->job_id = "1a"; },
+           "jobId: \"1a\" is not a job name"},
+          {[](auto* j) { j->job_id = "a b"; },
+           "jobId: \"a b\" is not a job name"},
           {[](auto* j) { j->training_input.has_hyperparameters = true; },
            in + "hyperparameters: lockstep does not tune; submit one job for "
                 "each set of values"},
@@ -174,7 +177,7 @@ TEST(TranslateTest, TheRestThatIsRefused) {
           {[](auto* j) { j->training_input.kms_key_name = "k"; },
            in + "encryptionConfig: lockstep does not encrypt"},
           {[](auto* j) { j->training_input.job_dir = "model"; },
-           in + "jobDir: \"model\" is neither absolute nor has a scheme"},
+           in + "jobDir: \"model\" is neither absolute nor a URL"},
           {[](auto* j) {
              j->training_input.scheduling.max_wait_time =
                  std::chrono::seconds(1799);
@@ -191,7 +194,7 @@ TEST(TranslateTest, TheRestThatIsRefused) {
           {[](auto* j) {
              j->lockstep.env = {{"1A", ""}};
            },
-           "lockstep.env: \"1A\" is no name of a variable"},
+           "lockstep.env: \"1A\" is not a variable name"},
           {[](auto* j) {
              j->lockstep.env = {{"A", std::string(200'000, 'x')}};
            },
@@ -211,7 +214,7 @@ TEST(TranslateTest, TextsThatFitNoLineAreRefusedAndNotRepeated) {
       {
           {[&](auto* j) { j->job_id = longer; }, "jobId: has 2000 bytes"},
           {[&](auto* j) { j->training_input.worker.type = longer; },
-           in + "workerType: has 2000 bytes; at most 1024 are taken"},
+           in + "workerType: has 2000 bytes; at most 1024 are allowed"},
           {[](auto* j) { j->training_input.scale_tier = "a\nb"; },
            in + "scaleTier: holds a control character"},
           {[](auto* j) { j->training_input.master.config.image_uri += "\n"; },

@@ -107,8 +107,8 @@ TEST(TranslateTest, TheRuntimeOfAPackage) {
               ElementsAre(HasSubstr("tf2 (/opt/tf2/bin/python3)")));
   site.strict_versions = true;
   EXPECT_THAT(Message(Translate(job, site).status()),
-              HasSubstr("stands for 3.0; name one by lockstep.runtime: tf2, "
-                        "tf2.8"));
+              HasSubstr("runtimeVersion: this site has no interpreter for 3.0; "
+                        "name one by lockstep.runtime: tf2, tf2.8"));
 
   // By its name.
   job.lockstep.runtime = "tf2.8";

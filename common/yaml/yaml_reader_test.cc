@@ -78,12 +78,12 @@ TEST(YamlReaderTest, WhatIsWrongIsNamedWithItsPlace) {
   EXPECT_THAT(ErrorOf("weight: .inf"), HasSubstr("number of 0 or more"));
   EXPECT_THAT(ErrorOf("big: perhaps"), HasSubstr("big: must be true or false"));
   EXPECT_THAT(ErrorOf("name: [a]"), HasSubstr("1:7: name: is a single value"));
-  EXPECT_THAT(ErrorOf("args: a"), HasSubstr("args: is a list"));
+  EXPECT_THAT(ErrorOf("args: a"), HasSubstr("args: must be a list"));
   EXPECT_THAT(ErrorOf("args: [a, [b]]"), HasSubstr("args[1]: is a single"));
   EXPECT_THAT(ErrorOf("labels: [a]"), HasSubstr("\"name: value\" lines"));
   EXPECT_THAT(ErrorOf("name: a\nname: b"), HasSubstr("2:1: \"name\" is there"));
   EXPECT_THAT(ErrorOf("[a]: b"), HasSubstr("name must be a text"));
-  EXPECT_THAT(ErrorOf("- a"), HasSubstr("1:1: is made of"));
+  EXPECT_THAT(ErrorOf("- a"), HasSubstr("1:1: must be \"name: value\" lines"));
 }
 
 TEST(YamlReaderTest, ATabIsNamed) {

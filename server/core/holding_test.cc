@@ -302,7 +302,7 @@ TEST(RestoreToTest, OnlyOfAJobThatHolds) {
   auto job = RestoreTo(s.job, RestoreTarget{20}, "user/ann", s.now);
   EXPECT_EQ(job.status().code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(ReasonOf(job.status()), "NOT_HOLDING");
-  EXPECT_THAT(Message(job.status()), HasSubstr("is RUNNING and does not hold"));
+  EXPECT_THAT(Message(job.status()), HasSubstr("is RUNNING and not held"));
   s = SecondGeneration();
   LookInVain(&s);
   s.job = Cancel(s.job, "user/ann", s.now);

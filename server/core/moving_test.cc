@@ -128,7 +128,8 @@ TEST(MovingTest, WhatStillRunsAtTheDeadlineIsKilled) {
   s.Advance(1s);
   s.Settle();
   ASSERT_TRUE(s.job.failing);
-  EXPECT_THAT(s.job.failing->message, HasSubstr("its grace of 30.0 s is over"));
+  EXPECT_THAT(s.job.failing->message,
+              HasSubstr("its grace of 30.0 s has ended"));
   EXPECT_EQ(GoalOn(s, "a").goal, Goal::kStop);
   EXPECT_EQ(GoalOn(s, "a").grace, StopGraces().failure);
   s.AllStopped();

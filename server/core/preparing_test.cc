@@ -72,7 +72,7 @@ TEST(PreparingTest, PreparingTimesOutJustAfterItsLimit) {
   s.Settle();
   ASSERT_TRUE(s.job.failing);
   EXPECT_EQ(s.job.failing->reason, Reason::kPrepareTimeout);
-  EXPECT_THAT(s.job.failing->message, HasSubstr(": worker 0 on b (no news)"));
+  EXPECT_THAT(s.job.failing->message, HasSubstr(": worker 0 on b (no report)"));
   EXPECT_THAT(s.job.failing->message, Not(HasSubstr("on a")));
   EXPECT_EQ(s.job.state, JobState::kPreparing);
 }

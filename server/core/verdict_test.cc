@@ -342,7 +342,8 @@ TEST_F(VerdictTest, OtherPortsAreFreeFiveTimesAMinute) {
   job().spec.restart_budget = 0;
   plan = Plan(taken);
   EXPECT_FALSE(plan.restart);
-  EXPECT_THAT(plan.cause.message, HasSubstr("taken by nginx; 5 other choices"));
+  EXPECT_THAT(plan.cause.message,
+              HasSubstr("taken by nginx; 5 other sets of ports did not help"));
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ TEST(LogFilterTest, PatternsThatAreNone) {
   LogSelection selection;
   selection.grep = "loss(";
   EXPECT_THAT(Message(LogFilter::Make(selection).status()),
-              HasSubstr("\"loss(\" is no regular expression"));
+              HasSubstr("\"loss(\" is not a valid RE2 expression"));
   selection.grep = "(x{1000}){1000}";
   EXPECT_FALSE(LogFilter::Make(selection).ok());
   selection.grep = std::string(5000, 'x');

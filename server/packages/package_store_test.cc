@@ -99,8 +99,8 @@ TEST_F(PackageStoreTest, WhatIsNotWhatItSaysIsRefusedAndLeavesNothing) {
     std::string announced, sent, want;
   } cases[] = {
       {"hello", "hellx", "has the digest sha256:"},
-      {"hello", "hell", "ended after 4 of the 5 bytes"},
-      {"hello", "hello!", "has more than the 5 bytes"},
+      {"hello", "hell", "ended after 4 of the declared 5 bytes"},
+      {"hello", "hello!", "has more than the declared 5 bytes"},
   };
   for (const auto& c : cases) {
     {

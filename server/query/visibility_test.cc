@@ -320,7 +320,7 @@ TEST(VisibilityTest, WhoSeesAllGetsTheSameJobWithoutACopy) {
     const Status refused = CheckSees(reader, "full", "user/ann", "logs");
     EXPECT_EQ(refused.code(), StatusCode::kPermissionDenied);
     EXPECT_THAT(lockstep::Message(refused),
-                testing::AllOf(HasSubstr("job full is of user/ann"),
+                testing::AllOf(HasSubstr("job full belongs to user/ann"),
                                HasSubstr("may read its logs"),
                                HasSubstr("visibility: cluster")));
   }

@@ -83,8 +83,10 @@ TEST(SubmissionTest, APinnedReductionPlanMustFitTheJob) {
               testing::HasSubstr("has 4 ranks on 2 hosts, but the job has 6 "
                                  "ranks in 3 tasks"));
   plan.hosts = 4;
-  EXPECT_THAT(PlanComplaint(Format(plan).value(), 2),
-              testing::HasSubstr("is of 4 ranks on 4 hosts"));
+  EXPECT_THAT(
+      PlanComplaint(Format(plan).value(), 2),
+      testing::HasSubstr(
+          "has 4 ranks on 4 hosts, but the job has 4 ranks in 2 tasks"));
   EXPECT_THAT(PlanComplaint("nonsense", 2),
               testing::HasSubstr("spec.reduction_plan: a reduction plan begins "
                                  "with the line"));

@@ -154,7 +154,7 @@ TEST_F(FrontDoorTest, WhatCannotBeIsRefused) {
       {"three_gpus",
        with({"--scale-tier", "custom", "--master-machine-type", "n1-standard-8",
              "--master-accelerator", "type=nvidia-tesla-t4,count=3"}),
-       {"takes 1, 2 or 4 of NVIDIA_TESLA_T4, not 3"}},
+       {"supports 1, 2 or 4 of NVIDIA_TESLA_T4, not 3"}},
       {"four_gpus",
        with({"--scale-tier", "custom", "--master-machine-type", "n1-standard-8",
              "--master-accelerator", "type=nvidia-tesla-t4,count=4"}),

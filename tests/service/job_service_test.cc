@@ -257,7 +257,7 @@ TEST_F(ServiceTest, CancelIsTheOwnersAndAdmins) {
   MustSubmit("j");
   const Status status = Cancel("j", "c1", User("bob")).status();
   EXPECT_EQ(status.code(), StatusCode::kPermissionDenied);
-  EXPECT_THAT(Message(status), HasSubstr("job j is of user/ann"));
+  EXPECT_THAT(Message(status), HasSubstr("job j belongs to user/ann"));
   EXPECT_EQ(State("j"), v1::JOB_STATE_QUEUED);
   const auto job = Cancel("j", "c2", User("root", pki::UserRole::kAdmin));
   ASSERT_TRUE(job.ok());

@@ -104,7 +104,7 @@ TEST_F(TrainingJobTest, WhatIsWrongIsNamedInTheCallersWords) {
       {[](auto* j) {
          j->mutable_lockstep()->add_inherited_environment("LD_X");
        },
-       "lockstep.inheritedEnvironment: "},
+       "lockstep.inheritedEnvironment[0]: "},
       {[](auto* j) { j->mutable_training_input()->set_job_dir("/a/../b"); },
        "trainingInput.jobDir: "},
       {[](auto* j) { j->mutable_training_input()->set_master_type("n2"); },
@@ -116,7 +116,7 @@ TEST_F(TrainingJobTest, WhatIsWrongIsNamedInTheCallersWords) {
        },
        "trainingInput.args"},
       {[](auto* j) { j->mutable_training_input()->set_runtime_version("2.1"); },
-       "trainingInput.runtimeVersion: goes with a Python package"},
+       "trainingInput.runtimeVersion: is for a Python package"},
   };
   for (const auto& c : cases) {
     for (const bool validate_only : {false, true}) {
@@ -201,7 +201,7 @@ TEST_F(TrainingJobTest, AJobIsBoundedAsAWhole) {
   for (int i = 0; i < 4; ++i) in->add_args(std::string(35'000, 'x'));
   const Status refused = Submit(Request(job)).status();
   EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(Message(refused), HasSubstr("at most 262144 are taken"));
+  EXPECT_THAT(Message(refused), HasSubstr("at most 262144 are allowed"));
   EXPECT_EQ(Get("wide").status().code(), StatusCode::kNotFound);
   in->mutable_args()->RemoveLast();
   const auto answer = Submit(Request(job));
@@ -318,7 +318,8 @@ TEST_F(PriorityTest, ASubmitterMayAskForNone) {
       const Status status = Submit(request).status();
       EXPECT_EQ(status.code(), StatusCode::kPermissionDenied) << status;
       EXPECT_EQ(ReasonOf(status), "PRIORITY_TOO_HIGH");
-      EXPECT_THAT(Message(status), HasSubstr("priority: 1 is more than the 0"));
+      EXPECT_THAT(Message(status),
+                  HasSubstr("priority: 1 is more than the limit 0"));
     }
   }
   EXPECT_EQ(Get("high").status().code(), StatusCode::kNotFound);

@@ -341,7 +341,7 @@ TEST_F(RestartAloneTest, AStopWhileTheOldShimIsStillThereEndsIt) {
   coordinator_.Send(Order(Goal::kStop, {}));
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
   EXPECT_THAT(Reported().ranks[1].exit->message,
-              HasSubstr("stopped before it was started again"));
+              HasSubstr("stopped before its restart"));
 }
 
 TEST_F(RestartAloneTest, AnOldShimThatNeverLeavesIsNotWaitedForForEver) {
@@ -375,7 +375,8 @@ TEST_F(RestartAloneTest, APortThatWasLostMeanwhileIsSaid) {
   coordinator_.Send(
       Orders(Goal::kLaunch, "exec sleep 1000", 1, /*with_chief=*/false));
   ASSERT_TRUE(WorkerIs(RankState::kExited, 1));
-  EXPECT_THAT(Reported().ranks[0].exit->message, HasSubstr("held by another"));
+  EXPECT_THAT(Reported().ranks[0].exit->message,
+              HasSubstr("another worker of this host holds a port"));
   coordinator_.Send(Order(Goal::kStop, {}));
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
 }

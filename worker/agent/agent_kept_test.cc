@@ -143,7 +143,7 @@ TEST_F(AgentTest, ACoordinatorOfThePastIsNotObeyedAfterARestartEither) {
   const Status ready = daemon_->agent()->Ready();
   EXPECT_EQ(ready.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(Message(ready),
-              HasSubstr("of epoch 1, and this node has obeyed epoch 7"));
+              HasSubstr("of epoch 1, and this node has followed epoch 7"));
   EXPECT_THAT(Message(ready), HasSubstr("remove " + path));
   EXPECT_EQ(coordinator_.Locked([&] { return coordinator_.beats.size(); }),
             beats);
@@ -202,7 +202,7 @@ TEST_F(AgentTest, AnotherEpochOfTheSameNumberIsNotObeyed) {
   ASSERT_TRUE(
       coordinator_.Eventually([&] { return coordinator_.registers >= 4; }));
   EXPECT_THAT(Message(daemon_->agent()->Ready()),
-              HasSubstr("has obeyed another epoch 1"));
+              HasSubstr("has followed another epoch 1"));
   EXPECT_EQ(coordinator_.Locked([&] { return coordinator_.beats.size(); }),
             beats);
   coordinator_.SetHistory(history, {}, obeyed);

@@ -109,7 +109,7 @@ TEST_F(AgentPackageTest, AnEvilEntryIsRefusedByItsName) {
   ASSERT_TRUE(Reaches(GangPhase::kRefused));
   EXPECT_EQ(Reported().refusal.reason, Reason::kPrepareRefused);
   EXPECT_EQ(Reported().refusal.message,
-            "package evil.tar.gz: entry \"out\" is refused: it is a link to "
+            "package evil.tar.gz: refused entry \"out\": it is a link to "
             "\"/etc\", which is outside the folder");
   EXPECT_THAT(RealFileSystem()->List(dir_ + "/tasks").value(), IsEmpty());
 }
@@ -183,7 +183,8 @@ TEST_F(AgentPackageTest, AHostWithoutThreadsRefusesForTheMoment) {
       With(Goal::kPrepare, argv_, source_.Put(TarWriter().Gzipped(), "f.tgz")));
   ASSERT_TRUE(Reaches(GangPhase::kRefused));
   EXPECT_EQ(Reported().refusal.reason, Reason::kNoCapacity);
-  EXPECT_THAT(Reported().refusal.message, HasSubstr("cannot start a thread"));
+  EXPECT_THAT(Reported().refusal.message,
+              HasSubstr("cannot start a preparation thread"));
 }
 
 TEST_F(AgentPackageTest, ADaemonThatLeavesEndsItsFetches) {

@@ -299,7 +299,8 @@ TEST_F(AgentTest, RanksThatCannotBeFoundAgainAreReportedDead) {
       coordinator_.Eventually([&] { return coordinator_.registers >= 2; }));
   const GangStatus found = Registered().gangs.at(0);
   EXPECT_EQ(found.phase, GangPhase::kStopped);
-  EXPECT_THAT(found.ranks[0].exit->message, HasSubstr("before it was started"));
+  EXPECT_THAT(found.ranks[0].exit->message,
+              HasSubstr("before it started this rank"));
   EXPECT_THAT(found.ranks[1].exit->message, HasSubstr("its host restarted"));
   EXPECT_EQ(found.ranks[1].exit->how, ExitStatus::How::kSignal);
 }

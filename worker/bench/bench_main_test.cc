@@ -80,7 +80,7 @@ TEST_F(BenchMainTest, StepsAreMeasuredAndChecked) {
                 0)
           << err_ << out_;
       for (const char* part :
-           {"rank 0 alone", "all ranks, nothing reduced", "p99 (ms)",
+           {"rank 0 alone", "all ranks, no reductions", "p99 (ms)",
             "efficiency", "Exposed communication", "values : 0 OK"}) {
         EXPECT_THAT(out_, HasSubstr(part));
       }

@@ -119,8 +119,8 @@ TEST(StepReportTest, Text) {
         "rank 0 alone                           50.000     60.000     20.00    "
         " "
         "100.0 %",
-        "all ranks, with reductions           62.500     80.000     16.00      "
-        "80.0 %",
+        "all ranks, with reductions             62.500     80.000     16.00 "
+        "     80.0 %",
         "    1        60.000        20.000    80.0 %         4.000         "
         "0.000",
         "rank 1 came last to 97 of the last 100 steps and costs 12.5 % of",

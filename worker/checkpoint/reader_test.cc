@@ -254,9 +254,10 @@ TEST_F(ReaderTest, AFirstGenerationSetsAsideWhatItFinds) {
   EXPECT_EQ(TakeOver(&fs_, kRoot, "other", 5)->size(), 1u);
   // The job that lost its directory is told so.
   const Status lost = TakeOver(&fs_, kRoot, "other", 4).status();
-  EXPECT_THAT(Message(lost), HasSubstr("generation 5 took over"));
-  EXPECT_THAT(Message(TestCheckpoint(&fs_, kRoot, {1, 200, 1}).status()),
-              HasSubstr("job other uses /checkpoints now"));
+  EXPECT_THAT(Message(lost), HasSubstr("generation 5 has taken over"));
+  EXPECT_THAT(
+      Message(TestCheckpoint(&fs_, kRoot, {1, 200, 1}).status()),
+      HasSubstr("job other uses /checkpoints: job mnist needs another"));
 }
 
 TEST_F(ReaderTest, ACutOffChiefNeitherPublishesNorDeletes) {

@@ -80,7 +80,7 @@ TEST_F(ResumeTest, AProvenDamageFallsBackAndIsRemembered) {
 
 TEST_F(ResumeTest, AMissingKnownCheckpointHolds) {
   Remove(300);
-  ExpectHolds("step-000000300.g1 of job mnist is not in /out/checkpoints");
+  ExpectHolds("step-000000300.g1 of job mnist is missing in /out/checkpoints");
   // A newer one that the coordinator did not hear of is as good.
   request_.known = {1, 150};
   EXPECT_EQ(Resume(), 200) << status_;

@@ -235,13 +235,17 @@ StatusOr<std::string> Publish(FileSystem* fs, const std::string& root,
                               const ShouldStop& should_stop) {
   const std::string what = fmt::format(
       "cannot publish the checkpoint of step {}", request.attempt.step);
+  const std::string unsure = fmt::format(
+      "cannot secure the published checkpoint of step {} (it is there, but may "
+      "not survive a power loss)",
+      request.attempt.step);
   const std::string name =
       CheckpointName({request.attempt.generation, request.attempt.step});
   const std::string path = JoinPath(root, name);
   if (IsComplete(fs, path, votes)) {
     Discard(fs, root, request.attempt).IgnoreError();
     // An earlier writer may have renamed it without the sync.
-    LOCKSTEP_RETURN_IF_ERROR(Annotate(fs->SyncDir(root), what + " for sure"));
+    LOCKSTEP_RETURN_IF_ERROR(Annotate(fs->SyncDir(root), unsure));
     return path;
   }
   Status status = Assemble(fs, root, request, votes, should_stop);
@@ -253,9 +257,7 @@ StatusOr<std::string> Publish(FileSystem* fs, const std::string& root,
     return Annotate(status, what);
   }
   LOCKSTEP_RETURN_IF_ERROR(FaultPoint("checkpoint.publish.renamed"));
-  LOCKSTEP_RETURN_IF_ERROR(
-      Annotate(fs->SyncDir(root), what + " for sure (it is there, but may not "
-                                         "survive a power loss)"));
+  LOCKSTEP_RETURN_IF_ERROR(Annotate(fs->SyncDir(root), unsure));
   LOCKSTEP_RETURN_IF_ERROR(FaultPoint("checkpoint.publish.durable"));
   // Only a hint for users; losing it is harmless.
   WriteVisible(fs, JoinPath(root, kLatestName), name + "\n").IgnoreError();

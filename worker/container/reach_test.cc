@@ -49,7 +49,7 @@ TEST_F(ReachTest, BelowAClosedDirectoryNothingIsReached) {
   ASSERT_EQ(chmod((dir_ + "/closed").c_str(), 0700), 0);
   const auto real = ReachAs(user_, dir_ + "/closed/data");
   EXPECT_EQ(real.status().code(), StatusCode::kPermissionDenied);
-  EXPECT_THAT(Message(real.status()), HasSubstr("by user 12345"));
+  EXPECT_THAT(Message(real.status()), HasSubstr("user 12345 cannot reach"));
   // And the thread is root again.
   EXPECT_EQ(access((dir_ + "/closed/data").c_str(), W_OK), 0);
   EXPECT_TRUE(RealFileSystem()->MakeDirs(dir_ + "/closed/more").ok());

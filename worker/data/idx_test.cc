@@ -73,7 +73,7 @@ TEST(IdxTest, WrongSizesAreNamedWithTheirOffset) {
     const Status status = ParseIdxImages(good.substr(0, size), "f").status();
     EXPECT_EQ(status.code(), StatusCode::kDataLoss) << size;
     EXPECT_THAT(Message(status),
-                HasSubstr(fmt::format("cut off at byte {}", size)));
+                HasSubstr(fmt::format("truncated at byte {},", size)));
   }
   EXPECT_THAT(Message(ParseIdxImages(good + "xy", "f").status()),
               HasSubstr("2 extra bytes from byte 34"));

@@ -128,7 +128,8 @@ TEST(JpegTest, AnotherSizeThanTheOneUsedIsNamed) {
   std::vector<uint8_t> out(16 * 24 * 3);
   EXPECT_TRUE(DecodeJpegTo(jpeg, {16, 24, 3}, out.data()).ok());
   const Status status = DecodeJpegTo(jpeg, {24, 16, 3}, out.data());
-  EXPECT_THAT(Message(status), HasSubstr("16 x 24 where 24 x 16"));
+  EXPECT_THAT(Message(status),
+              HasSubstr("16 x 24, but the data set uses 24 x 16"));
 }
 
 }  // namespace

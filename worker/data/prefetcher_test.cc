@@ -176,14 +176,15 @@ TEST_F(PrefetcherTest, LabelsAndShapesThatDoNotFitNameTheRecord) {
   const auto labels = Start(100);
   status = labels->Next(&batch, In(30));
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(Message(status), HasSubstr("not one of the 50 classes"));
+  EXPECT_THAT(Message(status), HasSubstr("is out of range for 50 classes"));
   EXPECT_THAT(Message(status), HasSubstr(".tfrec: record "));
 
   options_.classes = 0;
   options_.shape = {4, 1, 1};
   const auto shapes = Start(100);
   status = shapes->Next(&batch, In(30));
-  EXPECT_THAT(Message(status), HasSubstr("2 x 2 x 1 where 4 x 1 x 1"));
+  EXPECT_THAT(Message(status),
+              HasSubstr("2 x 2 x 1, but the data set uses 4 x 1 x 1"));
 }
 
 TEST_F(PrefetcherTest, NextWithAPassedDeadlineReturnsAtOnceAndLosesNothing) {

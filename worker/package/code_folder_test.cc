@@ -61,7 +61,7 @@ TEST_F(CodeFolderTest, AnEvilPackageIsNamedAndNothingIsLeft) {
                   "evil.tar.gz")};
   const auto folder = Make();
   EXPECT_EQ(Message(folder.status()),
-            "package evil.tar.gz: entry \"../evil.py\" is refused: its name "
+            "package evil.tar.gz: refused entry \"../evil.py\": its name "
             "holds \"..\"");
   EXPECT_FALSE(RealFileSystem()->Exists(input_.directory));
 }
@@ -76,14 +76,15 @@ TEST_F(CodeFolderTest, WhatATreeRequiresAndDoesNotGetIsNoted) {
                   "b.tar.gz")};
   const auto folder = Make();
   ASSERT_TRUE(folder.ok()) << folder.status();
-  EXPECT_THAT(folder->notes, ElementsAre(HasSubstr("setup.py of a.tar.gz names "
+  EXPECT_THAT(folder->notes, ElementsAre(HasSubstr("setup.py of a.tar.gz has "
                                                    "install_requires")));
 }
 
 TEST_F(CodeFolderTest, AWheelWithoutAnInterpreterIsRefused) {
   input_.packages = {
       source_.Put("bytes", "a-1.0-py3-none-any.whl", PackageFormat::kWheel)};
-  EXPECT_THAT(Message(Make().status()), HasSubstr("names no interpreter"));
+  EXPECT_THAT(Message(Make().status()),
+              HasSubstr("sdists or wheels but no interpreter"));
   EXPECT_FALSE(RealFileSystem()->Exists(input_.directory));
 }
 

@@ -80,7 +80,7 @@ TEST_F(PackageCacheTest, WithoutAByteForLongItFails) {
   const auto broken = Get(package);
   EXPECT_EQ(broken.status().code(), StatusCode::kDeadlineExceeded);
   EXPECT_THAT(Message(broken.status()),
-              HasSubstr("no byte came for 30 ms: the connection broke"));
+              HasSubstr("received no bytes for 30 ms: the connection broke"));
   source_.break_after = -1;
   source_.hang_after = 1000;
   EXPECT_EQ(Get(package).status().code(), StatusCode::kDeadlineExceeded);

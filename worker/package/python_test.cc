@@ -79,7 +79,7 @@ TEST_F(PythonTest, AModuleIsFoundWithoutBeingImported) {
         << module;
   }
   EXPECT_EQ(Complaint(CheckModule(python_, "trainer.tsk", path, &cancel_)),
-            "python3 -m trainer.tsk finds nothing to run: there is no module "
+            "python3 -m trainer.tsk cannot run: there is no module "
             "trainer.tsk; near are trainer.task");
   EXPECT_THAT(Complaint(CheckModule(python_, "zzz.y", path, &cancel_)),
               HasSubstr("there is no module zzz for zzz.y; there are app, "
@@ -94,7 +94,7 @@ TEST_F(PythonTest, AModuleIsFoundWithoutBeingImported) {
 TEST_F(PythonTest, AnInterpreterThatIsNotThereIsNamed) {
   python_.program = "/no/such/python3";
   EXPECT_THAT(Complaint(CheckModule(python_, "m", {}, &cancel_)),
-              HasSubstr("the interpreter /no/such/python3 cannot be run"));
+              HasSubstr("cannot run the interpreter /no/such/python3: "));
 }
 
 TEST_F(PythonTest, AWheelIsInstalledAndItsRequirementsAreChecked) {

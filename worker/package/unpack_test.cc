@@ -81,14 +81,14 @@ TEST_F(UnpackTest, FilesFoldersAndLinksComeOutWithPlainModes) {
 
 TEST_F(UnpackTest, EvilNamesAreRefusedByName) {
   EXPECT_EQ(Refused(TarWriter().File("/etc/passwd", "x")),
-            "entry \"/etc/passwd\" is refused: its name is absolute");
+            "refused entry \"/etc/passwd\": its name is absolute");
   EXPECT_EQ(Refused(TarWriter().File("a/../../evil", "x")),
-            "entry \"a/../../evil\" is refused: its name holds \"..\"");
+            "refused entry \"a/../../evil\": its name holds \"..\"");
   EXPECT_THAT(Refused(TarWriter().Folder("../evil/")), HasSubstr("\"..\""));
   EXPECT_THAT(Refused(TarWriter().Pax("path", "../evil").File("good", "x")),
-              StartsWith("entry \"../evil\" is refused"));
+              StartsWith("refused entry \"../evil\""));
   EXPECT_THAT(Refused(TarWriter().File("a\nb", "x")),
-              StartsWith("entry \"a\\x0ab\" is refused: its name holds a "
+              StartsWith("refused entry \"a\\x0ab\": its name holds a "
                          "control character"));
   EXPECT_THAT(Refused(TarWriter().File(".", "x")), HasSubstr("folder itself"));
   EXPECT_THAT(Refused(TarWriter().File(std::string(300, 'n'), "x")),
@@ -100,7 +100,7 @@ TEST_F(UnpackTest, EvilNamesAreRefusedByName) {
 
 TEST_F(UnpackTest, LinksThatLeaveTheFolderAreRefusedByName) {
   EXPECT_EQ(Refused(TarWriter().Link("l", "/etc")),
-            "entry \"l\" is refused: it is a link to \"/etc\", which is "
+            "refused entry \"l\": it is a link to \"/etc\", which is "
             "outside the folder");
   EXPECT_THAT(Refused(TarWriter().Link("l2", "..")), HasSubstr("outside"));
   EXPECT_THAT(Refused(TarWriter().Link("d/l", "../../x")),
@@ -115,9 +115,9 @@ TEST_F(UnpackTest, LinksThatLeaveTheFolderAreRefusedByName) {
               HasSubstr("which is outside the folder"));
   EXPECT_THAT(Refused(TarWriter().HardLink("h", "../x")), HasSubstr("outside"));
   EXPECT_THAT(Refused(TarWriter().HardLink("h", "absent")),
-              HasSubstr("no file of an earlier entry"));
+              HasSubstr("not a file of an earlier entry"));
   EXPECT_THAT(Refused(TarWriter().Link("a/s", "../x").HardLink("s", "a/s")),
-              HasSubstr("no file of an earlier entry"));
+              HasSubstr("not a file of an earlier entry"));
 }
 
 TEST_F(UnpackTest, NothingIsWrittenThroughALinkOrTwice) {
@@ -138,7 +138,7 @@ TEST_F(UnpackTest, NothingIsWrittenThroughALinkOrTwice) {
 
 TEST_F(UnpackTest, WhatIsNoFileIsRefused) {
   EXPECT_EQ(Refused(TarWriter().Add('3', "null", "", "")),
-            "entry \"null\" is refused: it is a device");
+            "refused entry \"null\": it is a device");
   EXPECT_THAT(Refused(TarWriter().Add('4', "disk", "", "")),
               HasSubstr("it is a device"));
   EXPECT_THAT(Refused(TarWriter().Add('6', "pipe", "", "")),
@@ -181,7 +181,7 @@ TEST_F(UnpackTest, FoldersThatNoEntryMakesCountToo) {
             OkStatus());
   EXPECT_EQ(Unpack(TarWriter().File("c/d/e/f/g", "x").Done()), OkStatus());
   EXPECT_EQ(Refused(TarWriter().File("h/i/j/k/l/m", "x")),
-            "entry \"h/i/j/k/l/m\" is refused: the archive has more than 5 "
+            "refused entry \"h/i/j/k/l/m\": the archive has more than 5 "
             "entries");
   EXPECT_THAT(
       Refused(TarWriter().File("n/1", "").File("o/1", "").File("p/1", "")),

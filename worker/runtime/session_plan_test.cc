@@ -252,7 +252,7 @@ TEST(SessionPlanTest, APlanOfAnotherShapeIsDroppedWithASentence) {
 
   const Generation garbage = Ran({.plan = "lockstep-reduction-plan 9\n"});
   ExpectAllOk(garbage);
-  EXPECT_THAT(garbage.events, Contains(HasSubstr("is of version 9")));
+  EXPECT_THAT(garbage.events, Contains(HasSubstr("has version 9")));
 }
 
 TEST(SessionPlanTest, APlanOfOtherGradientsIsDropped) {

@@ -336,7 +336,8 @@ TEST_F(TwoRanks, ALastCheckpointThatWasNotSavedIsNoSuccess) {
   ASSERT_EQ(failures.size(), 1u);
   EXPECT_EQ(failures[0].failure_reason(), 91);
   EXPECT_FALSE(failures[0].victim());
-  EXPECT_THAT(failures[0].failure(), HasSubstr("checkpoint of step 100"));
+  EXPECT_THAT(failures[0].failure(),
+              HasSubstr("checkpoint, of step 100, was not saved"));
   EXPECT_THAT(failures[0].failure(), HasSubstr("newest one is of step 50"));
 }
 

@@ -180,7 +180,7 @@ TEST(ShimSpecTest, WhatCannotBeIsASentence) {
   const std::string longer = refusal([](ShimSpec* s) {
     s->socket_path = "/" + std::string(kMaxSocketPath, 'x');
   });
-  EXPECT_NE(longer.find("has 108 bytes; Linux takes at most 107"),
+  EXPECT_NE(longer.find("has 108 bytes; Linux allows at most 107"),
             std::string::npos)
       << longer;
   ShimSpec spec = Spec();

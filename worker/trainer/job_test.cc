@@ -116,7 +116,7 @@ TEST_F(JobTest, AccumulatedPassesEqualOneLargeBatch) {
   ExpectAllOk(four);
   // A step is all passes of all replicas.
   EXPECT_THAT(four[0].output, AllOf(HasSubstr("1 epoch of 45 steps"),
-                                    HasSubstr("128 samples a step")));
+                                    HasSubstr("128 samples per step")));
   EXPECT_EQ(ParamHash(four[0]), ParamHash(four[1]));
   uint64_t samples = 0;
   for (int rank = 0; rank < 2; ++rank) {
@@ -193,7 +193,7 @@ TEST_F(JobTest, StopsEarlyWhereTheAccuracyRisesNoMore) {
              "--learning-rate", "1e-30", "--early-stopping-patience", "2"});
   const auto results = RunJob(job);
   ExpectAllOk(results);
-  EXPECT_THAT(results[0].output, HasSubstr("ended early"));
+  EXPECT_THAT(results[0].output, HasSubstr("stopped early"));
   EXPECT_THAT(results[0].output, HasSubstr("after step 267 of 801"));
 }
 
@@ -203,7 +203,7 @@ TEST_F(JobTest, AllSkipAStepWhoseGradientIsNoNumber) {
   TestJob running(job);
   const auto results = running.Wait();
   ExpectAllOk(results);
-  EXPECT_THAT(results[0].output, HasSubstr("step 7 was skipped"));
+  EXPECT_THAT(results[0].output, HasSubstr("skipped step 7:"));
   EXPECT_EQ(ParamHash(results[0]), ParamHash(results[1]));
   EXPECT_EQ(ParamHash(results[0]).substr(0, 3), "45 ");
 }

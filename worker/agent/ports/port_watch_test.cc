@@ -61,7 +61,7 @@ TEST(PortWatchTest, AListenerIsFoundWithWhoHoldsIt) {
   self.pid = getpid();
   self.command = "a\nname";
   const std::string who = fmt::format("process {} (a?name)", getpid());
-  const std::string unknown = "a process that this daemon may not look at";
+  const std::string unknown = "a process that this daemon may not inspect";
   const uint64_t inode = listeners[0].inode;
   // Of all of them at once; 0 is no socket's.
   EXPECT_THAT(HoldersOf({0, inode}, {self}),

@@ -86,7 +86,8 @@ TEST_F(PreflightTest, RanksMayStartInTheOutputDirectoryThatIsMadeForThem) {
 TEST_F(PreflightTest, AnOutputDirectoryThatCannotBeIsNamed) {
   ASSERT_TRUE(RealFileSystem()->WriteAtomic(dir_ + "/file", "x").ok());
   spec_.output_directory = dir_ + "/file/out";
-  EXPECT_THAT(Complaint(), HasSubstr("/file/out cannot be made"));
+  EXPECT_THAT(Complaint(), HasSubstr("cannot create the output directory " +
+                                     dir_ + "/file/out"));
   spec_.output_directory = dir_ + "/file";
   EXPECT_THAT(Complaint(), HasSubstr("/file"));
   // Even root cannot write there.
@@ -107,14 +108,16 @@ TEST_F(PreflightTest, TheOutputDirectoryIsMadeWithTheRightsOfTheTasksUser) {
                                      dir_ + " is not writable"));
   // Nor does root make what that user could not.
   spec_.output_directory = dir_ + "/made/for/it";
-  EXPECT_THAT(Complaint(), HasSubstr("made/for/it cannot be made"));
+  EXPECT_THAT(Complaint(),
+              HasSubstr("user 12345: cannot create the output directory " +
+                        dir_ + "/made/for/it"));
   EXPECT_FALSE(RealFileSystem()->Exists(dir_ + "/made"));
   // Nor behind a link of the user's.
   ASSERT_TRUE(RealFileSystem()->MakeDirs(dir_ + "/open").ok());
   ASSERT_EQ(chmod((dir_ + "/open").c_str(), 0777), 0);
   ASSERT_EQ(symlink(dir_.c_str(), (dir_ + "/open/link").c_str()), 0);
   spec_.output_directory = dir_ + "/open/link/made";
-  EXPECT_THAT(Complaint(), HasSubstr("cannot be made"));
+  EXPECT_THAT(Complaint(), HasSubstr("cannot create the output directory"));
   EXPECT_FALSE(RealFileSystem()->Exists(dir_ + "/made"));
   // One of its groups may.
   ASSERT_EQ(chown(dir_.c_str(), 0, 12347), 0);

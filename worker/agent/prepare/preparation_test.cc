@@ -202,7 +202,7 @@ TEST_F(PreparationTest, SharedMemoryAndDiskMustDo) {
 TEST_F(PreparationTest, ContainersNeedAnEngine) {
   input_.spec.tasks[0].container = Container{"image:1", {}};
   input_.spec.tasks[0].argv = {};
-  EXPECT_THAT(Message(Run().status), HasSubstr("runs no containers"));
+  EXPECT_THAT(Message(Run().status), HasSubstr("cannot run containers"));
 }
 
 TEST_F(PreparationTest, AScriptThatIsNotThereIsRefused) {

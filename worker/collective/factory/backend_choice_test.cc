@@ -255,7 +255,7 @@ TEST(ReductionPlanTest, IsHeldAgainstTheBackendSizeAndGrouping) {
   expect(shm, "shm ranks=3", "shm ranks=3", "shm ranks=2");
   expect(shm, tcp2, "backend tcp", "with shm");
   expect(tcp, tcp3, "for 3 ranks", "here are 2");
-  expect(tcp, tcp2 + " ", "no reduction plan", "streams=1 ");
+  expect(tcp, tcp2 + " ", "not a reduction plan", "streams=1 ");
   expect(tcp, "", "backend ", "with tcp");
   expect(both, HierarchicalPlanLine(uneven.hosts, tcp2), "hosts=0*3,1",
          "hosts=2x2");
@@ -263,7 +263,8 @@ TEST(ReductionPlanTest, IsHeldAgainstTheBackendSizeAndGrouping) {
          "hosts=2x2");
   expect(both, HierarchicalPlanLine(both.hosts, tcp3), "for 3 ranks",
          "here are 2");
-  expect(both, HierarchicalPlanLine(both.hosts, ""), "no reduction plan", "");
+  expect(both, HierarchicalPlanLine(both.hosts, ""), "not a reduction plan",
+         "");
   expect({"nccl", {0, 1}, ""}, "nccl x", "\"nccl x\"", "always empty");
 }
 

@@ -40,7 +40,7 @@ StatusOr<HostLayout> LayOutHosts(const std::vector<int>& hosts);
 
 // Returns `text` with local ranks replaced by global ones: rank i becomes
 // ranks[i] in "rank 1", "ranks 0 and 2", "rank 1, 3" and "rank 1 of 4". Other
-// numbers stay, and so does the text behind "it said: ".
+// numbers stay, and so does the text behind "it reported: ".
 std::string TranslateRanks(std::string_view text, const std::vector<int>& ranks,
                            int size);
 

@@ -447,8 +447,8 @@ TEST(TranslateTest, RanksBecomeThoseOfTheWhole) {
   EXPECT_EQ(t("rank 7 and 2 ranks, frank 1, rank x, rank"),
             "rank 7 and 2 ranks, frank 1, rank x, rank");
   EXPECT_EQ(t("rank 99999999999999999999"), "rank 99999999999999999999");
-  EXPECT_EQ(t("rank 1 is gone; it said: rank 0 is gone"),
-            "rank 6 is gone; it said: rank 0 is gone");
+  EXPECT_EQ(t("rank 1 is gone; it reported: rank 0 is gone"),
+            "rank 6 is gone; it reported: rank 0 is gone");
   EXPECT_EQ(t(""), "");
 }
 
