@@ -64,7 +64,7 @@ Status CheckPackage(const TrainingJob& job) {
   if (input.package_uris.size() > kMaxPackages) {
     return InvalidArgument(
         "trainingInput.packageUris: has {} packages; at "
-        "most {} are taken",
+        "most {} are allowed",
         input.package_uris.size(), kMaxPackages);
   }
   if (input.python_module.empty()) {

@@ -10,13 +10,13 @@ namespace lockstep {
 namespace {
 
 constexpr auto kVariableName =
-    Matching(IsEnvironmentName, " is no name of a variable");
+    Matching(IsEnvironmentName, " is not a variable name");
 // Of a program that is started: Linux takes more names than a job may give.
 constexpr auto kAnyVariableName = Matching(
     [](std::string_view name) {
       return !name.empty() && name.find('=') == std::string_view::npos;
     },
-    " is no name of a variable");
+    " is not a variable name");
 
 void CheckRanks(const GangSpec& spec, FieldChecker* check) {
   std::set<int32_t> ranks;

@@ -95,15 +95,15 @@ void FieldChecker::Number(std::string_view field, double value, double low,
 void FieldChecker::Count(std::string_view field, size_t count, size_t most) {
   if (count > most) {
     Exceed(field,
-           fmt::format("has {} entries; at most {} are taken", count, most));
+           fmt::format("has {} entries; at most {} are allowed", count, most));
   }
 }
 
 void FieldChecker::Bytes(std::string_view field, std::string_view text,
                          size_t most) {
   if (text.size() > most) {
-    Exceed(field, fmt::format("has {} bytes; at most {} are taken", text.size(),
-                              most));
+    Exceed(field, fmt::format("has {} bytes; at most {} are allowed",
+                              text.size(), most));
   } else if (text.find('\0') != std::string_view::npos) {
     Exceed(field, "holds a NUL byte");
   }
@@ -148,7 +148,7 @@ void FieldChecker::Path(std::string_view field, std::string_view path) {
 
 void FieldChecker::JobName(std::string_view field, std::string_view name) {
   if (!IsJobName(name)) {
-    Exceed(field, fmt::format("{} is no job name: a letter, then at most 62 "
+    Exceed(field, fmt::format("{} is not a job name: a letter, then at most 62 "
                               "letters, digits, \"_\" or \"-\"",
                               Quote(name)));
   }
@@ -156,7 +156,7 @@ void FieldChecker::JobName(std::string_view field, std::string_view name) {
 
 void FieldChecker::NodeName(std::string_view field, std::string_view name) {
   if (!IsNodeName(name)) {
-    Exceed(field, fmt::format("{} is no node name: at most 63 lower-case "
+    Exceed(field, fmt::format("{} is not a node name: at most 63 lower-case "
                               "letters, digits or \"-\", with no \"-\" at "
                               "either end",
                               Quote(name)));

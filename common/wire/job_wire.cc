@@ -24,7 +24,7 @@ void CheckProgramBytes(size_t bytes, FieldChecker* check,
                        std::string_view field) {
   if (bytes <= kMaxProgramBytes) return;
   check->Require(false, field,
-                 fmt::format("has {} bytes; at most {} are taken", bytes,
+                 fmt::format("has {} bytes; at most {} are allowed", bytes,
                              kMaxProgramBytes));
 }
 
@@ -52,7 +52,7 @@ constexpr auto kEnvironment = [](FieldChecker* check, std::string_view field,
     if (!IsEnvironmentName(name)) {
       check->Require(false, field,
                      Quote(name) +
-                         " is no name of a variable: a letter or "
+                         " is not a variable name: a letter or "
                          "\"_\", then letters, digits or \"_\"");
     } else if (IsReservedEnvironmentName(name)) {
       check->Require(false, field,
@@ -81,11 +81,11 @@ constexpr auto kLabels = [](FieldChecker* check, std::string_view field,
   for (const auto& [key, value] : ordered) {
     check->Require(!key.empty() && IsLabelPart(key), field,
                    Quote(key) +
-                       " is no key: 1 to 63 lower-case letters, "
+                       " is not a key: 1 to 63 lower-case letters, "
                        "digits, \"_\" or \"-\"");
     check->Require(IsLabelPart(value), field,
                    Quote(value) +
-                       " is no value: at most 63 lower-case "
+                       " is not a value: at most 63 lower-case "
                        "letters, digits, \"_\" or \"-\"");
   }
 };
@@ -101,7 +101,7 @@ constexpr auto kInheritedName = Matching(
     [](std::string_view name) {
       return IsEnvironmentName(name) && !IsReservedEnvironmentName(name);
     },
-    " is no variable that a job may take over");
+    " is not a variable that a job may inherit");
 
 void CheckRoles(const std::vector<RoleSpec>& roles, JobKind kind,
                 FieldChecker* check) {
@@ -211,7 +211,7 @@ LOCKSTEP_FIELDS(JobSpec, v1::JobSpec) {
   LOCKSTEP_FIELD(comment, Text(4096));
   LOCKSTEP_FIELD(pool,
                  EmptyOr(Matching(IsPoolName,
-                                  " is no name of a pool: at most 63 "
+                                  " is not a pool name: at most 63 "
                                   "lower-case letters, digits or \"-\"")));
   LOCKSTEP_FIELD(reduction_plan, Text(kMaxReductionPlan));
   LOCKSTEP_FIELD(packages, AtMost(kMaxPackages));

@@ -154,8 +154,9 @@ TEST(JobWireTest, APoolHasTheNameOfOne) {
   EXPECT_EQ(FromProto(proto)->pool, "a100-west");
   for (const char* bad : {"A100", "a_b", "a b"}) {
     proto.set_pool(bad);
-    EXPECT_THAT(Complaint(proto),
-                HasSubstr(fmt::format("spec.pool: \"{}\" is no name", bad)));
+    EXPECT_THAT(
+        Complaint(proto),
+        HasSubstr(fmt::format("spec.pool: \"{}\" is not a pool name", bad)));
   }
   proto.set_pool(std::string(64, 'a'));
   EXPECT_THAT(Complaint(proto), HasSubstr("at most 63"));

@@ -20,7 +20,7 @@ LOCKSTEP_FIELDS(Prefetched, v1::Prefetched) {
   });
   LOCKSTEP_FIELD(image);
   LOCKSTEP_FIELD(package_digest,
-                 EmptyOr(Matching(IsPackageDigest, " is no digest")));
+                 EmptyOr(Matching(IsPackageDigest, " is not a digest")));
   LOCKSTEP_FIELD(content);
   LOCKSTEP_FIELD(ready);
   LOCKSTEP_FIELD(fetched);

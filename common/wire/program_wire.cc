@@ -69,7 +69,7 @@ LOCKSTEP_FIELDS(Package, v1::Package) {
   LOCKSTEP_FIELD(digest, kDigest);
   LOCKSTEP_FIELD(bytes, Range(1, kMaxPackageBytes));
   LOCKSTEP_FIELD(format);
-  LOCKSTEP_FIELD(file_name, Matching(IsFileName, " is no name of a file"));
+  LOCKSTEP_FIELD(file_name, Matching(IsFileName, " is not a file name"));
 }
 
 LOCKSTEP_FIELDS(Runtime, v1::Runtime) {
@@ -77,7 +77,7 @@ LOCKSTEP_FIELDS(Runtime, v1::Runtime) {
   LOCKSTEP_FIELD(
       python, Text(4095),
       Matching([](std::string_view text) { return !text.starts_with('-'); },
-               " is no program"));
+               " is not a program name"));
   LOCKSTEP_FIELD(allow_index);
 }
 

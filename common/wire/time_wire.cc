@@ -39,7 +39,7 @@ void ReadValue(const google::protobuf::Timestamp& from, WallTime* to,
                FieldChecker* check) {
   check->Range("seconds", from.seconds(), 0, kLastSecond - 1);
   check->Range("nanos", from.nanos(), 0, kNanos - 1);
-  if (!Fits(from)) check->Fail("", "is no time");
+  if (!Fits(from)) check->Fail("", "is not a time");
   if (!check->ok()) return;
   *to = FromUnixNanos(from.seconds() * kNanos + from.nanos());
 }
@@ -49,7 +49,7 @@ void ReadValue(const google::protobuf::Duration& from, Duration* to,
   check->Range("seconds", from.seconds(), 0,
                kMaxDuration / std::chrono::seconds(1));
   check->Range("nanos", from.nanos(), 0, kNanos - 1);
-  if (!Fits(from)) check->Fail("", "is no duration");
+  if (!Fits(from)) check->Fail("", "is not a duration");
   if (!check->ok()) return;
   *to = Duration(from.seconds() * kNanos + from.nanos());
 }

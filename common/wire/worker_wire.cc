@@ -56,7 +56,7 @@ void ReadReadings(const v1::GangProgress& from, GangProgress* to,
   for (int i = 0; check->ok() && i < from.ranks_size(); ++i) {
     FieldChecker at(check, "ranks", i);
     MessageReader<RankStatus, v1::RankStatus> v(from.ranks(i),
-                                              &to->ranks.emplace_back(), &at);
+                                                &to->ranks.emplace_back(), &at);
     ReadingsOf(v);
   }
 }

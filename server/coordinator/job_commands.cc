@@ -33,7 +33,7 @@ StatusOr<Job> Updated(Job job, const JobUpdate& update, const std::string& who,
   for (const auto& [key, value] : update.set_labels) labels[key] = value;
   if (labels.size() > kMaxLabels) {
     return InvalidArgument(
-        "labels: the job would have {}; at most {} are taken", labels.size(),
+        "labels: the job would have {}; at most {} are allowed", labels.size(),
         kMaxLabels);
   }
   if (!update.priority || *update.priority == job.spec.priority) return job;

@@ -243,7 +243,7 @@ TEST_F(TrainingJobTest, LabelsAreUpdatedByWhoMay) {
   request.set_request_id("u2");
   (*request.mutable_labels())["Stage"] = "test";
   EXPECT_THAT(Message(Update(request, User("ann")).status()),
-              HasSubstr("labels: \"Stage\" is no key"));
+              HasSubstr("labels: \"Stage\" is not a key"));
   request.clear_labels();
   request.set_resource_version(1);
   EXPECT_EQ(Update(request, User("ann")).status().code(),
