@@ -164,7 +164,10 @@ template <typename From, typename To>
 void ReadField(const From& from, To* to, const FieldChecker* parent,
                std::string_view name) {
   if constexpr (kIsOptional<To>) {
-    ReadField(from, &to->emplace(), parent, name);
+    // Not emplace(): clang takes it for one that a nested struct with
+    // initializers does not have.
+    *to = typename To::value_type{};
+    ReadField(from, &**to, parent, name);
   } else if constexpr (kIsShared<To>) {
     if (!from.empty()) ReadField(from, &to->Edit(), parent, name);
   } else if constexpr (kIsPlain<To>) {

@@ -77,7 +77,8 @@ TEST_F(CheckpointTest, AJobWhoseLastCheckpointIsNotSavedFails) {
   const v1::Job job = WaitEnd("unsaved", v1::JOB_STATE_FAILED);
   EXPECT_EQ(job.cause().reason(), v1::REASON_CHECKPOINT_FAILED)
       << job.cause().message();
-  EXPECT_THAT(job.cause().message(), HasSubstr("the checkpoint of step 100"));
+  EXPECT_THAT(job.cause().message(),
+              HasSubstr("checkpoint, of step 100, was not saved"));
   EXPECT_NE(job.exit_code(), 0);
 }
 
