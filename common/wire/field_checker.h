@@ -30,8 +30,8 @@ inline constexpr double kHugeFigure = 1e300;
 // that were checked when they came in and are read from storage: a limit that
 // became tighter must not make them unreadable. A value without a meaning, such
 // as an unknown enum value or a number that is not finite, stays an error. Only
-// server/store/record.cc makes one, and calls nothing but converters of values
-// while it lives.
+// the decoders of server/store make one. They call nothing but converters of
+// values while it lives.
 class WithoutLimits {
  public:
   WithoutLimits();

@@ -164,8 +164,8 @@ template <typename From, typename To>
 void ReadField(const From& from, To* to, const FieldChecker* parent,
                std::string_view name) {
   if constexpr (kIsOptional<To>) {
-    // Not emplace(): clang takes it for one that a nested struct with
-    // initializers does not have.
+    // Not emplace(): clang rejects it for a nested struct with default member
+    // initializers.
     *to = typename To::value_type{};
     ReadField(from, &**to, parent, name);
   } else if constexpr (kIsShared<To>) {
