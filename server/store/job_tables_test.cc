@@ -82,7 +82,7 @@ class JobTablesTest : public testing::Test {
     }
     return rows;
   }
-  // As somebody with the right tool would.
+  // As a person with the sqlite3 program would.
   void Sql(const std::string& sql) {
     auto db = Database::Open(path_, Database::Access::kWrite, true);
     ASSERT_TRUE(db.ok());
