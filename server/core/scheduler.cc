@@ -62,6 +62,25 @@ std::optional<Cause> KeptApart(const JobSpec& spec,
   return Cause{Reason::kCannotForm, std::move(why)};
 }
 
+Cause WhyNoRoom(const JobSpec& spec, const std::vector<HostCapacity>& hosts,
+                size_t fitting) {
+  if (auto apart = KeptApart(spec, hosts)) return *std::move(apart);
+  return {Reason::kNoCapacity, DescribeShortage(spec, hosts, fitting)};
+}
+
+// The answer to the last job that did not fit. A queue is often many jobs that
+// request the same, and they get the same answer until one is placed: to make
+// it for each took half of the coordinator's time.
+struct Refusal {
+  const JobSpec* spec;
+  Cause cause;
+};
+
+// All that PlaceAnew and WhyNoRoom look at.
+bool RequestTheSame(const JobSpec& a, const JobSpec& b) {
+  return a.pool == b.pool && a.roles == b.roles;
+}
+
 bool MayWantTheSame(const JobSpec& a, const JobSpec& b) {
   return a.pool.empty() || b.pool.empty() || a.pool == b.pool;
 }
@@ -131,6 +150,7 @@ ScheduleResult Schedule(std::vector<QueuedJob> queue,
   Pools pools(std::move(hosts));
   // Jobs that waited beyond the limit. Smaller jobs may no longer pass them.
   std::vector<const JobSpec*> blocked;
+  std::optional<Refusal> refusal;
   for (const QueuedJob& queued : queue) {
     const JobSpec& spec = queued.job->spec;
     const Pools::Hosts& there = pools.Of(spec.pool);
@@ -167,20 +187,21 @@ ScheduleResult Schedule(std::vector<QueuedJob> queue,
       continue;
     }
     auto placement = PlaceAgain(*queued.job, there.hosts);
-    size_t fitting = 0;
     if (!placement) placement = PlaceElsewhere(*queued.job, there.hosts);
-    if (!placement) placement = PlaceAnew(spec, there.hosts, &fitting);
+    const bool refused = refusal && RequestTheSame(*refusal->spec, spec);
+    size_t fitting = 0;
+    if (!placement && !refused) {
+      placement = PlaceAnew(spec, there.hosts, &fitting);
+    }
     if (placement) {
       pools.Take(spec, *placement);
       result.placed.push_back({spec.name, *std::move(placement)});
+      refusal.reset();
       continue;
     }
-    if (auto apart = KeptApart(spec, there.hosts)) {
-      result.waiting[spec.name] = *std::move(apart);
-      continue;
-    }
-    result.waiting[spec.name] = {Reason::kNoCapacity,
-                                 DescribeShortage(spec, there.hosts, fitting)};
+    if (!refused) refusal = {&spec, WhyNoRoom(spec, there.hosts, fitting)};
+    result.waiting[spec.name] = refusal->cause;
+    if (refusal->cause.reason != Reason::kNoCapacity) continue;
     // A job that waits for a lost node must not block all others.
     if (queued.waited > options.ageing_limit &&
         PlaceGang(spec, Emptied(there.hosts))) {

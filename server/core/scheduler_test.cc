@@ -181,6 +181,37 @@ TEST_F(ScheduleTest, ReasonsOfThoseThatWait) {
   EXPECT_THAT(Run().waiting.at("x").message, HasSubstr("registered"));
 }
 
+// Jobs that request the same share an answer: not over a placement, nor with
+// others.
+TEST_F(ScheduleTest, ASharedAnswerIsOfTheSameRequestAndTheSameRoom) {
+  Add("x", 9, 8);
+  Add("same", 8, 8);
+  Add("other", 7, 6);
+  Add("small", 6, 1);
+  Add("later", 5, 6);
+  const ScheduleResult result = Run();
+  EXPECT_THAT(result.placed, SizeIs(1));
+  EXPECT_THAT(result.waiting.at("x").message,
+              HasSubstr("needs 8 cpus on one node; the most free on one is 4"));
+  EXPECT_EQ(result.waiting.at("same"), result.waiting.at("x"));
+  EXPECT_THAT(result.waiting.at("other").message,
+              HasSubstr("needs 6 cpus on one node; the most free on one is 4"));
+  EXPECT_THAT(result.waiting.at("later").message,
+              HasSubstr("needs 6 cpus on one node; the most free on one is 3"));
+  EXPECT_THAT(result.waiting.at("later").message, HasSubstr("small holds 1"));
+}
+
+TEST_F(ScheduleTest, TheSameRequestInAnotherPoolHasItsOwnAnswer) {
+  hosts_ = {Host("a", 4), Host("b", 2)};
+  hosts_[0].pool = "big";
+  hosts_[1].pool = "little";
+  Add("x", 2, 4);
+  Add("y", 1, 4);
+  jobs_[0]->spec.pool = "little";
+  jobs_[1]->spec.pool = "big";
+  EXPECT_THAT(Placed(), ElementsAre("y"));
+}
+
 TEST_F(ScheduleTest, TheNearestNodeIsNamed) {
   hosts_ = {Host("gpu-1", 64, 64, {"V100", "V100"}),
             Host("gpu-3", 64, 64, std::vector<std::string>(8, "V100")),
