@@ -39,6 +39,21 @@ class UpgradeClusterTest : public ClusterTest {
   void UseOld(const std::string& name, const std::string& folder = "bin") {
     Use(name, fmt::format("{}/{}/{}", old_, folder, name));
   }
+  // A daemon from before flags could have "-" for "_".
+  void UseOldDaemon(const std::string& name) {
+    const std::string script = Path("bin/" + name);
+    std::filesystem::create_directories(Path("bin"));
+    WriteFile(script, fmt::format(R"(#!/bin/bash
+args=()
+for arg; do
+  [[ $arg != --* ]] || arg=--$(tr - _ <<<"${{arg#--}}")
+  args+=("$arg")
+done
+exec {}/bin/{} "${{args[@]}}"
+)",
+                                  old_, name));
+    std::filesystem::permissions(script, std::filesystem::perms::owner_all);
+  }
   std::string New(const std::string& name) const {
     return std::filesystem::canonical(ClusterTest::Binary(name));
   }
@@ -139,12 +154,12 @@ void UpgradeClusterTest::ExpectOldCoordinatorTakes(const std::string& kept) {
 
 TEST_F(UpgradeClusterTest, JobsRunOnWhileTheirClusterIsUpgraded) {
   ASSERT_FALSE(old_.empty()) << "run tests/upgrade/run_old";
-  for (const char* name :
-       {"lockstep-coordinator", "lockstep-worker", "lockstep-shim"}) {
-    UseOld(name);
-  }
+  UseOldDaemon("lockstep-coordinator");
+  UseOldDaemon("lockstep-worker");
+  UseOld("lockstep-shim");
   UseOld("step_program", "tests");
   StartCluster();
+  ASSERT_FALSE(HasFatalFailure());
   StartSteps("held", "go");
   StartSteps("killed", "never");
   Submit(Small(Shell("program", 1,
