@@ -106,6 +106,22 @@ class WatchedCommunicator final : public ForwardingCommunicator {
   int under_way_ = 0;
 };
 
+// What a rank reduces within its host: begins only when `gate` says so. A rank
+// that has no part between the hosts is held back here.
+class GatedWithin final : public ForwardingCommunicator {
+ public:
+  GatedWithin(std::unique_ptr<Communicator> inner, std::function<void()> gate)
+      : ForwardingCommunicator(std::move(inner)), gate_(std::move(gate)) {}
+  StatusOr<std::unique_ptr<Work>> Start(const Operation& operation,
+                                        Stream stream) override {
+    gate_();
+    return ForwardingCommunicator::Start(operation, stream);
+  }
+
+ private:
+  const std::function<void()> gate_;
+};
+
 // Forms over `form`, with a Communicator of type T around what comes of it.
 template <typename T, typename Form, typename... Arguments>
 FormFunction Wrapped(Form form, Arguments... arguments) {
@@ -127,14 +143,21 @@ std::vector<int> MostAcross(const Hosts& hosts, size_t count, size_t apart) {
   MapRendezvousStore store;
   SpawnRanks(n, [&](int rank) {
     auto options = TestOptions(rank, n, &store);
-    watches[rank].gate = [&] {
+    std::atomic<bool> has_formed{false};
+    // Every rank of a host must have the second operation queued when it is
+    // asked whether it does.
+    const std::function<void()> gate = [&] {
       const MonoTime limit = MonotonicNow() + kOverlapTimeout;
-      while (started < n && MonotonicNow() < limit) std::this_thread::yield();
+      while (has_formed && started < n && MonotonicNow() < limit)
+        std::this_thread::yield();
     };
+    watches[rank].gate = gate;
     HierarchicalParts parts;
+    parts.within = Wrapped<GatedWithin>(shm::FormShm, gate);
     parts.between = Wrapped<WatchedCommunicator>(tcp::FormTcp, &watches[rank]);
     auto formed = FormHierarchical(options, hosts, parts);
     ASSERT_TRUE(formed.ok()) << formed.status();
+    has_formed = true;
     Communicator* const c = formed->get();
     auto buffer = c->Allocate((apart + count) * 4);
     ASSERT_TRUE(buffer.ok());
