@@ -32,11 +32,21 @@ struct RankIdentity {
   RankKey key;
   std::string path;
   std::string nonce;
+  // Of a program: random, another one for each join.
+  std::string instance = {};
 };
-// No value: LOCKSTEP_LINK is not set, and this process is not a rank.
-// InvalidArgument names the variable that is missing or wrong. Reads the nonce
-// from the inherited file and closes that.
+// Of a native rank. No value: LOCKSTEP_LINK is not set, and this process is not
+// a rank. InvalidArgument names the variable that is missing or wrong. Reads
+// the nonce from the inherited file and closes that.
 StatusOr<std::optional<RankIdentity>> RankIdentityFromEnvironment();
+// Of a process of a program. No value: lockstep did not start it.
+// FailedPrecondition: lockstep did, as a native rank or by a daemon that gives
+// programs no link.
+StatusOr<std::optional<RankIdentity>> ProgramIdentityFromEnvironment();
+
+// What the daemon writes into the file LOCKSTEP_LINK_FILE: the socket's path
+// and the nonce, which has no line break, on a line each.
+std::string LinkFileText(const std::string& path, const std::string& nonce);
 
 struct RankLinkCallbacks {
   // The generation is over, with the daemon's sentence. At most once; also
@@ -49,6 +59,7 @@ struct RankLinkCallbacks {
 class RankLink final : public collective::RendezvousStore {
  public:
   // Sends Hello and waits for Welcome. PermissionDenied: the daemon refuses.
+  // AlreadyExists: another process has joined as this rank and lives.
   // DeadlineExceeded: no answer came by `deadline`.
   static StatusOr<std::unique_ptr<RankLink>> Connect(
       RankIdentity identity, RankLinkCallbacks callbacks, MonoTime deadline);

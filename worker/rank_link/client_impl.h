@@ -77,6 +77,8 @@ class RankLink::Impl {
   Mutex mu_;
   CondVar changed_;
   bool connected_ ABSL_GUARDED_BY(mu_) = false;  // Welcomed on this socket.
+  // The daemon will not welcome this rank any more.
+  bool refused_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   MonoTime stop_at_ ABSL_GUARDED_BY(mu_);
   std::optional<v1::RankWelcome> welcome_ ABSL_GUARDED_BY(mu_);

@@ -1,6 +1,7 @@
 // The thread of a RankLink: connects, reads, writes, repeats.
 #include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -65,7 +66,7 @@ void RankLink::Impl::Loop() {
       wants_write = connected_ && !out_.empty();
       if (stopping_ && (!wants_write || MonotonicNow() >= stop_at_)) break;
       // A refused rank has no one to talk to.
-      if (over_.code() == StatusCode::kPermissionDenied && !fd_) break;
+      if (refused_ && !fd_) break;
     }
     if (!fd_) {
       if (TryConnect()) continue;
@@ -84,6 +85,8 @@ void RankLink::Impl::Loop() {
     MutexLock lock(&mu_);
     if (connected_) backoff = kFirstBackoff;
   }
+  // A forked child may hold the socket, too: the daemon is to see the end.
+  if (fd_) ::shutdown(fd_.get(), SHUT_RDWR);
   fd_.Reset();
   MutexLock lock(&mu_);
   connected_ = false;
@@ -100,6 +103,7 @@ bool RankLink::Impl::TryConnect() {
     hello->set_generation(identity_.key.generation);
     hello->set_rank(identity_.key.rank);
     hello->set_nonce(identity_.nonce);
+    hello->set_instance(identity_.instance);
     connected = SendPacket(fd->get(), message.SerializeAsString()) ==
                 PacketResult::kDone;
   }
@@ -162,7 +166,10 @@ void RankLink::Impl::OnMessage(const v1::DaemonMessage& message) {
       case Case::kRefusal:
         why = "the worker daemon refuses this rank: " +
               message.refusal().message();
-        over = Over(PermissionDenied("{}", why)) && welcome_.has_value();
+        refused_ = true;
+        over = Over(message.refusal().taken() ? AlreadyExists("{}", why)
+                                              : PermissionDenied("{}", why)) &&
+               welcome_.has_value();
         break;
       case Case::kAbort:
         why = message.abort().message();

@@ -30,6 +30,8 @@ struct RankConnection {
   uint64_t id = 0;
   Fd fd;
   ucred peer{};
+  // Its pidfd, of a rank of a program; none where the system gives none.
+  Fd process;
   MonoTime hello_due;
   // Set by a Hello that was accepted.
   std::optional<RankKey> key;

@@ -24,6 +24,7 @@ inline constexpr size_t kMaxNonce = 64;
 // Environment variables that give a rank its link and identity.
 inline constexpr char kLinkVariable[] = "LOCKSTEP_LINK";
 inline constexpr char kNonceFdVariable[] = "LOCKSTEP_NONCE_FD";
+inline constexpr char kLinkFileVariable[] = "LOCKSTEP_LINK_FILE";
 inline constexpr char kJobVariable[] = "LOCKSTEP_JOB";
 inline constexpr char kGenerationVariable[] = "LOCKSTEP_GENERATION";
 inline constexpr char kRankVariable[] = "LOCKSTEP_RANK";

@@ -1,6 +1,8 @@
 #include "worker/rank_link/server.h"
 
 #include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -17,6 +19,16 @@ namespace {
 // So that one chatty rank does not starve the others.
 constexpr int kPacketsPerTurn = 64;
 
+// A forked child may keep the connection of an ended process open.
+bool HasEnded(const RankConnection& c) {
+  pollfd seen[2] = {{c.fd.get(), POLLRDHUP, 0}, {c.process.get(), POLLIN, 0}};
+  return ::poll(seen, c.process ? 2 : 1, 0) > 0;
+}
+
+Fd OpenProcess(pid_t pid) {
+  return Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+}
+
 bool IsRendezvousKey(const std::string& key) {
   return !key.empty() && key.size() <= kMaxRendezvousKey;
 }
@@ -28,6 +40,7 @@ struct RankLinkServer::Expected {
   uid_t uid = 0;
   v1::RankWelcome welcome;
   uint64_t connection = 0;  // 0: none.
+  std::string instance;     // Of the connection's Hello.
   bool go = false;
   std::optional<v1::RankAbort> abort;
   std::optional<v1::RankDirective> directive;
@@ -144,10 +157,21 @@ bool RankLinkServer::OnHello(RankConnection* c, const v1::RankHello& hello) {
     return true;
   }
   if (RankConnection* old = connections_->Find(expected->connection)) {
+    if (expected->welcome.program() && expected->instance != hello.instance() &&
+        !HasEnded(*old)) {
+      Refuse(c,
+             fmt::format("process {} has joined as {}: one process of a rank "
+                         "may join at a time",
+                         old->peer.pid, Describe(key)),
+             /*taken=*/true);
+      return true;
+    }
     old->key.reset();  // No OnDisconnect: the rank is here.
     old->closing = true;
   }
   expected->connection = c->id;
+  expected->instance = hello.instance();
+  if (expected->welcome.program()) c->process = OpenProcess(c->peer.pid);
   c->key = key;
   v1::DaemonMessage message;
   *message.mutable_welcome() = expected->welcome;
@@ -168,9 +192,11 @@ bool RankLinkServer::OnHello(RankConnection* c, const v1::RankHello& hello) {
   return true;
 }
 
-void RankLinkServer::Refuse(RankConnection* c, const std::string& text) {
+void RankLinkServer::Refuse(RankConnection* c, const std::string& text,
+                            bool taken) {
   v1::DaemonMessage message;
   message.mutable_refusal()->set_message(CleanText(text));
+  message.mutable_refusal()->set_taken(taken);
   connections_->Send(c, message.SerializeAsString());
   c->closing = true;
 }

@@ -8,6 +8,11 @@
 // unanswered questions and its latest reports by itself. So a handler of events
 // must accept repeats, and can ignore broken connections.
 //
+// A rank of a program (RankWelcome.program) may have many processes, and one of
+// them joins. While it lives and is connected, a Hello of another one is
+// refused; its own, with the same RankHello.instance, is a reconnect. A server
+// that has just started knows of no process: the first Hello counts.
+//
 // A peer loses its connection when it sends a packet that is too long or not a
 // RankMessage, anything before Hello, or a Hello with a wrong nonce or from
 // another user; no other connection is affected. connections.h has the limits.
@@ -98,7 +103,8 @@ class RankLinkServer {
   void Read(uint64_t id);
   bool OnMessage(RankConnection* connection, const v1::RankMessage& message);
   bool OnHello(RankConnection* connection, const v1::RankHello& hello);
-  void Refuse(RankConnection* connection, const std::string& message);
+  void Refuse(RankConnection* connection, const std::string& message,
+              bool taken = false);
   void Sweep();
 
   RankLinkHandler* const handler_;

@@ -59,7 +59,7 @@ void Progress::CountCollective(uint64_t bytes) {
 void Progress::CountStep(const Step& step) {
   progress_.last_committed = step.committed;
   progress_.step = static_cast<uint64_t>(step.committed + 1);
-  ++counters_.steps_committed;
+  counters_.steps_committed += step.steps;
   if (step.skipped) ++counters_.steps_skipped;
   counters_.samples += step.samples;
   counters_.epoch = step.epoch;
@@ -71,6 +71,7 @@ void Progress::CountStep(const Step& step) {
     counters_.has_learning_rate = true;
     counters_.last_learning_rate = step.learning_rate;
   }
+  if (step.steps == 0) return;
   TimeStep(MonotonicNow());
   MeasureBandwidth();
 }

@@ -32,10 +32,13 @@ class Progress {
   void Planned(int64_t total_steps, int64_t global_batch);
   void SetStep(int64_t step) { progress_.step = static_cast<uint64_t>(step); }
   void SetCommitted(int64_t committed) { progress_.last_committed = committed; }
+  void SetEpoch(uint64_t epoch) { counters_.epoch = epoch; }
   void CountCollective(uint64_t bytes);
 
   struct Step {
     int64_t committed = 0;
+    // That this one call stands for; 0: more of the last step.
+    uint64_t steps = 1;
     bool skipped = false;
     uint64_t samples = 0;  // This rank's.
     double loss = 0;

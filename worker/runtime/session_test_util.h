@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <fstream>
 #include <string>
 
+#include "worker/rank_link/client.h"
 #include "worker/rank_link/packet.h"
 
 namespace lockstep::worker::runtime {
@@ -33,11 +35,24 @@ inline void SetRankEnvironment(const std::string& link, const std::string& job,
   ::setenv(rank_link::kNonceFdVariable, std::to_string(fd).c_str(), 1);
 }
 
+// LightSession::Join reads these. Writes `file`, the rank's link file.
+inline void SetProgramEnvironment(const std::string& file,
+                                  const std::string& link,
+                                  const std::string& job, uint64_t generation,
+                                  int rank) {
+  std::ofstream(file) << rank_link::LinkFileText(link, RankNonce(rank));
+  ::setenv(rank_link::kLinkFileVariable, file.c_str(), 1);
+  ::setenv(rank_link::kJobVariable, job.c_str(), 1);
+  ::setenv(rank_link::kGenerationVariable, std::to_string(generation).c_str(),
+           1);
+  ::setenv(rank_link::kRankVariable, std::to_string(rank).c_str(), 1);
+}
+
 inline void ClearRankEnvironment() {
   for (const char* name :
        {rank_link::kLinkVariable, rank_link::kJobVariable,
         rank_link::kGenerationVariable, rank_link::kRankVariable,
-        rank_link::kNonceFdVariable}) {
+        rank_link::kNonceFdVariable, rank_link::kLinkFileVariable}) {
     ::unsetenv(name);
   }
 }

@@ -38,13 +38,17 @@ std::unique_ptr<PageWriter> PageWriter::Create(const std::string& path,
     return nullptr;
   }
   void* memory = MAP_FAILED;
-  // To nothing first: what an earlier run left there is gone.
-  if (ftruncate(fd, 0) == 0 && ftruncate(fd, kPageBytes) == 0) {
+  // To nothing first: what an earlier run left there is gone. With its space:
+  // a write to a page that the disk has no room for is a SIGBUS.
+  int failure = ftruncate(fd, 0) == 0 ? 0 : errno;
+  if (failure == 0) failure = posix_fallocate(fd, 0, kPageBytes);
+  if (failure == 0) {
     memory =
         mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED) failure = errno;
   }
   if (memory == MAP_FAILED) {
-    *error = Failure("mapping", path, errno);
+    *error = Failure("mapping", path, failure);
     close(fd);
     return nullptr;
   }

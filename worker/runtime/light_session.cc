@@ -1,0 +1,360 @@
+#include "worker/runtime/light_session.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <limits>
+#include <utility>
+
+#include "common/base/mutex.h"
+#include "worker/rank_link/client.h"
+#include "worker/runtime/fork_mark.h"
+#include "worker/runtime/progress.h"
+
+namespace lockstep::worker::runtime {
+namespace {
+
+constexpr Duration kClosingTime = std::chrono::seconds(1);
+constexpr uint64_t kMaxNumber = uint64_t{1} << 53;
+constexpr double kNotKnown = std::numeric_limits<double>::quiet_NaN();
+
+// The process that has joined; 0: none. Of the process and not of an object,
+// because a rank has one page.
+std::atomic<pid_t> joined_process{0};
+
+// Whether this process has not joined; it has now. A forked child may try, too.
+bool TakeProcess() {
+  const pid_t own = ::getpid();
+  return joined_process.exchange(own) != own;
+}
+
+Status CheckNumber(const char* what, uint64_t number) {
+  if (number <= kMaxNumber) return OkStatus();
+  return InvalidArgument("{} {} is not 0 to 2^53", what,
+                         static_cast<int64_t>(number));
+}
+
+Status CheckText(const char* what, std::string_view text) {
+  if (!text.empty()) return OkStatus();
+  return InvalidArgument("{} is empty", what);
+}
+
+bool IsForPrograms(task::RankPhase phase) {
+  return static_cast<size_t>(phase) < task::kTimedPhases &&
+         phase != task::RankPhase::kStragglerWait;
+}
+
+LightSessionIdentity IdentityOf(const v1::RankWelcome& welcome,
+                                const rank_link::RankKey& key) {
+  LightSessionIdentity identity;
+  identity.managed = true;
+  identity.job = key.job;
+  identity.role = welcome.role();
+  identity.task_index = welcome.task_index();
+  identity.rank = welcome.outside_group() ? -1 : welcome.rank();
+  identity.world_size = std::max(1, welcome.world_size());
+  identity.local_rank = welcome.local_rank();
+  identity.local_size = std::max(1, welcome.local_size());
+  identity.generation = key.generation;
+  identity.attempt = std::max(1, welcome.attempt());
+  identity.cpus = welcome.cpus();
+  identity.gpus.assign(welcome.gpus().begin(), welcome.gpus().end());
+  identity.output_directory = welcome.output_directory();
+  identity.checkpoint_interval_steps =
+      std::max<int64_t>(0, welcome.checkpoint_interval_steps());
+  if (welcome.checkpoint_keep() > 0) {
+    identity.checkpoint_keep = welcome.checkpoint_keep();
+  }
+  return identity;
+}
+
+}  // namespace
+
+class LightSession::Impl {
+ public:
+  ~Impl() { (void)Close(); }
+
+  Status Join(const LightSessionOptions& options) {
+    LOCKSTEP_ASSIGN_OR_RETURN(std::optional<rank_link::RankIdentity> own,
+                              rank_link::ProgramIdentityFromEnvironment());
+    MutexLock lock(&mu_);
+    std::string page;
+    int number = 0;
+    if (own) {
+      LOCKSTEP_ASSIGN_OR_RETURN(
+          link_,
+          rank_link::RankLink::Connect(*std::move(own), {},
+                                       MonotonicNow() + options.join_timeout));
+      const v1::RankWelcome& welcome = link_->welcome();
+      if (!welcome.program()) {
+        return FailedPrecondition(
+            "the worker daemon of this node is too old for programs to join: "
+            "upgrade lockstep-worker");
+      }
+      identity_ = IdentityOf(welcome, link_->key());
+      page = welcome.page_path();
+      number = welcome.rank();
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        progress_, Progress::Create(page, number, identity_.generation));
+    return OkStatus();
+  }
+
+  // OK: the caller may go on, in Locked.
+  Status CheckFork() const {
+    if (!fork_.IsForked()) return OkStatus();
+    return FailedPrecondition(
+        "this process was forked after the session was joined: only the "
+        "process that joined may use it");
+  }
+
+  // Calls `use` under the lock, unless the session is not this process's or is
+  // closed. The fork first: the lock of a child may be held by nobody.
+  template <typename Use>
+  Status Locked(Use use) {
+    LOCKSTEP_RETURN_IF_ERROR(CheckFork());
+    MutexLock lock(&mu_);
+    if (closed_) return FailedPrecondition("the session is closed");
+    return use();
+  }
+
+  Status Send(const v1::RankReport& report) {
+    return Locked([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      if (link_) link_->Report(report);
+      return OkStatus();
+    });
+  }
+
+  Status Close() {
+    LOCKSTEP_RETURN_IF_ERROR(CheckFork());
+    std::unique_ptr<rank_link::RankLink> link;
+    {
+      MutexLock lock(&mu_);
+      if (std::exchange(closed_, true)) return OkStatus();
+      if (progress_) {
+        progress_->Enter(task::RankPhase::kFinished);
+        progress_->Publish();
+      }
+      link = std::move(link_);
+    }
+    Status sent = OkStatus();
+    if (link) sent = link->Flush(MonotonicNow() + kClosingTime);
+    link.reset();
+    joined_process.store(0);
+    return sent;
+  }
+
+  // Under the lock: see Locked.
+  Status Step(const LightStep& step) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    const int64_t number =
+        step.step >= 0 ? step.step : std::max<int64_t>(0, last_step_) + 1;
+    if (number < last_step_) {
+      return InvalidArgument(
+          "step {} is before the last one, {}: report first that the process "
+          "resumed from an earlier step",
+          number, last_step_);
+    }
+    const int64_t more = last_step_ < 0 ? 1 : number - last_step_;
+    progress_->CountStep(
+        {.committed = number,
+         .steps = static_cast<uint64_t>(more),
+         .samples = step.samples,
+         .loss = step.loss.value_or(kNotKnown),
+         .learning_rate = step.learning_rate.value_or(kNotKnown),
+         .epoch = epoch_});
+    last_step_ = number;
+    progress_->Publish();
+    return OkStatus();
+  }
+
+  Status Report(std::string_view name,
+                double value) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    const auto& values = progress_->counters().values;
+    if (values.size() >= task::kMaxReportedValues &&
+        std::none_of(values.begin(), values.end(),
+                     [&](const auto& known) { return known.first == name; })) {
+      return ResourceExhausted(
+          "\"{}\": {} values have been reported, and {} "
+          "are the most",
+          name, values.size(), task::kMaxReportedValues);
+    }
+    progress_->SetValue(name, value);
+    progress_->Publish();
+    return OkStatus();
+  }
+
+  void Resume(int64_t step) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    last_step_ = step;
+    progress_->SetCommitted(step);
+    progress_->SetStep(step + 1);
+    progress_->Publish();
+  }
+
+  void Plan(uint64_t total_steps, uint64_t epoch,
+            uint64_t global_batch) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    epoch_ = epoch;
+    progress_->Planned(static_cast<int64_t>(total_steps),
+                       static_cast<int64_t>(global_batch));
+    progress_->SetEpoch(epoch);
+    progress_->Publish();
+  }
+
+  task::RankPhase Enter(task::RankPhase phase) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    const task::RankPhase before = progress_->phase();
+    progress_->Enter(phase);
+    progress_->Publish();
+    return before;
+  }
+
+  void CountCheckpoint(int64_t step,
+                       int64_t bytes) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    progress_->CountCheckpoint(step, static_cast<uint64_t>(bytes));
+    progress_->Publish();
+  }
+
+  const LightSessionIdentity& identity() const { return identity_; }
+  bool IsForked() const { return fork_.IsForked(); }
+
+ private:
+  const ForkMark fork_;
+  LightSessionIdentity identity_;  // Constant after Join.
+  Mutex mu_;
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  // Null: a process that lockstep did not start.
+  std::unique_ptr<rank_link::RankLink> link_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<Progress> progress_ ABSL_GUARDED_BY(mu_);
+  int64_t last_step_ ABSL_GUARDED_BY(mu_) = -1;  // -1: none yet.
+  uint64_t epoch_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+StatusOr<std::unique_ptr<LightSession>> LightSession::Join(
+    LightSessionOptions options) {
+  if (!TakeProcess()) {
+    return AlreadyExists("this process has joined its job already");
+  }
+  auto impl = std::make_unique<Impl>();
+  if (Status joined = impl->Join(options); !joined.ok()) {
+    // Its Close lets the process try again.
+    return joined;
+  }
+  return std::unique_ptr<LightSession>(new LightSession(std::move(impl)));
+}
+
+LightSession::LightSession(std::unique_ptr<Impl> impl)
+    : impl_(std::move(impl)) {}
+
+LightSession::~LightSession() {
+  // The link's thread is not in the child, and its locks may be held: what is
+  // there is left as it is.
+  if (impl_->IsForked()) (void)impl_.release();
+}
+
+const LightSessionIdentity& LightSession::identity() const {
+  return impl_->identity();
+}
+
+StatusOr<task::RankPhase> LightSession::Enter(task::RankPhase phase) {
+  if (!IsForPrograms(phase)) {
+    return InvalidArgument("{} is not a phase that a program may enter",
+                           static_cast<uint32_t>(phase));
+  }
+  task::RankPhase before = phase;
+  LOCKSTEP_RETURN_IF_ERROR(impl_->Locked([&] {
+    before = impl_->Enter(phase);
+    return OkStatus();
+  }));
+  return before;
+}
+
+Status LightSession::Step(const LightStep& step) {
+  if (step.step < -1) {
+    return InvalidArgument("step {} is not 0 to 2^53", step.step);
+  }
+  if (step.step > 0) {
+    LOCKSTEP_RETURN_IF_ERROR(
+        CheckNumber("step", static_cast<uint64_t>(step.step)));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(CheckNumber("samples", step.samples));
+  return impl_->Locked([&] { return impl_->Step(step); });
+}
+
+Status LightSession::Plan(uint64_t total_steps, uint64_t epoch,
+                          uint64_t global_batch) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckNumber("total steps", total_steps));
+  LOCKSTEP_RETURN_IF_ERROR(CheckNumber("epoch", epoch));
+  LOCKSTEP_RETURN_IF_ERROR(CheckNumber("global batch", global_batch));
+  return impl_->Locked([&] {
+    impl_->Plan(total_steps, epoch, global_batch);
+    return OkStatus();
+  });
+}
+
+Status LightSession::Report(std::string_view name, double value) {
+  if (name.empty() || name.size() >= task::kReportedNameBytes) {
+    return InvalidArgument("the name of a value, \"{}\", has {} bytes: 1 to {}",
+                           name.substr(0, 64), name.size(),
+                           task::kReportedNameBytes - 1);
+  }
+  return impl_->Locked([&] { return impl_->Report(name, value); });
+}
+
+Status LightSession::ReportEvent(const std::string& sentence) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckText("an event's sentence", sentence));
+  v1::RankReport report;
+  report.set_event(sentence);
+  return impl_->Send(report);
+}
+
+Status LightSession::ReportArtifact(const std::string& name,
+                                    const std::string& path) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckText("an artifact's name", name));
+  LOCKSTEP_RETURN_IF_ERROR(CheckText("an artifact's path", path));
+  std::error_code error;
+  const auto absolute = std::filesystem::absolute(path, error);
+  v1::RankReport report;
+  report.set_artifact_name(name);
+  report.set_artifact_path(error ? path : absolute.string());
+  return impl_->Send(report);
+}
+
+Status LightSession::ReportCheckpoint(int64_t step, const std::string& path,
+                                      int64_t bytes) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckNumber("step", static_cast<uint64_t>(step)));
+  LOCKSTEP_RETURN_IF_ERROR(CheckNumber("bytes", static_cast<uint64_t>(bytes)));
+  LOCKSTEP_RETURN_IF_ERROR(CheckText("a checkpoint's path", path));
+  LOCKSTEP_RETURN_IF_ERROR(impl_->CheckFork());
+  if (identity().rank != 0) {
+    return FailedPrecondition(
+        "rank 0 reports the checkpoints of a job, and this is {}",
+        identity().rank < 0 ? identity().role
+                            : fmt::format("rank {}", identity().rank));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(impl_->Locked([&] {
+    impl_->CountCheckpoint(step, bytes);
+    return OkStatus();
+  }));
+  v1::RankReport report;
+  report.set_checkpoint_step(step);
+  report.set_checkpoint_path(path);
+  report.set_checkpoint_bytes(bytes);
+  return impl_->Send(report);
+}
+
+Status LightSession::ReportResumed(int64_t step) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckNumber("step", static_cast<uint64_t>(step)));
+  LOCKSTEP_RETURN_IF_ERROR(impl_->Locked([&] {
+    impl_->Resume(step);
+    return OkStatus();
+  }));
+  if (identity().rank != 0) return OkStatus();
+  v1::RankReport report;
+  report.set_has_resumed_step(true);
+  report.set_resumed_step(step);
+  return impl_->Send(report);
+}
+
+Status LightSession::Close() { return impl_->Close(); }
+
+}  // namespace lockstep::worker::runtime
