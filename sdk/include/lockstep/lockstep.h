@@ -326,9 +326,10 @@ LOCKSTEP_API int32_t lockstep_session_step(lockstep_session* session,
                                            const lockstep_step* step,
                                            lockstep_error* error);
 /* For progress bars: 0 where it is not known. */
-LOCKSTEP_API void lockstep_session_plan(lockstep_session* session,
-                                        uint64_t total_steps, uint64_t epoch,
-                                        uint64_t global_batch);
+LOCKSTEP_API int32_t lockstep_session_plan(lockstep_session* session,
+                                           uint64_t total_steps, uint64_t epoch,
+                                           uint64_t global_batch,
+                                           lockstep_error* error);
 /* A measured value by name, shown with the job: ("accuracy", 0.891). At most 16
  * names of at most 31 bytes. */
 LOCKSTEP_API int32_t lockstep_session_report(lockstep_session* session,

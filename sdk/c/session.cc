@@ -1,0 +1,173 @@
+// The session of the C interface, over worker/runtime/light_session.h.
+#include <memory>
+#include <string>
+
+#include "sdk/c/error.h"
+#include "worker/runtime/light_session.h"
+
+namespace {
+
+namespace runtime = ::lockstep::worker::runtime;
+using ::lockstep::Duration;
+using ::lockstep::InvalidArgument;
+using ::lockstep::OkStatus;
+using ::lockstep::Status;
+using ::lockstep::c::Guard;
+using ::lockstep::c::TakeStruct;
+
+// Null is no text.
+Status CheckText(const char* text, const char* name) {
+  return text == nullptr ? InvalidArgument("{} is NULL", name) : OkStatus();
+}
+
+}  // namespace
+
+struct lockstep_session {
+  std::unique_ptr<runtime::LightSession> session;
+};
+
+namespace {
+
+Status Check(const lockstep_session* session) {
+  return session == nullptr ? InvalidArgument("the session is NULL")
+                            : OkStatus();
+}
+
+}  // namespace
+
+int32_t lockstep_join(const lockstep_join_options* options,
+                      lockstep_session** session, lockstep_error* error) {
+  return Guard(error, [&]() -> Status {
+    lockstep_join_options own{};
+    own.timeout_ns = -1;
+    LOCKSTEP_RETURN_IF_ERROR(
+        TakeStruct(options, &own, sizeof(own), "lockstep_join_options"));
+    if (session == nullptr) return InvalidArgument("session is NULL");
+    runtime::LightSessionOptions inner;
+    if (own.timeout_ns >= 0) inner.join_timeout = Duration(own.timeout_ns);
+    LOCKSTEP_ASSIGN_OR_RETURN(auto joined, runtime::LightSession::Join(inner));
+    *session = new lockstep_session{std::move(joined)};
+    return OkStatus();
+  });
+}
+
+void lockstep_session_free(lockstep_session* session) { delete session; }
+
+int32_t lockstep_session_get_info(const lockstep_session* session,
+                                  lockstep_session_info* info,
+                                  lockstep_error* error) {
+  return Guard(error, [&]() -> Status {
+    LOCKSTEP_RETURN_IF_ERROR(Check(session));
+    // An older program's struct is shorter: it gets the fields that it has.
+    lockstep_session_info own{};
+    LOCKSTEP_RETURN_IF_ERROR(
+        TakeStruct(info, &own, sizeof(own), "lockstep_session_info"));
+    const size_t size = info->size;
+    const runtime::LightSessionIdentity& identity =
+        session->session->identity();
+    own.size = size;
+    own.job = identity.job.c_str();
+    own.role = identity.role.c_str();
+    own.output_directory = identity.output_directory.c_str();
+    own.gpus = identity.gpus.data();
+    own.gpu_count = identity.gpus.size();
+    own.cpus = identity.cpus;
+    own.generation = identity.generation;
+    own.checkpoint_interval_steps = identity.checkpoint_interval_steps;
+    own.checkpoint_keep = identity.checkpoint_keep;
+    own.task_index = identity.task_index;
+    own.rank = identity.rank;
+    own.world_size = identity.world_size;
+    own.local_rank = identity.local_rank;
+    own.local_world_size = identity.local_size;
+    own.attempt = identity.attempt;
+    own.managed = identity.managed ? 1 : 0;
+    std::memcpy(info, &own, size < sizeof(own) ? size : sizeof(own));
+    return OkStatus();
+  });
+}
+
+int32_t lockstep_session_enter(lockstep_session* session, int32_t phase) {
+  int32_t before = -1;
+  Guard(nullptr, [&]() -> Status {
+    LOCKSTEP_RETURN_IF_ERROR(Check(session));
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const auto was,
+        session->session->Enter(
+            static_cast<::lockstep::worker::task::RankPhase>(phase)));
+    before = static_cast<int32_t>(was);
+    return OkStatus();
+  });
+  return before;
+}
+
+int32_t lockstep_session_step(lockstep_session* session,
+                              const lockstep_step* step,
+                              lockstep_error* error) {
+  return Guard(error, [&]() -> Status {
+    LOCKSTEP_RETURN_IF_ERROR(Check(session));
+    lockstep_step own{};
+    LOCKSTEP_RETURN_IF_ERROR(
+        TakeStruct(step, &own, sizeof(own), "lockstep_step"));
+    runtime::LightStep inner{.step = own.step, .samples = own.samples};
+    if (own.has_loss != 0) inner.loss = own.loss;
+    if (own.has_learning_rate != 0) inner.learning_rate = own.learning_rate;
+    return session->session->Step(inner);
+  });
+}
+
+int32_t lockstep_session_plan(lockstep_session* session, uint64_t total_steps,
+                              uint64_t epoch, uint64_t global_batch,
+                              lockstep_error* error) {
+  return Guard(error, [&]() -> Status {
+    LOCKSTEP_RETURN_IF_ERROR(Check(session));
+    return session->session->Plan(total_steps, epoch, global_batch);
+  });
+}
+
+int32_t lockstep_session_report(lockstep_session* session, const char* name,
+                                double value, lockstep_error* error) {
+  return Guard(error, [&]() -> Status {
+    LOCKSTEP_RETURN_IF_ERROR(Check(session));
+    LOCKSTEP_RETURN_IF_ERROR(CheckText(name, "name"));
+    return session->session->Report(name, value);
+  });
+}
+
+int32_t lockstep_session_event(lockstep_session* session, const char* sentence,
+                               lockstep_error* error) {
+  return Guard(error, [&]() -> Status {
+    LOCKSTEP_RETURN_IF_ERROR(Check(session));
+    LOCKSTEP_RETURN_IF_ERROR(CheckText(sentence, "sentence"));
+    return session->session->ReportEvent(sentence);
+  });
+}
+
+int32_t lockstep_session_artifact(lockstep_session* session, const char* name,
+                                  const char* path, lockstep_error* error) {
+  return Guard(error, [&]() -> Status {
+    LOCKSTEP_RETURN_IF_ERROR(Check(session));
+    LOCKSTEP_RETURN_IF_ERROR(CheckText(name, "name"));
+    LOCKSTEP_RETURN_IF_ERROR(CheckText(path, "path"));
+    return session->session->ReportArtifact(name, path);
+  });
+}
+
+int32_t lockstep_session_checkpoint_saved(lockstep_session* session,
+                                          int64_t step, const char* path,
+                                          int64_t bytes,
+                                          lockstep_error* error) {
+  return Guard(error, [&]() -> Status {
+    LOCKSTEP_RETURN_IF_ERROR(Check(session));
+    LOCKSTEP_RETURN_IF_ERROR(CheckText(path, "path"));
+    return session->session->ReportCheckpoint(step, path, bytes);
+  });
+}
+
+int32_t lockstep_session_resumed(lockstep_session* session, int64_t step,
+                                 lockstep_error* error) {
+  return Guard(error, [&]() -> Status {
+    LOCKSTEP_RETURN_IF_ERROR(Check(session));
+    return session->session->ReportResumed(step);
+  });
+}

@@ -1,0 +1,3 @@
+#include "sdk/include/lockstep/lockstep.h"
+
+const char* lockstep_version() { return LOCKSTEP_VERSION; }

@@ -1,0 +1,159 @@
+"""The rank part outside lockstep: rank 0 of 1, and every call works.
+
+  PYTHONPATH=build/release/python python3 tests/python/session_test.py
+"""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+import unittest
+
+import lockstep
+
+
+def run(code: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+class SessionTest(unittest.TestCase):
+    def setUp(self) -> None:
+        self.session = lockstep.join()
+        self.addCleanup(lambda: self.session.close())
+
+    def test_is_rank_0_of_1(self) -> None:
+        session = self.session
+        self.assertEqual((session.rank, session.world_size), (0, 1))
+        self.assertEqual((session.local_rank, session.local_world_size), (0, 1))
+        self.assertTrue(session.chief)
+        self.assertFalse(session.managed)
+        self.assertEqual(session.job, "local")
+        self.assertEqual(session.gpus, [])
+
+    def test_every_call_works(self) -> None:
+        session = self.session
+        session.progress(total_steps=10, epoch=1, global_batch=64)
+        with session.phase("input"):
+            pass
+        session.step(samples=32, loss=0.5, learning_rate=0.1)
+        with session.step(samples=32) as step:
+            step.loss = float("nan")
+        session.report(accuracy=0.9, f1=1)
+        session.event("half of it is done")
+        session.artifact("model", __file__)
+        session.checkpoint_saved(2, __file__)
+        session.resumed(0)
+
+    def test_a_block_that_raises_is_no_step(self) -> None:
+        with self.assertRaises(KeyError), self.session.step() as step:
+            raise KeyError
+        with self.assertRaisesRegex(lockstep.Error, "has ended"):
+            step.__enter__()
+
+    def test_a_phase_comes_back(self) -> None:
+        session = self.session
+        session.phase("compute")
+        with session.phase("input"):
+            with session.phase("checkpoint"):
+                pass
+        # The number of a phase is not shown: that of "compute" is 1.
+        self.assertEqual(session._enter(7), 1)
+
+    def test_bad_input_is_refused(self) -> None:
+        session = self.session
+        with self.assertRaisesRegex(ValueError, "no phase; the phases are input"):
+            session.phase("sleep")
+        with self.assertRaises(lockstep.InvalidArgumentError):
+            session.step(samples=-1)
+        with self.assertRaises(lockstep.InvalidArgumentError):
+            session.step(step=-2)
+        with self.assertRaises(lockstep.InvalidArgumentError):
+            session.report(**{"n" * 40: 1.0})
+        with self.assertRaises(lockstep.InvalidArgumentError):
+            session.resumed(-3)
+
+    def test_a_second_join_is_refused(self) -> None:
+        with self.assertRaises(lockstep.Error) as caught:
+            lockstep.join()
+        self.assertEqual(caught.exception.code, "ALREADY_EXISTS")
+        self.assertIs(lockstep.session(), self.session)
+
+    def test_a_closed_session_refuses(self) -> None:
+        self.session.close()
+        for call in (
+            lambda: self.session.step(),
+            lambda: self.session.phase("input"),
+            lambda: self.session.report(a=1.0),
+            lambda: self.session.event("text"),
+        ):
+            with self.assertRaisesRegex(lockstep.Error, "closed"):
+                call()
+        self.session.close()
+        # And the process may join again.
+        self.session = lockstep.session()
+
+    def test_threads_share_it(self) -> None:
+        errors: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                for _ in range(200):
+                    with self.session.phase("compute"):
+                        self.session.step(samples=1, loss=0.1)
+                    self.session.report(value=1.0)
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(errors, [])
+
+    def test_a_child_of_fork_is_refused(self) -> None:
+        context = multiprocessing.get_context("fork")
+        with context.Pool(1) as pool:
+            self.assertEqual(pool.apply(_step_in_child), "FAILED_PRECONDITION")
+
+
+def _step_in_child() -> str:
+    try:
+        lockstep.session().step()
+    except lockstep.Error as error:
+        return error.code
+    return "no error"
+
+
+class ProcessTest(unittest.TestCase):
+    def test_importing_takes_no_other_package(self) -> None:
+        done = run(
+            "import lockstep, sys; lockstep.join().step()\n"
+            "print([m for m in ('grpc', 'torch', 'numpy', 'google') if m in sys.modules])"
+        )
+        self.assertEqual((done.stdout.strip(), done.stderr), ("[]", ""))
+
+    def test_a_rank_of_a_native_job_is_refused(self) -> None:
+        done = run("import lockstep; lockstep.join()", LOCKSTEP_LINK="/nonexistent/link")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("lockstep.errors", done.stderr)
+        self.assertIn("native job", done.stderr)
+
+    def test_a_library_that_is_missing_is_named(self) -> None:
+        done = run(
+            "import lockstep; lockstep.join()", LOCKSTEP_LIBRARY="/nonexistent/liblockstep.so.0"
+        )
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("/nonexistent/liblockstep.so.0", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
