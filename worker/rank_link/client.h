@@ -44,8 +44,8 @@ StatusOr<std::optional<RankIdentity>> RankIdentityFromEnvironment();
 // programs no link.
 StatusOr<std::optional<RankIdentity>> ProgramIdentityFromEnvironment();
 
-// What the daemon writes into the file LOCKSTEP_LINK_FILE: the socket's path
-// and the nonce, which has no line break, on a line each.
+// Returns the text of the file LOCKSTEP_LINK_FILE, which the daemon writes: the
+// socket's path and the nonce, which has no line break, on a line each.
 std::string LinkFileText(const std::string& path, const std::string& nonce);
 
 struct RankLinkCallbacks {
