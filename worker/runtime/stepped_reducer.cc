@@ -221,12 +221,12 @@ StatusOr<StepResult> SteppedReducer::Finish(const StepInputs& inputs) {
   result.loss = sum.samples == 0 || result.skipped
                     ? std::numeric_limits<double>::quiet_NaN()
                     : sum.loss_sum / static_cast<double>(sum.samples);
-  counted_ = {controller_.step(),
-              result.skipped,
-              static_cast<uint64_t>(inputs.samples),
-              result.loss,
-              inputs.learning_rate,
-              inputs.epoch};
+  counted_ = {.committed = controller_.step(),
+              .skipped = result.skipped,
+              .samples = static_cast<uint64_t>(inputs.samples),
+              .loss = result.loss,
+              .learning_rate = inputs.learning_rate,
+              .epoch = inputs.epoch};
   return result;
 }
 
