@@ -150,6 +150,16 @@ STEPS = {
            "M1-mwms": (2.7, 3.5)},
 }
 
+# PyTorch over lockstep's backend (harness/torch_rows.py): id: {bytes: (must, aim)}.
+TORCH = {
+    "P1": {0: (1.4, 1.8)},
+    "P2": {0: (1.25, 1.45)},
+    "P3": {KIB: (2, 5), MIB: (4, 8), 25 * MIB: (3, 6), 100 * MIB: (3, 6)},
+    "P4": {0: (1.2, 1.5)},
+    "P5": {MIB: (1.2, 1.5), 25 * MIB: (1.2, 1.5)},
+    "P6": {0: (1, 5)},
+}
+
 # The control plane, and reading records: `cluster_rows ID` measures them
 # (cluster_rows.h says what each is). Results without an entry have no must.
 CLUSTER = {
@@ -181,6 +191,12 @@ WHAT.update({
     "S3-tcp": "communication hidden by the step, 2 Gbit/s: busy / exposed",
     "S3-shm": "communication hidden by the step: step / exposed",
     "M1": "whole training, two ranks on two cores",
+    "P1": "a DDP step in PyTorch, 25.6 M parameters, little to compute",
+    "P2": "a DDP step in PyTorch, M1's network",
+    "P3": "dist.all_reduce from Python",
+    "P4": "an FSDP2 step in PyTorch, 8 layers of 4 M parameters",
+    "P5": "dist.all_reduce from Python, over TCP",
+    "P6": "session.step() in Python",
     "L1": "submit to first instruction",
     "L2": "submit to first collective",
     "Q1": "1,000 jobs",
@@ -199,4 +215,4 @@ def required(benchmark):
 
 # In the order in which they run. `model` holds the model of docs/scale.md
 # against runs.
-ORDER = [*ALL_REDUCES, "model", *STEPS, *CLUSTER]
+ORDER = [*ALL_REDUCES, "model", *STEPS, *TORCH, *CLUSTER]

@@ -1,4 +1,4 @@
-"""One rank of a step benchmark in PyTorch's DistributedDataParallel, gloo.
+"""One rank of a step benchmark in PyTorch's DistributedDataParallel.
 
 Speaks as step_probe does: "ready" and versions, then for each line "N" or
 "N word" on its input N steps and "START END" (CLOCK_MONOTONIC, nanoseconds), in
@@ -177,6 +177,7 @@ def main():
     parser.add_argument("--warm-up", type=int, default=5)
     parser.add_argument("--start")
     parser.add_argument("--rate", type=float, default=0.001)
+    parser.add_argument("--backend", default="gloo")
     parser.add_argument("--mode", choices=["default", "best"],
                         default="default")
     args = parser.parse_args()
@@ -184,7 +185,7 @@ def main():
         os.sched_setaffinity(0, {args.core})
     torch.set_num_threads(1)
     dist.init_process_group(
-        "gloo", init_method="file://" + args.store + "/rendezvous",
+        args.backend, init_method="file://" + args.store + "/rendezvous",
         rank=args.rank, world_size=args.ranks)
     make, batch, shape, classes = MODELS[args.model]
     torch.manual_seed(args.rank + 1)
