@@ -34,7 +34,11 @@ def main() -> None:
     session = lockstep.join()
     with strategy.scope():
         model = keras.Sequential(
-            [keras.layers.Dense(64, activation="relu"), keras.layers.Dense(4)]
+            [
+                keras.layers.InputLayer(input_shape=(16,)),
+                keras.layers.Dense(64, activation="relu"),
+                keras.layers.Dense(4),
+            ]
         )
         model.compile(
             optimizer=keras.optimizers.Adam(3e-3),

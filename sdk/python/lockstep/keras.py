@@ -6,32 +6,19 @@ For Keras 3 (``keras``, ``tf.keras`` since TensorFlow 2.16) and for Keras 2
 
 from __future__ import annotations
 
+import functools
 import sys
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 from ._session import session
 
-if TYPE_CHECKING:
-    _Base = Any
-else:
-    # A Keras takes callbacks of its own kind only. Who has imported Keras 2
-    # trains with it: TensorFlow alone does not import it.
-    if "tf_keras" in sys.modules:
-        from tf_keras.callbacks import Callback as _Base
-    else:
-        from keras.callbacks import Callback as _Base
 
+class _Reporter:
+    """What a callback does, for either Keras."""
 
-class Callback(_Base):  # type: ignore[misc]
-    """Reports steps, loss, phases, epochs and metrics to the job.
+    params: Any
 
-    Args:
-      batch_size: samples of this rank in a step; 0: samples are not shown.
-      loss_interval: steps between two reports of the loss. Reading it waits for
-        the device.
-    """
-
-    def __init__(self, batch_size: int = 0, loss_interval: int = 10) -> None:
+    def __init__(self, batch_size: int, loss_interval: int) -> None:
         super().__init__()
         self._session = session()
         self._batch_size = batch_size
@@ -75,3 +62,28 @@ class Callback(_Base):  # type: ignore[misc]
 
     def on_train_end(self, logs: Optional[dict[str, Any]] = None) -> None:
         self._session.phase("other")
+
+
+@functools.lru_cache(maxsize=None)
+def _class(keras: str) -> type[_Reporter]:
+    """A Keras takes callbacks of its own kind only."""
+    if keras == "tf_keras":
+        from tf_keras.callbacks import Callback as Base
+    else:
+        from keras.callbacks import Callback as Base
+    return type("Callback", (_Reporter, Base), {})
+
+
+def Callback(batch_size: int = 0, loss_interval: int = 10) -> Any:  # noqa: N802 - a class, to its users
+    """Makes a callback that reports steps, loss, phases, epochs and metrics.
+
+    Args:
+      batch_size: samples of this rank in a step; 0: samples are not shown.
+      loss_interval: steps between two reports of the loss. Reading it waits for
+        the device.
+    """
+    # A program that has imported Keras 2 trains with it: TensorFlow alone does not
+    # import it.
+    return _class("tf_keras" if "tf_keras" in sys.modules else "keras")(
+        batch_size, loss_interval
+    )
