@@ -27,6 +27,8 @@ def main() -> None:
     parser.add_argument("--output", help="default: the job's")
     options = parser.parse_args()
     session = lockstep.session()
+    # Before the trainer, which would take Gloo: of CPU backends it knows no other.
+    torch.distributed.init_process_group("lockstep")
     arguments = TrainingArguments(
         output_dir=options.output or session.output_directory or "output",
         num_train_epochs=options.epochs,
@@ -36,8 +38,8 @@ def main() -> None:
         save_strategy="epoch",
         report_to=[],
         use_cpu=True,
-        ddp_backend="lockstep",
         disable_tqdm=True,
+        ddp_find_unused_parameters=False,
     )
     config = GPT2Config(vocab_size=64, n_positions=32, n_embd=32, n_layer=2, n_head=2)
     trainer = Trainer(
@@ -49,6 +51,7 @@ def main() -> None:
     result = trainer.train()
     if session.chief:
         print(f"loss {result.training_loss:.3f} after {result.global_step} steps")
+    torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
