@@ -145,11 +145,6 @@ class Case {
   const Buffer* const scratch_;
 };
 
-bool IsFloat(DataType type) {
-  return type == DataType::kFloat32 || type == DataType::kFloat64 ||
-         type == DataType::kFloat16 || type == DataType::kBfloat16;
-}
-
 // The element count of `bytes`: whole parts for all ranks.
 size_t CountFor(CollectiveKind kind, DataType type, uint64_t bytes, int ranks) {
   const size_t count = bytes / SizeOf(type);

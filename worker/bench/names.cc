@@ -20,7 +20,7 @@ const NameTable<CollectiveKind>& CollectiveNames() {
 }
 
 const NameTable<DataType>& TypeNames() {
-  static const NameTable<DataType> table = {7,
+  static const NameTable<DataType> table = {9,
                                             {{"float", DataType::kFloat32},
                                              {"double", DataType::kFloat64},
                                              {"half", DataType::kFloat16},
@@ -28,6 +28,8 @@ const NameTable<DataType>& TypeNames() {
                                              {"int32", DataType::kInt32},
                                              {"int64", DataType::kInt64},
                                              {"uint8", DataType::kUint8},
+                                             {"int8", DataType::kInt8},
+                                             {"int16", DataType::kInt16},
                                              {"float32", DataType::kFloat32},
                                              {"float64", DataType::kFloat64},
                                              {"float16", DataType::kFloat16},
@@ -39,12 +41,14 @@ const NameTable<DataType>& TypeNames() {
 }
 
 const NameTable<ReduceOp>& OpNames() {
-  static const NameTable<ReduceOp> table = {4,
+  static const NameTable<ReduceOp> table = {5,
                                             {{"sum", ReduceOp::kSum},
                                              {"min", ReduceOp::kMin},
                                              {"max", ReduceOp::kMax},
                                              {"avg", ReduceOp::kMean},
-                                             {"mean", ReduceOp::kMean}}};
+                                             {"prod", ReduceOp::kProduct},
+                                             {"mean", ReduceOp::kMean},
+                                             {"product", ReduceOp::kProduct}}};
   return table;
 }
 

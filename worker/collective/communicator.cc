@@ -1,6 +1,13 @@
 #include "worker/collective/communicator.h"
 
 namespace lockstep::worker::collective {
+namespace {
+
+// What is aligned to 64 bytes is a whole number of elements of any type from
+// here.
+constexpr uintptr_t kAnyBegin = 64;
+
+}  // namespace
 
 size_t SizeOf(DataType type) {
   switch (type) {
@@ -12,8 +19,10 @@ size_t SizeOf(DataType type) {
       return 4;
     case DataType::kFloat16:
     case DataType::kBfloat16:
+    case DataType::kInt16:
       return 2;
     case DataType::kUint8:
+    case DataType::kInt8:
       return 1;
   }
   return 0;
@@ -35,6 +44,10 @@ std::string_view Name(DataType type) {
       return "int64";
     case DataType::kUint8:
       return "uint8";
+    case DataType::kInt8:
+      return "int8";
+    case DataType::kInt16:
+      return "int16";
   }
   return "unknown type";
 }
@@ -65,6 +78,8 @@ std::string_view Name(ReduceOp op) {
       return "max";
     case ReduceOp::kMean:
       return "mean";
+    case ReduceOp::kProduct:
+      return "product";
   }
   return "unknown";
 }
@@ -76,6 +91,25 @@ StatusOr<const Buffer*> Communicator::AllocateOnDevice(size_t) {
 StatusOr<const Buffer*> Communicator::Register(void*, size_t) {
   return Unimplemented("backend {} reduces only memory that it allocated",
                        backend());
+}
+
+StatusOr<const Buffer*> Communicator::AnyMemory() {
+  return Unimplemented("backend {} reduces only memory that it knows",
+                       backend());
+}
+
+Buffer AnyHostMemory() {
+  // Not null: no offset may be added to that.
+  return {.data = reinterpret_cast<void*>(kAnyBegin),
+          .bytes = SIZE_MAX - kAnyBegin,
+          .kind = MemoryKind::kHost};
+}
+
+Slice AnySlice(const Buffer* any, const void* data, size_t count,
+               DataType type) {
+  const size_t offset =
+      count == 0 ? 0 : reinterpret_cast<uintptr_t>(data) - kAnyBegin;
+  return {any, offset / SizeOf(type), count, type};
 }
 
 Status Communicator::Tune(Duration, MonoTime) { return OkStatus(); }

@@ -8,7 +8,8 @@
 // Memory: the communicator allocates every buffer that it reduces, in host,
 // shared or device memory, as the backend needs it. Trainers keep their
 // gradients in it, so that no copy is made on the way out. Buffers live as long
-// as the communicator and are only freed with it.
+// as the communicator and are only freed with it. For memory that comes and
+// goes, AnyMemory stands for all memory of the caller.
 //
 // Threads: one thread starts and waits (the training loop); every rank starts
 // the same operations in the same order. Only Abort() may be called from any
@@ -42,16 +43,20 @@ enum class DataType : uint8_t {
   kInt32,
   kInt64,
   kUint8,
+  kInt8,
+  kInt16,
 };
 // Bytes of one element.
 size_t SizeOf(DataType type);
 std::string_view Name(DataType type);
+inline bool IsFloat(DataType type) { return type <= DataType::kBfloat16; }
+// Of the floats: those that are accumulated in float32.
 inline bool Is16Bit(DataType type) {
   return type == DataType::kFloat16 || type == DataType::kBfloat16;
 }
 
 // kMean is the sum divided by size(), for floats only.
-enum class ReduceOp : uint8_t { kSum, kMin, kMax, kMean };
+enum class ReduceOp : uint8_t { kSum, kMin, kMax, kMean, kProduct };
 std::string_view Name(ReduceOp op);
 
 enum class MemoryKind : uint8_t { kHost, kShared, kDevice };
@@ -99,8 +104,8 @@ struct Operation {
   ReduceOp op = ReduceOp::kSum;
   int root = 0;
   // The operation that this one is a stage of. A backend that is made of other
-  // backends sets it; the ranks compare it as they compare kind, type and
-  // count.
+  // backends sets it, and so do callers that make operations of others; the
+  // ranks compare it as they compare kind, type and count.
   OperationWords part_of = {};
 };
 
@@ -208,6 +213,13 @@ class Communicator {
   // Unimplemented: the backend cannot do it.
   virtual StatusOr<const Buffer*> Register(void* data, size_t bytes);
 
+  // Returns one buffer that stands for all host memory of the caller, always
+  // the same; AnySlice makes slices of it. A slice's memory must stay until the
+  // Work of its operation is gone, no longer; nothing outside of it is touched.
+  // It is as quick as memory of Register. Unimplemented: the backend cannot do
+  // it.
+  virtual StatusOr<const Buffer*> AnyMemory();
+
   // Starts `operation`; the slice must not be touched until its Wait returned.
   virtual StatusOr<std::unique_ptr<Work>> Start(const Operation& operation,
                                                 Stream stream = nullptr) = 0;
@@ -228,6 +240,14 @@ class Communicator {
 // RunNow with a timeout.
 Status Run(Communicator* communicator, const Operation& operation,
            Duration timeout);
+
+// The buffer that AnyMemory returns: all addresses from the first multiple of
+// 64 on.
+Buffer AnyHostMemory();
+// The `count` elements at `data` as a slice of `any`, a buffer of AnyMemory.
+// `data` is aligned to `type`; it is not looked at where `count` is 0.
+Slice AnySlice(const Buffer* any, const void* data, size_t count,
+               DataType type);
 
 class AddressRange;
 

@@ -58,6 +58,8 @@ template <>
 constexpr DataType kTypeOf<int64_t> = DataType::kInt64;
 template <>
 constexpr DataType kTypeOf<uint8_t> = DataType::kUint8;
+template <>
+constexpr DataType kTypeOf<int16_t> = DataType::kInt16;
 
 // Inputs as T holds them; small and not negative for bytes.
 template <typename T>
@@ -176,6 +178,7 @@ TEST_P(EverySize, ReductionsEqualFloat64) {
     CheckReductions<int32_t>(c, 5041);
     CheckReductions<int64_t>(c, 5040);
     CheckReductions<uint8_t>(c, 5040);
+    CheckReductions<int16_t>(c, 5040);
   });
 }
 

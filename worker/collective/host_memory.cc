@@ -7,7 +7,6 @@
 #include "worker/collective/page_size.h"
 
 namespace lockstep::worker::collective {
-namespace {}  // namespace
 
 HostMemory::~HostMemory() {
   for (const auto& buffer : buffers_) munmap(buffer->data, buffer->bytes);
@@ -32,7 +31,8 @@ StatusOr<const Buffer*> HostMemory::Allocate(size_t bytes) {
 }
 
 bool HostMemory::Owns(const Buffer* buffer) const {
-  return std::any_of(buffers_.begin(), buffers_.end(),
+  return buffer == &any_ ||
+         std::any_of(buffers_.begin(), buffers_.end(),
                      [&](const auto& mine) { return mine.get() == buffer; });
 }
 

@@ -20,11 +20,14 @@ class HostMemory {
 
   // Zeroed pages. ResourceExhausted when the system gives none.
   StatusOr<const Buffer*> Allocate(size_t bytes);
+  // The caller's memory as AnyHostMemory; always the same.
+  const Buffer* Any() const { return &any_; }
   // Compares the pointer only: safe with any value.
   bool Owns(const Buffer* buffer) const;
 
  private:
   std::vector<std::unique_ptr<Buffer>> buffers_;
+  const Buffer any_ = AnyHostMemory();
 };
 
 }  // namespace lockstep::worker::collective

@@ -3,20 +3,44 @@
 namespace lockstep::worker::collective {
 namespace {
 
-bool IsInteger(DataType type) {
-  return type == DataType::kInt32 || type == DataType::kInt64 ||
-         type == DataType::kUint8;
+bool Reduces(WordsKind kind) {
+  return kind == WordsKind::kAllReduce || kind == WordsKind::kReduceScatter ||
+         kind == WordsKind::kReduce;
 }
 
 bool Reduces(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllReduce ||
-         kind == CollectiveKind::kReduceScatter;
+  return Reduces(static_cast<WordsKind>(kind));
 }
+
+bool HasRoot(WordsKind kind) {
+  return kind == WordsKind::kBroadcast || kind == WordsKind::kReduce ||
+         kind == WordsKind::kGather || kind == WordsKind::kScatter;
+}
+
+std::string_view NameOf(WordsKind kind) {
+  switch (kind) {
+    case WordsKind::kReduce:
+      return "reduce";
+    case WordsKind::kGather:
+      return "gather";
+    case WordsKind::kScatter:
+      return "scatter";
+    case WordsKind::kAllToAll:
+      return "all-to-all";
+    default:
+      return Name(static_cast<CollectiveKind>(kind));
+  }
+}
+
+static_assert(static_cast<int>(WordsKind::kBarrier) ==
+              static_cast<int>(CollectiveKind::kBarrier));
 
 // Of OperationWords::what: the kind, from 1, below; root above.
 constexpr int kOpShift = 8;
 constexpr int kTypeShift = 16;
 constexpr int kRootShift = 32;
+// Added to the type.
+constexpr uint64_t kBool = 0x80;
 
 }  // namespace
 
@@ -32,36 +56,53 @@ std::string Describe(const Operation& operation) {
 }
 
 OperationWords WordsOf(const Operation& operation) {
-  OperationWords words{.what = 1 + static_cast<uint64_t>(operation.kind)};
-  if (operation.kind == CollectiveKind::kBarrier) return words;
-  if (Reduces(operation.kind)) {
+  return WordsOf(ComposedOperation{
+      .kind = static_cast<WordsKind>(operation.kind),
+      .op = operation.op,
+      .type = operation.slice.type,
+      .root = operation.root,
+      .count = operation.slice.count,
+  });
+}
+
+OperationWords WordsOf(const ComposedOperation& operation) {
+  const WordsKind kind = operation.kind;
+  OperationWords words{.what = 1 + static_cast<uint64_t>(kind)};
+  if (kind == WordsKind::kBarrier) return words;
+  if (Reduces(kind)) {
     words.what |= static_cast<uint64_t>(operation.op) << kOpShift;
   }
-  words.what |= static_cast<uint64_t>(operation.slice.type) << kTypeShift;
-  if (operation.kind == CollectiveKind::kBroadcast) {
+  const uint64_t type = static_cast<uint64_t>(operation.type);
+  words.what |= (operation.of_bool ? type | kBool : type) << kTypeShift;
+  if (HasRoot(kind)) {
     words.what |= static_cast<uint64_t>(operation.root) << kRootShift;
   }
-  words.count = operation.slice.count;
+  // Ranks may have different ones.
+  if (kind != WordsKind::kAllToAll) words.count = operation.count;
   return words;
 }
 
 std::string Describe(const OperationWords& words) {
   const uint64_t number = words.what & 0xff;
-  if (number == 0 ||
-      number > 1 + static_cast<uint64_t>(CollectiveKind::kBarrier)) {
+  if (number == 0 || number > 1 + static_cast<uint64_t>(WordsKind::kAllToAll)) {
     return "an unknown operation";
   }
-  const auto kind = static_cast<CollectiveKind>(number - 1);
-  std::string text(Name(kind));
-  if (kind == CollectiveKind::kBarrier) return text;
+  const auto kind = static_cast<WordsKind>(number - 1);
+  std::string text(NameOf(kind));
+  if (kind == WordsKind::kBarrier) return text;
   if (Reduces(kind)) {
     const auto op = static_cast<ReduceOp>(words.what >> kOpShift & 0xff);
     text += fmt::format(" ({})", Name(op));
   }
-  const auto type = static_cast<DataType>(words.what >> kTypeShift & 0xff);
-  text += fmt::format(" of {} {}", words.count, Name(type));
-  if (kind == CollectiveKind::kBroadcast) {
-    text += fmt::format(" from rank {}", words.what >> kRootShift & 0x7fffffff);
+  const uint64_t type = words.what >> kTypeShift & 0xff;
+  text += " of ";
+  if (kind != WordsKind::kAllToAll) text += fmt::format("{} ", words.count);
+  text += (type & kBool) != 0 ? "bool" : Name(static_cast<DataType>(type));
+  if (HasRoot(kind)) {
+    const bool from =
+        kind == WordsKind::kBroadcast || kind == WordsKind::kScatter;
+    text += fmt::format(" {} rank {}", from ? "from" : "to",
+                        words.what >> kRootShift & 0x7fffffff);
   }
   return text;
 }
@@ -94,6 +135,10 @@ Status CheckOperation(const Operation& operation, int size) {
   if (slice.buffer == nullptr) {
     return InvalidArgument("{} has no buffer", Describe(operation));
   }
+  if (operation.op > ReduceOp::kProduct) {
+    return InvalidArgument("{}: reduction {} is unknown", Describe(operation),
+                           static_cast<int>(operation.op));
+  }
   // In elements, so that nothing overflows.
   const size_t room = slice.buffer->bytes / element;
   if (slice.offset > room || slice.count > room - slice.offset) {
@@ -102,7 +147,7 @@ Status CheckOperation(const Operation& operation, int size) {
         Describe(operation), slice.offset, slice.buffer->bytes, room);
   }
   if (Reduces(operation.kind) && operation.op == ReduceOp::kMean &&
-      IsInteger(slice.type)) {
+      !IsFloat(slice.type)) {
     return InvalidArgument("{}: only floats have a mean", Describe(operation));
   }
   const bool in_parts = operation.kind == CollectiveKind::kReduceScatter ||

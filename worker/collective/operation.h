@@ -22,8 +22,34 @@ std::string Describe(const Operation& operation);
 // that it is a part of. The highest bit of `what` is free.
 OperationWords WordsOf(const Operation& operation);
 
+// The kinds of words: those of CollectiveKind, and behind them what callers
+// make of such operations, for Operation::part_of.
+enum class WordsKind : uint8_t {
+  kAllReduce,
+  kReduceScatter,
+  kAllGather,
+  kBroadcast,
+  kBarrier,
+  kReduce,
+  kGather,
+  kScatter,
+  kAllToAll,
+};
+// What a caller makes of other operations. `of_bool`: its elements are bools,
+// which are uint8 to the communicator. Its words leave out what has no meaning
+// for its kind.
+struct ComposedOperation {
+  WordsKind kind = WordsKind::kAllReduce;
+  ReduceOp op = ReduceOp::kSum;
+  DataType type = DataType::kFloat32;
+  bool of_bool = false;
+  int root = 0;
+  uint64_t count = 0;
+};
+OperationWords WordsOf(const ComposedOperation& operation);
+
 // "all-reduce (sum) of 5 float32", "broadcast of 4 int32 from rank 3",
-// "barrier"; for words of any kind.
+// "barrier", "all-to-all of bool"; for words of any kind.
 std::string Describe(const OperationWords& words);
 
 // The same of an operation and, where it is a stage, what it is a part of:

@@ -14,11 +14,14 @@ static_assert(static_cast<int>(DataType::kFloat32) == 0 &&
               static_cast<int>(DataType::kBfloat16) == 3 &&
               static_cast<int>(DataType::kInt32) == 4 &&
               static_cast<int>(DataType::kInt64) == 5 &&
-              static_cast<int>(DataType::kUint8) == 6);
+              static_cast<int>(DataType::kUint8) == 6 &&
+              static_cast<int>(DataType::kInt8) == 7 &&
+              static_cast<int>(DataType::kInt16) == 8);
 static_assert(static_cast<int>(ReduceOp::kSum) == 0 &&
               static_cast<int>(ReduceOp::kMin) == 1 &&
               static_cast<int>(ReduceOp::kMax) == 2 &&
-              static_cast<int>(ReduceOp::kMean) == 3);
+              static_cast<int>(ReduceOp::kMean) == 3 &&
+              static_cast<int>(ReduceOp::kProduct) == 4);
 
 const ReduceTable* TableOf(InstructionSet set) {
   switch (set) {
@@ -53,6 +56,8 @@ ReduceFunction ForOp(ReduceOp op) {
       return ReduceTwo<type, ReduceOp::kMin>;
     case ReduceOp::kMax:
       return ReduceTwo<type, ReduceOp::kMax>;
+    case ReduceOp::kProduct:
+      return ReduceTwo<type, ReduceOp::kProduct>;
   }
   return nullptr;
 }
@@ -77,6 +82,10 @@ ReduceFunction ReduceFunctionFor(DataType type, ReduceOp op) {
       return ForOp<DataType::kInt64>(op);
     case DataType::kUint8:
       return ForOp<DataType::kUint8>(op);
+    case DataType::kInt8:
+      return ForOp<DataType::kInt8>(op);
+    case DataType::kInt16:
+      return ForOp<DataType::kInt16>(op);
     case DataType::kFloat16:
     case DataType::kBfloat16:
       return nullptr;

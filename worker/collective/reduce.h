@@ -5,11 +5,11 @@
 //   - operands are taken in the order given: ((a0 op a1) op a2) ...
 //   - 16-bit floats are widened to float32, accumulated there and rounded once
 //     (to nearest even); infinity where they overflow, denormals kept.
-//   - a NaN stays one. A sum gives the first NaN among its operands, made
-//     quiet; min and max give NaN where any operand is, so that a bad value is
-//     never hidden by the order of the ranks. For equal values (+0, -0) min and
-//     max give the first.
-//   - integer sums wrap around.
+//   - a NaN stays one. A sum and a product give the first NaN among their
+//     operands, made quiet; min and max give NaN where any operand is, so that
+//     a bad value is never hidden by the order of the ranks. For equal values
+//     (+0, -0) min and max give the first.
+//   - integer sums and products wrap around.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_REDUCE_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_REDUCE_H_
 

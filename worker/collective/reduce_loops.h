@@ -141,6 +141,37 @@ struct Sum {
   static uint8_t Apply(uint8_t a, uint8_t b) {
     return static_cast<uint8_t>(a + b);
   }
+  static int8_t Apply(int8_t a, int8_t b) { return static_cast<int8_t>(a + b); }
+  static int16_t Apply(int16_t a, int16_t b) {
+    return static_cast<int16_t>(a + b);
+  }
+};
+// Narrow integers are multiplied as int, where no product of them overflows.
+struct Product {
+  static constexpr bool kMean = false;
+  static float Apply(float a, float b) {
+    const float product = a * b;
+    return a != a ? Quiet(a) : product;
+  }
+  static double Apply(double a, double b) {
+    const double product = a * b;
+    return a != a ? Quiet(a) : product;
+  }
+  static int32_t Apply(int32_t a, int32_t b) {
+    return static_cast<int32_t>(static_cast<uint32_t>(a) *
+                                static_cast<uint32_t>(b));
+  }
+  static int64_t Apply(int64_t a, int64_t b) {
+    return static_cast<int64_t>(static_cast<uint64_t>(a) *
+                                static_cast<uint64_t>(b));
+  }
+  static uint8_t Apply(uint8_t a, uint8_t b) {
+    return static_cast<uint8_t>(a * b);
+  }
+  static int8_t Apply(int8_t a, int8_t b) { return static_cast<int8_t>(a * b); }
+  static int16_t Apply(int16_t a, int16_t b) {
+    return static_cast<int16_t>(a * b);
+  }
 };
 struct Mean : Sum {
   static constexpr bool kMean = true;
@@ -273,16 +304,21 @@ constexpr ReduceAllFunction MeanOf() {
   return nullptr;
 }
 
-// The columns are kSum, kMin, kMax, kMean; the rows are LOCKSTEP_REDUCE_TABLE.
-#define LOCKSTEP_REDUCE_ROW(T) \
-  { ReduceAll<T, Sum>, ReduceAll<T, Min>, ReduceAll<T, Max>, MeanOf<T>() }
+// The columns are kSum, kMin, kMax, kMean, kProduct; the rows are
+// LOCKSTEP_REDUCE_TABLE.
+#define LOCKSTEP_REDUCE_ROW(T)                                            \
+  {                                                                       \
+    ReduceAll<T, Sum>, ReduceAll<T, Min>, ReduceAll<T, Max>, MeanOf<T>(), \
+        ReduceAll<T, Product>                                             \
+  }
 #define LOCKSTEP_REDUCE_TABLE                                         \
   {                                                                   \
     {                                                                 \
       LOCKSTEP_REDUCE_ROW(float), LOCKSTEP_REDUCE_ROW(double),        \
           LOCKSTEP_REDUCE_ROW(Half), LOCKSTEP_REDUCE_ROW(Bfloat16),   \
           LOCKSTEP_REDUCE_ROW(int32_t), LOCKSTEP_REDUCE_ROW(int64_t), \
-          LOCKSTEP_REDUCE_ROW(uint8_t)                                \
+          LOCKSTEP_REDUCE_ROW(uint8_t), LOCKSTEP_REDUCE_ROW(int8_t),  \
+          LOCKSTEP_REDUCE_ROW(int16_t)                                \
     }                                                                 \
   }
 

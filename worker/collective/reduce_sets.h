@@ -18,8 +18,8 @@ using ReduceAllFunction = void (*)(void* const* outs, size_t out_count,
 
 // By DataType and ReduceOp. Null for the mean of integers.
 struct ReduceTable {
-  static constexpr size_t kTypes = 7;
-  static constexpr size_t kOps = 4;
+  static constexpr size_t kTypes = 9;
+  static constexpr size_t kOps = 5;
   ReduceAllFunction of[kTypes][kOps];
 };
 

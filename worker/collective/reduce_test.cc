@@ -14,17 +14,12 @@
 namespace lockstep::worker::collective {
 namespace {
 
-constexpr DataType kTypes[] = {DataType::kFloat32, DataType::kFloat64,
-                               DataType::kFloat16, DataType::kBfloat16,
-                               DataType::kInt32,   DataType::kInt64,
-                               DataType::kUint8};
+constexpr DataType kTypes[] = {
+    DataType::kFloat32,  DataType::kFloat64, DataType::kFloat16,
+    DataType::kBfloat16, DataType::kInt32,   DataType::kInt64,
+    DataType::kUint8,    DataType::kInt8,    DataType::kInt16};
 constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax,
-                             ReduceOp::kMean};
-
-bool IsFloat(DataType type) {
-  return type != DataType::kInt32 && type != DataType::kInt64 &&
-         type != DataType::kUint8;
-}
+                             ReduceOp::kMean, ReduceOp::kProduct};
 
 std::vector<InstructionSet> Sets() {
   std::vector<InstructionSet> sets;
@@ -76,6 +71,10 @@ double Value(DataType type, const unsigned char* data, size_t i) {
       return static_cast<double>(Read<int64_t>(at));
     case DataType::kUint8:
       return *at;
+    case DataType::kInt8:
+      return Read<int8_t>(at);
+    case DataType::kInt16:
+      return Read<int16_t>(at);
   }
   return 0;
 }
@@ -88,13 +87,19 @@ std::vector<unsigned char> RandomBytesOf(size_t bytes, int seed) {
   return data;
 }
 
-// Sums of any number of these are exact in every type.
-std::vector<unsigned char> SmallNumbers(DataType type, size_t count, int seed) {
+// Sums of any number of these are exact in every type; of `factors`, which are
+// seldom not 1, products are.
+std::vector<unsigned char> SmallNumbers(DataType type, size_t count, int seed,
+                                        bool factors = false) {
   std::mt19937 random(seed);
   std::vector<unsigned char> data(count * SizeOf(type));
   for (size_t i = 0; i < count; ++i) {
-    const int value =
+    int value =
         static_cast<int>(random() % 13) - (type == DataType::kUint8 ? 0 : 6);
+    if (factors) {
+      const bool negative = value == 5 && type != DataType::kUint8;
+      value = value == 6 ? 2 : negative ? -1 : 1;
+    }
     unsigned char* const at = data.data() + i * SizeOf(type);
     const auto put = [&](auto v) { std::memcpy(at, &v, sizeof(v)); };
     const float wide = static_cast<float>(value);
@@ -127,6 +132,12 @@ std::vector<unsigned char> SmallNumbers(DataType type, size_t count, int seed) {
         break;
       case DataType::kUint8:
         put(static_cast<uint8_t>(value));
+        break;
+      case DataType::kInt8:
+        put(static_cast<int8_t>(value));
+        break;
+      case DataType::kInt16:
+        put(static_cast<int16_t>(value));
         break;
     }
   }
@@ -184,7 +195,8 @@ TEST(ReduceTest, EqualsFloat64) {
           for (const size_t count : {0, 1, 7, 64, 1023, 1024, 1025, 3001}) {
             Inputs inputs;
             for (size_t k = 0; k < n; ++k) {
-              inputs.push_back(SmallNumbers(type, count, 10 * k + 1));
+              inputs.push_back(SmallNumbers(type, count, 10 * k + 1,
+                                            op == ReduceOp::kProduct));
             }
             const auto result = Reduce(type, op, set, inputs, n, 0);
             for (size_t i = 0; i < count; ++i) {
@@ -195,6 +207,8 @@ TEST(ReduceTest, EqualsFloat64) {
                   expected = std::min(expected, b);
                 } else if (op == ReduceOp::kMax) {
                   expected = std::max(expected, b);
+                } else if (op == ReduceOp::kProduct) {
+                  expected *= b;
                 } else {
                   expected += b;
                 }
@@ -334,6 +348,26 @@ TEST(ReduceTest, IntegersWrapAround) {
     EXPECT_EQ(
         ReduceOne<uint8_t>(DataType::kUint8, ReduceOp::kSum, set, {200, 100}),
         44);
+    EXPECT_EQ(ReduceOne<int8_t>(DataType::kInt8, ReduceOp::kSum, set, {127, 1}),
+              -128);
+    EXPECT_EQ(ReduceOne<int16_t>(DataType::kInt16, ReduceOp::kSum, set,
+                                 {INT16_MAX, 2}),
+              INT16_MIN + 1);
+    EXPECT_EQ(ReduceOne<int32_t>(DataType::kInt32, ReduceOp::kProduct, set,
+                                 {INT32_MAX, 2}),
+              -2);
+    EXPECT_EQ(ReduceOne<int64_t>(DataType::kInt64, ReduceOp::kProduct, set,
+                                 {INT64_MAX, 3}),
+              INT64_MAX - 2);
+    EXPECT_EQ(ReduceOne<int16_t>(DataType::kInt16, ReduceOp::kProduct, set,
+                                 {-300, 300}),
+              static_cast<int16_t>(-90000));
+    EXPECT_EQ(
+        ReduceOne<int8_t>(DataType::kInt8, ReduceOp::kProduct, set, {-16, 9}),
+        112);
+    EXPECT_EQ(ReduceOne<uint8_t>(DataType::kUint8, ReduceOp::kProduct, set,
+                                 {200, 100}),
+              32);
   }
 }
 

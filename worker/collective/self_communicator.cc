@@ -19,6 +19,8 @@ class SelfCommunicator final : public Communicator {
     return memory_.Allocate(bytes);
   }
 
+  StatusOr<const Buffer*> AnyMemory() override { return memory_.Any(); }
+
   StatusOr<std::unique_ptr<Work>> Start(const Operation& operation,
                                         Stream stream) override {
     {

@@ -24,6 +24,8 @@ inline double Combine(ReduceOp op, double a, double b) {
       return std::min(a, b);
     case ReduceOp::kMax:
       return std::max(a, b);
+    case ReduceOp::kProduct:
+      return a * b;
   }
   return 0;
 }

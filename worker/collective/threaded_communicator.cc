@@ -331,6 +331,12 @@ class ThreadedCommunicator final : public Communicator {
     return registered_.back().get();
   }
 
+  StatusOr<const Buffer*> AnyMemory() override {
+    TransportMemory* const own = engine_->transport()->memory();
+    if (own != nullptr) return own->AnyMemory();
+    return memory_.Any();
+  }
+
   StatusOr<std::unique_ptr<Work>> Start(const Operation& operation,
                                         Stream stream) override {
     if (stream != nullptr) {

@@ -28,6 +28,7 @@ class TransportMemory {
   virtual ~TransportMemory() = default;
   virtual StatusOr<const Buffer*> Allocate(size_t bytes) = 0;
   virtual StatusOr<const Buffer*> Register(void* data, size_t bytes) = 0;
+  virtual StatusOr<const Buffer*> AnyMemory() = 0;
   // Compares the pointer only: safe with any value.
   virtual bool Owns(const Buffer* buffer) const = 0;
 };

@@ -322,7 +322,12 @@ void CheckSums(Communicator* c, DataType type, size_t count) {
         return void(std::memcpy(data + 4 * i, &n, 4));
       }
       case DataType::kUint8:
+      case DataType::kInt8:
         return void(data[i] = static_cast<char>(v));
+      case DataType::kInt16: {
+        const auto n = static_cast<int16_t>(v);
+        return void(std::memcpy(data + 2 * i, &n, 2));
+      }
       case DataType::kBfloat16: {
         const auto f = static_cast<float>(v);
         uint32_t bits;

@@ -108,6 +108,12 @@ void Store(void* data, DataType type, size_t i, double value) {
     case DataType::kUint8:
       static_cast<uint8_t*>(data)[i] = static_cast<uint8_t>(value);
       break;
+    case DataType::kInt8:
+      static_cast<int8_t*>(data)[i] = static_cast<int8_t>(value);
+      break;
+    case DataType::kInt16:
+      static_cast<int16_t*>(data)[i] = static_cast<int16_t>(value);
+      break;
   }
 }
 
@@ -126,6 +132,10 @@ double Load(const void* data, DataType type, size_t i) {
       return static_cast<double>(static_cast<const int64_t*>(data)[i]);
     case DataType::kUint8:
       return static_cast<const uint8_t*>(data)[i];
+    case DataType::kInt8:
+      return static_cast<const int8_t*>(data)[i];
+    case DataType::kInt16:
+      return static_cast<const int16_t*>(data)[i];
   }
   return 0;
 }
@@ -134,11 +144,6 @@ constexpr DataType kTypes[] = {DataType::kFloat32, DataType::kFloat64,
                                DataType::kFloat16, DataType::kBfloat16,
                                DataType::kInt32,   DataType::kInt64,
                                DataType::kUint8};
-
-bool IsFloat(DataType type) {
-  return type != DataType::kInt32 && type != DataType::kInt64 &&
-         type != DataType::kUint8;
-}
 
 double Want(int n, size_t i, ReduceOp op) {
   double result = Value(0, i);

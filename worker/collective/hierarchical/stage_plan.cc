@@ -15,7 +15,8 @@ class Planner {
         rank_(rank),
         local_size_(layout.local_size(rank)),
         leader_(layout.leader(rank)),
-        part_of_(WordsOf(operation)) {}
+        part_of_(operation.part_of == OperationWords() ? WordsOf(operation)
+                                                       : operation.part_of) {}
 
   StagePlan Plan() {
     switch (operation_.kind) {

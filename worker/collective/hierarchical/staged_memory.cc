@@ -31,6 +31,22 @@ StatusOr<const Buffer*> StagedMemory::Register(void* data, size_t bytes) {
   return Keep(staged);
 }
 
+// Both have all of it at the same offsets.
+StatusOr<const Buffer*> StagedMemory::AnyMemory() {
+  MutexLock lock(&calls_);
+  if (any_ != nullptr) return any_;
+  Staged staged;
+  staged.buffer = AnyHostMemory();
+  if (within_ != nullptr) {
+    LOCKSTEP_ASSIGN_OR_RETURN(staged.within, within_->AnyMemory());
+  }
+  if (between_ != nullptr) {
+    LOCKSTEP_ASSIGN_OR_RETURN(staged.between, between_->AnyMemory());
+  }
+  any_ = Keep(staged);
+  return any_;
+}
+
 const Buffer* StagedMemory::Keep(Staged staged) {
   auto kept = std::make_unique<Staged>(staged);
   const Buffer* const buffer = &kept->buffer;

@@ -11,7 +11,7 @@
 
 namespace lockstep::worker::collective::hierarchical {
 
-// Threads: Allocate and Register by the user, the others by any.
+// Threads: Allocate, Register and AnyMemory by the user, the others by any.
 class StagedMemory final : public TransportMemory {
  public:
   // Borrowed; either may be null, not both.
@@ -20,6 +20,7 @@ class StagedMemory final : public TransportMemory {
 
   StatusOr<const Buffer*> Allocate(size_t bytes) override;
   StatusOr<const Buffer*> Register(void* data, size_t bytes) override;
+  StatusOr<const Buffer*> AnyMemory() override;
   bool Owns(const Buffer* buffer) const override;
 
   // The buffer of each communicator for a buffer that is owned; null: it has
@@ -45,6 +46,7 @@ class StagedMemory final : public TransportMemory {
   Communicator* const within_;
   Communicator* const between_;
   Mutex calls_;  // before mu_
+  const Buffer* any_ ABSL_GUARDED_BY(calls_) = nullptr;
   mutable Mutex mu_;
   std::map<const Buffer*, std::unique_ptr<Staged>> staged_ ABSL_GUARDED_BY(mu_);
 };

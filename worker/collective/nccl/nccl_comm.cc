@@ -24,6 +24,10 @@ ncclDataType_t TypeOf(DataType type) {
       return ncclInt64;
     case DataType::kUint8:
       return ncclUint8;
+    case DataType::kInt8:
+      return ncclInt8;
+    case DataType::kInt16:
+      break;
   }
   return ncclNumTypes;
 }
@@ -38,6 +42,8 @@ ncclRedOp_t OpOf(ReduceOp op) {
       return ncclAvg;
     case ReduceOp::kMax:
       return ncclMax;
+    case ReduceOp::kProduct:
+      return ncclProd;
   }
   return ncclSum;
 }

@@ -127,12 +127,13 @@ class NcclCommunicator final : public Communicator, private DeviceMemory {
     const bool reduces = operation.kind == CollectiveKind::kAllReduce ||
                          operation.kind == CollectiveKind::kReduceScatter;
     const DataType type = operation.slice.type;
-    const bool whole = type == DataType::kInt32 || type == DataType::kInt64 ||
-                       type == DataType::kUint8;
+    if (type == DataType::kInt16) {
+      return InvalidArgument("backend nccl has no int16");
+    }
     // A mean of integers is refused by the operation's own check.
-    const bool adds =
-        operation.op == ReduceOp::kSum || operation.op == ReduceOp::kMean;
-    if (!reduces || adds || whole) return OkStatus();
+    const bool least_or_most =
+        operation.op == ReduceOp::kMin || operation.op == ReduceOp::kMax;
+    if (!reduces || !least_or_most || !IsFloat(type)) return OkStatus();
     return InvalidArgument(
         "backend nccl takes no minimum or maximum of {}: a NaN could be lost",
         Name(type));

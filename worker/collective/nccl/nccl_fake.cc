@@ -256,6 +256,8 @@ DataType TypeOf(ncclDataType_t type) {
       return DataType::kInt32;
     case ncclInt64:
       return DataType::kInt64;
+    case ncclInt8:
+      return DataType::kInt8;
     default:
       return DataType::kUint8;
   }
@@ -300,9 +302,11 @@ ncclResult_t Enqueue(
 // Reduces the `count` elements from byte `skip` of each part on into `out`.
 void Reduce(const std::vector<std::vector<char>>& parts, size_t skip,
             size_t count, DataType type, ncclRedOp_t op, void* out) {
-  const auto reduce = ReduceFunctionFor(type, op == ncclMax   ? ReduceOp::kMax
-                                              : op == ncclMin ? ReduceOp::kMin
-                                                              : ReduceOp::kSum);
+  const auto reduce =
+      ReduceFunctionFor(type, op == ncclMax    ? ReduceOp::kMax
+                              : op == ncclMin  ? ReduceOp::kMin
+                              : op == ncclProd ? ReduceOp::kProduct
+                                               : ReduceOp::kSum);
   std::memcpy(out, parts[0].data() + skip, count * SizeOf(type));
   for (size_t r = 1; r < parts.size(); ++r) {
     reduce(out, out, parts[r].data() + skip, count);

@@ -94,6 +94,14 @@ class ShmCommunicator final : public Communicator {
     return &buffers_.back()->buffer;
   }
 
+  StatusOr<const Buffer*> AnyMemory() override {
+    if (any_ == nullptr) {
+      const Buffer all = AnyHostMemory();
+      LOCKSTEP_ASSIGN_OR_RETURN(any_, Register(all.data, all.bytes));
+    }
+    return any_;
+  }
+
   StatusOr<std::unique_ptr<Work>> Start(const Operation& operation,
                                         Stream stream) override {
     if (stream != nullptr) {
@@ -157,6 +165,7 @@ class ShmCommunicator final : public Communicator {
   FailureDetector detector_;
   Engine engine_;
   std::vector<std::unique_ptr<Known>> buffers_;
+  const Buffer* any_ = nullptr;  // AnyMemory's
 };
 
 }  // namespace

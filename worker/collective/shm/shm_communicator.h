@@ -16,10 +16,10 @@
 // The same bits on every rank and in every run: operands in rank order,
 // 16-bit floats accumulated in float32 and rounded once (reduce.h).
 //
-// Register takes private memory. It is streamed through a few slots of the
-// segments, which stay in the cache: measured, that is more than twice as fast
-// as reading peers' memory from outside (process_vm_readv), and needs no right
-// to do so. All ranks must take part.
+// Register and AnyMemory take private memory. It is streamed through a few
+// slots of the segments, which stay in the cache: measured, that is more than
+// twice as fast as reading peers' memory from outside (process_vm_readv), and
+// needs no right to do so. All ranks must take part.
 //
 // Errors beyond communicator.h: FailedPrecondition where the ranks started
 // different operations (kind, type, count, op or root) as the same number:

@@ -59,6 +59,12 @@ void Store(DataType type, double value, void* to, size_t index) {
     case DataType::kUint8:
       static_cast<uint8_t*>(to)[index] = static_cast<uint8_t>(value);
       return;
+    case DataType::kInt8:
+      static_cast<int8_t*>(to)[index] = static_cast<int8_t>(value);
+      return;
+    case DataType::kInt16:
+      static_cast<int16_t*>(to)[index] = static_cast<int16_t>(value);
+      return;
   }
 }
 
@@ -80,6 +86,10 @@ double Load(DataType type, const void* from, size_t index) {
       return static_cast<double>(static_cast<const int64_t*>(from)[index]);
     case DataType::kUint8:
       return static_cast<const uint8_t*>(from)[index];
+    case DataType::kInt8:
+      return static_cast<const int8_t*>(from)[index];
+    case DataType::kInt16:
+      return static_cast<const int16_t*>(from)[index];
   }
   return 0;
 }
