@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import ProcessGroup
 
+_CPU = torch.device("cpu")
+
 
 class LockstepProcessGroup(ProcessGroup):  # type: ignore[misc]
     """A process group that has no backend but lockstep."""
@@ -22,14 +24,27 @@ class LockstepProcessGroup(ProcessGroup):  # type: ignore[misc]
     @classmethod
     def of(cls, backend: Any, opts: Any, made: Any) -> LockstepProcessGroup:
         """Makes the process group in the place of the one that torch made."""
-        group = cls(opts.store, opts.group_rank, opts.group_size)
-        kind = ProcessGroup.BackendType.CUSTOM
-        group._backend = backend
-        group._set_default_backend(kind)
-        group._register_backend(torch.device("cpu"), kind, backend)
-        if made.bound_device_id is not None:
-            group.bound_device_id = made.bound_device_id
+        return cls(opts.store, opts.group_rank, opts.group_size)._take(backend, made)
+
+    def split_group(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns the group of some of these ranks, of this class, too."""
+        made = super().split_group(*args, **kwargs)
+        if made is None:
+            return None
+        group = LockstepProcessGroup(made.get_group_store(), made.rank(), made.size())
+        group._take(made._get_backend(_CPU), made)
+        group._set_group_name(made.group_name)
+        group._set_group_desc(made.group_desc)
         return group
+
+    def _take(self, backend: Any, made: Any) -> LockstepProcessGroup:
+        kind = ProcessGroup.BackendType.CUSTOM
+        self._backend = backend
+        self._set_default_backend(kind)
+        self._register_backend(_CPU, kind, backend)
+        if made.bound_device_id is not None:
+            self.bound_device_id = made.bound_device_id
+        return self
 
 
 def _returning_own(name: str) -> Any:
