@@ -64,31 +64,30 @@ def _returning_own(name: str) -> Any:
     return call
 
 
-for _name in (
-    "_allgather_base",
-    "_end_coalescing",
-    "_reduce_scatter_base",
-    "all_gather_single",
-    "all_gather_single_coalesced",
-    "all_to_all_single",
-    "allgather",
-    "allgather_coalesced",
-    "allgather_into_tensor_coalesced",
-    "allreduce",
-    "allreduce_coalesced",
-    "alltoall",
-    "alltoall_base",
-    "barrier",
-    "broadcast",
-    "gather",
-    "recv",
-    "reduce",
-    "reduce_scatter",
-    "reduce_scatter_single",
-    "reduce_scatter_single_coalesced",
-    "reduce_scatter_tensor_coalesced",
-    "scatter",
-    "send",
+# The second name of a pair is the one before PyTorch 2.15. Only one of them: torch
+# tries the other one where it finds that a call comes from the first.
+for _names in (
+    ("_end_coalescing",),
+    ("all_gather_single", "_allgather_base"),
+    ("all_gather_single_coalesced", "allgather_into_tensor_coalesced"),
+    ("all_to_all_single", "alltoall_base"),
+    ("allgather",),
+    ("allgather_coalesced",),
+    ("allreduce",),
+    ("allreduce_coalesced",),
+    ("alltoall",),
+    ("barrier",),
+    ("broadcast",),
+    ("gather",),
+    ("recv",),
+    ("reduce",),
+    ("reduce_scatter",),
+    ("reduce_scatter_single", "_reduce_scatter_base"),
+    ("reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced"),
+    ("scatter",),
+    ("send",),
 ):
-    if hasattr(ProcessGroup, _name):
-        setattr(LockstepProcessGroup, _name, _returning_own(_name))
+    for _name in _names:
+        if hasattr(ProcessGroup, _name):
+            setattr(LockstepProcessGroup, _name, _returning_own(_name))
+            break
