@@ -1,0 +1,14 @@
+"""lockstep for PyTorch.
+
+``torch.distributed.init_process_group("lockstep")`` uses lockstep's collectives
+for tensors on the CPU. PyTorch from 2.15 on finds the backend by itself; for an
+older one import this module first.
+"""
+
+from __future__ import annotations
+
+from ._backend import LockstepBackend, register
+
+__all__ = ["LockstepBackend", "register"]
+
+register()

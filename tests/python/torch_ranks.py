@@ -1,0 +1,106 @@
+"""Runs a function of a test file in several ranks, each a process.
+
+A test file calls `run(__file__, "name", ranks)`; its main calls `main()`, which
+runs that function where a process is a rank.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from typing import Any, Callable, Dict, List, Optional
+
+TIMEOUT_S = 240
+NOISE = ("init.cpp", "DaemonConfigLoader", "IpcFabric", "CUDA initialization")
+
+
+class Ranks:
+    """The processes of one test."""
+
+    def __init__(self, file: str, name: str, ranks: int, **environment: str) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="lockstep-torch-")
+        self.processes = [
+            subprocess.Popen(
+                [sys.executable, file],
+                env={
+                    **os.environ,
+                    "RANK_PROGRAM": name,
+                    "RANK": str(rank),
+                    "WORLD_SIZE": str(ranks),
+                    "RANK_FOLDER": self._folder.name,
+                    "OMP_NUM_THREADS": "1",
+                    "PYTHONPATH": os.pathsep.join(
+                        [os.path.dirname(os.path.abspath(__file__)),
+                         os.environ.get("PYTHONPATH", "")]
+                    ).rstrip(os.pathsep),
+                    **environment,
+                },
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for rank in range(ranks)
+        ]
+
+    def wait(self) -> List[str]:
+        """Returns what each rank printed."""
+        try:
+            return [
+                "\n".join(
+                    line
+                    for line in process.communicate(timeout=TIMEOUT_S)[0].splitlines()
+                    if not any(noise in line for noise in NOISE)
+                )
+                for process in self.processes
+            ]
+        finally:
+            for process in self.processes:
+                if process.poll() is None:
+                    process.kill()
+                    process.communicate()
+            self._folder.cleanup()
+
+
+def run(test: unittest.TestCase, file: str, name: str, ranks: int, **more: str) -> List[str]:
+    """Runs the ranks; all of them must end with 0."""
+    started = Ranks(file, name, ranks, **more)
+    printed = started.wait()
+    for rank, process in enumerate(started.processes):
+        test.assertEqual(
+            process.returncode, 0, f"{name}, rank {rank} of {ranks}:\n{printed[rank]}"
+        )
+    return printed
+
+
+def start(backend: str = "lockstep", timeout_s: float = 60, **more: Any) -> int:
+    """Makes the default process group of this rank; returns the rank."""
+    from datetime import timedelta
+
+    import torch.distributed as dist
+
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    dist.init_process_group(
+        backend,
+        init_method=f"file://{os.environ['RANK_FOLDER']}/store",
+        rank=rank,
+        world_size=ranks,
+        timeout=timedelta(seconds=timeout_s),
+        **more,
+    )
+    return rank
+
+
+def main(programs: Dict[str, Callable[[], Optional[int]]]) -> None:
+    """A rank's program, or the tests."""
+    name = os.environ.get("RANK_PROGRAM")
+    if name:
+        sys.exit(programs[name]() or 0)
+    try:
+        import torch.distributed  # noqa: F401
+    except ImportError:
+        print("skipped: there is no PyTorch here")
+        sys.exit(77)
+    unittest.main()
