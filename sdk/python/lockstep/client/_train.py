@@ -1,0 +1,287 @@
+"""Functions that run as jobs: how they travel, and how their values return.
+
+The function goes into a package: ``_call.py``, the pickle, and cloudpickle, so
+that a node needs Python alone. Each rank leaves its value in a file of its
+task's directory, which the coordinator reads from the node for the client. So
+client and nodes share no file system.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import pkgutil
+import site
+import sys
+import sysconfig
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any, Callable, Generic, TypeVar
+
+from lockstep.client import _call, _package, _views
+from lockstep.client._job import Job, failure_of
+from lockstep.client._spec import Seconds, bad
+from lockstep.client._views import JobStatus
+from lockstep.errors import Error, InvalidArgumentError
+
+T = TypeVar("T")
+
+MODULE = "_lockstep_call"
+CODE = f"import {MODULE}; {MODULE}.main()"
+_READ_AGAIN = 3
+# Failing ranks whose files are searched for the exception.
+_MOST_FAILURES = 8
+
+
+class RemoteTraceback(Exception):
+    """The traceback of a rank, as the cause of the exception that it raised."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class RemoteError(Error):
+    """A rank raised an exception that cannot be made here.
+
+    Attributes:
+      type_name: the exception's class, "CUDAError".
+      traceback: the rank's traceback, as text.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str = "UNKNOWN",
+        reason: str = "REMOTE_EXCEPTION",
+        type_name: str = "",
+        traceback: str = "",
+    ) -> None:
+        super().__init__(message, code=code, reason=reason)
+        self.type_name = type_name
+        self.traceback = traceback
+
+
+# ---- What goes to the ranks --------------------------------------------------
+
+
+def _installed_paths() -> tuple[str, ...]:
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    paths = [sysconfig.get_paths().get(name, "") for name in names]
+    paths.append(site.getusersitepackages())
+    return tuple(os.path.realpath(path) + "/" for path in paths if path)
+
+
+def _own_module(func: Any, packages: list[str]) -> ModuleType | None:
+    """Returns the user's module that has ``func``, if it has to travel too.
+
+    One that is installed, or that a package brings, is imported on the nodes.
+    """
+    top = (getattr(func, "__module__", None) or type(func).__module__).partition(".")[0]
+    module = sys.modules.get(top)
+    file = getattr(module, "__file__", None)
+    if top == "__main__" or module is None or not file:
+        return None
+    real = os.path.realpath(file)
+    brought = tuple(os.path.realpath(path).rstrip("/") + "/" for path in packages)
+    return None if real.startswith(_installed_paths() + brought) else module
+
+
+def _cloudpickle() -> Any:
+    try:
+        import cloudpickle  # type: ignore[import-untyped,unused-ignore]
+    except ImportError as error:
+        raise Error(
+            "train needs cloudpickle: pip install cloudpickle",
+            code="FAILED_PRECONDITION",
+        ) from error
+    return cloudpickle
+
+
+def pickle_call(
+    func: Callable[..., Any], args: Any, kwargs: Any, packages: list[str]
+) -> bytes:
+    """Pickles the call. InvalidArgumentError says what cannot be pickled."""
+    cloudpickle = _cloudpickle()
+    module = _own_module(func, packages)
+    registered = False
+    try:
+        if module and module.__name__ not in cloudpickle.list_registry_pickle_by_value():
+            cloudpickle.register_pickle_by_value(module)
+            registered = True
+        data: bytes = cloudpickle.dumps((func, tuple(args), dict(kwargs or {})))
+        return data
+    except Exception as error:
+        raise InvalidArgumentError(
+            f"func: the function, its arguments or what it refers to cannot be "
+            f"pickled: {error}",
+            code="INVALID_ARGUMENT",
+        ) from error
+    finally:
+        if registered:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def pack_call(payload: bytes, workdir: str | None) -> _package.Packed:
+    """Makes the package of a call."""
+    cloudpickle = _cloudpickle()
+    header = json.dumps(
+        {
+            "python": _call.python_version(),
+            "cloudpickle": cloudpickle.__version__,
+            "workdir": workdir,
+        }
+    )
+    runner = pkgutil.get_data("lockstep.client", "_call.py")
+    if runner is None:
+        raise Error("this copy of lockstep is not complete: _call.py is not there")
+    files = {MODULE + ".py": runner, _call.CALL_FILE: header.encode() + b"\n" + payload}
+    folder = os.path.dirname(os.path.abspath(cloudpickle.__file__))
+    for name in os.listdir(folder):
+        if name.endswith(".py"):
+            with open(os.path.join(folder, name), "rb") as file:
+                files[f"{_call.BROUGHT}/cloudpickle/{name}"] = file.read()
+    return _package.pack_files(files, "function.tar.gz")
+
+
+def command_of(python: str, in_image: bool) -> list[str]:
+    """Returns the program of every rank."""
+    return [python, "-u", "-c", CODE, "home" if in_image else "task"]
+
+
+def spread(ranks: int, ranks_per_task: int) -> int:
+    """Returns the number of tasks."""
+    for name, value in (("ranks", ranks), ("ranks_per_task", ranks_per_task)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise bad(name, f"{value!r} is not a number of 1 or more")
+    if ranks % ranks_per_task:
+        raise bad("ranks", f"{ranks} is not a multiple of ranks_per_task, {ranks_per_task}")
+    return ranks // ranks_per_task
+
+
+def is_call(job: Any) -> bool:
+    """True for the Job message of a function."""
+    commands = [list(job.spec.argv)]
+    commands += [list(role.container.command) for role in job.spec.roles]
+    return any(CODE in command for command in commands)
+
+
+# ---- What comes back ---------------------------------------------------------
+
+
+class TrainJob(Job, Generic[T]):
+    """A job of ``Client.train``: also gives the function's values."""
+
+    def result(self, timeout: Seconds | None = None, *, progress: bool | None = None) -> T:
+        """Waits for the job's end and returns the function's value of rank 0.
+
+        The value stays on the node of its rank until the job's logs are removed,
+        so this works again, and from another process by ``Client.job(name)``.
+        Unpickling it runs code that the job chose, as the job itself did.
+
+        Args:
+          timeout: seconds to wait; None waits for ever.
+          progress: as in ``wait``.
+
+        Raises:
+          the exception of the first rank that raised one, with the remote
+            traceback as its cause; RemoteError if it cannot be made here.
+          JobFailedError: the job ended without an exception: a rank was killed,
+            a node was lost, the job was cancelled.
+          TimeoutError: the job has not ended after ``timeout``; it runs on.
+          Error: UNPICKLABLE_VALUE (reason): the value could not be pickled.
+            UNAVAILABLE: the node with the value is silent; ask again later.
+        """
+        value: T = self._value(self._succeeded(timeout, progress), 0)
+        return value
+
+    def results(
+        self, timeout: Seconds | None = None, *, progress: bool | None = None
+    ) -> list[T]:
+        """As ``result``, and returns the values of all ranks, by rank."""
+        status = self._succeeded(timeout, progress)
+        return [self._value(status, rank.rank) for rank in _by_rank(status)]
+
+    def _succeeded(self, timeout: Seconds | None, progress: bool | None) -> JobStatus:
+        message = self._follow(timeout, progress)
+        status = _views.job_of(self._rpc.schema, message)
+        if status.state != "SUCCEEDED":
+            self._raise_failure(status)
+        return status
+
+    def _read(self, status: JobStatus, rank: int) -> tuple[dict[str, Any], bytes]:
+        """Returns the header and the pickle that a rank left."""
+        path = f"{_call.RESULTS}/{status._proto.generation}.{rank}"
+        for again in range(_READ_AGAIN):
+            try:
+                data = self.read_file(path, rank=rank)
+                break
+            except Error as error:
+                if error.code != "UNAVAILABLE" or again + 1 == _READ_AGAIN:
+                    raise
+        header, _, payload = data.partition(b"\n")
+        fields: dict[str, Any] = json.loads(header)
+        return fields, payload
+
+    def _value(self, status: JobStatus, rank: int) -> Any:
+        header, payload = self._read(status, rank)
+        if header["kind"] == "unpicklable":
+            raise Error(
+                f"rank {rank} of job {self.name} returned a {header['type']}, which "
+                f"cannot be pickled: {header['message']}",
+                code="FAILED_PRECONDITION",
+                reason="UNPICKLABLE_VALUE",
+            )
+        try:
+            return pickle.loads(payload)
+        except Exception as error:
+            raise Error(
+                f"the value of rank {rank} of job {self.name} cannot be unpickled "
+                f"here: {type(error).__name__}: {error}; is what it needs installed?",
+                code="FAILED_PRECONDITION",
+                reason="UNPICKLABLE_VALUE",
+            ) from error
+
+    def _raise_failure(self, status: JobStatus) -> None:
+        """Raises what the first failing rank raised, or the job's cause."""
+        failed = [rank for rank in status.ranks if rank.exit_code not in (0, None)]
+        latest = max((r.end_time for r in failed if r.end_time), default=None)
+        failed.sort(key=lambda rank: (rank.victim, rank.end_time or latest, rank.rank))
+        for rank in failed[:_MOST_FAILURES]:
+            try:
+                header, payload = self._read(status, rank.rank)
+            except Error:
+                continue  # Another rank may have an exception; the job a cause.
+            if header["kind"] not in ("value", "unpicklable"):
+                _raise_remote(self.name, header, payload)
+        raise failure_of(status)
+
+
+def _by_rank(status: JobStatus) -> list[_views.RankStatus]:
+    return sorted(status.ranks, key=lambda rank: rank.rank)
+
+
+def _raise_remote(job: str, header: Mapping[str, Any], payload: bytes) -> None:
+    where = f"rank {header['rank']} of job {job} on {header['host']}"
+    if header["kind"] == "refused":
+        raise Error(
+            f"{where}: {header['message'].partition(': ')[2]}",
+            code="FAILED_PRECONDITION",
+            reason="PYTHON_MISMATCH",
+        )
+    text = f'\n"""\n{where}:\n{header["traceback"]}"""'
+    error: Any = None
+    with_hint = header["kind"] == "load" and header["type"] == "ModuleNotFoundError"
+    try:
+        error = pickle.loads(payload)
+    except Exception:  # noqa: BLE001 - its class or its arguments are not here.
+        error = None
+    if with_hint or not isinstance(error, BaseException):
+        hint = "; bring the module by packages=[FOLDER], or install it on the nodes"
+        error = RemoteError(
+            f"{where} raised {header['message']}{hint if with_hint else ''}",
+            type_name=header["type"],
+            traceback=header["traceback"],
+        )
+    raise error from RemoteTraceback(text)
