@@ -8,6 +8,7 @@ a file of the task's directory, which the coordinator hands to the client.
 from __future__ import annotations
 
 import json
+import linecache
 import os
 import pickle
 import platform
@@ -140,6 +141,11 @@ def load() -> tuple[dict[str, Any], Any]:
             "path of one of the same version on the nodes"
         )
     take_cloudpickle(header["cloudpickle"])
+    for name, text in header["source"].items():
+        # Without a time, linecache does not look for the file, which may be
+        # another one here.
+        lines = text.splitlines(True)
+        linecache.cache[name] = (len(text), None, lines, name)
     return header, pickle.loads(payload)
 
 

@@ -14,7 +14,7 @@ from typing import (
     TypeVar,
 )
 
-from lockstep.client import _context, _package, _spec, _train, _views
+from lockstep.client import _context, _package, _pickling, _spec, _train, _views
 from lockstep.client._job import Job, detached, request_id
 from lockstep.client._package import Packed, PathLike
 from lockstep.client._rpc import Rpc
@@ -226,8 +226,10 @@ class Client:
         """
         tasks = _train.spread(ranks, ranks_per_task)
         brought = _paths(packages)
-        payload = _train.pickle_call(func, args, kwargs, brought)
-        call = _train.pack_call(payload, os.path.abspath(workdir) if workdir else None)
+        payload = _pickling.pickle_call(func, args, kwargs, brought)
+        call = _pickling.pack_call(
+            func, payload, os.path.abspath(workdir) if workdir else None
+        )
         interpreter = python or (None if image else sys.executable) or "python3"
         argv = _train.command_of(interpreter, bool(image))
         options = {
@@ -324,8 +326,15 @@ class Client:
         python: str | None,
         runtime: str | None,
     ) -> Job:
-        spec.packages.extend(package.message(self._rpc) for package in packages)
-        _spec.set_interpreter(spec, argv, python, runtime)
+        with contextlib.ExitStack() as stack:
+            for package in packages:
+                stack.callback(package.close)
+            spec.packages.extend(package.message(self._rpc) for package in packages)
+            _spec.set_interpreter(spec, argv, python, runtime)
+            self._send(spec, packages)
+        return Job(self._rpc, spec.name)
+
+    def _send(self, spec: Any, packages: list[Packed]) -> None:
         request = self._rpc.message("SubmitJobRequest", request_id=request_id(), spec=spec)
         with self._may_have_submitted(spec.name):
             if sum(package.bytes for package in packages) > _SMALL:
@@ -341,7 +350,6 @@ class Client:
                 for package in packages:
                     _package.upload(self._rpc, package)
                 self._rpc.call("SubmitJob", request)
-        return Job(self._rpc, spec.name)
 
     def _check(self, request: Any) -> None:
         """Lets the coordinator refuse the job before large packages travel."""

@@ -38,13 +38,16 @@ PathLike = Union[str, "os.PathLike[str]"]
 
 @dataclasses.dataclass
 class Packed:
-    """A package's bytes in a file, which goes when this is dropped."""
+    """A package's bytes in an open file; close() it."""
 
     file: IO[bytes]
     digest: str
     bytes: int
     format: str
     file_name: str
+
+    def close(self) -> None:
+        self.file.close()
 
     def message(self, rpc: Rpc) -> Any:
         return rpc.message(

@@ -9,26 +9,18 @@ client and nodes share no file system.
 from __future__ import annotations
 
 import json
-import os
 import pickle
-import pkgutil
-import site
-import sys
-import sysconfig
 from collections.abc import Mapping
-from types import ModuleType
-from typing import Any, Callable, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from lockstep.client import _call, _package, _views
+from lockstep.client import _call, _pickling, _views
 from lockstep.client._job import Job, failure_of
 from lockstep.client._spec import Seconds, bad
 from lockstep.client._views import JobStatus
-from lockstep.errors import Error, InvalidArgumentError
+from lockstep.errors import Error
 
 T = TypeVar("T")
 
-MODULE = "_lockstep_call"
-CODE = f"import {MODULE}; {MODULE}.main()"
 _READ_AGAIN = 3
 # Failing ranks whose files are searched for the exception.
 _MOST_FAILURES = 8
@@ -66,88 +58,9 @@ class RemoteError(Error):
 # ---- What goes to the ranks --------------------------------------------------
 
 
-def _installed_paths() -> tuple[str, ...]:
-    names = ("stdlib", "platstdlib", "purelib", "platlib")
-    paths = [sysconfig.get_paths().get(name, "") for name in names]
-    paths.append(site.getusersitepackages())
-    return tuple(os.path.realpath(path) + "/" for path in paths if path)
-
-
-def _own_module(func: Any, packages: list[str]) -> ModuleType | None:
-    """Returns the user's module that has ``func``, if it has to travel too.
-
-    One that is installed, or that a package brings, is imported on the nodes.
-    """
-    top = (getattr(func, "__module__", None) or type(func).__module__).partition(".")[0]
-    module = sys.modules.get(top)
-    file = getattr(module, "__file__", None)
-    if top == "__main__" or module is None or not file:
-        return None
-    real = os.path.realpath(file)
-    brought = tuple(os.path.realpath(path).rstrip("/") + "/" for path in packages)
-    return None if real.startswith(_installed_paths() + brought) else module
-
-
-def _cloudpickle() -> Any:
-    try:
-        import cloudpickle  # type: ignore[import-untyped,unused-ignore]
-    except ImportError as error:
-        raise Error(
-            "train needs cloudpickle: pip install cloudpickle",
-            code="FAILED_PRECONDITION",
-        ) from error
-    return cloudpickle
-
-
-def pickle_call(
-    func: Callable[..., Any], args: Any, kwargs: Any, packages: list[str]
-) -> bytes:
-    """Pickles the call. InvalidArgumentError says what cannot be pickled."""
-    cloudpickle = _cloudpickle()
-    module = _own_module(func, packages)
-    registered = False
-    try:
-        if module and module.__name__ not in cloudpickle.list_registry_pickle_by_value():
-            cloudpickle.register_pickle_by_value(module)
-            registered = True
-        data: bytes = cloudpickle.dumps((func, tuple(args), dict(kwargs or {})))
-        return data
-    except Exception as error:
-        raise InvalidArgumentError(
-            f"func: the function, its arguments or what it refers to cannot be "
-            f"pickled: {error}",
-            code="INVALID_ARGUMENT",
-        ) from error
-    finally:
-        if registered:
-            cloudpickle.unregister_pickle_by_value(module)
-
-
-def pack_call(payload: bytes, workdir: str | None) -> _package.Packed:
-    """Makes the package of a call."""
-    cloudpickle = _cloudpickle()
-    header = json.dumps(
-        {
-            "python": _call.python_version(),
-            "cloudpickle": cloudpickle.__version__,
-            "workdir": workdir,
-        }
-    )
-    runner = pkgutil.get_data("lockstep.client", "_call.py")
-    if runner is None:
-        raise Error("this copy of lockstep is not complete: _call.py is not there")
-    files = {MODULE + ".py": runner, _call.CALL_FILE: header.encode() + b"\n" + payload}
-    folder = os.path.dirname(os.path.abspath(cloudpickle.__file__))
-    for name in os.listdir(folder):
-        if name.endswith(".py"):
-            with open(os.path.join(folder, name), "rb") as file:
-                files[f"{_call.BROUGHT}/cloudpickle/{name}"] = file.read()
-    return _package.pack_files(files, "function.tar.gz")
-
-
 def command_of(python: str, in_image: bool) -> list[str]:
     """Returns the program of every rank."""
-    return [python, "-u", "-c", CODE, "home" if in_image else "task"]
+    return [python, "-u", "-c", _pickling.CODE, "home" if in_image else "task"]
 
 
 def spread(ranks: int, ranks_per_task: int) -> int:
@@ -164,7 +77,7 @@ def is_call(job: Any) -> bool:
     """True for the Job message of a function."""
     commands = [list(job.spec.argv)]
     commands += [list(role.container.command) for role in job.spec.roles]
-    return any(CODE in command for command in commands)
+    return any(_pickling.CODE in command for command in commands)
 
 
 # ---- What comes back ---------------------------------------------------------
