@@ -18,7 +18,10 @@ import tempfile
 import threading
 import types
 import unittest
+from typing import Any
 from unittest import mock
+
+import grpc  # type: ignore[import-untyped,unused-ignore]
 
 from lockstep import errors
 from lockstep.client import (
@@ -210,8 +213,8 @@ class PackageTest(unittest.TestCase):
 
 
 class SpecTest(unittest.TestCase):
-    def build(self, *command: str, **options: object) -> object:
-        return _spec.build(_schema.load(), list(command), "0a1b2c", **options)  # type: ignore
+    def build(self, *command: str, **options: Any) -> Any:
+        return _spec.build(_schema.load(), list(command), "0a1b2c", **options)
 
     def test_the_defaults_are_the_commands(self) -> None:
         spec = self.build("python3", "train.py")
@@ -298,14 +301,16 @@ class SpecTest(unittest.TestCase):
 class ErrorTest(unittest.TestCase):
     def of(self, code: str, text: str, trailers: object = ()) -> errors.Error:
         error = mock.Mock()
-        error.code.return_value = getattr(_rpc.grpc.StatusCode, code)
+        error.code.return_value = getattr(grpc.StatusCode, code)
         error.details.return_value = text
         error.trailing_metadata.return_value = trailers
         return _rpc.error_of(error, "h:1")
 
     def test_has_code_and_reason(self) -> None:
         schema = _schema.load()
-        info = schema.message("google.rpc.ErrorInfo")(reason="NEVER_FITS", domain="lockstep")
+        info = schema.message("google.rpc.ErrorInfo")(
+            reason="NEVER_FITS", domain="lockstep"
+        )
         status = schema.message("google.rpc.Status")(code=9)
         status.details.add(
             type_url="type.googleapis.com/google.rpc.ErrorInfo",
@@ -342,7 +347,7 @@ class StreamTest(unittest.TestCase):
         self.asked: list[object] = []
         self.answers: list[list[object]] = []
         self.rpc.stream = self.stream
-        patch = mock.patch.object(_streams.time, "sleep")
+        patch = mock.patch("time.sleep")
         patch.start()
         self.addCleanup(patch.stop)
 
@@ -444,7 +449,7 @@ class ProgressTest(unittest.TestCase):
             display.show(self.status("QUEUED"), None)
             display.show(self.status("RUNNING"), self.progress)
             display.show(self.status("RUNNING"), self.progress)
-        first = shown.display.call_args  # type: ignore
+        first = shown.display.call_args
         self.assertEqual(first.args, ({"text/plain": "fashion QUEUED"},))
         self.assertEqual(handle.update.call_count, 1)
 

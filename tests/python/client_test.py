@@ -28,9 +28,10 @@ LONG = 90
 
 
 def local(*args: str) -> None:
-    subprocess.run(
-        [BIN + "/lockstep", "local", *args], check=True, stdout=subprocess.DEVNULL
-    )
+    command = [BIN + "/lockstep", "local", *args]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{command}: {done.stderr}")
 
 
 def setUpModule() -> None:
@@ -73,7 +74,9 @@ class SubmitTest(ClusterTest):
         )
         self.assertEqual({line.task for line in lines},
                          {"master-replica-0", "worker-replica-0"})  # fmt: skip
-        self.assertEqual([str(line) for line in job.logs(ranks=[1], grep="of")], ["1 of 2 b"])
+        self.assertEqual(
+            [str(line) for line in job.logs(ranks=[1], grep="of")], ["1 of 2 b"]
+        )
         status = job.wait(LONG)
         self.assertEqual((status.state, status.exit_code), ("SUCCEEDED", 0))
         self.assertEqual([rank.exit_code for rank in status.ranks], [0, 0])
@@ -214,9 +217,7 @@ class TrainTest(ClusterTest):
     def test_prints_are_in_the_log(self) -> None:
         job = self.client.train(lambda: print("hello", os.environ["RANK"]), ranks=2)
         self.assertRegex(job.name, "^function-")
-        self.assertEqual(
-            sorted(str(line) for line in job.logs()), ["hello 0", "hello 1"]
-        )
+        self.assertEqual(sorted(str(line) for line in job.logs()), ["hello 0", "hello 1"])
         self.assertIsNone(job.result(LONG))
 
     def test_a_large_value_and_argument(self) -> None:
@@ -271,6 +272,22 @@ class TrainTest(ClusterTest):
             self.client.train(work, ranks=1).result(LONG)
         self.assertIn("raise Odd(1, 2)", caught.exception.traceback)
         self.assertEqual(caught.exception.type_name, "Odd")
+
+    def test_a_module_that_the_nodes_lack(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "only_here.py").write_text("def g(): return 5\n")
+
+            def work() -> int:
+                import only_here  # type: ignore
+
+                value: int = only_here.g()
+                return value
+
+            with self.assertRaises(ModuleNotFoundError) as caught:
+                self.client.train(work, ranks=1).result(LONG)
+            self.assertIn("packages=[FOLDER]", str(caught.exception.__cause__))
+            job = self.client.train(work, ranks=1, packages=[folder])
+            self.assertEqual(job.result(LONG), 5)
 
     def test_a_rank_that_is_killed(self) -> None:
         job = self.client.train(lambda: os.kill(os.getpid(), signal.SIGKILL), ranks=1)

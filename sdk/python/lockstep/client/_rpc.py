@@ -113,7 +113,13 @@ def never_connected(error: Any) -> bool:
     """True if there was no connection: no server listens, or TLS failed."""
     text = error.details() or ""
     return error.code() == grpc.StatusCode.UNAVAILABLE and any(
-        part in text for part in ("failed to connect", "DNS resolution failed", "andshake")
+        part in text
+        for part in (
+            "failed to connect",
+            "DNS resolution failed",
+            "errors resolving",
+            "andshake",
+        )
     )
 
 

@@ -183,17 +183,20 @@ def _raise_remote(job: str, header: Mapping[str, Any], payload: bytes) -> None:
             code="FAILED_PRECONDITION",
             reason="PYTHON_MISMATCH",
         )
-    text = f'\n"""\n{where}:\n{header["traceback"]}"""'
+    hint = ""
+    if header["type"] == "ModuleNotFoundError":
+        hint = "bring the module by packages=[FOLDER], or install it on the nodes"
+    text = f'\n"""\n{where}:\n{header["traceback"]}{hint}"""'
     error: Any = None
-    with_hint = header["kind"] == "load" and header["type"] == "ModuleNotFoundError"
     try:
         error = pickle.loads(payload)
     except Exception:  # noqa: BLE001 - its class or its arguments are not here.
         error = None
-    if with_hint or not isinstance(error, BaseException):
-        hint = "; bring the module by packages=[FOLDER], or install it on the nodes"
+    # The function never ran if it could not be loaded: then the sentence counts.
+    never_ran = header["kind"] == "load" and hint
+    if never_ran or not isinstance(error, BaseException):
         error = RemoteError(
-            f"{where} raised {header['message']}{hint if with_hint else ''}",
+            f"{where} raised {header['message']}{'; ' + hint if hint else ''}",
             type_name=header["type"],
             traceback=header["traceback"],
         )
