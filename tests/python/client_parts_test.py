@@ -430,7 +430,7 @@ class ProgressTest(unittest.TestCase):
             with mock.patch.object(sys, "stderr", io.StringIO()) as err:
                 err.isatty = lambda tty=tty: tty  # type: ignore
                 display = _progress.Display()
-                display.show(self.status("QUEUED"), None)
+                display.show(self.status("QUEUED"))
                 display.close()
                 self.assertEqual(err.getvalue(), want)
 
@@ -446,12 +446,13 @@ class ProgressTest(unittest.TestCase):
         modules = {"IPython": package, "IPython.display": shown}
         with mock.patch.dict(sys.modules, modules):
             display = _progress.Display()
-            display.show(self.status("QUEUED"), None)
-            display.show(self.status("RUNNING"), self.progress)
-            display.show(self.status("RUNNING"), self.progress)
+            display.show(self.status("QUEUED"))
+            display.show(self.status("RUNNING"))
+            display.show_progress(self.progress)
+            display.show_progress(self.progress)
         first = shown.display.call_args
         self.assertEqual(first.args, ({"text/plain": "fashion QUEUED"},))
-        self.assertEqual(handle.update.call_count, 1)
+        self.assertEqual(handle.update.call_count, 2)
 
 
 class CallTest(unittest.TestCase):

@@ -7,6 +7,7 @@ and the programs in build/release/bin, or in the folder LOCKSTEP_BIN. The ranks
 run this interpreter. It starts `lockstep local up` in a temporary folder.
 """
 
+import json
 import os
 import pathlib
 import pickle
@@ -143,6 +144,31 @@ class SubmitTest(ClusterTest):
             big.write_bytes(os.urandom(3 << 20))
             job = self.client.submit([sys.executable, "-m", "task"], packages=folder)
             job.wait(LONG, check=True)
+
+
+class RestartTest(ClusterTest):
+    def test_wait_and_logs_outlive_the_coordinator(self) -> None:
+        job = self.client.submit(["sh", "-c", "echo a; sleep 1; echo b; sleep 4; echo c"])
+        texts: list[str] = []
+        states: list[str] = []
+        threads = [
+            threading.Thread(target=lambda: texts.extend(map(str, job.logs()))),
+            threading.Thread(target=lambda: states.append(job.wait(LONG).state)),
+        ]
+        self.wait_for("RUNNING", lambda: job.state == "RUNNING")
+        for thread in threads:
+            thread.start()
+        self.wait_for("b", lambda: "b" in [str(x) for x in job.logs(follow=False)])
+        folder = os.path.dirname(os.environ["LOCKSTEP_CONFIG"]) + "/cluster"
+        command = [BIN + "/lockstep", "local", "status", "--dir", folder, "-o", "json"]
+        for daemon in json.loads(subprocess.check_output(command))["daemons"]:
+            if daemon["name"] == "coordinator":
+                os.kill(daemon["pid"], signal.SIGKILL)
+        time.sleep(0.5)
+        local("up", "--dir", folder, "--timeout", str(LONG))
+        for thread in threads:
+            thread.join(LONG)
+        self.assertEqual((texts, states), (["a", "b", "c"], ["SUCCEEDED"]))
 
 
 class ErrorTest(ClusterTest):

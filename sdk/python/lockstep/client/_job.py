@@ -15,7 +15,7 @@ from lockstep.client._progress import Display
 from lockstep.client._rpc import Rpc
 from lockstep.client._spec import Seconds, bad, seconds
 from lockstep.client._views import JobStatus, LogLine
-from lockstep.errors import Error, TimeoutError
+from lockstep.errors import Error, NotFoundError, TimeoutError
 
 _POLL = 0.2
 
@@ -196,17 +196,18 @@ class Job:
         request = self._rpc.message(
             "ReadFileRequest", name=self._name, rank=rank, path=path
         )
-        data = bytearray()
+        pieces = []
         size = -1
         for answer in self._rpc.stream("ReadFile", request):
             size = answer.size if size < 0 else size
-            data += answer.data
+            pieces.append(answer.data)
+        data = b"".join(pieces)
         if len(data) != size:
             raise Error(
                 f"{path} ended after {len(data)} of {max(0, size)} bytes",
                 code="DATA_LOSS",
             )
-        return bytes(data)
+        return data
 
     # ---- What the methods share ----------------------------------------------
 
@@ -255,20 +256,18 @@ class Job:
             code="UNAVAILABLE",
         )
 
-    _shown: Any = None
-
     def _take(self, message: Any, display: Display) -> Any:
+        """Shows a message of the watch; returns the Job of a final state."""
         kind = message.WhichOneof("event")
         if kind == "job":
             status = _views.job_of(self._rpc.schema, message.job)
             if status.ended:
                 return message.job
-            self._shown = status
-            display.show(status, status.progress)
-        elif kind == "progress" and self._shown is not None:
-            display.show(self._shown, _views.progress_of(message.progress))
+            display.show(status)
+        elif kind == "progress":
+            display.show_progress(_views.progress_of(message.progress))
         elif kind == "deleted":
-            raise Error(f"job {self._name} was deleted", code="NOT_FOUND")
+            raise NotFoundError(f"job {self._name} was deleted", code="NOT_FOUND")
         return None
 
     def _lines(self, request: Any) -> Iterator[LogLine]:

@@ -74,14 +74,22 @@ class Display:
         terminal = bool(getattr(sys.stderr, "isatty", lambda: False)())
         self._terminal = not self._notebook and terminal and shown is not False
         self._handle: Any = None
+        self._status: JobStatus | None = None
         self._last = ""
 
-    def show(self, status: JobStatus, progress: Progress | None) -> None:
+    def show(self, status: JobStatus) -> None:
+        self._status = status
+        self.show_progress(status.progress)
+
+    def show_progress(self, progress: Progress | None) -> None:
+        """Shows the progress of the job that was shown last."""
+        if self._status is None:
+            return
         if self._notebook:
-            self._show_in_notebook(line(status, progress, 120))
+            self._show_in_notebook(line(self._status, progress, 120))
         elif self._terminal:
             columns = shutil.get_terminal_size().columns
-            self._write(_CLEAR + line(status, progress, columns))
+            self._write(_CLEAR + line(self._status, progress, columns))
 
     def note(self, text: str) -> None:
         """Prints a sentence above the line, if the line is shown."""

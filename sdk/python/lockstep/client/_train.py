@@ -123,7 +123,7 @@ class TrainJob(Job, Generic[T]):
             self._raise_failure(status)
         return status
 
-    def _read(self, status: JobStatus, rank: int) -> tuple[dict[str, Any], bytes]:
+    def _read(self, status: JobStatus, rank: int) -> tuple[dict[str, Any], memoryview]:
         """Returns the header and the pickle that a rank left."""
         path = f"{_call.RESULTS}/{status._proto.generation}.{rank}"
         for again in range(_READ_AGAIN):
@@ -133,9 +133,9 @@ class TrainJob(Job, Generic[T]):
             except Error as error:
                 if error.code != "UNAVAILABLE" or again + 1 == _READ_AGAIN:
                     raise
-        header, _, payload = data.partition(b"\n")
-        fields: dict[str, Any] = json.loads(header)
-        return fields, payload
+        end = data.index(b"\n")
+        header: dict[str, Any] = json.loads(data[:end])
+        return header, memoryview(data)[end + 1 :]
 
     def _value(self, status: JobStatus, rank: int) -> Any:
         header, payload = self._read(status, rank)
@@ -175,7 +175,7 @@ def _by_rank(status: JobStatus) -> list[_views.RankStatus]:
     return sorted(status.ranks, key=lambda rank: rank.rank)
 
 
-def _raise_remote(job: str, header: Mapping[str, Any], payload: bytes) -> None:
+def _raise_remote(job: str, header: Mapping[str, Any], payload: memoryview) -> None:
     where = f"rank {header['rank']} of job {job} on {header['host']}"
     if header["kind"] == "refused":
         raise Error(
