@@ -12,6 +12,7 @@ import linecache
 import os
 import pickle
 import platform
+import re
 import sys
 import traceback
 from typing import Any, NoReturn
@@ -47,12 +48,24 @@ def words(error: BaseException) -> str:
     return "".join(traceback.format_exception_only(type(error), error)).strip()
 
 
+def mounted_directory() -> str:
+    """Returns the task's directory in a container, which starts elsewhere.
+
+    It is mounted at the path that it has on the host, which no variable names.
+    """
+    with open("/proc/self/mounts") as file:
+        for line in file:
+            path = line.split()[1]
+            if re.search(r"/work/[^/]+/(chief|worker)-[0-9]+$", path):
+                return re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), path)
+    return os.environ.get("HOME", os.getcwd())
+
+
 class Rank:
     """The call of this process, and where its outcome goes."""
 
     def __init__(self, place: str) -> None:
-        # In a container the task's directory is HOME.
-        start = os.environ["HOME"] if place == "home" else os.getcwd()
+        start = mounted_directory() if place == "image" else os.getcwd()
         generation = os.environ.get("LOCKSTEP_GENERATION", "0")
         rank = os.environ.get("LOCKSTEP_RANK", "0")
         self.path = os.path.join(start, RESULTS, f"{generation}.{rank}")

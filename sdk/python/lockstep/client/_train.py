@@ -60,7 +60,7 @@ class RemoteError(Error):
 
 def command_of(python: str, in_image: bool) -> list[str]:
     """Returns the program of every rank."""
-    return [python, "-u", "-c", _pickling.CODE, "home" if in_image else "task"]
+    return [python, "-u", "-c", _pickling.CODE, "image" if in_image else "task"]
 
 
 def spread(ranks: int, ranks_per_task: int) -> int:
