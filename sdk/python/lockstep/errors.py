@@ -6,6 +6,8 @@ programs ("NO_CAPACITY"; empty where there is none) and one sentence for people.
 
 from __future__ import annotations
 
+import builtins
+
 _CODES = (
     "OK",
     "CANCELLED",
@@ -61,7 +63,7 @@ class PeerLostError(Error, ConnectionError):
     """A rank of the group is gone; the message names it."""
 
 
-class TimeoutError(Error, TimeoutError):  # noqa: A001 - it is also the builtin one
+class TimeoutError(Error, builtins.TimeoutError):  # noqa: A001 - it is also that one
     """The deadline passed; the message says what was waited for."""
 
 
