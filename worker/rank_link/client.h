@@ -44,7 +44,7 @@ StatusOr<std::optional<RankIdentity>> RankIdentityFromEnvironment();
 // programs no link.
 StatusOr<std::optional<RankIdentity>> ProgramIdentityFromEnvironment();
 
-// What the daemon writes into the file LOCKSTEP_LINK_FILE: the socket's path
+// The content of the file LOCKSTEP_LINK_FILE: the socket's path
 // and the nonce, which has no line break, on a line each.
 std::string LinkFileText(const std::string& path, const std::string& nonce);
 
