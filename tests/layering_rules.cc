@@ -157,6 +157,7 @@ const std::map<std::string, std::set<std::string>>& Layers() {
         "worker/agent/work",
         "worker/container",
         "worker/package",
+        "worker/rank_link",
         "worker/shim",
         "worker/task"}},
       {"worker/agent/metrics",

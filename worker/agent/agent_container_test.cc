@@ -237,6 +237,22 @@ TEST_F(AgentContainerTest, RunsARankInAContainerAndLeavesNone) {
               HasSubstr("MINE=1\n"));
 }
 
+// A directory that has the socket of every daemon to come, and one that has
+// this rank's file alone.
+TEST_F(AgentContainerTest, ARankFindsItsLinkAtThePathsOfTheHost) {
+  LaunchInContainer("exit 0");
+  ASSERT_TRUE(Reaches(GangPhase::kStopped));
+  const ContainerPlan plan = engine_->plan();
+  const std::string sockets = config_.daemon.runtime_dir + "/link";
+  const std::string own = dir_ + "/tasks/job.g1/rank-0/link";
+  EXPECT_EQ(plan.environment.at("LOCKSTEP_LINK_FILE"), own + "/file");
+  EXPECT_THAT(plan.mounts, testing::Contains(ContainerMount{sockets, true}));
+  EXPECT_THAT(plan.mounts, testing::Contains(ContainerMount{own, true}));
+  EXPECT_THAT(RealFileSystem()->Read(own + "/file", 4096).value(),
+              testing::StartsWith(sockets + "/sock\n"));
+  EXPECT_THAT(RealFileSystem()->List(sockets).value(), ElementsAre("sock"));
+}
+
 TEST_F(AgentContainerTest, ShowsThePackagesOfTheJobAndNothingElseOfThem) {
   package::FakePackageSource source;
   package::PackageCacheOptions options;

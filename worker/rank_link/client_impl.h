@@ -60,6 +60,11 @@ class RankLink::Impl {
   void OnMessage(const v1::DaemonMessage& message);
   void OnWelcome(const v1::RankWelcome& welcome)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The daemon will not welcome this rank any more.
+  bool IsRefused() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return over_.code() == StatusCode::kPermissionDenied ||
+           over_.code() == StatusCode::kAlreadyExists;
+  }
   // True the first time.
   bool Over(Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void QueueMessage(const v1::RankMessage& message, bool repeated)
@@ -77,8 +82,6 @@ class RankLink::Impl {
   Mutex mu_;
   CondVar changed_;
   bool connected_ ABSL_GUARDED_BY(mu_) = false;  // Welcomed on this socket.
-  // The daemon will not welcome this rank any more.
-  bool refused_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   MonoTime stop_at_ ABSL_GUARDED_BY(mu_);
   std::optional<v1::RankWelcome> welcome_ ABSL_GUARDED_BY(mu_);

@@ -66,7 +66,7 @@ void RankLink::Impl::Loop() {
       wants_write = connected_ && !out_.empty();
       if (stopping_ && (!wants_write || MonotonicNow() >= stop_at_)) break;
       // A refused rank has no one to talk to.
-      if (refused_ && !fd_) break;
+      if (IsRefused() && !fd_) break;
     }
     if (!fd_) {
       if (TryConnect()) continue;
@@ -166,7 +166,6 @@ void RankLink::Impl::OnMessage(const v1::DaemonMessage& message) {
       case Case::kRefusal:
         why = "the worker daemon refuses this rank: " +
               message.refusal().message();
-        refused_ = true;
         over = Over(message.refusal().taken() ? AlreadyExists("{}", why)
                                               : PermissionDenied("{}", why)) &&
                welcome_.has_value();

@@ -263,14 +263,22 @@ bool RankLinkServer::SendDirective(const RankKey& key, uint32_t id,
 }
 
 bool RankLinkServer::connected(const RankKey& key) const {
-  return pid(key) != 0;
+  return Connected(key) != nullptr;
 }
 
 pid_t RankLinkServer::pid(const RankKey& key) const {
-  auto it = expected_.find(key);
-  if (it == expected_.end()) return 0;
-  const RankConnection* c = connections_->Find(it->second->connection);
+  const RankConnection* c = Connected(key);
   return c == nullptr ? 0 : c->peer.pid;
+}
+
+const RankConnection* RankLinkServer::Connected(const RankKey& key) const {
+  auto it = expected_.find(key);
+  if (it == expected_.end()) return nullptr;
+  const RankConnection* c = connections_->Find(it->second->connection);
+  if (c == nullptr || (it->second->welcome.program() && HasEnded(*c))) {
+    return nullptr;
+  }
+  return c;
 }
 
 }  // namespace lockstep::worker::rank_link

@@ -91,6 +91,8 @@ class RankLinkServer {
   bool SendDirective(const RankKey& key, uint32_t id,
                      v1::RankDirective::Kind kind);
 
+  // False once the process of a program has ended, even if a child of it has
+  // the socket.
   bool connected(const RankKey& key) const;
   // The pid that the kernel says holds the connection; 0: none.
   pid_t pid(const RankKey& key) const;
@@ -100,6 +102,8 @@ class RankLinkServer {
 
   RankLinkServer(RankLinkHandler* handler,
                  std::unique_ptr<RankConnections> connections);
+  // Null: not connected.
+  const RankConnection* Connected(const RankKey& key) const;
   void Read(uint64_t id);
   bool OnMessage(RankConnection* connection, const v1::RankMessage& message);
   bool OnHello(RankConnection* connection, const v1::RankHello& hello);

@@ -196,8 +196,7 @@ class LightSession::Impl {
             uint64_t global_batch) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     epoch_ = epoch;
     progress_->Planned(static_cast<int64_t>(total_steps),
-                       static_cast<int64_t>(global_batch));
-    progress_->SetEpoch(epoch);
+                       static_cast<int64_t>(global_batch), epoch);
     progress_->Publish();
   }
 

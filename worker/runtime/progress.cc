@@ -43,7 +43,9 @@ void Progress::Enter(task::RankPhase phase) {
   WriteProgress(now);
 }
 
-void Progress::Planned(int64_t total_steps, int64_t global_batch) {
+void Progress::Planned(int64_t total_steps, int64_t global_batch,
+                       std::optional<uint64_t> epoch) {
+  if (epoch) counters_.epoch = *epoch;
   counters_.total_steps =
       static_cast<uint64_t>(std::max<int64_t>(0, total_steps));
   counters_.global_batch =

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -29,10 +30,10 @@ class Progress {
   void Enter(task::RankPhase phase);
   task::RankPhase phase() const { return timer_.phase(); }
 
-  void Planned(int64_t total_steps, int64_t global_batch);
+  void Planned(int64_t total_steps, int64_t global_batch,
+               std::optional<uint64_t> epoch = std::nullopt);
   void SetStep(int64_t step) { progress_.step = static_cast<uint64_t>(step); }
   void SetCommitted(int64_t committed) { progress_.last_committed = committed; }
-  void SetEpoch(uint64_t epoch) { counters_.epoch = epoch; }
   void CountCollective(uint64_t bytes);
 
   struct Step {

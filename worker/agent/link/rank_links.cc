@@ -1,11 +1,18 @@
 #include "worker/agent/link/rank_links.h"
 
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "common/base/file.h"
+#include "common/base/hex.h"
+#include "common/base/logging.h"
 #include "common/base/random.h"
 #include "worker/agent/link/rank_news.h"
 #include "worker/agent/link/rank_welcome.h"
+#include "worker/rank_link/client.h"
 
 namespace lockstep::worker::agent {
 namespace {
@@ -20,6 +27,8 @@ RankKey KeyOf(const RankRef& ref) {
 RankRef RefOf(const RankKey& key) {
   return {{key.job, key.generation}, key.rank};
 }
+
+constexpr char kSecondName[] = "sock";
 
 }  // namespace
 
@@ -36,14 +45,30 @@ RankLinks::RankLinks(const DaemonSetup* setup, EventLoop* loop,
                   }) {}
 
 RankLinks::~RankLinks() {
-  if (server_ != nullptr) loop_->Unwatch(server_->fd());
+  if (server_ == nullptr) return;
+  loop_->Unwatch(server_->fd());
+  if (!directory_.empty()) ::unlink(ProgramPath().c_str());
 }
 
 Status RankLinks::Listen() {
   LOCKSTEP_ASSIGN_OR_RETURN(
       server_,
       RankLinkServer::Listen(JoinPath(setup_->runtime_dir, "link.sock"), this));
+  const std::string directory = JoinPath(setup_->runtime_dir, "link");
+  LOCKSTEP_RETURN_IF_ERROR(RealFileSystem()->MakeDirs(directory, 0711));
+  const std::string second = JoinPath(directory, kSecondName);
+  ::unlink(second.c_str());  // Of the daemon before.
+  if (::link(path().c_str(), second.c_str()) == 0) {
+    directory_ = directory;
+  } else {
+    LOG_WARN("{}: {}: ranks in containers cannot join", second,
+             std::strerror(errno));
+  }
   return OkStatus();
+}
+
+std::string RankLinks::ProgramPath() const {
+  return directory_.empty() ? path() : JoinPath(directory_, kSecondName);
 }
 
 Status RankLinks::Start() {
@@ -62,17 +87,22 @@ void RankLinks::SetNonces(const GangKey& key,
   nonces_[key] = std::move(nonces);
 }
 
+std::string RankLinks::LinkFileOf(const RankRef& ref) {
+  return rank_link::LinkFileText(ProgramPath(), ToHex(NonceOf(ref)));
+}
+
 void RankLinks::Expect(const RankRef& ref, const std::string& page) {
   const LocalGang* gang = core_->Find(ref.gang);
-  if (gang == nullptr || !IsNative(gang->assignment) ||
-      !gang->assignment.cluster) {
+  if (gang == nullptr || !gang->assignment.spec || !gang->assignment.cluster) {
     return;
   }
   const LocalTask* task = TaskOf(*gang->assignment.spec, ref.rank);
   const auto& nonces = nonces_[ref.gang];
   const auto nonce = nonces.find(ref.rank);
   if (task == nullptr || nonce == nonces.end()) return;
-  server_->Expect(KeyOf(ref), nonce->second, OwnerId(setup_->user),
+  const bool native = IsNative(gang->assignment);
+  server_->Expect(KeyOf(ref), native ? nonce->second : ToHex(nonce->second),
+                  OwnerId(setup_->user),
                   MakeWelcome(gang->assignment, *task, ref.rank,
                               setup_->node.address, page));
 }
@@ -104,6 +134,12 @@ void RankLinks::Tell(const Action& action) {
   }
 }
 
+bool RankLinks::HasNoProcess(const RankRef& ref) const {
+  const LocalGang* gang = core_->Find(ref.gang);
+  return gang != nullptr && !IsNative(gang->assignment) &&
+         !server_->connected(KeyOf(ref));
+}
+
 void RankLinks::Forget(const RankRef& ref) { server_->Forget(KeyOf(ref)); }
 
 void RankLinks::ForgetGang(const GangKey& key) {
@@ -124,6 +160,9 @@ void RankLinks::OnGet(const RankKey& key, const std::string& name) {
 
 void RankLinks::OnJoined(const RankKey& key) {
   const RankRef ref = RefOf(key);
+  const LocalGang* gang = core_->Find(ref.gang);
+  // A program forms by itself.
+  if (gang == nullptr || !IsNative(gang->assignment)) return;
   core_->Tell([&](AgentCore* core, Actions* out) {
     core->OnRankJoined(ref.gang, ref.rank, out);
   });

@@ -1,5 +1,5 @@
-// The daemon's links to its native ranks: admits ranks, sends them messages and
-// receives their reports.
+// The daemon's links to its ranks: admits ranks, sends them messages and
+// receives their reports. Native ranks must come, ranks of programs may.
 //
 // Belongs to the event loop's thread.
 #ifndef LOCKSTEP_WORKER_AGENT_LINK_RANK_LINKS_H_
@@ -31,11 +31,17 @@ class RankLinks final : public rank_link::RankLinkHandler {
             std::function<void(const v1::WorkerMessage&)> send);
   ~RankLinks() override;
 
-  // Creates the socket in the runtime directory.
+  // Creates the socket in the runtime directory, with a second name in a
+  // directory of its own: containers mount that, and find the socket of the
+  // next daemon in it.
   Status Listen();
   // Starts to accept ranks.
   Status Start();
   const std::string& path() const { return server_->path(); }
+  // For ranks of programs. The directory has nothing else in it; empty: the
+  // file system gives no second name, and containers have no link.
+  const std::string& directory() const { return directory_; }
+  std::string ProgramPath() const;
   RendezvousRelay* rendezvous() { return &rendezvous_; }
 
   // Nonces by rank, with which the ranks of the gang authenticate: created
@@ -48,12 +54,16 @@ class RankLinks final : public rank_link::RankLinkHandler {
   std::string NonceOf(const RankRef& ref) {
     return nonces_[ref.gang][ref.rank];
   }
+  // The content of a program's link file.
+  std::string LinkFileOf(const RankRef& ref);
 
-  // Admits a native rank from now on; `page` is the path of its page. Other
-  // ranks have no link.
+  // Admits the rank from now on; `page` is the path of its page.
   void Expect(const RankRef& ref, const std::string& page);
   // Action::Kind::kGo, kAbort and kDirective.
   void Tell(const Action& action);
+  // The process of a program that had joined as `ref` has ended or closed, or
+  // none has joined.
+  bool HasNoProcess(const RankRef& ref) const;
   // Disconnects the rank.
   void Forget(const RankRef& ref);
   void ForgetGang(const GangKey& key);
@@ -72,6 +82,7 @@ class RankLinks final : public rank_link::RankLinkHandler {
   CoreRunner* const core_;
   RendezvousRelay rendezvous_;
   std::unique_ptr<rank_link::RankLinkServer> server_;
+  std::string directory_;
   std::map<GangKey, std::map<int32_t, std::string>> nonces_;
 };
 

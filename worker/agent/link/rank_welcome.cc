@@ -1,11 +1,32 @@
 #include "worker/agent/link/rank_welcome.h"
 
+#include <iterator>
 #include <set>
+#include <vector>
 
 #include "common/base/sha256.h"
 #include "worker/agent/core/local_gang.h"
 
 namespace lockstep::worker::agent {
+
+namespace {
+
+// In a container the task's GPUs have numbers from 0, in the host's order.
+std::vector<int32_t> GpusSeenBy(const Assignment& assignment,
+                                const LocalTask& task, int32_t rank) {
+  std::vector<int32_t> own = GpusOfRank(assignment, rank);
+  if (!task.container) return own;
+  std::set<int32_t> all;
+  for (const RankSpec& r : task.ranks) {
+    for (const int32_t gpu : GpusOfRank(assignment, r.rank)) all.insert(gpu);
+  }
+  for (int32_t& gpu : own) {
+    gpu = static_cast<int32_t>(std::distance(all.begin(), all.find(gpu)));
+  }
+  return own;
+}
+
+}  // namespace
 
 v1::RankWelcome MakeWelcome(const Assignment& assignment, const LocalTask& task,
                             int32_t rank, const std::string& address,
@@ -43,7 +64,7 @@ v1::RankWelcome MakeWelcome(const Assignment& assignment, const LocalTask& task,
     welcome.set_restore_from_start(restore->from_start());
   }
   welcome.set_page_path(page);
-  for (const int32_t gpu : GpusOfRank(assignment, rank)) {
+  for (const int32_t gpu : GpusSeenBy(assignment, task, rank)) {
     welcome.add_gpus(gpu);
   }
   welcome.set_cpus(CpusPerRank(task));
@@ -53,6 +74,11 @@ v1::RankWelcome MakeWelcome(const Assignment& assignment, const LocalTask& task,
   std::set<NodeName> hosts;
   for (const TaskSpec& t : assignment.cluster->tasks) hosts.insert(t.node);
   welcome.set_hosts(static_cast<int32_t>(hosts.size()));
+  welcome.set_program(!IsNative(assignment));
+  welcome.set_role(std::string(Name(task.type)));
+  welcome.set_task_index(task.index);
+  welcome.set_outside_group(task.type == TaskType::kPs ||
+                            task.type == TaskType::kEvaluator);
   return welcome;
 }
 

@@ -37,7 +37,7 @@ struct TaskReading {
   LogReading log;
   // Absent: the rank has no cgroup of its own.
   std::optional<TaskCgroupReading> cgroup;
-  // Counters of its page; native ranks only.
+  // Counters of its page; of ranks that joined.
   std::optional<task::RankCounters> counters;
   std::vector<int32_t> gpus;
 };

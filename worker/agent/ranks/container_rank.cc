@@ -4,10 +4,12 @@
 #include <utility>
 
 #include "common/base/file.h"
+#include "common/base/logging.h"
 #include "worker/agent/host/stray_processes.h"
 #include "worker/agent/prepare/preparation.h"
 #include "worker/agent/prepare/python_command.h"
 #include "worker/container/run_arguments.h"
+#include "worker/rank_link/packet.h"
 
 namespace lockstep::worker::agent {
 namespace {
@@ -99,6 +101,38 @@ void PlanEnvironment(const ContainerRankInput& input, const std::string& mark,
   plan->environment_file = JoinPath(input.paths.directory, "container.env");
 }
 
+// As the user in the container reaches it.
+Status Reach(const ContainerRankInput& input,
+             const container::ContainerPlan& plan,
+             container::ContainerMount* mount) {
+  if (!plan.user) return OkStatus();
+  LOCKSTEP_ASSIGN_OR_RETURN(container::ReachedDirectory reached,
+                            input.reach(*plan.user, mount->path));
+  mount->source = std::move(reached.path);
+  mount->device = reached.device;
+  mount->inode = reached.inode;
+  return OkStatus();
+}
+
+// The directories of the daemon's socket and of the rank's link file. The
+// socket's and not the socket: the next daemon makes another one there. A rank
+// runs without a link if they cannot be had.
+void MountLink(const ContainerRankInput& input,
+               container::ContainerPlan* plan) {
+  if (!plan->environment.contains(rank_link::kLinkFileVariable)) return;
+  // A connection needs no right to write to the directory.
+  std::vector<container::ContainerMount> mounts = {
+      {input.link_directory, true}, {input.paths.link_directory, true}};
+  for (container::ContainerMount& mount : mounts) {
+    if (const Status reached = Reach(input, *plan, &mount); !reached.ok()) {
+      LOG_WARN("{}: it cannot join: {}", Describe(input.ref), Message(reached));
+      plan->environment.erase(rank_link::kLinkFileVariable);
+      return;
+    }
+  }
+  plan->mounts.insert(plan->mounts.end(), mounts.begin(), mounts.end());
+}
+
 Status PlanMounts(const ContainerRankInput& input,
                   container::ContainerPlan* plan) {
   const GangSpec& spec = *input.gang->assignment.spec;
@@ -110,14 +144,11 @@ Status PlanMounts(const ContainerRankInput& input,
   // At the paths that they have on the host, unpacked for this gang.
   for (const std::string& path : input.code) AddMount(path, true, plan);
   PutPythonPath(input.code, &plan->environment);
-  if (!plan->user) return OkStatus();
   for (container::ContainerMount& mount : plan->mounts) {
-    LOCKSTEP_ASSIGN_OR_RETURN(container::ReachedDirectory reached,
-                              input.reach(*plan->user, mount.path));
-    mount.source = std::move(reached.path);
-    mount.device = reached.device;
-    mount.inode = reached.inode;
+    LOCKSTEP_RETURN_IF_ERROR(Reach(input, *plan, &mount));
   }
+  MountLink(input, plan);
+  if (!plan->user) return OkStatus();
   if (input.engine->reports()) {
     for (auto& [name, value] : MountVariables(plan->mounts)) {
       plan->environment[name] = value;

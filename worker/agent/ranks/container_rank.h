@@ -32,6 +32,8 @@ struct ContainerRankInput {
   // Directories of the gang's packages, for PYTHONPATH.
   std::vector<std::string> code;
   RankEnvironmentInput environment;
+  // Directory of the link's socket; empty: there is none for containers.
+  std::string link_directory;
   // The node enforces limits.
   bool limits = false;
   // Returns a directory to mount, as the user in the container reaches it.

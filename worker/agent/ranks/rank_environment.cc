@@ -199,6 +199,7 @@ Environment MakeRankEnvironment(const RankEnvironmentInput& input) {
   if (!assignment.spec->output_directory.empty()) {
     env["LOCKSTEP_OUTPUT_DIRECTORY"] = assignment.spec->output_directory;
   }
+  if (!input.link_file.empty()) env["LOCKSTEP_LINK_FILE"] = input.link_file;
   if (!input.link.empty()) {
     env["LOCKSTEP_LINK"] = input.link;
     env["LOCKSTEP_NONCE_FD"] = std::to_string(input.nonce_fd);

@@ -39,9 +39,12 @@ struct RankEnvironmentInput {
   // File in which the rank may describe its error, as torchelastic's record()
   // does.
   std::string error_file;
-  // Path of the daemon's link socket, and the descriptor of the rank's nonce.
+  // Of a native rank: path of the daemon's link socket, and the descriptor of
+  // the rank's nonce.
   std::string link;
   int nonce_fd = 3;
+  // Of a program's rank: path of the file with both. Empty: it has no link.
+  std::string link_file;
 };
 
 // Layers, from weakest to strongest: inherited variables; defaults (threads by

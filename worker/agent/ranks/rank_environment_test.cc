@@ -102,6 +102,14 @@ TEST_F(RankEnvironmentTest, ANativeRankFindsItsLink) {
   EXPECT_EQ(env.at("HOME"), "/home/task");
 }
 
+TEST_F(RankEnvironmentTest, ARankOfAProgramFindsTheFileOfItsLink) {
+  input_.link_file = "/state/rank-0/link/file";
+  const Environment env = Make();
+  EXPECT_EQ(env.at("LOCKSTEP_LINK_FILE"), "/state/rank-0/link/file");
+  EXPECT_FALSE(env.contains("LOCKSTEP_LINK"));
+  EXPECT_FALSE(env.contains("LOCKSTEP_NONCE_FD"));
+}
+
 TEST_F(RankEnvironmentTest, ProxiesAreInheritedOnlyWhereTheJobAsksForThem) {
   input_.daemon = {{"http_proxy", "http://p:1"}, {"HTTPS_PROXY", "http://p:1"},
                    {"no_proxy", ".site"},        {"LD_PRELOAD", "x.so"},

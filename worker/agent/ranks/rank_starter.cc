@@ -59,8 +59,12 @@ RankEnvironmentInput RankStarter::EnvironmentOf(const RankRef& ref,
   if (setup.user) input.home = setup.user->home;
   input.data_interface = InterfaceOf(setup.node.address);
   input.error_file = parts_.store->PathsOf(ref.gang, ref.rank).error_file;
-  if (IsNative(gang.assignment)) input.link = parts_.links->path();
-  input.nonce_fd = kNonceFd;
+  if (IsNative(gang.assignment)) {
+    input.link = parts_.links->path();
+    input.nonce_fd = kNonceFd;
+  } else if (!task.container || !parts_.links->directory().empty()) {
+    input.link_file = parts_.store->PathsOf(ref.gang, ref.rank).link_file;
+  }
   return input;
 }
 
@@ -115,6 +119,15 @@ Status RankStarter::MakeDirectories(const RankRef& ref, const LocalGang& gang,
   const auto& user = parts_.setup->user;
   LOCKSTEP_RETURN_IF_ERROR(parts_.store->MakeRankDirectories(
       ref.gang, ref.rank, OwnerId(user), OwnerGroup(user)));
+  if (!IsNative(gang.assignment)) {
+    // Most programs do without.
+    const Status written = parts_.store->WriteLinkFile(
+        ref.gang, ref.rank, parts_.links->LinkFileOf(ref), OwnerId(user),
+        OwnerGroup(user));
+    if (!written.ok()) {
+      LOG_WARN("{}: it cannot join: {}", Describe(ref), Message(written));
+    }
+  }
   return parts_.work->Make(gang.assignment, task);
 }
 
@@ -160,6 +173,7 @@ Status RankStarter::EnterContainer(const RankRef& ref, const LocalGang& gang,
       package::CodePathOf(parts_.store->CodeDirectory(ref.gang), job.packages);
   input.environment = EnvironmentOf(ref, gang, task);
   input.limits = parts_.cgroups->enabled();
+  input.link_directory = parts_.links->directory();
   input.reach =
       [&](const container::ContainerUser& user,
           const std::string& path) -> StatusOr<container::ReachedDirectory> {

@@ -20,8 +20,10 @@ Ranks::Ranks(const Parts& parts, RankHooks hooks,
       cgroups_(parts.cgroups),
       links_(parts.setup, parts.loop, parts.core, std::move(send)),
       logs_(LogShipperOptions(), parts.files),
-      sampler_(parts.loop, parts.files, &table_,
-               [this](const RankRef& ref) { return supervisor_.ShimPid(ref); }),
+      sampler_(
+          parts.loop, parts.files, &table_,
+          [this](const RankRef& ref) { return supervisor_.ShimPid(ref); },
+          [this](const RankRef& ref) { return links_.HasNoProcess(ref); }),
       // An ended rank may leave a container.
       exits_({parts.loop, parts.core, &table_, &sampler_, &ports_, &cgroups_,
               &logs_},

@@ -11,8 +11,13 @@ namespace lockstep::worker::agent {
 
 RankSampler::RankSampler(
     EventLoop* loop, FileSystem* files, RankTable* table,
-    std::function<std::optional<pid_t>(const RankRef&)> shim_of)
-    : loop_(loop), files_(files), table_(table), shim_of_(std::move(shim_of)) {}
+    std::function<std::optional<pid_t>(const RankRef&)> shim_of,
+    std::function<bool(const RankRef&)> has_left)
+    : loop_(loop),
+      files_(files),
+      table_(table),
+      shim_of_(std::move(shim_of)),
+      has_left_(std::move(has_left)) {}
 
 void RankSampler::AddTo(const RankRef& ref, TaskReading* reading) const {
   const auto it = ranks_.find(ref);
@@ -50,12 +55,16 @@ void RankSampler::ReadPage(const RankRef& ref, bool last) {
   std::string error;
   if (rank.page == nullptr) {
     rank.page = task::PageReader::Open(table_->Get(ref).paths.page, &error);
-    if (rank.page == nullptr) return;  // Not created yet, or not a native rank.
+    if (rank.page == nullptr) return;  // Nobody has joined.
   }
   task::RankPage page;
   const auto result = last ? rank.page->ReadLast(&page, &error)
                            : rank.page->Read(&page, &error);
   if (result == task::PageReader::Result::kOk) {
+    // A page that nobody writes any more stands still for no reason.
+    if (!last && has_left_(ref)) {
+      page.progress.phase = task::RankPhase::kFinished;
+    }
     rank.progress = ToProgress(page, ref.gang.generation);
     if (page.has_counters && page.progress.generation == ref.gang.generation) {
       rank.counters = std::move(page.counters);

@@ -33,9 +33,11 @@ namespace lockstep::worker::agent {
 class RankSampler {
  public:
   // Pointers are borrowed. `shim_of` returns the process whose tree contains
-  // the rank; absent if unknown.
+  // the rank; absent if unknown. `has_left` returns whether the process that
+  // wrote the rank's page has ended before its rank, as a program's may.
   RankSampler(EventLoop* loop, FileSystem* files, RankTable* table,
-              std::function<std::optional<pid_t>(const RankRef& ref)> shim_of);
+              std::function<std::optional<pid_t>(const RankRef& ref)> shim_of,
+              std::function<bool(const RankRef& ref)> has_left);
 
   const RankProgress& ProgressOf(const RankRef& ref) {
     return ranks_[ref].progress;
@@ -92,6 +94,7 @@ class RankSampler {
   FileSystem* const files_;
   RankTable* const table_;
   const std::function<std::optional<pid_t>(const RankRef&)> shim_of_;
+  const std::function<bool(const RankRef&)> has_left_;
   std::map<RankRef, Sampled> ranks_;
 };
 

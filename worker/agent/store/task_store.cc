@@ -1,12 +1,15 @@
 #include "worker/agent/store/task_store.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <utility>
 
+#include "common/base/fd.h"
 #include "common/base/random.h"
 #include "common/wire/worker_wire.h"
 #include "worker/task/bytes.h"
@@ -143,6 +146,8 @@ RankPaths TaskStore::PathsOf(const GangKey& key, int32_t rank) const {
   paths.error_file = JoinPath(paths.work, ".lockstep-error.json");
   paths.lock = JoinPath(paths.directory, "lock");
   paths.processes = JoinPath(paths.directory, "processes");
+  paths.link_directory = JoinPath(paths.directory, "link");
+  paths.link_file = JoinPath(paths.link_directory, "file");
   return paths;
 }
 
@@ -156,6 +161,26 @@ Status TaskStore::MakeRankDirectories(const GangKey& key, int32_t rank,
     return ErrnoStatus(errno, "giving " + paths.work + " to the task's user");
   }
   return OkStatus();
+}
+
+Status TaskStore::WriteLinkFile(const GangKey& key, int32_t rank,
+                                const std::string& text, uid_t uid, gid_t gid) {
+  const RankPaths paths = PathsOf(key, rank);
+  const std::string& path = paths.link_file;
+  LOCKSTEP_RETURN_IF_ERROR(files_->MakeDirs(paths.link_directory, 0711));
+  // Of an earlier start.
+  if (unlink(path.c_str()) != 0 && errno != ENOENT) {
+    return ErrnoStatus(errno, "removing " + path);
+  }
+  const Fd fd(
+      open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0400));
+  if (!fd) return ErrnoStatus(errno, "making " + path);
+  if (uid != geteuid() && fchown(fd.get(), uid, gid) != 0) {
+    return ErrnoStatus(errno, "giving " + path + " to the task's user");
+  }
+  const ssize_t written = write(fd.get(), text.data(), text.size());
+  if (written == static_cast<ssize_t>(text.size())) return OkStatus();
+  return ErrnoStatus(written < 0 ? errno : ENOSPC, "writing " + path);
 }
 
 Status TaskStore::Save(const StoredGang& gang) {

@@ -6,6 +6,8 @@
 //                          exit.record    by the shim
 //                          log, log.*     by the shim
 //                          shim.err       errors that the shim cannot record
+//                          link/file      of a program: the link's path and
+//                                         nonce; 0400, the task's user's
 //                          processes      descendants of the shim (orphans.h);
 //                                         useless after a reboot
 //                          lock           flock(2)ed while a shim runs or
@@ -50,6 +52,9 @@ struct RankPaths {
   std::string error_file;
   std::string lock;
   std::string processes;
+  // Its directory belongs to the daemon.
+  std::string link_directory;
+  std::string link_file;
 };
 
 struct StoredGang {
@@ -80,6 +85,10 @@ class TaskStore {
   // Creates the directories of a rank; `work` belongs to the task's user.
   Status MakeRankDirectories(const GangKey& key, int32_t rank, uid_t uid,
                              gid_t gid);
+  // Writes the rank's link file, readable by the task's user alone. Not
+  // durable: its reader does not outlive the host.
+  Status WriteLinkFile(const GangKey& key, int32_t rank,
+                       const std::string& text, uid_t uid, gid_t gid);
   // When it returns OK, the record and the names of its directories are
   // durable.
   Status Save(const StoredGang& gang);
