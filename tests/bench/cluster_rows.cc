@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -27,7 +26,9 @@ constexpr Row kRows[] = {
     {"O3", RunO3}, {"O4", RunO4}, {"Q3", RunQ3}, {"Q4", RunQ4}};
 
 int Main(const Words& words) {
-  if (words.size() == 2 && words[0] == "echo") return ServeEcho(words[1]);
+  if (words.size() == 4 && words[0] == "echo") {
+    return ServeEcho(words[1], words[2].c_str(), std::atoi(words[3].c_str()));
+  }
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   for (const Row& row : kRows) {
     if (words.empty() || words[0] != row.id) continue;
@@ -57,8 +58,8 @@ Sampler Timed(std::function<Status()> act) {
   };
 }
 
-Status RowRun::Start(int workers) {
-  LOCKSTEP_ASSIGN_OR_RETURN(ours, BenchCluster::Start(workers));
+Status RowRun::Start(int workers, const std::string& site) {
+  LOCKSTEP_ASSIGN_OR_RETURN(ours, BenchCluster::Start(workers, site));
   return OkStatus();
 }
 
@@ -101,14 +102,6 @@ Status RowRun::Take(int count, int samples,
   return OkStatus();
 }
 
-void RowRun::AddSide(const std::vector<double>& noted) {
-  Rounds side;
-  for (size_t i = noted.size() - sides[0].size(); i < noted.size(); ++i) {
-    side.push_back({noted[i]});
-  }
-  sides.push_back(std::move(side));
-}
-
 void RowRun::Report(const Comparison& c) const {
   const Rounds& mine = sides[c.ours];
   const Rounds& theirs = sides[c.theirs];
@@ -134,8 +127,16 @@ void RowRun::Report(const Comparison& c) const {
 
 Status RowRun::Compare(int count, int samples,
                        const std::vector<Sampler>& samplers,
-                       const std::vector<Comparison>& comparisons) {
+                       const std::vector<Comparison>& comparisons,
+                       const std::vector<double>* noted) {
   LOCKSTEP_RETURN_IF_ERROR(Take(count, samples, samplers));
+  if (noted != nullptr) {
+    Rounds side;
+    for (size_t i = noted->size() - sides[0].size(); i < noted->size(); ++i) {
+      side.push_back({(*noted)[i]});
+    }
+    sides.push_back(std::move(side));
+  }
   for (const Comparison& comparison : comparisons) Report(comparison);
   return OkStatus();
 }

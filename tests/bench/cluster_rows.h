@@ -41,8 +41,8 @@ struct RowRun {
   Status missing = OkStatus();       // NotFound: a peer was not there
   std::vector<Rounds> sides;
 
-  // Starts `ours`.
-  Status Start(int workers);
+  // Starts `ours`, as BenchCluster::Start does.
+  Status Start(int workers, const std::string& site = "");
   // The same, and `slurm` where the machine has it.
   Status StartBoth(int workers);
   // The peer that `slurm` is: `what` with its version before it.
@@ -51,14 +51,14 @@ struct RowRun {
   // order that turns too, into `sides`. The first round is dropped where there
   // are more than three.
   Status Take(int count, int samples, const std::vector<Sampler>& samplers);
-  // Another side, of what was noted of each sample of the first one.
-  void AddSide(const std::vector<double>& noted);
   // Writes a comparison as a line of JSON; where the peer has no samples, the
   // median of ours.
   void Report(const Comparison& comparison) const;
-  // Take, then Report of each.
+  // Take, then Report of each. `noted`: another side, of what was noted of each
+  // sample of the first one.
   Status Compare(int count, int samples, const std::vector<Sampler>& samplers,
-                 const std::vector<Comparison>& comparisons);
+                 const std::vector<Comparison>& comparisons,
+                 const std::vector<double>* noted = nullptr);
 };
 
 // L1: from submission to the first instruction of both ranks of a gang, beside
@@ -140,8 +140,9 @@ Status RunO4(RowRun* run);
 // Then 20 of the streams fall silent: each must be UNKNOWN within the lease and
 // two ticks, and no other.
 Status RunQ3(RowRun* run);
-// The bare server: serves until stdin ends; prints its port.
-int ServeEcho(const std::string& tls_dir);
+// The bare server: serves until it or its parent ends; its port goes to the
+// board's slot.
+int ServeEcho(const std::string& tls_dir, const char* board, int slot);
 // Q4: 5,000 watches and 1,000 followers of a log, 500 a connection, all idle:
 // what each adds to the coordinator's resident memory after a minute, beside
 // the 20 KiB that it may; and the 99th percentile of submissions with them

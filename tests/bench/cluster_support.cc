@@ -27,10 +27,7 @@ constexpr int kSlots = 1 << 16;
 constexpr char kMachine[] = "bench";
 constexpr int64_t kMachineMebibytes = 16;
 constexpr double kWorkerCpus = 2;
-
-std::string SlurmScript() {
-  return LOCKSTEP_SOURCE_DIR "/tests/bench/peers/slurm";
-}
+constexpr char kSlurmScript[] = LOCKSTEP_SOURCE_DIR "/tests/bench/peers/slurm";
 
 std::string ReadText(const std::string& path) {
   return RealFileSystem()->Read(path).value_or("");
@@ -49,18 +46,6 @@ std::string LastLine(const std::string& path) {
 [[noreturn]] void Die(const std::string& what) {
   fmt::print(stderr, "{}: {}\n", what, strerror(errno));
   exit(1);
-}
-
-// How often the coordinator has said that it read its tables again.
-size_t Reloads(const std::string& log) {
-  const std::string text = ReadText(log);
-  size_t count = 0;
-  for (size_t at = 0; (at = text.find("reloaded the site's tables and prices",
-                                      at)) != std::string::npos;
-       ++at) {
-    ++count;
-  }
-  return count;
 }
 
 }  // namespace
@@ -92,7 +77,8 @@ BenchDir::~BenchDir() {
   if (!removed.ok()) fmt::print(stderr, "{}\n", Message(removed));
 }
 
-StatusOr<std::unique_ptr<BenchCluster>> BenchCluster::Start(int workers) {
+StatusOr<std::unique_ptr<BenchCluster>> BenchCluster::Start(
+    int workers, const std::string& site) {
   std::unique_ptr<BenchCluster> bench(new BenchCluster);
   cli::LocalClusterOptions options;
   options.workers = workers;
@@ -100,6 +86,11 @@ StatusOr<std::unique_ptr<BenchCluster>> BenchCluster::Start(int workers) {
   options.gpus = 0;
   options.dir = bench->dir_.path() + "/cluster";
   options.bin_dir = BinDir();
+  if (!site.empty()) {
+    LOCKSTEP_RETURN_IF_ERROR(RealFileSystem()->MakeDirs(options.dir));
+    LOCKSTEP_RETURN_IF_ERROR(RealFileSystem()->WriteAtomic(
+        cli::LocalLayout(options.dir).MachinesFile(), site));
+  }
   LOCKSTEP_ASSIGN_OR_RETURN(bench->cluster_, cli::LocalCluster::Start(options));
   LOCKSTEP_ASSIGN_OR_RETURN(
       bench->client_, cli::Client::Connect(bench->cluster_->client_options()));
@@ -152,23 +143,6 @@ v1::JobSpec BenchCluster::Program(const std::string& name, int count,
   }
   spec.set_restart_budget(0);
   return spec;
-}
-
-Status BenchCluster::UseSite(
-    double cpus, const std::map<std::string, std::string>& runtimes) {
-  std::string text =
-      fmt::format("machines:\n  {}: {{cpus: {:g}, memory: {}}}\nruntimes:\n",
-                  kMachine, cpus, kMachineMebibytes);
-  for (const auto& [name, python] : runtimes) {
-    text += fmt::format("  {}: {{python: {}}}\n", name, python);
-  }
-  const std::string log = cluster_->layout().Log("coordinator");
-  const size_t before = Reloads(log);
-  LOCKSTEP_RETURN_IF_ERROR(
-      RealFileSystem()->WriteAtomic(cluster_->layout().MachinesFile(), text));
-  LOCKSTEP_RETURN_IF_ERROR(cluster_->Kill("coordinator", SIGHUP));
-  return AwaitTrue("the coordinator has not read its table",
-                   [&]() -> StatusOr<bool> { return Reloads(log) > before; });
 }
 
 StatusOr<v1::Package> BenchCluster::Upload(const cli::PackedPackage& packed) {
@@ -234,9 +208,20 @@ StatusOr<cli::PackedPackage> PackTrainer(const std::string& folder) {
   return PackFolder(folder, options);
 }
 
-v1::TrainingJob Training(const std::string& name, const v1::Package& package,
-                         const std::string& runtime, int workers,
-                         const Words& args) {
+std::string SiteTable(double cpus,
+                      const std::map<std::string, std::string>& runtimes) {
+  std::string text =
+      fmt::format("machines:\n  {}: {{cpus: {:g}, memory: {}}}\nruntimes:\n",
+                  kMachine, cpus, kMachineMebibytes);
+  for (const auto& [name, python] : runtimes) {
+    text += fmt::format("  {}: {{python: {}}}\n", name, python);
+  }
+  return text;
+}
+
+Status SubmitTraining(cli::Client* client, const std::string& name,
+                      const v1::Package& package, const std::string& runtime,
+                      int workers, const Words& args) {
   v1::TrainingJob job;
   job.set_job_id(name);
   v1::TrainingInput* const input = job.mutable_training_input();
@@ -251,12 +236,12 @@ v1::TrainingJob Training(const std::string& name, const v1::Package& package,
   for (const std::string& word : args) input->add_args(word);
   job.mutable_lockstep()->set_runtime(runtime);
   job.mutable_lockstep()->mutable_restart()->set_budget(0);
-  return job;
+  return client->SubmitTraining(job, {package}).status();
 }
 
 StatusOr<std::unique_ptr<SlurmPeer>> SlurmPeer::Start() {
   std::unique_ptr<SlurmPeer> peer(new SlurmPeer);
-  const Status started = RunProgram({SlurmScript(), "start", peer->dir_.path()},
+  const Status started = RunProgram({kSlurmScript, "start", peer->dir_.path()},
                                     CurrentEnvironment());
   if (!started.ok()) return NotFound("no Slurm: {}", Message(started));
   peer->environment_ = CurrentEnvironment();
@@ -269,7 +254,7 @@ StatusOr<std::unique_ptr<SlurmPeer>> SlurmPeer::Start() {
 
 SlurmPeer::~SlurmPeer() {
   const Status stopped =
-      RunProgram({SlurmScript(), "stop", dir_.path()}, CurrentEnvironment());
+      RunProgram({kSlurmScript, "stop", dir_.path()}, CurrentEnvironment());
   if (!stopped.ok()) fmt::print(stderr, "{}\n", Message(stopped));
 }
 
@@ -282,11 +267,8 @@ pid_t SlurmPeer::Pid(const std::string& daemon) const {
 }
 
 uint16_t SlurmPeer::control_port() const {
-  const std::string conf = ReadText(dir_.path() + "/slurm.conf");
-  constexpr std::string_view kName = "\nSlurmctldPort=";
-  const size_t at = conf.find(kName);
-  if (at == std::string::npos) return 0;
-  return static_cast<uint16_t>(atoi(conf.c_str() + at + kName.size()));
+  return static_cast<uint16_t>(
+      atoi(ReadText(dir_.path() + "/control_port").c_str()));
 }
 
 Status SlurmPeer::AwaitEmptyQueue() {
@@ -320,8 +302,7 @@ StatusOr<int64_t> Board::WaitAll(int first, int count) const {
   int64_t latest = 0;
   for (int i = first; i < first + count; ++i) {
     LOCKSTEP_RETURN_IF_ERROR(AwaitTrue(
-        fmt::format("slot {} is still empty", i),
-        [&]() -> StatusOr<bool> { return Get(i) != 0; },
+        fmt::format("slot {} is still empty", i), [&] { return Get(i) != 0; },
         std::chrono::microseconds(50)));
     latest = std::max(latest, Get(i));
   }
@@ -334,14 +315,16 @@ StatusOr<double> Board::SecondsUntil(int64_t start, int first,
   return static_cast<double>(last - start) / 1e9;
 }
 
-bool Listens(int loopback_port) {
+Status AwaitListening(int loopback_port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(loopback_port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const Fd probe(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  return connect(probe.get(), reinterpret_cast<sockaddr*>(&address),
-                 sizeof(address)) == 0;
+  return AwaitTrue("nothing listens", [&] {
+    const Fd probe(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    return connect(probe.get(), reinterpret_cast<sockaddr*>(&address),
+                   sizeof(address)) == 0;
+  });
 }
 
 std::string BenchProgram(const std::string& name) {

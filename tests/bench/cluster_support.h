@@ -24,6 +24,11 @@ namespace lockstep {
 
 using Words = std::vector<std::string>;
 
+inline Words operator+(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
 inline double SecondsSince(int64_t start) {
   return static_cast<double>(MonotonicNanos() - start) / 1e9;
 }
@@ -54,7 +59,9 @@ class BenchDir {
 // object.
 class BenchCluster {
  public:
-  static StatusOr<std::unique_ptr<BenchCluster>> Start(int workers);
+  // `site`: its table of machines and runtimes (SiteTable); empty: its own.
+  static StatusOr<std::unique_ptr<BenchCluster>> Start(
+      int workers, const std::string& site = "");
   ~BenchCluster();
 
   cli::LocalCluster* cluster() { return cluster_.get(); }
@@ -73,12 +80,6 @@ class BenchCluster {
   static v1::JobSpec Program(const std::string& name, int count, double cpus,
                              const Words& argv);
 
-  // Gives the cluster a site table with the machine "bench", whose tasks
-  // reserve `cpus`, and with `runtimes` (name -> interpreter). Waits until it
-  // is read. An interpreter's own start takes longer than everything that
-  // lockstep does before it, so interpreters are small programs here.
-  Status UseSite(double cpus,
-                 const std::map<std::string, std::string>& runtimes);
   // As the API has it; uploaded unless it is there.
   StatusOr<v1::Package> Upload(const cli::PackedPackage& packed);
   // PackTrainer's of a folder that WriteTrainer makes.
@@ -97,14 +98,19 @@ class BenchCluster {
   std::unique_ptr<cli::Client> client_;
 };
 
+// The machine "bench", whose tasks reserve `cpus`, and `runtimes` (name ->
+// interpreter). An interpreter's own start takes longer than everything that
+// lockstep does before it, so interpreters are small programs here.
+std::string SiteTable(double cpus,
+                      const std::map<std::string, std::string>& runtimes);
 // A folder "trainer" with task.py below `dir`; returns its path.
 StatusOr<std::string> WriteTrainer(const std::string& dir);
 StatusOr<cli::PackedPackage> PackTrainer(const std::string& folder);
-// A chief and `workers` workers on machines "bench", which run trainer.task by
-// the interpreter `runtime`.
-v1::TrainingJob Training(const std::string& name, const v1::Package& package,
-                         const std::string& runtime, int workers,
-                         const Words& args);
+// Submits a chief and `workers` workers on machines "bench", which run
+// trainer.task of the package by the interpreter `runtime`.
+Status SubmitTraining(cli::Client* client, const std::string& name,
+                      const v1::Package& package, const std::string& runtime,
+                      int workers, const Words& args);
 
 // NotFound, with what to install, where the machine has no Slurm.
 class SlurmPeer {
@@ -161,9 +167,9 @@ class Board {
   int64_t* times_ = nullptr;
 };
 
-// Whether a server takes connections there. A client that was refused asks
-// again only after a while: squeue after 1 s, ours after 0.2 s.
-bool Listens(int loopback_port);
+// Until a server takes connections there. A client that was refused asks again
+// only after a while: squeue after 1 s, ours after 0.2 s.
+Status AwaitListening(int loopback_port);
 
 // Beside this program: bench/NAME and bin/NAME.
 std::string BenchProgram(const std::string& name);

@@ -24,8 +24,6 @@ namespace task = worker::task;
 
 using cli::Client;
 using cli::LocalCluster;
-using cli::LogOptions;
-using worker::data::Gunzip;
 
 constexpr int kRestarts = 8;
 constexpr int kSleepers = 10;
@@ -63,11 +61,6 @@ bool ShowsJobs(Client* client) {
          std::count_if(jobs->begin(), jobs->end(), [](const v1::Job& job) {
            return job.state() == v1::JOB_STATE_RUNNING;
          }) >= kSleepers;
-}
-
-Status AwaitListening(int port) {
-  return AwaitTrue("nothing listens",
-                   [&]() -> StatusOr<bool> { return Listens(port); });
 }
 
 // Until it shows the jobs; `ready` becomes until all is back.
@@ -128,15 +121,13 @@ StatusOr<double> RestartSlurmctld(SlurmPeer* slurm) {
   if (controller <= 0 || kill(controller, SIGKILL) != 0) {
     return Internal("slurmctld does not run");
   }
-  LOCKSTEP_RETURN_IF_ERROR(
-      AwaitTrue("slurmctld has not ended",
-                [&]() -> StatusOr<bool> { return kill(controller, 0) != 0; }));
+  LOCKSTEP_RETURN_IF_ERROR(AwaitTrue("slurmctld has not ended",
+                                     [&] { return kill(controller, 0) != 0; }));
   const int64_t start = MonotonicNanos();
   LOCKSTEP_RETURN_IF_ERROR(slurm->Run({"slurmctld"}));
   LOCKSTEP_RETURN_IF_ERROR(AwaitListening(slurm->control_port()));
-  LOCKSTEP_RETURN_IF_ERROR(
-      AwaitTrue("slurmctld does not show its job",
-                [&]() -> StatusOr<bool> { return ShowsSleepers(slurm); }));
+  LOCKSTEP_RETURN_IF_ERROR(AwaitTrue("slurmctld does not show its job",
+                                     [&] { return ShowsSleepers(slurm); }));
   return SecondsSince(start);
 }
 
@@ -172,9 +163,8 @@ Status MeasureSteps(RowRun* run) {
                              "1000000", "--step_ms", "2"});
   spec.set_kind(v1::JOB_KIND_NATIVE);
   LOCKSTEP_RETURN_IF_ERROR(run->ours->Submit(spec));
-  LOCKSTEP_RETURN_IF_ERROR(AwaitTrue("no 100 steps", [&]() -> StatusOr<bool> {
-    return CommittedSteps(cluster) >= 100;
-  }));
+  LOCKSTEP_RETURN_IF_ERROR(AwaitTrue(
+      "no 100 steps", [&] { return CommittedSteps(cluster) >= 100; }));
   const Sampler without = [&]() -> StatusOr<double> {
     LOCKSTEP_RETURN_IF_ERROR(cluster->Kill("coordinator", SIGKILL));
     LOCKSTEP_ASSIGN_OR_RETURN(const double seconds, SecondsPerStep(cluster));
@@ -204,10 +194,9 @@ Status RunR4(RowRun* run) {
                               {"/bin/sleep", "3600"});
     LOCKSTEP_RETURN_IF_ERROR(run->ours->Submit(spec));
   }
-  LOCKSTEP_RETURN_IF_ERROR(
-      AwaitTrue("200 tasks do not run", [&]() -> StatusOr<bool> {
-        return Pids(client).size() >= kSleepers * kTasksPerJob;
-      }));
+  LOCKSTEP_RETURN_IF_ERROR(AwaitTrue("200 tasks do not run", [&] {
+    return Pids(client).size() >= kSleepers * kTasksPerJob;
+  }));
   SlurmPeer* const slurm = run->slurm.get();
   Sampler peer;
   if (slurm != nullptr) {
@@ -221,12 +210,11 @@ Status RunR4(RowRun* run) {
   const Sampler restart = [&] {
     return RestartCoordinator(run->ours.get(), &ready.emplace_back());
   };
-  LOCKSTEP_RETURN_IF_ERROR(run->Take(kRestarts, 1, {restart, peer}));
-  run->AddSide(ready);
   const std::string name = run->Slurm("slurmctld, 200 tasks of one job");
   const int ranks = kSleepers * kTasksPerJob;
-  run->Report({"R4", name, 0, 1, ranks});
-  run->Report({"R4-ready", name, 2, 1, ranks});
+  LOCKSTEP_RETURN_IF_ERROR(run->Compare(
+      kRestarts, 1, {restart, peer},
+      {{"R4", name, 0, 1, ranks}, {"R4-ready", name, 2, 1, ranks}}, &ready));
   if (slurm == nullptr) return OkStatus();
   return slurm->Run({"scancel", "--name=sleep"});
 }
@@ -254,7 +242,7 @@ StatusOr<std::string> Scrape(const std::string& address,
   if (reply.status != 200) {
     return Unavailable("/metrics answers {}", reply.status);
   }
-  return Gunzip(reply.body, "/metrics", 1 << 30);
+  return worker::data::Gunzip(reply.body, "/metrics", 1 << 30);
 }
 
 }  // namespace
@@ -321,7 +309,7 @@ Words LineWriter() {
 // Until a follower has all of a job's lines.
 Status FollowLines(BenchCluster* bench, SeenLines* seen) {
   static int jobs = 0;
-  LogOptions options;
+  cli::LogOptions options;
   options.name = "lines" + std::to_string(jobs++);
   options.follow = true;
   options.timeout = std::chrono::seconds(300);
@@ -358,9 +346,8 @@ Status RunO3(RowRun* run) {
   Sampler srun;
   if (run->slurm) {
     srun = timed("srun", [&](SeenLines* seen) {
-      Words argv = LineWriter();
-      argv.insert(argv.begin(), {"srun", "--quiet", "-n1"});
-      return RunProgram(argv, run->slurm->environment(),
+      return RunProgram(Words{"srun", "--quiet", "-n1"} + LineWriter(),
+                        run->slurm->environment(),
                         [&](std::string_view piece) { seen->Add(piece); });
     });
   }

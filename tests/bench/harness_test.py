@@ -265,7 +265,7 @@ class ModelTest(unittest.TestCase):
 
     def test_buckets_are_the_planners(self):
         """bucket_cases.txt holds what the planner of jobs makes
-        (bucket_cases_test.cc)."""
+        (worker/collective/bucket_cases_test.cc)."""
         cases = [line for line in machine.read(
             pathlib.Path(__file__).with_name("bucket_cases.txt")).splitlines()
             if not line.startswith("#")]

@@ -133,17 +133,15 @@ Status RunQ1(RowRun* run) {
 }
 
 Status RunF2(RowRun* run) {
-  LOCKSTEP_RETURN_IF_ERROR(run->Start(2));
+  LOCKSTEP_RETURN_IF_ERROR(
+      run->Start(2, SiteTable(kCpusPerJob, {{"true", "/bin/true"}})));
   BenchCluster* const ours = run->ours.get();
-  LOCKSTEP_RETURN_IF_ERROR(ours->UseSite(kCpusPerJob, {{"true", "/bin/true"}}));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string folder,
                             WriteTrainer(run->dir.path()));
   LOCKSTEP_ASSIGN_OR_RETURN(const v1::Package package,
                             ours->UploadTrainer(folder));
   const Submit training = [&](cli::Client* client, const std::string& name) {
-    return client
-        ->SubmitTraining(Training(name, package, "true", 0, {}), {package})
-        .status();
+    return SubmitTraining(client, name, package, "true", 0, {});
   };
   LOCKSTEP_RETURN_IF_ERROR(training(ours->client(), "first"));
   LOCKSTEP_ASSIGN_OR_RETURN(const v1::Job first, ours->AwaitSuccess("first"));
@@ -201,12 +199,9 @@ StatusOr<double> FolderToRanks(RowRun* run, const std::string& folder,
   const double upload = SecondsSince(start);
   const int slot = run->board.Take(kPackageRanks);
   const std::string name = "big" + std::to_string(slot);
-  LOCKSTEP_RETURN_IF_ERROR(
-      run->ours->client()
-          ->SubmitTraining(Training(name, package, "probe", kPackageRanks - 1,
-                                    run->board.Arguments(slot)),
-                           {package})
-          .status());
+  LOCKSTEP_RETURN_IF_ERROR(SubmitTraining(run->ours->client(), name, package,
+                                          "probe", kPackageRanks - 1,
+                                          run->board.Arguments(slot)));
   LOCKSTEP_ASSIGN_OR_RETURN(
       const double sent, run->board.SecondsUntil(start, slot, kPackageRanks));
   LOCKSTEP_ASSIGN_OR_RETURN(const v1::Job job, run->ours->AwaitSuccess(name));
@@ -231,9 +226,8 @@ StatusOr<double> CopyAndSum(const std::string& from, const std::string& to) {
 }  // namespace
 
 Status RunF4(RowRun* run) {
-  LOCKSTEP_RETURN_IF_ERROR(run->Start(2));
   LOCKSTEP_RETURN_IF_ERROR(
-      run->ours->UseSite(1, {{"probe", BenchProgram("task_probe")}}));
+      run->Start(2, SiteTable(1, {{"probe", BenchProgram("task_probe")}})));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string folder,
                             WriteTrainer(run->dir.path()));
   const std::string data = folder + "/data.bin";
@@ -252,12 +246,11 @@ Status RunF4(RowRun* run) {
     }
     return CopyAndSum(data, run->dir.path() + "/copy");
   };
-  LOCKSTEP_RETURN_IF_ERROR(run->Take(6, 1, {from_folder, copy}));
-  run->AddSide(sent);
   const std::string peer = "cp and sha256sum of the same bytes";
-  run->Report({"F4", peer, 0, 1, kPackageRanks, kPackageBytes});
-  run->Report({"F4-sent", peer, 2, 1, kPackageRanks, kPackageBytes});
-  return OkStatus();
+  return run->Compare(6, 1, {from_folder, copy},
+                      {{"F4", peer, 0, 1, kPackageRanks, kPackageBytes},
+                       {"F4-sent", peer, 2, 1, kPackageRanks, kPackageBytes}},
+                      &sent);
 }
 
 }  // namespace lockstep

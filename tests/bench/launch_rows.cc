@@ -18,11 +18,6 @@ constexpr int kRanks = 2;
 constexpr int kLaunchRounds = 8;
 constexpr int kLaunchSamples = 10;
 
-Words operator+(Words a, const Words& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 Words LockstepCommand(const Words& arguments) {
   return Words{BinDir() + "/lockstep"} + arguments;
 }
@@ -150,11 +145,8 @@ Sampler SubmittedTraining(RowRun* run, const FrontDoor& door,
                           const std::string& runtime) {
   return OursUntilBoth(
       run, [run, &door, runtime](const std::string& name, const Words& board) {
-        return run->ours->client()
-            ->SubmitTraining(
-                Training(name, door.package, runtime, kRanks - 1, board),
-                {door.package})
-            .status();
+        return SubmitTraining(run->ours->client(), name, door.package, runtime,
+                              kRanks - 1, board);
       });
 }
 
@@ -180,7 +172,7 @@ Status OpenFrontDoor(RowRun* run, FrontDoor* door) {
                     " \"$@\"\nexec /usr/bin/python3 \"$@\"\n"));
   if (chmod(checking.c_str(), 0755) != 0) return Internal("chmod {}", checking);
   LOCKSTEP_RETURN_IF_ERROR(
-      run->ours->UseSite(1, {{"probe", probe}, {"checking", checking}}));
+      run->Start(2, SiteTable(1, {{"probe", probe}, {"checking", checking}})));
   LOCKSTEP_ASSIGN_OR_RETURN(door->folder, WriteTrainer(run->dir.path()));
   LOCKSTEP_ASSIGN_OR_RETURN(door->package,
                             run->ours->UploadTrainer(door->folder));
@@ -195,7 +187,6 @@ Status OpenFrontDoor(RowRun* run, FrontDoor* door) {
 }  // namespace
 
 Status RunF1(RowRun* run) {
-  LOCKSTEP_RETURN_IF_ERROR(run->Start(2));
   FrontDoor door;
   LOCKSTEP_RETURN_IF_ERROR(OpenFrontDoor(run, &door));
   const std::string probe = BenchProgram("task_probe");

@@ -16,10 +16,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <thread>
 #include <vector>
 
+#include "common/os/procfs.h"
 #include "tests/bench/probe_rank.h"
 #include "worker/bench/step_report.h"
 #include "worker/bench/synthetic.h"
@@ -69,18 +69,6 @@ Status MeasureAllReduces(collective::Communicator* communicator) {
   return OkStatus();
 }
 
-// The processors' time in jiffies: all of it, and what was stolen.
-std::pair<double, double> ReadJiffies() {
-  std::ifstream stat("/proc/stat");
-  std::string name;
-  stat >> name;
-  double all = 0;
-  double value = 0;
-  // user, nice, system, idle, iowait, irq, softirq, steal.
-  for (int i = 0; i < 8 && stat >> value; ++i) all += value;
-  return {all, value};
-}
-
 // `training`: "COMPUTE_SECONDS:BUCKET_BYTES"; 0 bytes: as jobs begin.
 Status MeasureStep(collective::Communicator* communicator,
                    const char* training) {
@@ -105,7 +93,7 @@ Status MeasureStep(collective::Communicator* communicator,
       bench::SyntheticTrainer::Make(communicator, options, wait, gradients));
   std::vector<double> taken;
   std::vector<double> exposed;
-  const auto [all, stolen] = ReadJiffies();
+  LOCKSTEP_ASSIGN_OR_RETURN(const HostMetrics before, ReadHostMetrics());
   for (int i = 0; i < kStepWarmUps + kSteps; ++i) {
     began = MonotonicNow();
     LOCKSTEP_RETURN_IF_ERROR(trainer->Step());
@@ -114,7 +102,7 @@ Status MeasureStep(collective::Communicator* communicator,
     taken.push_back(ToSeconds(ended - began));
     exposed.push_back(ToSeconds(ended - computed));
   }
-  const auto [all_then, stolen_then] = ReadJiffies();
+  LOCKSTEP_ASSIGN_OR_RETURN(const HostMetrics after, ReadHostMetrics());
   const auto reductions = static_cast<double>(trainer->Counters().collectives);
   LOCKSTEP_ASSIGN_OR_RETURN(
       const int64_t wrong,
@@ -123,7 +111,8 @@ Status MeasureStep(collective::Communicator* communicator,
   Print(communicator, "STEP {:.9g} {:.9g} {:.4g} {:g}\n",
         bench::Summarize(std::move(taken)).p50,
         bench::Summarize(std::move(exposed)).p50,
-        (stolen_then - stolen) / std::max(1.0, all_then - all),
+        (after.cpu.steal - before.cpu.steal) /
+            std::max(0.01, after.cpu.Total() - before.cpu.Total()),
         reductions / (kStepWarmUps + kSteps));
   return OkStatus();
 }
@@ -150,15 +139,9 @@ Status Measure(int argc, char** argv) {
              kPatience);
 }
 
-int Main(int argc, char** argv) {
-  signal(SIGPIPE, SIG_IGN);
-  const Status status = Measure(argc, argv);
-  if (status.ok()) return 0;
-  fmt::print(stderr, "model_probe: {}\n", Message(status));
-  return 1;
-}
-
 }  // namespace
 }  // namespace lockstep::worker
 
-int main(int argc, char** argv) { return lockstep::worker::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return lockstep::RunProbe(lockstep::worker::Measure, argc, argv);
+}

@@ -5,6 +5,9 @@
 #ifndef LOCKSTEP_TESTS_BENCH_PROBE_RANK_H_
 #define LOCKSTEP_TESTS_BENCH_PROBE_RANK_H_
 
+#include <fmt/format.h>
+
+#include <cerrno>
 #include <memory>
 #include <string>
 
@@ -44,6 +47,17 @@ struct ProbeRank {
   std::string address;
   std::string plan;
 };
+
+// The exit code of a probe that does `measure`; says why where that fails.
+inline int RunProbe(Status (*measure)(int argc, char** argv), int argc,
+                    char** argv) {
+  signal(SIGPIPE, SIG_IGN);
+  const Status status = measure(argc, argv);
+  if (status.ok()) return 0;
+  fmt::print(stderr, "{} of rank {}: {}\n", program_invocation_short_name,
+             probe_argument(argc, argv, "--rank", "0"), Message(status));
+  return 1;
+}
 
 }  // namespace lockstep
 

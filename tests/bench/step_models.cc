@@ -15,7 +15,6 @@ namespace lockstep {
 namespace {
 
 using worker::data::Batch;
-using worker::data::ImageShape;
 using worker::trainer::Classifier;
 using worker::trainer::ModelOptions;
 
@@ -85,20 +84,13 @@ class Resnet50 final : public Classifier {
   nn::Linear fc_{nullptr};
 };
 
-struct Shape {
-  const char* name;
-  const char* network;  // Of worker/trainer/models.h; else Resnet50.
-  ImageShape images;
-  int64_t classes;
-  uint64_t batch;
-};
-constexpr Shape kShapes[] = {{"shallow", "shallow", {28, 28, 1}, 10, 64},
-                             {"cnn", "resnet", {64, 64, 3}, 10, 16},
-                             {"resnet50", "", {64, 64, 3}, 1000, 4}};
+constexpr StepShape kShapes[] = {{"shallow", "shallow", {28, 28, 1}, 10, 64},
+                                 {"cnn", "resnet", {64, 64, 3}, 10, 16},
+                                 {"resnet50", "", {64, 64, 3}, 1000, 4}};
 
 // The network of this shape, with weights of its own. May throw what LibTorch
 // throws.
-StatusOr<std::shared_ptr<Classifier>> MakeStepNetwork(const Shape& shape) {
+StatusOr<std::shared_ptr<Classifier>> MakeStepNetwork(const StepShape& shape) {
   torch::manual_seed(kStepSeed);
   if (*shape.network == '\0') {
     return std::shared_ptr<Classifier>(
@@ -107,16 +99,9 @@ StatusOr<std::shared_ptr<Classifier>> MakeStepNetwork(const Shape& shape) {
   ModelOptions options;
   options.name = shape.network;
   options.blocks = 2;
-  options.shape = shape.images;
+  options.shape = shape.shape;
   options.classes = shape.classes;
   return MakeClassifier(options);
-}
-
-StatusOr<Shape> ShapeOf(const std::string& name) {
-  for (const Shape& shape : kShapes) {
-    if (name == shape.name) return shape;
-  }
-  return InvalidArgument("no model {}", name);
 }
 
 // As Replica makes them: (samples, channels, height, width), -1 to 1.
@@ -160,16 +145,16 @@ double Length(const std::vector<double>& values) {
 }  // namespace
 
 StatusOr<StepModel> MakeStepModel(const std::string& name) try {
-  LOCKSTEP_ASSIGN_OR_RETURN(const Shape shape, ShapeOf(name));
-  LOCKSTEP_ASSIGN_OR_RETURN(std::shared_ptr<Classifier> network,
-                            MakeStepNetwork(shape));
-  StepModel model;
-  model.shape = shape.images;
-  model.classes = shape.classes;
-  model.batch = shape.batch;
-  LOCKSTEP_ASSIGN_OR_RETURN(model.replica,
-                            MakeReplica(std::move(network), model.shape));
-  return model;
+  for (const StepShape& shape : kShapes) {
+    if (name != shape.name) continue;
+    StepModel model{shape, nullptr};
+    LOCKSTEP_ASSIGN_OR_RETURN(std::shared_ptr<Classifier> network,
+                              MakeStepNetwork(shape));
+    LOCKSTEP_ASSIGN_OR_RETURN(model.replica,
+                              MakeReplica(std::move(network), model.shape));
+    return model;
+  }
+  return InvalidArgument("no model {}", name);
 } catch (const std::exception& error) {
   return Internal("making the model: {}", error.what());
 }
@@ -189,10 +174,9 @@ Batch MakeStepBatch(const StepModel& model, int rank, int ranks) {
 }
 
 StatusOr<std::vector<std::vector<double>>> ReferenceGradients(
-    const std::string& name, const StepModel& model, int ranks) try {
-  LOCKSTEP_ASSIGN_OR_RETURN(const Shape shape, ShapeOf(name));
+    const StepModel& model, int ranks) try {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::shared_ptr<Classifier> network,
-                            MakeStepNetwork(shape));
+                            MakeStepNetwork(model));
   network->to(torch::kFloat64);
   network->train();
   std::vector<torch::Tensor> parameters = network->parameters();

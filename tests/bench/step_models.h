@@ -17,11 +17,15 @@ namespace lockstep {
 // Of the first weights; a rank's batch is drawn by its number and one.
 inline constexpr uint64_t kStepSeed = 1;
 
-struct StepModel {
-  std::unique_ptr<worker::trainer::Replica> replica;
+struct StepShape {
+  const char* name = "";
+  const char* network = "";  // Of worker/trainer/models.h; empty: ResNet-50.
   worker::data::ImageShape shape;
   int64_t classes = 0;
   uint64_t batch = 0;  // Samples of one rank in a step.
+};
+struct StepModel : StepShape {
+  std::unique_ptr<worker::trainer::Replica> replica;
 };
 
 // "shallow": 28x28, conv 1-32, dense 128, dense 10, 64 samples.
@@ -35,9 +39,9 @@ worker::data::Batch MakeStepBatch(const StepModel& model, int rank, int ranks);
 
 // What reduced gradients are compared with: those of (summed loss of all ranks'
 // batches / their samples) at the weights that `model` has now, by parameter,
-// of the network that MakeStepModel makes of `name`.
+// of another network of its shape.
 StatusOr<std::vector<std::vector<double>>> ReferenceGradients(
-    const std::string& name, const StepModel& model, int ranks);
+    const StepModel& model, int ranks);
 
 // LibTorch's, "1.13.1".
 std::string TorchVersion();

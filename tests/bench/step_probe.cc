@@ -33,36 +33,8 @@
 #include "worker/trainer/environment.h"
 #include "worker/trainer/optimizer.h"
 
-namespace lockstep {
+namespace lockstep::worker {
 namespace {
-
-namespace task = worker::task;
-
-using worker::collective::Buffer;
-using worker::collective::CollectiveKind;
-using worker::collective::Communicator;
-using worker::collective::DataType;
-using worker::collective::DoneWork;
-using worker::collective::Operation;
-using worker::collective::ProgressMode;
-using worker::collective::Slice;
-using worker::collective::Stream;
-using worker::collective::Work;
-using worker::data::Batch;
-using worker::runtime::Parameter;
-using worker::runtime::Progress;
-using worker::runtime::Reducer;
-using worker::runtime::StepInputs;
-using worker::runtime::SteppedReducerOptions;
-using worker::runtime::StepResult;
-using worker::trainer::ConfigureTorch;
-using worker::trainer::KeepFreedMemory;
-using worker::trainer::MakeOptimizer;
-using worker::trainer::OptimizedParameter;
-using worker::trainer::Optimizer;
-using worker::trainer::PreferWideBlas;
-using worker::trainer::Replica;
-using worker::trainer::SetBlasThreads;
 
 constexpr int kWarmUps = 5;
 constexpr Duration kPatience = std::chrono::seconds(60);
@@ -86,49 +58,48 @@ struct ProbeOptions {
 
 // One rank alone, as far as the reducer can see, that meets the others in 4
 // bytes a step: in the bucket that ends its memory, which is the last one.
-class WordCommunicator final : public Communicator {
+class WordCommunicator final : public collective::ForwardingCommunicator {
  public:
-  static StatusOr<std::unique_ptr<Communicator>> Make(
-      std::unique_ptr<Communicator> inner) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const Buffer* word, inner->Allocate(4));
-    return std::unique_ptr<Communicator>(
+  static StatusOr<std::unique_ptr<collective::Communicator>> Make(
+      std::unique_ptr<collective::Communicator> inner) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const collective::Buffer* word,
+                              inner->Allocate(4));
+    return std::unique_ptr<collective::Communicator>(
         new WordCommunicator(std::move(inner), word));
   }
   int rank() const override { return 0; }
   int size() const override { return 1; }
-  std::string_view backend() const override { return inner_->backend(); }
-  ProgressMode progress() const override { return inner_->progress(); }
-  StatusOr<const Buffer*> Allocate(size_t bytes) override {
-    LOCKSTEP_ASSIGN_OR_RETURN(const Buffer* buffer, inner_->Allocate(bytes));
+  StatusOr<const collective::Buffer*> Allocate(size_t bytes) override {
+    LOCKSTEP_ASSIGN_OR_RETURN(const collective::Buffer* buffer,
+                              inner_->Allocate(bytes));
     bytes_[buffer] = bytes;
     return buffer;
   }
-  StatusOr<std::unique_ptr<Work>> Start(const Operation& operation,
-                                        Stream) override {
-    const Slice& slice = operation.slice;
+  StatusOr<std::unique_ptr<collective::Work>> Start(
+      const collective::Operation& operation, collective::Stream) override {
+    const collective::Slice& slice = operation.slice;
     const size_t end = (slice.offset + slice.count) * SizeOf(slice.type);
-    if (operation.kind != CollectiveKind::kAllReduce ||
+    if (operation.kind != collective::CollectiveKind::kAllReduce ||
         end + 64 < bytes_[slice.buffer]) {
-      return std::unique_ptr<Work>(std::make_unique<DoneWork>());
+      return std::make_unique<collective::DoneWork>();
     }
     return inner_->Start(
-        {CollectiveKind::kAllReduce, {word_, 0, 1, DataType::kFloat32}});
+        {.slice = {word_, 0, 1, collective::DataType::kFloat32}});
   }
-  void Abort(std::string_view reason) override { inner_->Abort(reason); }
 
  private:
-  WordCommunicator(std::unique_ptr<Communicator> inner, const Buffer* word)
-      : inner_(std::move(inner)), word_(word) {}
-  const std::unique_ptr<Communicator> inner_;
-  const Buffer* const word_;
-  std::map<const Buffer*, size_t> bytes_;  // That were asked for.
+  WordCommunicator(std::unique_ptr<collective::Communicator> inner,
+                   const collective::Buffer* word)
+      : ForwardingCommunicator(std::move(inner)), word_(word) {}
+  const collective::Buffer* const word_;
+  std::map<const collective::Buffer*, size_t> bytes_;  // That were asked for.
 };
 
 // The way that gradients take.
 struct Exchange {
-  std::unique_ptr<Communicator> communicator;
-  std::unique_ptr<Progress> progress;
-  std::unique_ptr<Reducer> reducer;
+  std::unique_ptr<collective::Communicator> communicator;
+  std::unique_ptr<runtime::Progress> progress;
+  std::unique_ptr<runtime::Reducer> reducer;
 };
 
 // What of lockstep-train is in a step.
@@ -146,13 +117,13 @@ class Loop {
       LOCKSTEP_RETURN_IF_ERROR(
           ExportStart(options.export_path, loop->model_, loop->batch_, rank));
     }
-    Replica* const replica = loop->model_.replica.get();
-    std::vector<OptimizedParameter> optimized;
+    trainer::Replica* const replica = loop->model_.replica.get();
+    std::vector<trainer::OptimizedParameter> optimized;
     for (size_t i = 0; i < replica->parameters(); ++i) {
       optimized.push_back({replica->tensors()[i].name, replica->values(i)});
     }
     LOCKSTEP_ASSIGN_OR_RETURN(loop->optimizer_,
-                              MakeOptimizer({}, std::move(optimized)));
+                              trainer::MakeOptimizer({}, std::move(optimized)));
     LOCKSTEP_ASSIGN_OR_RETURN(loop->gradients_, loop->MakeExchange(false));
     LOCKSTEP_RETURN_IF_ERROR(loop->WarmUp(&loop->gradients_, options.rate));
     return loop;
@@ -186,9 +157,8 @@ class Loop {
 
   // One more step. "end HASH LOSS ERROR".
   StatusOr<std::string> End() {
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        const auto reference,
-        ReferenceGradients(options_.model, model_, options_.self.ranks));
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto reference,
+                              ReferenceGradients(model_, options_.self.ranks));
     double error = 0;
     LOCKSTEP_ASSIGN_OR_RETURN(
         const double loss,
@@ -218,9 +188,9 @@ class Loop {
     // With a page, as in a job.
     LOCKSTEP_ASSIGN_OR_RETURN(
         exchange.progress,
-        Progress::Create(fmt::format("{}/page-{}", dir, self.rank), self.rank,
-                         1));
-    std::vector<Parameter> parameters;
+        runtime::Progress::Create(fmt::format("{}/page-{}", dir, self.rank),
+                                  self.rank, 1));
+    std::vector<runtime::Parameter> parameters;
     size_t weights = 0;
     for (size_t i = 0; i < model_.replica->parameters(); ++i) {
       parameters.push_back({model_.replica->tensors()[i].name,
@@ -229,7 +199,7 @@ class Loop {
     }
     fmt::print(stderr, "rank {}: {} parameters, backend {}\n", self.rank,
                weights, exchange.communicator->backend());
-    SteppedReducerOptions stepped;
+    runtime::SteppedReducerOptions stepped;
     stepped.generation = 1;
     stepped.reducer.learn_order = true;
     stepped.reducer.state_hash_interval = 0;
@@ -255,8 +225,8 @@ class Loop {
       Exchange* exchange, double rate,
       const std::vector<std::vector<double>>* reference = nullptr,
       double* error = nullptr) {
-    Progress* const progress = exchange->progress.get();
-    Reducer* const reducer = exchange->reducer.get();
+    runtime::Progress* const progress = exchange->progress.get();
+    runtime::Reducer* const reducer = exchange->reducer.get();
     progress->Enter(task::RankPhase::kInput);
     progress->Enter(task::RankPhase::kCompute);
     places_.clear();
@@ -270,12 +240,13 @@ class Loop {
                                  return reducer->Put(i, gradient);
                                },
                                places_));
-    StepInputs inputs;
+    runtime::StepInputs inputs;
     inputs.samples = static_cast<int64_t>(batch_.count);
     inputs.loss_sum = loss;
     inputs.position = static_cast<uint64_t>(reducer->step());
     inputs.learning_rate = rate;
-    LOCKSTEP_ASSIGN_OR_RETURN(const StepResult result, reducer->Finish(inputs));
+    LOCKSTEP_ASSIGN_OR_RETURN(const runtime::StepResult result,
+                              reducer->Finish(inputs));
     progress->Enter(task::RankPhase::kOptimizer);
     reduced_.clear();
     for (size_t i = 0; i < reducer->parameters(); ++i) {
@@ -302,10 +273,10 @@ class Loop {
 
   const ProbeOptions options_;
   StepModel model_;
-  Batch batch_;
+  data::Batch batch_;
   Exchange gradients_;
   std::optional<Exchange> word_;  // Once it has been asked for.
-  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<trainer::Optimizer> optimizer_;
   // Of a step; kept for their memory.
   std::vector<std::span<float>> places_;
   std::vector<std::span<const float>> reduced_;
@@ -344,21 +315,19 @@ Status Serve(const ProbeOptions& options) {
   return OkStatus();
 }
 
-int Main(int argc, char** argv) {
-  KeepFreedMemory();
-  PreferWideBlas(argv);
-  signal(SIGPIPE, SIG_IGN);
+Status Main(int argc, char** argv) {
+  trainer::KeepFreedMemory();
+  trainer::PreferWideBlas(argv);
   const ProbeOptions options(argc, argv);
   if (options.core >= 0) probe_pin(options.core);
-  ConfigureTorch(1);
-  SetBlasThreads(1);
-  const Status status = Serve(options);
-  if (status.ok()) return 0;
-  fmt::print(stderr, "rank {}: {}\n", options.self.rank, Message(status));
-  return 1;
+  trainer::ConfigureTorch(1);
+  trainer::SetBlasThreads(1);
+  return Serve(options);
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker
 
-int main(int argc, char** argv) { return lockstep::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return lockstep::RunProbe(lockstep::worker::Main, argc, argv);
+}

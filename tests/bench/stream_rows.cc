@@ -1,8 +1,7 @@
 // Q3 and Q4: many streams on one coordinator.
 #include <grpcpp/grpcpp.h>
-#include <unistd.h>
+#include <sys/prctl.h>
 
-#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <thread>
@@ -13,6 +12,7 @@
 #include "lockstep/v1/job.grpc.pb.h"
 #include "lockstep/v1/worker.grpc.pb.h"
 #include "tests/bench/cluster_rows.h"
+#include "tests/bench/peers/probe.h"
 
 namespace lockstep {
 namespace {
@@ -149,32 +149,20 @@ StatusOr<double> CpuOf(pid_t pid, const Fleet& fleet) {
   return after.cpu_seconds - before.cpu_seconds;
 }
 
-struct EchoServer {
-  Process process;
-  Fd stdin_end;
-  std::string target;
-};
-
-StatusOr<EchoServer> StartEcho(const std::string& tls_dir) {
-  LOCKSTEP_ASSIGN_OR_RETURN(Pipe in, MakePipe());
-  LOCKSTEP_ASSIGN_OR_RETURN(Pipe out, MakePipe());
+// The bare server; `target` becomes its address.
+StatusOr<Process> StartEcho(RowRun* run, std::string* target) {
+  const int slot = run->board.Take(1);
   SpawnOptions spawn;
   spawn.program = BenchProgram("cluster_rows");
-  spawn.argv = {spawn.program, "echo", tls_dir};
+  spawn.argv = Words{spawn.program, "echo",
+                     run->ours->cluster()->layout().TlsDir("coordinator")} +
+               run->board.Arguments(slot);
   spawn.env = CurrentEnvironment();
-  spawn.stdin_fd = in.read.get();
-  spawn.stdout_fd = out.write.get();
   spawn.stderr_fd = 2;
-  EchoServer server;
-  LOCKSTEP_ASSIGN_OR_RETURN(server.process, Spawn(spawn));
-  server.stdin_end = std::move(in.write);
-  out.write.Reset();
-  std::string port;
-  char byte;
-  while (read(out.read.get(), &byte, 1) == 1 && byte != '\n') port += byte;
-  if (port.empty()) return Internal("the bare server did not start");
-  server.target = "127.0.0.1:" + port;
-  return server;
+  LOCKSTEP_ASSIGN_OR_RETURN(Process process, Spawn(spawn));
+  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t port, run->board.WaitAll(slot, 1));
+  *target = fmt::format("127.0.0.1:{}", port);
+  return process;
 }
 
 // How long until exactly the silent ones are UNKNOWN.
@@ -205,7 +193,8 @@ Status DetectSilence(cli::Client* client, Fleet* fleet) {
 
 }  // namespace
 
-int ServeEcho(const std::string& tls_dir) {
+int ServeEcho(const std::string& tls_dir, const char* board, int slot) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
   const auto pem = [&](const char* name) {
     return RealFileSystem()->Read(tls_dir + "/" + name).value_or("");
   };
@@ -220,13 +209,8 @@ int ServeEcho(const std::string& tls_dir) {
                            &port);
   builder.RegisterService(&echo);
   const auto server = builder.BuildAndStart();
-  if (!server) return 1;
-  fmt::print("{}\n", port);
-  fflush(stdout);
-  char byte;
-  while (read(0, &byte, 1) > 0) {
-  }
-  server->Shutdown(std::chrono::system_clock::now());
+  if (!server || !probe_post(board, slot, port)) return 1;
+  server->Wait();
   return 0;
 }
 
@@ -236,9 +220,8 @@ Status RunQ3(RowRun* run) {
   LOCKSTEP_ASSIGN_OR_RETURN(const pki::CertificateAuthority ca,
                             bench->Authority());
   const pid_t coordinator = bench->cluster()->Pid("coordinator");
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      const EchoServer echo,
-      StartEcho(bench->cluster()->layout().TlsDir("coordinator")));
+  std::string target;
+  LOCKSTEP_ASSIGN_OR_RETURN(const Process echo, StartEcho(run, &target));
   fmt::print("VERSION grpc {}\n", grpc::Version());
   const auto cost = [&](pid_t pid, const std::string& target,
                         bool last) -> StatusOr<double> {
@@ -255,10 +238,10 @@ Status RunQ3(RowRun* run) {
   const Status status = run->Compare(
       left, 1,
       {[&] { return cost(coordinator, "", --left == 0); },
-       [&] { return cost(echo.process.id.pid, echo.target, false); }},
+       [&] { return cost(echo.id.pid, target, false); }},
       {{"Q3-cpu", "bare gRPC stream server, synchronous, same TLS and frames",
         0, 1, kWorkers}});
-  (void)StopProcess(echo.process, seconds(5));
+  (void)StopProcess(echo, seconds(5));
   return status;
 }
 

@@ -2,11 +2,9 @@
 // host or as a rank of a job.
 #include <fmt/format.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
-#include <memory>
 
 #include "common/base/logging.h"
 #include "common/base/random.h"
@@ -29,24 +27,12 @@ int Fail(int rank, const Status& status) {
   return kExitWrong;
 }
 
-struct Group {
-  collective::RendezvousStore* store;
-  std::string key;
-};
-
-int LocalRank(const BenchOptions& options, const Group& group, int rank) {
+int LocalRank(const BenchOptions& options, collective::CommunicatorOptions form,
+              int rank) {
   signal(SIGPIPE, SIG_IGN);
   if (options.pin) PinToCore(rank);
-  collective::CommunicatorOptions form;
-  form.backend = options.backend;
   form.rank = rank;
-  form.size = options.ranks;
-  form.label = "lockstep-bench";
-  form.bind_address = options.bind_address;
-  form.operation_timeout = options.timeout;
   form.forming_deadline = MonotonicNow() + kFormingTimeout;
-  form.key = group.key;
-  form.rendezvous = group.store;
   auto communicator = FormCommunicator(form);
   if (!communicator.ok()) return Fail(rank, communicator.status());
   bool wrong = false;
@@ -61,9 +47,16 @@ int LocalRank(const BenchOptions& options, const Group& group, int rank) {
 int LocalMain(const BenchOptions& options) {
   auto store = SharedRendezvousStore::Create();
   if (!store.ok()) return Fail(0, store.status());
-  const Group group{store->get(), RandomBytes(32)};
+  collective::CommunicatorOptions form;
+  form.backend = options.backend;
+  form.size = options.ranks;
+  form.label = "lockstep-bench";
+  form.bind_address = options.bind_address;
+  form.operation_timeout = options.timeout;
+  form.key = RandomBytes(32);
+  form.rendezvous = store->get();
   return RunRanks(options.ranks, kGraceSeconds,
-                  [&](int rank) { return LocalRank(options, group, rank); });
+                  [&](int rank) { return LocalRank(options, form, rank); });
 }
 
 int JobMain(const BenchOptions& options, int argc, char** argv) {

@@ -23,6 +23,7 @@ class BenchMainTest : public testing::Test {
     program_ = JoinPath(bin, "lockstep-bench");
     char name[] = "/tmp/lockstep-test-XXXXXX";
     dir_ = mkdtemp(name);
+    json_ = dir_ + "/results.json";
   }
   void TearDown() override { RealFileSystem()->RemoveAll(dir_).IgnoreError(); }
 
@@ -35,20 +36,24 @@ class BenchMainTest : public testing::Test {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
 
-  std::string program_, dir_, out_, err_;
+  // The results that a run has written.
+  nlohmann::json Document() const {
+    return nlohmann::json::parse(*RealFileSystem()->Read(json_));
+  }
+
+  std::string program_, dir_, json_, out_, err_;
 };
 
 TEST_F(BenchMainTest, TwoRanksAddUpAndCheck) {
-  const std::string json = dir_ + "/results.json";
   ASSERT_EQ(Run("allreduce --backend tcp -b 4 -e 4K -f 32 -n 2 -w 1 -c 1 "
                 "--json " +
-                json),
+                json_),
             0)
       << err_;
   EXPECT_THAT(out_, HasSubstr("backend tcp"));
   EXPECT_THAT(out_, HasSubstr("#wrong"));
   EXPECT_THAT(out_, HasSubstr("Out of bounds values : 0 OK"));
-  const auto document = nlohmann::json::parse(*RealFileSystem()->Read(json));
+  const auto document = Document();
   ASSERT_EQ(document["results"].size(), 3u);
   EXPECT_EQ(document["results"][2]["bytes"], 4096);
   EXPECT_EQ(document["results"][2]["in_place"]["wrong"], 0);
@@ -70,13 +75,12 @@ TEST_F(BenchMainTest, EveryCollectiveTypeAndOp) {
 }
 
 TEST_F(BenchMainTest, StepsAreMeasuredAndChecked) {
-  const std::string json = dir_ + "/step.json";
   for (const char* backend : {"shm", "tcp"}) {
     for (const char* more : {"", "--wire bf16 --accumulate 3"}) {
       ASSERT_EQ(Run(fmt::format(
                     "step -g 3 --backend {} --parameters 100K --tensors 7 "
                     "--compute 1 --bucket 64K -n 5 -w 1 {} --json {}",
-                    backend, more, json)),
+                    backend, more, json_)),
                 0)
           << err_ << out_;
       for (const char* part :
@@ -84,8 +88,7 @@ TEST_F(BenchMainTest, StepsAreMeasuredAndChecked) {
             "efficiency", "Exposed communication", "values : 0 OK"}) {
         EXPECT_THAT(out_, HasSubstr(part));
       }
-      const auto step =
-          nlohmann::json::parse(*RealFileSystem()->Read(json))["results"][0];
+      const auto step = Document()["results"][0];
       EXPECT_EQ(step["collective"], "step");
       EXPECT_EQ(step["parameters"], 100000);
       EXPECT_EQ(step["wrong"], 0);
@@ -103,15 +106,13 @@ TEST_F(BenchMainTest, StepsAreMeasuredAndChecked) {
 }
 
 TEST_F(BenchMainTest, TheSlowRankIsTheStraggler) {
-  const std::string json = dir_ + "/step.json";
   ASSERT_EQ(Run("step -g 2 --parameters 1000 --tensors 2 --compute 4 -n 40 "
                 "--slow 1=200 --json " +
-                json),
+                json_),
             0)
       << err_ << out_;
   EXPECT_THAT(out_, HasSubstr("Straggler            : rank 1 came last to"));
-  const auto step =
-      nlohmann::json::parse(*RealFileSystem()->Read(json))["results"][0];
+  const auto step = Document()["results"][0];
   EXPECT_EQ(step["straggler"]["rank"], 1);
   // Two thirds, where the machine does nothing else.
   EXPECT_GT(step["straggler"]["cost"].get<double>(), 0.1);

@@ -6,22 +6,14 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <vector>
 
 #include "common/base/file.h"
 #include "common/base/version.h"
-#include "worker/bench/collective_bench.h"
-#include "worker/bench/step_bench.h"
-#include "worker/bench/step_report.h"
-#include "worker/bench/table.h"
 
 namespace lockstep::worker::bench {
 namespace {
-
-using collective::Run;
 
 // Ranks that are shown; the JSON has all.
 constexpr size_t kMostPlaces = 64;
@@ -56,26 +48,11 @@ struct RankPlace {
   int64_t pid;
   char host[120];  // Ends with 0.
 };
-static_assert(sizeof(RankPlace) == 128);
 
-StatusOr<std::vector<RankPlace>> GatherPlaces(
-    collective::Communicator* communicator, const BenchOptions& options) {
-  const auto ranks = static_cast<size_t>(communicator->size());
-  const size_t bytes = ranks * sizeof(RankPlace);
-  LOCKSTEP_ASSIGN_OR_RETURN(const collective::Buffer* all,
-                            communicator->Allocate(bytes));
-  std::vector<RankPlace> places(ranks);
-  RankPlace* const own = &places[communicator->rank()];
-  own->pid = getpid();
-  gethostname(own->host, sizeof(own->host) - 1);
-  std::memcpy(all->data, places.data(), bytes);
-  LOCKSTEP_RETURN_IF_ERROR(Run(communicator,
-                               {.kind = collective::CollectiveKind::kAllGather,
-                                .slice = {all, 0, bytes / sizeof(int64_t),
-                                          collective::DataType::kInt64}},
-                               options.timeout));
-  std::memcpy(places.data(), all->data, bytes);
-  return places;
+RankPlace OwnPlace() {
+  RankPlace own = {.pid = getpid(), .host = {}};
+  gethostname(own.host, sizeof(own.host) - 1);
+  return own;
 }
 
 nlohmann::json PlacesJson(const std::vector<RankPlace>& places) {
@@ -102,7 +79,8 @@ class Bench {
     // As before a training's first step.
     LOCKSTEP_RETURN_IF_ERROR(
         communicator_->Tune(kTuning, MonotonicNow() + options_.timeout));
-    LOCKSTEP_ASSIGN_OR_RETURN(places_, GatherPlaces(communicator_, options_));
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        places_, GatherFromAll(communicator_, OwnPlace(), options_.timeout));
     Begin();
     LOCKSTEP_RETURN_IF_ERROR(Collectives());
     if (options_.steps) {

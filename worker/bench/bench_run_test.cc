@@ -1,7 +1,6 @@
 // Wrong data is seen, counted and told, whatever was measured.
 #include "worker/bench/bench_run.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -9,21 +8,15 @@
 
 #include "common/base/file.h"
 #include "worker/collective/factory/form_communicator.h"
+#include "worker/collective/testing.h"
 
 namespace lockstep::worker::bench {
 namespace {
 
 // A rank alone, whose large reductions have a wrong first element.
-class WrongCommunicator final : public collective::Communicator {
+class WrongCommunicator final : public collective::ForwardingCommunicator {
  public:
-  explicit WrongCommunicator(std::unique_ptr<collective::Communicator> inner)
-      : inner_(std::move(inner)) {}
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  std::string_view backend() const override { return inner_->backend(); }
-  StatusOr<const collective::Buffer*> Allocate(size_t bytes) override {
-    return inner_->Allocate(bytes);
-  }
+  using ForwardingCommunicator::ForwardingCommunicator;
   StatusOr<std::unique_ptr<collective::Work>> Start(
       const collective::Operation& operation,
       collective::Stream stream) override {
@@ -34,10 +27,6 @@ class WrongCommunicator final : public collective::Communicator {
     }
     return inner_->Start(operation, stream);
   }
-  void Abort(std::string_view reason) override { inner_->Abort(reason); }
-
- private:
-  const std::unique_ptr<collective::Communicator> inner_;
 };
 
 class BenchRunTest : public testing::Test {

@@ -1,11 +1,9 @@
-#include "worker/bench/collective_bench.h"
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <limits>
 
-#include "worker/bench/names.h"
+#include "worker/bench/bench_run.h"
 #include "worker/bench/values.h"
 
 namespace lockstep::worker::bench {
@@ -43,7 +41,7 @@ class Case {
     for (int i = 0; i < options_.warm_up; ++i) {
       LOCKSTEP_RETURN_IF_ERROR(Once(in_place));
     }
-    LOCKSTEP_RETURN_IF_ERROR(Barrier());
+    LOCKSTEP_RETURN_IF_ERROR(Barrier(communicator_, options_.timeout));
     const auto start = std::chrono::steady_clock::now();
     for (int i = 0; i < options_.iterations; ++i) {
       LOCKSTEP_RETURN_IF_ERROR(Once(in_place));
@@ -68,11 +66,6 @@ class Case {
   Status Once(bool in_place) {
     if (!in_place) std::memcpy(data_, source_, bytes());
     return Run(communicator_, operation_, options_.timeout);
-  }
-
-  Status Barrier() {
-    return Run(communicator_, {.kind = CollectiveKind::kBarrier},
-               options_.timeout);
   }
 
   // This rank's input of an operation.
@@ -145,15 +138,11 @@ class Case {
   const Buffer* const scratch_;
 };
 
-// The element count of `bytes`: whole parts for all ranks.
-size_t CountFor(CollectiveKind kind, DataType type, uint64_t bytes, int ranks) {
-  const size_t count = bytes / SizeOf(type);
-  const bool parts = kind == CollectiveKind::kReduceScatter ||
-                     kind == CollectiveKind::kAllGather;
-  return parts ? count / ranks * ranks : count;
-}
-
 }  // namespace
+
+Status Barrier(Communicator* communicator, Duration timeout) {
+  return Run(communicator, {.kind = CollectiveKind::kBarrier}, timeout);
+}
 
 StatusOr<double> LargestOf(Communicator* communicator, const Buffer* scratch,
                            double value, Duration timeout) {
@@ -195,9 +184,11 @@ Status BenchCollectives(Communicator* communicator, const BenchOptions& options,
   const auto measure = [&](CollectiveKind kind, DataType type,
                            ReduceOp op) -> Status {
     for (const uint64_t bytes : sizes) {
-      const size_t count = CountFor(kind, type, bytes, ranks);
       const bool parts = kind == CollectiveKind::kReduceScatter ||
                          kind == CollectiveKind::kAllGather;
+      // Whole parts for all ranks.
+      const size_t unit = parts ? ranks : 1;
+      const size_t count = bytes / SizeOf(type) / unit * unit;
       const Operation operation{
           .kind = kind,
           .slice = {data, 0, count, type},
@@ -207,7 +198,7 @@ Status BenchCollectives(Communicator* communicator, const BenchOptions& options,
       BenchRow result;
       result.kind = kind;
       result.bytes = count * SizeOf(type);
-      result.count = parts ? count / ranks : count;
+      result.count = count / unit;
       result.type = type;
       result.op = op;
       result.root = kind == CollectiveKind::kBroadcast ? options.root : -1;
@@ -221,7 +212,7 @@ Status BenchCollectives(Communicator* communicator, const BenchOptions& options,
   for (const CollectiveKind kind : options.collectives) {
     for (const DataType type : options.types) {
       for (const ReduceOp op : options.ops) {
-        if (op == ReduceOp::kMean && Reduces(kind) && !IsFloat(type)) {
+        if (op == ReduceOp::kMean && Reduces(kind) && RoundingOf(type) == 0) {
           skip(fmt::format("{}: avg does not support {}", Name(kind),
                            TypeNames().Of(type)));
           continue;

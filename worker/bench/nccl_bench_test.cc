@@ -1,6 +1,5 @@
 // What is measured over nccl, on a GPU in memory: all that it takes, and the
 // rest is skipped with a word.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -11,7 +11,7 @@
 
 #include "common/base/version.h"
 #include "common/cli/command.h"
-#include "worker/bench/names.h"
+#include "worker/bench/table.h"
 #include "worker/collective/removed_backend.h"
 
 namespace lockstep::worker::bench {

@@ -1,11 +1,8 @@
-#include "worker/bench/step_bench.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <memory>
 
-#include "worker/bench/collective_bench.h"
+#include "worker/bench/bench_run.h"
 #include "worker/bench/synthetic.h"
 #include "worker/collective/factory/form_communicator.h"
 
@@ -38,11 +35,6 @@ class StepBench {
  private:
   bool first() const { return communicator_->rank() == 0; }
 
-  Status Barrier() {
-    return collective::Run(communicator_,
-                           {.kind = collective::CollectiveKind::kBarrier},
-                           options_.timeout);
-  }
   StatusOr<double> Largest(double value) {
     return LargestOf(communicator_, scratch_, value, options_.timeout);
   }
@@ -86,11 +78,11 @@ class StepBench {
   }
 
   Status MeasureAlone() {
-    LOCKSTEP_RETURN_IF_ERROR(Barrier());
+    LOCKSTEP_RETURN_IF_ERROR(Barrier(communicator_, options_.timeout));
     if (first()) {
       LOCKSTEP_ASSIGN_OR_RETURN(results_.alone, RunBySelf());
     }
-    return Barrier();
+    return Barrier(communicator_, options_.timeout);
   }
 
   Status MeasureBeside() {
@@ -109,7 +101,7 @@ class StepBench {
     for (int i = 0; i < options_.warm_up; ++i) {
       LOCKSTEP_RETURN_IF_ERROR(trainer->Step());
     }
-    LOCKSTEP_RETURN_IF_ERROR(Barrier());
+    LOCKSTEP_RETURN_IF_ERROR(Barrier(communicator_, options_.timeout));
     const task::RankCounters before = trainer->Counters();
     std::vector<double> times;
     MonoTime last = MonotonicNow();
@@ -126,7 +118,10 @@ class StepBench {
                      static_cast<uint64_t>(options_.iterations);
     results_.reductions =
         static_cast<double>(after.collectives - before.collectives) / steps;
-    LOCKSTEP_RETURN_IF_ERROR(Gather(OfRank(before, after, steps)));
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        results_.by_rank,
+        GatherFromAll(communicator_, OfRank(before, after, steps),
+                      options_.timeout));
     LOCKSTEP_ASSIGN_OR_RETURN(results_.step, SlowestSteps(times));
     if (!options_.check) return OkStatus();
     LOCKSTEP_ASSIGN_OR_RETURN(
@@ -148,24 +143,6 @@ class StepBench {
         (after.allreduce_busy_seconds - before.allreduce_busy_seconds) / steps,
         phase(task::RankPhase::kAllReduce),
         phase(task::RankPhase::kStragglerWait)};
-  }
-
-  Status Gather(const StepOfRank& mine) {
-    static_assert(sizeof(StepOfRank) == 4 * sizeof(double));
-    const auto ranks = static_cast<size_t>(communicator_->size());
-    LOCKSTEP_ASSIGN_OR_RETURN(const collective::Buffer* all,
-                              communicator_->Allocate(ranks * sizeof(mine)));
-    char* const data = static_cast<char*>(all->data);
-    const auto rank = static_cast<size_t>(communicator_->rank());
-    std::memcpy(data + rank * sizeof(mine), &mine, sizeof(mine));
-    LOCKSTEP_RETURN_IF_ERROR(collective::Run(
-        communicator_,
-        {.kind = collective::CollectiveKind::kAllGather,
-         .slice = {all, 0, ranks * 4, collective::DataType::kFloat64}},
-        options_.timeout));
-    results_.by_rank.resize(ranks);
-    std::memcpy(results_.by_rank.data(), data, ranks * sizeof(mine));
-    return OkStatus();
   }
 
   // Returns the time of the slowest rank for each step.

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <utility>
+#include <vector>
 
 namespace lockstep::worker::bench {
 namespace {
@@ -75,23 +77,6 @@ void Encode(DataType type, double value, void* data, size_t i) {
   });
 }
 
-// Half of the distance between 1 and the next number: what one rounding may
-// cost, relative.
-double RoundingOf(DataType type) {
-  switch (type) {
-    case DataType::kFloat32:
-      return std::ldexp(1, -24);
-    case DataType::kFloat64:
-      return std::ldexp(1, -53);
-    case DataType::kFloat16:
-      return std::ldexp(1, -11);
-    case DataType::kBfloat16:
-      return std::ldexp(1, -8);
-    default:
-      return 0;
-  }
-}
-
 // The product of integers wraps around.
 double ProductOf(DataType type, const std::vector<double>& values) {
   double product = 1;
@@ -157,6 +142,18 @@ uint64_t Compare(DataType type, const std::vector<double>& expected,
 }
 
 }  // namespace
+
+double RoundingOf(DataType type) {
+  constexpr std::pair<DataType, int> kSignificantBits[] = {
+      {DataType::kFloat32, 24},
+      {DataType::kFloat64, 53},
+      {DataType::kFloat16, 11},
+      {DataType::kBfloat16, 8}};
+  for (const auto& [of, bits] : kSignificantBits) {
+    if (of == type) return std::ldexp(1, -bits);
+  }
+  return 0;
+}
 
 double InputValue(DataType type, int rank, size_t i, int round) {
   const uint64_t random =

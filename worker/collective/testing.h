@@ -103,6 +103,33 @@ Duration WakeUpTime();
 // Waits until `condition` is true, at most 20 s; false when it is not then.
 bool AwaitTrue(const std::function<bool()>& condition);
 
+// A communicator with a test or a benchmark in between: passes all on to the
+// other, which derived classes see.
+class ForwardingCommunicator : public Communicator {
+ public:
+  explicit ForwardingCommunicator(std::unique_ptr<Communicator> inner)
+      : inner_(std::move(inner)) {}
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  std::string_view backend() const override { return inner_->backend(); }
+  ProgressMode progress() const override { return inner_->progress(); }
+  std::string Plan() const override { return inner_->Plan(); }
+  StatusOr<const Buffer*> Allocate(size_t bytes) override {
+    return inner_->Allocate(bytes);
+  }
+  StatusOr<const Buffer*> Register(void* data, size_t bytes) override {
+    return inner_->Register(data, bytes);
+  }
+  StatusOr<std::unique_ptr<Work>> Start(const Operation& operation,
+                                        Stream stream) override {
+    return inner_->Start(operation, stream);
+  }
+  void Abort(std::string_view reason) override { inner_->Abort(reason); }
+
+ protected:
+  const std::unique_ptr<Communicator> inner_;
+};
+
 // Entries of a directory such as /proc/self/fd, and memory that is present.
 int CountEntries(const char* dir);
 size_t CountResidentPages();

@@ -74,20 +74,17 @@ class Gloo {
 
  private:
   std::unique_ptr<gloo::Algorithm> Old(size_t count) {
-    if (algorithm_ == "old_ring")
-      return Make<gloo::AllreduceRing<float>>(count);
+    if (algorithm_ == "old_ring") return Make<gloo::AllreduceRing>(count);
     if (algorithm_ == "old_ring_chunked") {
-      return Make<gloo::AllreduceRingChunked<float>>(count);
+      return Make<gloo::AllreduceRingChunked>(count);
     }
-    if (algorithm_ == "old_bcube") {
-      return Make<gloo::AllreduceBcube<float>>(count);
-    }
-    return Make<gloo::AllreduceHalvingDoubling<float>>(count);
+    if (algorithm_ == "old_bcube") return Make<gloo::AllreduceBcube>(count);
+    return Make<gloo::AllreduceHalvingDoubling>(count);
   }
-  template <typename Algorithm>
+  template <template <typename> typename Algorithm>
   std::unique_ptr<gloo::Algorithm> Make(size_t count) {
-    return std::make_unique<Algorithm>(context_, std::vector<float*>{data_},
-                                       static_cast<int>(count));
+    return std::make_unique<Algorithm<float>>(
+        context_, std::vector<float*>{data_}, static_cast<int>(count));
   }
 
   const std::shared_ptr<gloo::Context> context_;

@@ -40,31 +40,6 @@ void WithOverlappingHosts(const Hosts& hosts,
   });
 }
 
-// One of the two communicators of a rank, with a test in between.
-class ForwardingCommunicator : public Communicator {
- public:
-  explicit ForwardingCommunicator(std::unique_ptr<Communicator> inner)
-      : inner_(std::move(inner)) {}
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  std::string_view backend() const override { return inner_->backend(); }
-  std::string Plan() const override { return inner_->Plan(); }
-  StatusOr<const Buffer*> Allocate(size_t bytes) override {
-    return inner_->Allocate(bytes);
-  }
-  StatusOr<const Buffer*> Register(void* data, size_t bytes) override {
-    return inner_->Register(data, bytes);
-  }
-  StatusOr<std::unique_ptr<Work>> Start(const Operation& operation,
-                                        Stream stream) override {
-    return inner_->Start(operation, stream);
-  }
-  void Abort(std::string_view reason) override { inner_->Abort(reason); }
-
- private:
-  const std::unique_ptr<Communicator> inner_;
-};
-
 // What goes between the hosts on one rank: its first operation begins there
 // only when `gate` says so, and it counts how many are there at most.
 class WatchedCommunicator final : public ForwardingCommunicator {

@@ -1,7 +1,7 @@
 // What the model of docs/scale.md takes for buckets is what jobs plan.
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -31,7 +31,9 @@ std::vector<uint64_t> PlannedBuckets(size_t bucket_bytes, uint64_t bytes) {
 }
 
 TEST(BucketCasesTest, AreThePlanners) {
-  std::ifstream file(LOCKSTEP_BUCKET_CASES);
+  const char* const source = std::getenv("LOCKSTEP_SOURCE");
+  ASSERT_NE(source, nullptr) << "run me by ctest";
+  std::ifstream file(std::string(source) + "/tests/bench/bucket_cases.txt");
   int cases = 0;
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with("#")) continue;
