@@ -187,9 +187,7 @@ class Group:
         )
         handle = ctypes.c_void_p()
         record = _library.error_record()
-        _library.check(
-            self.library.group_form(options, handle, record), record, peer=True
-        )
+        _library.check(self.library.group_form(options, handle, record), record, peer=True)
         self._handle = handle.value or 0
         _groups.add(self)
 
@@ -219,9 +217,7 @@ class Group:
             # The splits' arrays must outlive the call.
             at, _arrays = _fill(arguments, (input_splits, output_splits), timeout_s)
             scratch = _scratch
-            code = self.library.group_start(
-                handle, at, scratch.work_at, _library.error_address()
-            )
+            code = self.library.group_start(handle, at, scratch.work_at, _library.error_address())
             if code != _library.OK:
                 raise _library.error_of(code, _library.error_record(), peer=True)
             work = Work(self, scratch.work.value or 0, keep)
@@ -281,9 +277,7 @@ class Group:
         """The handle, which stays valid until `leave`."""
         with self._closing:
             if not self._handle:
-                raise errors.error_for(
-                    "ABORTED", f"{self.label} was closed; make a new one"
-                )
+                raise errors.error_for("ABORTED", f"{self.label} was closed; make a new one")
             self._running += 1
             return self._handle
 
@@ -355,9 +349,7 @@ def _store_functions(store: KeyValueStore) -> tuple[Any, Any]:
     def put(_context: int, key: bytes, value: int, count: int) -> int:
         return _code_of(lambda: store.put(key.decode(), ctypes.string_at(value, count)))
 
-    def get(
-        _context: int, key: bytes, timeout_ns: int, into: int, room: int, count: Any
-    ) -> int:
+    def get(_context: int, key: bytes, timeout_ns: int, into: int, room: int, count: Any) -> int:
         def call() -> None:
             value = store.get(key.decode(), timeout_ns / NANOSECONDS)
             if len(value) > room:

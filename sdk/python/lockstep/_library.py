@@ -95,9 +95,7 @@ class ErrorRecord(Structure):
 
 
 STORE_PUT = CFUNCTYPE(c_int32, c_void_p, c_char_p, c_void_p, c_size_t)
-STORE_GET = CFUNCTYPE(
-    c_int32, c_void_p, c_char_p, c_int64, c_void_p, c_size_t, POINTER(c_size_t)
-)
+STORE_GET = CFUNCTYPE(c_int32, c_void_p, c_char_p, c_int64, c_void_p, c_size_t, POINTER(c_size_t))
 
 
 class Sized(Structure):

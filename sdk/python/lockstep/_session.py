@@ -102,8 +102,8 @@ class Step:
         owner: Session,
         step: int,
         samples: int,
-        loss: Optional[float],
-        learning_rate: Optional[float],
+        loss: Optional[Number],
+        learning_rate: Optional[Number],
     ) -> None:
         self._session = owner
         # 0: a plain call, not reported yet. 1: in a block. 2: done.
@@ -201,9 +201,7 @@ class Session:
         self._error = error
         self._error_pointer = ctypes.byref(error)
         info = _library.SessionInfo()
-        _library.check(
-            lib.session_get_info(handle, ctypes.byref(info), self._error_pointer), error
-        )
+        _library.check(lib.session_get_info(handle, ctypes.byref(info), self._error_pointer), error)
         self.job: str = info.job.decode()
         self.role: str = info.role.decode()
         self.task_index: int = info.task_index
@@ -312,9 +310,7 @@ class Session:
         """
         if size is None:
             size = _size(path)
-        self._call(
-            self._lib.session_checkpoint_saved, step, os.fsencode(path), size
-        )
+        self._call(self._lib.session_checkpoint_saved, step, os.fsencode(path), size)
 
     def resumed(self, step: int) -> None:
         """Reports the step from which this rank resumed; 0: from the start."""
@@ -365,9 +361,7 @@ class Session:
     def _call(self, function: Callable[..., int], *arguments: object) -> None:
         self._flush()
         with self._lock:
-            _library.check(
-                function(self._open(), *arguments, self._error_pointer), self._error
-            )
+            _library.check(function(self._open(), *arguments, self._error_pointer), self._error)
 
     def _report_step(self, ended: Step) -> None:
         with self._lock:
@@ -383,9 +377,7 @@ class Session:
             if ended.learning_rate is not None:
                 struct.learning_rate = float(ended.learning_rate)
                 struct.has_learning_rate = 1
-            code = self._lib.session_step(
-                self._handle, self._step_pointer, self._error_pointer
-            )
+            code = self._lib.session_step(self._handle, self._step_pointer, self._error_pointer)
             if code:
                 _library.check(code, self._error)
 

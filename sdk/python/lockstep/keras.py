@@ -84,6 +84,4 @@ def Callback(batch_size: int = 0, loss_interval: int = 10) -> Any:  # noqa: N802
     """
     # A program that has imported Keras 2 trains with it: TensorFlow alone does not
     # import it.
-    return _class("tf_keras" if "tf_keras" in sys.modules else "keras")(
-        batch_size, loss_interval
-    )
+    return _class("tf_keras" if "tf_keras" in sys.modules else "keras")(batch_size, loss_interval)

@@ -77,9 +77,7 @@ class Callback(_Base):  # type: ignore[misc]
         self._session.progress(
             total_steps=state.max_steps,
             epoch=int(state.epoch or 0),
-            global_batch=args.train_batch_size
-            * args.gradient_accumulation_steps
-            * args.world_size,
+            global_batch=args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
         )
 
     @staticmethod
