@@ -1,11 +1,11 @@
 """JAX on several processes: a sum over all devices with shard_map."""
 
+import jax
 import jax.numpy as jnp
-import lockstep
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-import jax
+import lockstep
 
 
 def main() -> None:

@@ -9,10 +9,11 @@ import os
 
 # Keras 3 cannot train under this strategy.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
-import lockstep
-import lockstep.keras
 import tensorflow as tf
 import tf_keras as keras
+
+import lockstep
+import lockstep.keras
 
 BATCH = 64
 

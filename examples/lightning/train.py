@@ -2,13 +2,13 @@
 
 import argparse
 
-import lockstep.lightning
+import lightning
 import torch
 from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-import lightning
+import lockstep.lightning
 
 
 class Classifier(lightning.LightningModule):

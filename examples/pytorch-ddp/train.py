@@ -6,12 +6,13 @@ Runs on any number of ranks, and goes on from its last checkpoint.
 import argparse
 import os
 
-import lockstep
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+import lockstep
 
 
 def data(count: int = 2048) -> TensorDataset:
@@ -89,7 +90,8 @@ def main() -> None:
         right = (model(points).argmax(1) == labels).float().mean().item()
     if dist.get_rank() == 0:
         session.report(accuracy=right)
-        print(f"accuracy {right:.3f} after {options.epochs} epochs on {dist.get_world_size()} ranks")
+        ranks = dist.get_world_size()
+        print(f"accuracy {right:.3f} after {options.epochs} epochs on {ranks} ranks")
     dist.destroy_process_group()
 
 

@@ -2,13 +2,14 @@
 
 import argparse
 
-import lockstep
-import lockstep.torch
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+
+import lockstep
+import lockstep.torch
 
 
 class Block(nn.Module):

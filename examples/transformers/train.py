@@ -2,12 +2,12 @@
 
 import argparse
 
-import lockstep
-import lockstep.transformers
 import torch
 from torch.utils.data import Dataset
-
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+
+import lockstep
+import lockstep.transformers
 
 
 class Counting(Dataset):

@@ -14,7 +14,7 @@ using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-Operation SumOf(const Span* span, uint64_t cookie = 0) {
+Operation Summing(const Span* span, uint64_t cookie = 0) {
   return {.input = {span, 1}, .output = {span, 1}, .cookie = cookie};
 }
 
@@ -49,12 +49,12 @@ TEST(ProcessGroupTest, RunsInTheOrderOfTheStarts) {
       const Span span{&value, 1};
       std::vector<std::shared_ptr<Work>> works;
       for (int i = 0; i < 20; ++i) {
-        auto work = group->Start(SumOf(&span));
+        auto work = group->Start(Summing(&span));
         ASSERT_TRUE(work.ok()) << work.status();
         works.push_back(*work);
       }
       // Behind them.
-      ASSERT_EQ(group->Run(SumOf(&span)), OkStatus());
+      ASSERT_EQ(group->Run(Summing(&span)), OkStatus());
       EXPECT_EQ(value, 1 << 21);
       for (const auto& work : works) EXPECT_TRUE(work->ended());
     });
@@ -79,9 +79,9 @@ TEST(ProcessGroupTest, CookiesComeInTheOrderOfTheEnds) {
     float value = 1;
     const Span span{&value, 1};
     for (uint64_t cookie = 1; cookie <= 5; ++cookie) {
-      ASSERT_TRUE(group->Start(SumOf(&span, cookie % 3)).ok());
+      ASSERT_TRUE(group->Start(Summing(&span, cookie % 3)).ok());
     }
-    ASSERT_EQ(group->Run(SumOf(&span, 9)), OkStatus());
+    ASSERT_EQ(group->Run(Summing(&span, 9)), OkStatus());
     // Both are past the last operation before one of them leaves.
     ASSERT_EQ(group->Run({.collective = Collective::kBarrier}), OkStatus());
     group->Abort("the end");
@@ -129,7 +129,7 @@ TEST(ProcessGroupTest, GroupsWithCommonRanksDoNotWaitForEachOther) {
       for (size_t i = 0; i < groups.size(); ++i) {
         const Span span{values[i].data(), values[i].size()};
         for (int round = 0; round < 5; ++round) {
-          auto work = groups[i]->Start(SumOf(&span));
+          auto work = groups[i]->Start(Summing(&span));
           ASSERT_TRUE(work.ok()) << work.status();
           works.push_back(*work);
         }
@@ -154,8 +154,8 @@ TEST(ProcessGroupTest, ManyThreadsMayCall) {
         std::vector<float> values(100, 2);
         const Span span{values.data(), values.size()};
         for (int i = 0; i < 200; ++i) {
-          ASSERT_EQ(group->Run(SumOf(&span)), OkStatus());
-          const auto work = group->Start(SumOf(&span));
+          ASSERT_EQ(group->Run(Summing(&span)), OkStatus());
+          const auto work = group->Start(Summing(&span));
           ASSERT_TRUE(work.ok());
           ASSERT_EQ((*work)->Wait(Duration(-1)), OkStatus());
         }
@@ -196,12 +196,12 @@ TEST(ProcessGroupTest, CostOfACall) {
       const Span span{values.data(), values.size()};
       MonoTime start = MonotonicNow();
       for (int i = 0; i < kRounds; ++i) {
-        ASSERT_EQ(group->Run(SumOf(&span)), OkStatus());
+        ASSERT_EQ(group->Run(Summing(&span)), OkStatus());
       }
       run[group->rank()] = ToSeconds(MonotonicNow() - start) / kRounds * 1e6;
       start = MonotonicNow();
       for (int i = 0; i < kRounds; ++i) {
-        const auto work = group->Start(SumOf(&span));
+        const auto work = group->Start(Summing(&span));
         ASSERT_TRUE(work.ok());
         ASSERT_EQ((*work)->Wait(Duration(-1)), OkStatus());
       }

@@ -53,7 +53,14 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # gRPC is imported by programs that use the client, not by every rank.
     if name == "Client":
-        from .client import Client
+        try:
+            from .client import Client
+        except ModuleNotFoundError as error:
+            raise Error(
+                f"lockstep.Client needs the package of {error.name}: pip install"
+                " 'lockstep[client]', or the wheel's path with [client]",
+                code="FAILED_PRECONDITION",
+            ) from error
 
         return Client
     raise AttributeError(f"module 'lockstep' has no attribute {name!r}")

@@ -8,7 +8,8 @@ older one import this module first.
 from __future__ import annotations
 
 from ._backend import LockstepBackend, register
+from ._watch import Watch, watch
 
-__all__ = ["LockstepBackend", "register"]
+__all__ = ["LockstepBackend", "Watch", "register", "watch"]
 
 register()

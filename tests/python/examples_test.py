@@ -1,0 +1,92 @@
+"""Every program of examples/ runs as its README says, on two ranks, and its job
+shows its steps.
+
+  LOCKSTEP_FRAMEWORKS=DIR PYTHONPATH=build/release/python \\
+      DIR/client/bin/python tests/python/examples_test.py
+"""
+
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+import lockstep
+
+SOURCE = pathlib.Path(os.environ.get("LOCKSTEP_SOURCE") or pathlib.Path(__file__).parents[2])
+EXAMPLES = SOURCE / "examples"
+FRAMEWORKS = pathlib.Path(os.environ.get("LOCKSTEP_FRAMEWORKS", "/nonexistent"))
+BIN = os.environ.get("LOCKSTEP_BIN") or str(SOURCE / "build/release/bin")
+# Seconds: two ranks import a framework on a loaded machine.
+LONG = 240
+
+
+def local(*args: str) -> None:
+    subprocess.run([BIN + "/lockstep", "local", *args], check=True, capture_output=True)
+
+
+def setUpModule() -> None:
+    folder = tempfile.mkdtemp(prefix="lockstep-examples-test-")
+    os.environ["LOCKSTEP_CONFIG"] = folder + "/config.yaml"
+    unittest.addModuleCleanup(subprocess.run, ["rm", "-rf", folder], check=True)
+    cluster = folder + "/cluster"
+    unittest.addModuleCleanup(local, "down", "--clean", "--yes", "--dir", cluster)
+    local("up", "--dir", cluster, "--cpus", "8", "--timeout", "90")
+
+
+class ExamplesTest(unittest.TestCase):
+    def setUp(self) -> None:
+        output = tempfile.TemporaryDirectory(prefix="lockstep-examples-")
+        self.addCleanup(output.cleanup)
+        self.output = pathlib.Path(output.name)
+        self.client = lockstep.Client()
+        self.addCleanup(self.client.close)
+
+    def submit(self, name: str, framework: str, *arguments: str, **more: str):
+        return self.client.submit(
+            [str(FRAMEWORKS / framework / "bin" / "python"), "train.py", *arguments],
+            tasks=2,
+            workdir=str(EXAMPLES / name),
+            output=str(self.output),
+            env={
+                "PYTHONPATH": os.environ["PYTHONPATH"],
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "TF_CPP_MIN_LOG_LEVEL": "2",
+                "JAX_PLATFORMS": "cpu",
+                "OMP_NUM_THREADS": "1",
+                **more,
+            },
+            max_restarts=1,
+        )
+
+    def run_example(self, name: str, framework: str, shown: str, steps: int) -> None:
+        """It ends well, prints what matches `shown`, and its job has `steps`."""
+        job = self.submit(name, framework)
+        status = job.wait(timeout=LONG, progress=False)
+        text = "\n".join(line.text for line in job.logs())
+        self.assertEqual(status.state, "SUCCEEDED", text[-4000:])
+        self.assertRegex(text, shown)
+        self.assertEqual(status.committed_step, steps, text[-4000:])
+
+    def test_pytorch_ddp(self) -> None:
+        self.run_example("pytorch-ddp", "torch", r"accuracy 0\.9\d+ after 3 epochs on 2", 48)
+        self.assertTrue((self.output / "checkpoint.pt").exists())
+
+    def test_pytorch_fsdp2(self) -> None:
+        self.run_example("pytorch-fsdp2", "torch", r"loss 2\.\d+ -> [01]\.\d+ on 2", 20)
+
+    def test_lightning(self) -> None:
+        self.run_example("lightning", "torch", r"accuracy 0\.[6-9]", 24)
+
+    def test_transformers(self) -> None:
+        self.run_example("transformers", "torch", r"loss \d\.\d+ after 16 steps", 16)
+
+    def test_keras_multiworker(self) -> None:
+        self.run_example("keras-multiworker", "tensorflow", r"accuracy 0\.[6-9]", 48)
+
+    def test_jax(self) -> None:
+        self.run_example("jax", "tensorflow", r"2 devices: sum \[4\.0, 6\.0, 8\.0, 10\.0\]", 10)
+
+
+if __name__ == "__main__":
+    unittest.main()
