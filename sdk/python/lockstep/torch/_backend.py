@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Backend, ProcessGroup
 
-from .. import _group, errors
+from .. import _group, _library, errors
 from ._collectives import Collectives
 from ._process_group import LockstepProcessGroup
 from ._store import TorchStore, bind_address, shared_key
@@ -39,6 +39,7 @@ class LockstepBackend(Collectives, Backend):  # type: ignore[misc]
         self._label = label
         self._options = options or Backend.Options(NAME, timeout=timeout)
         self.completer = Completer(f"lockstep {label}")
+        _library.library()  # Where it is not there, no rank need be told.
         found = TorchStore(store)
         try:
             self.group = _group.Group(
@@ -53,6 +54,10 @@ class LockstepBackend(Collectives, Backend):  # type: ignore[misc]
             )
         except errors.Error as error:
             raise_for(error)
+        except TimeoutError as error:
+            raise dist.DistBackendError(
+                f"lockstep: rank 0 of {label} did not come within {timeout}"
+            ) from error
 
     @property
     def options(self) -> Any:
