@@ -213,7 +213,7 @@ TEST(RendezvousTest, RefusesWhatCannotWork) {
   expect(0, 500, &store, "128");
 }
 
-class DeathTest : public ProcessTest {};
+class DeathTest : public ShmProcessTest {};
 
 TEST_F(DeathTest, ARankThatDiesWhileFormingIsNamed) {
   DirectoryRendezvousStore store(board_.dir());

@@ -51,7 +51,7 @@ inline FormedRanks ShmRanks(int n) {
 }
 
 // Ranks that are processes.
-class ProcessTest : public ::testing::Test {
+class ShmProcessTest : public ::testing::Test {
  protected:
   RankBoard board_;
 };
