@@ -260,13 +260,19 @@ class Group:
                 self.library.group_abort(self._handle, reason.encode())
 
     def close(self, reason: str = "the group was closed") -> None:
-        """Aborts what is under way and frees the group."""
+        """Aborts what is under way here and frees the group.
+
+        Where nothing is, there is nothing to abort, and the others may still be
+        at the end of an operation that has ended here.
+        """
         with self._closing:
             handle, self._handle = self._handle, 0
             # A child that forked cannot free what its parent made.
             if not handle or os.getpid() != self._pid:
                 return
-            self.library.group_abort(handle, reason.encode())
+            ended = [work.ended() for work in list(self._live.values())]
+            if self._running or not all(ended):
+                self.library.group_abort(handle, reason.encode())
             while self._running:
                 self._closing.wait(1.0)
         for work in list(self._live.values()):

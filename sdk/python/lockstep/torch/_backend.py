@@ -118,15 +118,12 @@ class LockstepBackend(Collectives, Backend):  # type: ignore[misc]
         return self.group.describe()
 
     def shutdown(self) -> None:
-        self._close("the process group was destroyed")
+        self.completer.stop()
+        self.group.close("the process group was destroyed")
 
     def abort(self) -> None:
-        self._close("the process group was aborted")
-
-    def _close(self, reason: str) -> None:
-        self.group.abort(reason)
-        self.completer.stop()
-        self.group.close(reason)
+        self.group.abort("the process group was aborted")
+        self.shutdown()
 
 
 def create(opts: Any, backend_options: Any) -> Any:
