@@ -1,6 +1,6 @@
 """The backend "lockstep" of torch.distributed: operations, types, refusals.
 
-  PYTHONPATH=build/release/python python3 tests/python/torch_backend_test.py
+PYTHONPATH=build/release/python python3 tests/python/torch_backend_test.py
 """
 
 from __future__ import annotations
@@ -71,9 +71,7 @@ def reductions() -> None:
     for dtype in REDUCED:
         for op, reduce in OPS.items():
             if op == ReduceOp.AVG and dtype not in FLOATS:
-                refused(
-                    lambda: dist.all_reduce(value(0, dtype), op), "ReduceOp.AVG"
-                )
+                refused(lambda: dist.all_reduce(value(0, dtype), op), "ReduceOp.AVG")
                 continue
             wide = torch.float64 if dtype in FLOATS else torch.int64
             rows = torch.stack([value(r, dtype).to(wide) for r in range(n)])
@@ -90,9 +88,7 @@ def reductions() -> None:
             if rank == n - 1:
                 same(got, wanted, f"reduce {what}")
             parts = [value(rank, dtype, salt=part) for part in range(n)]
-            mine = torch.stack(
-                [value(r, dtype, salt=rank).to(wide) for r in range(n)]
-            )
+            mine = torch.stack([value(r, dtype, salt=rank).to(wide) for r in range(n)])
             wanted = reduce(mine).to(dtype)
             got = torch.empty(6, dtype=dtype)
             dist.reduce_scatter(got, parts, op)
@@ -199,9 +195,7 @@ def splits(rank: int, n: int) -> None:
     rows = sum(p + 1 for p in range(n))
     source = torch.full((rows, 2), float(rank))
     got = torch.empty((rank + 1) * n, 2)
-    dist.all_to_all_single(
-        got, source, [rank + 1] * n, [p + 1 for p in range(n)]
-    )
+    dist.all_to_all_single(got, source, [rank + 1] * n, [p + 1 for p in range(n)])
     assert got[:, 0].tolist() == [float(r) for r in range(n) for _ in range(rank + 1)]
     got = torch.empty(n)
     dist.all_to_all_single(got, torch.arange(float(n)) + 10 * rank)
@@ -216,8 +210,7 @@ def splits(rank: int, n: int) -> None:
 def messages(rank: int, n: int) -> None:
     right, left = (rank + 1) % n, (rank - 1) % n
     works = [
-        dist.isend(torch.full((3,), float(10 * rank + tag)), right, tag=tag)
-        for tag in (0, 1, 7)
+        dist.isend(torch.full((3,), float(10 * rank + tag)), right, tag=tag) for tag in (0, 1, 7)
     ]
     got = {tag: torch.empty(3) for tag in (7, 1, 0)}
     works += [dist.irecv(got[tag], left, tag=tag) for tag in (7, 1, 0)]
@@ -339,21 +332,15 @@ def groups() -> None:
 def refusals() -> None:
     rank = torch_ranks.start()
     ones = torch.ones(4)
-    refused(
-        lambda: dist.all_reduce(ones, dist._make_nccl_premul_sum(2.0)), "PREMUL_SUM"
-    )
+    refused(lambda: dist.all_reduce(ones, dist._make_nccl_premul_sum(2.0)), "PREMUL_SUM")
     for op in ("BAND", "BOR", "BXOR"):
         refused(lambda op=op: dist.all_reduce(ones.int(), getattr(ReduceOp, op)), op)
     refused(lambda: dist.all_reduce(ones.to(torch.float8_e5m2)), "float8_e5m2")
     refused(lambda: dist.recv(ones), "any source")
     refused(lambda: dist.send(ones, 1 - rank, tag=-1), "tags from 0")
     refused(lambda: dist.all_reduce(ones.to_sparse()), "sparse|dense")
-    refused(
-        lambda: dist.reduce_scatter_tensor(ones[:3].clone(), ones), "reduce_scatter"
-    )
-    refused(
-        lambda: dist.all_to_all_single(ones.clone(), ones, [3, 3], [2, 2]), "split"
-    )
+    refused(lambda: dist.reduce_scatter_tensor(ones[:3].clone(), ones), "reduce_scatter")
+    refused(lambda: dist.all_to_all_single(ones.clone(), ones, [3, 3], [2, 2]), "split")
     # Nothing was sent: the group is still good.
     dist.all_reduce(ones)
     assert ones.eq(2).all()

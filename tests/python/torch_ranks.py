@@ -33,8 +33,10 @@ class Ranks:
                     "RANK_FOLDER": self._folder.name,
                     "OMP_NUM_THREADS": "1",
                     "PYTHONPATH": os.pathsep.join(
-                        [os.path.dirname(os.path.abspath(__file__)),
-                         os.environ.get("PYTHONPATH", "")]
+                        [
+                            os.path.dirname(os.path.abspath(__file__)),
+                            os.environ.get("PYTHONPATH", ""),
+                        ]
                     ).rstrip(os.pathsep),
                     **environment,
                 },
@@ -69,9 +71,7 @@ def run(test: unittest.TestCase, file: str, name: str, ranks: int, **more: str) 
     started = Ranks(file, name, ranks, **more)
     printed = started.wait()
     for rank, process in enumerate(started.processes):
-        test.assertEqual(
-            process.returncode, 0, f"{name}, rank {rank} of {ranks}:\n{printed[rank]}"
-        )
+        test.assertEqual(process.returncode, 0, f"{name}, rank {rank} of {ranks}:\n{printed[rank]}")
     return printed
 
 

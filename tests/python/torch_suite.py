@@ -114,7 +114,9 @@ def run_one(case: type, name: str, verbose: bool) -> Tuple[str, str]:
     if not bad:
         return "passed", ""
     lines = [line for line in (text.getvalue() + bad[0][1]).splitlines() if line.strip()]
-    errors = [line for line in lines if re.match(r"(\[rank\d\]: ?)?[\w.]*(Error|Exception)\b", line)]
+    errors = [
+        line for line in lines if re.match(r"(\[rank\d\]: ?)?[\w.]*(Error|Exception)\b", line)
+    ]
     return "failed", (errors or lines or ["?"])[0][:300]
 
 

@@ -1,6 +1,6 @@
 """Training over the backend "lockstep": the results of gloo, and lost peers.
 
-  PYTHONPATH=build/release/python python3 tests/python/torch_training_test.py
+PYTHONPATH=build/release/python python3 tests/python/torch_training_test.py
 """
 
 from __future__ import annotations
@@ -47,9 +47,7 @@ def train(
     **options: Any,
 ) -> Any:
     # Buckets of a few parameters each, so that several are under way.
-    ddp = DistributedDataParallel(
-        model(), process_group=group, bucket_cap_mb=0.001, **options
-    )
+    ddp = DistributedDataParallel(model(), process_group=group, bucket_cap_mb=0.001, **options)
     prepare(ddp)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
     for step in range(steps):
@@ -103,9 +101,7 @@ def train_sharded(group: Any, rank: int) -> Any:
         optimizer.zero_grad()
         module(batch(rank, step)).square().mean().backward()
         optimizer.step()
-    return torch.cat(
-        [one.full_tensor().detach().reshape(-1) for one in module.parameters()]
-    )
+    return torch.cat([one.full_tensor().detach().reshape(-1) for one in module.parameters()])
 
 
 def hook(name: str) -> Callable[[Any], None]:

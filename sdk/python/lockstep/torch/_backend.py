@@ -7,9 +7,8 @@ import sys
 from datetime import timedelta
 from typing import Any, List, Optional
 
-import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import Backend, ProcessGroup
+from torch._C._distributed_c10d import Backend
 
 from .. import _group, _library, errors
 from ._collectives import Collectives
@@ -101,9 +100,7 @@ class LockstepBackend(Collectives, Backend):  # type: ignore[misc]
         members = list(ranks)
         if self.rank() not in members:
             return None
-        options = opts or Backend.Options(
-            NAME, timeout=timedelta(seconds=self.default_timeout_s)
-        )
+        options = opts or Backend.Options(NAME, timeout=timedelta(seconds=self.default_timeout_s))
         return LockstepBackend(
             store,
             members.index(self.rank()),

@@ -12,7 +12,9 @@ def one_list(name: str, ones: Sequence[Any], lists: Optional[Sequence[Any]]) -> 
         raise ValueError(f"lockstep: {name} takes the tensors of one device")
 
 
-def sizes(name: str, part: Sequence[torch.Tensor], whole: Sequence[torch.Tensor], ranks: int) -> None:
+def sizes(
+    name: str, part: Sequence[torch.Tensor], whole: Sequence[torch.Tensor], ranks: int
+) -> None:
     """Checks that ``whole`` has a part for each rank."""
     one = sum(tensor.numel() for tensor in part)
     all_of_them = sum(tensor.numel() for tensor in whole)

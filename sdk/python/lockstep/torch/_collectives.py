@@ -62,9 +62,7 @@ class Collectives:
                 memory.add(copy)
             else:
                 memory.update(tensor)
-        return self._do(
-            _library.ALL_REDUCE, memory, memory, opts, op=op, result=tensors
-        )
+        return self._do(_library.ALL_REDUCE, memory, memory, opts, op=op, result=tensors)
 
     def reduce(self, tensors: Tensors, opts: Any) -> LockstepWork:
         dtype = check_types("reduce", tensors)
@@ -78,13 +76,9 @@ class Collectives:
                 if copy is not tensor:
                     target.copies.append((tensor, copy))
                 target.add(copy)
-        return self._do(
-            _library.REDUCE, source, target, opts, op=op, root=root, result=tensors
-        )
+        return self._do(_library.REDUCE, source, target, opts, op=op, root=root, result=tensors)
 
-    def reduce_scatter(
-        self, outputs: Tensors, inputs: List[Tensors], opts: Any
-    ) -> LockstepWork:
+    def reduce_scatter(self, outputs: Tensors, inputs: List[Tensors], opts: Any) -> LockstepWork:
         one_list("reduce_scatter", outputs, inputs)
         return self._reduce_scatter("reduce_scatter", outputs[0], inputs[0], opts)
 
@@ -145,22 +139,16 @@ class Collectives:
                 source.read(tensor)
             else:
                 target.write(tensor)
-        return self._do(
-            _library.BROADCAST, source, target, opts, root=root, result=tensors
-        )
+        return self._do(_library.BROADCAST, source, target, opts, root=root, result=tensors)
 
-    def allgather(
-        self, outputs: List[Tensors], inputs: Tensors, opts: Any
-    ) -> LockstepWork:
+    def allgather(self, outputs: List[Tensors], inputs: Tensors, opts: Any) -> LockstepWork:
         one_list("all_gather", inputs, outputs)
         return self._all_gather("all_gather", outputs[0], inputs[0], opts, outputs)
 
     def all_gather_single(
         self, output: torch.Tensor, source: torch.Tensor, opts: Any
     ) -> LockstepWork:
-        return self._all_gather(
-            "all_gather_into_tensor", [output], source, opts, [output]
-        )
+        return self._all_gather("all_gather_into_tensor", [output], source, opts, [output])
 
     def allgather_coalesced(
         self, outputs: List[Tensors], inputs: Tensors, opts: Any
@@ -201,17 +189,13 @@ class Collectives:
     ) -> LockstepWork:
         source, target = copied(check_types(name, [*outputs, one]), both=2)
         ranks = self.group.world_size
-        if len(outputs) > 1 and any(
-            output.numel() != outputs[0].numel() for output in outputs
-        ):
+        if len(outputs) > 1 and any(output.numel() != outputs[0].numel() for output in outputs):
             return self._uneven_gather(name, outputs, one, opts, result, later)
         sizes(name, [one], outputs, ranks)
         source.read(separate(one, outputs))
         for output in outputs:
             target.write(output)
-        return self._do(
-            _library.ALL_GATHER, source, target, opts, result=result, later=later
-        )
+        return self._do(_library.ALL_GATHER, source, target, opts, result=result, later=later)
 
     def _uneven_gather(
         self,
@@ -246,9 +230,7 @@ class Collectives:
             later=later,
         )
 
-    def gather(
-        self, outputs: List[Tensors], inputs: Tensors, opts: Any
-    ) -> LockstepWork:
+    def gather(self, outputs: List[Tensors], inputs: Tensors, opts: Any) -> LockstepWork:
         root = opts.rootRank
         lists = outputs[0] if root == self.group.rank else []
         one_list("gather", inputs, outputs if lists else None)
@@ -259,13 +241,9 @@ class Collectives:
         source.read(separate(inputs[0], lists))
         for output in lists:
             target.write(output)
-        return self._do(
-            _library.GATHER, source, target, opts, root=root, result=outputs
-        )
+        return self._do(_library.GATHER, source, target, opts, root=root, result=outputs)
 
-    def scatter(
-        self, outputs: Tensors, inputs: List[Tensors], opts: Any
-    ) -> LockstepWork:
+    def scatter(self, outputs: Tensors, inputs: List[Tensors], opts: Any) -> LockstepWork:
         root = opts.rootRank
         lists = inputs[0] if root == self.group.rank else []
         one_list("scatter", outputs, inputs if lists else None)
@@ -279,9 +257,7 @@ class Collectives:
             target.write_later(outputs[0])
         else:
             target.write(outputs[0])
-        return self._do(
-            _library.SCATTER, source, target, opts, root=root, result=outputs
-        )
+        return self._do(_library.SCATTER, source, target, opts, root=root, result=outputs)
 
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any) -> LockstepWork:
         ranks = self.group.world_size
@@ -324,9 +300,7 @@ class Collectives:
             target,
             opts,
             input_splits=row_splits(name, one, input_splits, ranks, source.factor),
-            output_splits=row_splits(
-                name, output, output_splits, ranks, source.factor
-            ),
+            output_splits=row_splits(name, output, output_splits, ranks, source.factor),
             result=[output],
         )
 
@@ -346,8 +320,7 @@ class Collectives:
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> LockstepWork:
         raise NotImplementedError(
-            "lockstep: recv needs the rank of the sender; it does not receive from "
-            "any source"
+            "lockstep: recv needs the rank of the sender; it does not receive from any source"
         )
 
     def allreduce_sparse(self, tensors: Tensors, opts: Any) -> LockstepWork:
@@ -404,9 +377,7 @@ class Collectives:
         self.sequence += 1
         parts: tuple[Work, ...] = ()
         try:
-            if later or getattr(opts, "asyncOp", True) or (
-                self.thread.coalesced is not None
-            ):
+            if later or getattr(opts, "asyncOp", True) or (self.thread.coalesced is not None):
                 work = self.group.start(
                     collective,
                     source.kind,
@@ -417,9 +388,7 @@ class Collectives:
                 )
                 parts = (work,)
             else:
-                self.group.run(
-                    collective, source.kind, source.spans, target.spans, **arguments
-                )
+                self.group.run(collective, source.kind, source.spans, target.spans, **arguments)
         except errors.Error as error:
             raise_for(error)
         return self._made(LockstepWork(parts, self.completer, result, target.copies))

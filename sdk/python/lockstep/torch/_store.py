@@ -89,9 +89,7 @@ def bind_address() -> str:
 def _address_of(interface: str) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         try:
-            answer = fcntl.ioctl(
-                one, _SIOCGIFADDR, struct.pack("256s", interface.encode()[:15])
-            )
+            answer = fcntl.ioctl(one, _SIOCGIFADDR, struct.pack("256s", interface.encode()[:15]))
         except OSError as error:
             raise ValueError(
                 f"lockstep: GLOO_SOCKET_IFNAME names the interface {interface!r}, "

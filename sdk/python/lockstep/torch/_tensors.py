@@ -25,9 +25,7 @@ _REDUCED = {
     torch.complex64: (_library.FLOAT32, 2),
     torch.complex128: (_library.FLOAT64, 2),
 }
-_FLOATS = frozenset(
-    (_library.FLOAT32, _library.FLOAT64, _library.FLOAT16, _library.BFLOAT16)
-)
+_FLOATS = frozenset((_library.FLOAT32, _library.FLOAT64, _library.FLOAT16, _library.BFLOAT16))
 
 _NAMES = {
     "SUM": _library.SUM,
@@ -43,9 +41,7 @@ Copies = List[Tuple[torch.Tensor, torch.Tensor]]
 
 def plain(tensor: torch.Tensor) -> bool:
     """Says whether the library can use the tensor's memory as it is."""
-    return (
-        tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
-    )
+    return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
 def check_device(name: str, tensor: torch.Tensor) -> None:
@@ -53,9 +49,7 @@ def check_device(name: str, tensor: torch.Tensor) -> None:
     if tensor.is_cpu and tensor.layout is torch.strided:
         return
     if tensor.is_cpu:
-        raise NotImplementedError(
-            f"lockstep: {name} takes dense tensors, not {tensor.layout}"
-        )
+        raise NotImplementedError(f"lockstep: {name} takes dense tensors, not {tensor.layout}")
     device = tensor.device.type
     raise RuntimeError(
         f"lockstep: {name} got a tensor on {device!r}, and lockstep moves only "
@@ -116,8 +110,10 @@ class Memory:
 def _plain_copy(tensor: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
         copy = tensor.detach().resolve_conj().resolve_neg()
-        return copy.contiguous() if copy.data_ptr() != tensor.data_ptr() else (
-            copy.clone(memory_format=torch.contiguous_format)
+        return (
+            copy.contiguous()
+            if copy.data_ptr() != tensor.data_ptr()
+            else (copy.clone(memory_format=torch.contiguous_format))
         )
 
 
@@ -141,9 +137,7 @@ def _range(tensor: torch.Tensor) -> tuple[int, int]:
     begin = tensor.data_ptr()
     if not tensor.numel():
         return begin, begin
-    last = sum(
-        (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride())
-    )
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
     return begin, begin + (last + 1) * tensor.element_size()
 
 
@@ -164,8 +158,7 @@ def check_types(name: str, tensors: Sequence[torch.Tensor]) -> torch.dtype:
         check_device(name, tensor)
         if tensor.dtype is not dtype:
             raise ValueError(
-                f"lockstep: {name} takes tensors of one type, not {dtype} and "
-                f"{tensor.dtype}"
+                f"lockstep: {name} takes tensors of one type, not {dtype} and {tensor.dtype}"
             )
     return dtype
 
@@ -200,13 +193,11 @@ def reduced(
         )
     if number == _library.MEAN and kind[0] not in _FLOATS:
         raise NotImplementedError(
-            f"lockstep: {name} does not have ReduceOp.AVG for {dtype}; use SUM and "
-            f"divide"
+            f"lockstep: {name} does not have ReduceOp.AVG for {dtype}; use SUM and divide"
         )
     if kind[1] == 2 and number not in (_library.SUM, _library.MEAN):
         raise NotImplementedError(
-            f"lockstep: {name} does not have ReduceOp.{op_name} for {dtype}; it has "
-            f"SUM and AVG"
+            f"lockstep: {name} does not have ReduceOp.{op_name} for {dtype}; it has SUM and AVG"
         )
     return number, [Memory(*kind) for _ in range(both)]
 

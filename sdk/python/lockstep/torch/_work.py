@@ -94,7 +94,8 @@ class LockstepWork(Work):  # type: ignore[misc]
     def exception(self) -> Optional[BaseException]:
         if not self.poll() or self.error() is None:
             return None
-        return dist.DistBackendError(str(self.error()))
+        seen: BaseException = dist.DistBackendError(str(self.error()))
+        return seen
 
     def result(self) -> Any:
         self.wait()
