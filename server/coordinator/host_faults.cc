@@ -53,7 +53,6 @@ bool MayBeTheNetworks(const Job& job, const JobView& view) {
 bool RunsWell(const Job& job, const JobView& view) {
   if (job.outcome == JobState::kSucceeded) return true;
   return job.state == JobState::kRunning && !job.failing &&
-         job.spec.kind == JobKind::kNative &&
          HighestCommitted(job, view) > job.committed_before;
 }
 
@@ -108,9 +107,7 @@ const PairProbe* HostFaults::FindPairProbe(const JobName& job) const {
 std::optional<Stall> HostFaults::StallOf(const JobEntry& entry,
                                          const JobView& view, Time now) {
   const Job& job = *entry.job;
-  if (job.state != JobState::kRunning || job.spec.kind != JobKind::kNative) {
-    return std::nullopt;
-  }
+  if (job.state != JobState::kRunning) return std::nullopt;
   const auto ranks = static_cast<int32_t>(RanksOf(job).size());
   std::optional<Stall> stall = entry.stall.Check(ranks, now.mono);
   if (stall || job.failing) return stall;

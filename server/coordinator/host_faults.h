@@ -35,7 +35,7 @@ class HostFaults {
         prober_(prober),
         strikes_(options->strikes) {}
 
-  // Returns a native job's stall that exceeds its limit, or the step deadline
+  // Returns a job's stall that exceeds its limit, or the step deadline
   // if all ranks wait and their nodes cannot reach each other.
   std::optional<Stall> StallOf(const JobEntry& entry, const JobView& view,
                                Time now);

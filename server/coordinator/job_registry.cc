@@ -20,10 +20,7 @@ bool BeginsAnew(const Job* before, const Job& job) {
 }  // namespace
 
 std::optional<Stall> JobEntry::StalledRank(MonoTime now) const {
-  if (job->state != JobState::kRunning || job->failing ||
-      job->spec.kind != JobKind::kNative) {
-    return std::nullopt;
-  }
+  if (job->state != JobState::kRunning || job->failing) return std::nullopt;
   return stall.StalledRank(static_cast<int32_t>(RanksOf(*job).size()), now);
 }
 
@@ -96,7 +93,7 @@ JobRegistry::Applied JobRegistry::Apply(std::shared_ptr<const Job> job,
   if (applied.new_generation) {
     entry.all_started_since.reset();
     entry.meter.Reset(job->generation);
-    entry.stall.Reset(job->generation);
+    entry.stall.Reset(job->generation, job->spec.kind);
   }
   // Its place before: the priority may be another now.
   if (before != nullptr) {

@@ -28,7 +28,7 @@ namespace lockstep::server {
 struct JobEntry {
   explicit JobEntry(const StallOptions& options) : stall(options) {}
 
-  // Returns the stalled rank that delays a running native job.
+  // Returns the stalled rank that delays a running job.
   std::optional<Stall> StalledRank(MonoTime now) const;
 
   std::shared_ptr<const Job> job;

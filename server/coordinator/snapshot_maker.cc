@@ -54,8 +54,7 @@ std::optional<Cause> SnapshotMaker::TroubleOf(const JobEntry& entry,
     return Cause{Reason::kNoProgress, Describe(job, *snapshot.stall)};
   }
   const auto last_step = entry.meter.last_step_time();
-  if (job.state != JobState::kRunning || job.failing ||
-      job.spec.kind != JobKind::kNative || !last_step ||
+  if (job.state != JobState::kRunning || job.failing || !last_step ||
       now.mono - *last_step < kQuietTime) {
     return std::nullopt;
   }

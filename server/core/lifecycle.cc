@@ -201,12 +201,17 @@ Cause CauseOf(const Job& job, const Stall& stall) {
                     "stopped there",
                     stall.waiting, stall.step, FormatDuration(stall.still))};
   }
+  // A program's ranks need not be seen waiting.
+  const std::string others =
+      stall.waiting == 0
+          ? std::string(", and no rank that has joined goes on")
+          : fmt::format(" while {} other rank{} for it", stall.waiting,
+                        stall.waiting == 1 ? " waits" : "s wait");
   return {Reason::kStalled,
-          fmt::format("{} has stalled in {} of step {} for {} while {} other "
-                      "rank{} for it; a step of this job should end within {}",
+          fmt::format("{} has stalled in {} of step {} for {}{}; a step of "
+                      "this job should end within {}",
                       RankLabel(job, stall.rank), stall.phase, stall.step,
-                      FormatDuration(stall.still), stall.waiting,
-                      stall.waiting == 1 ? " waits" : "s wait",
+                      FormatDuration(stall.still), others,
                       FormatDuration(stall.deadline))};
 }
 

@@ -21,10 +21,11 @@ void ProgressMeter::Take(int32_t rank, const RankProgress& progress, Time now) {
   if (rank != 0) return;
   Sample sample{now.mono, 0, progress.committed_step};
   for (const auto& [r, p] : ranks_) sample.samples += p.samples;
-  // Before its first sample a rank restores, and its step jumps from 0 to the
-  // resumed one. (A rank that counts no samples still makes steps.)
+  // Before its first sample a rank restores, and its step jumps from 0, or of a
+  // program from -1, to the resumed one. (A rank that counts no samples still
+  // makes steps.)
   if (!samples_.empty() && samples_.back().samples == 0 &&
-      (sample.samples > 0 || samples_.back().steps == 0)) {
+      (sample.samples > 0 || samples_.back().steps <= 0)) {
     samples_.clear();
   }
   samples_.push_back(sample);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 #include <vector>
 
 #include "server/core/job.h"
@@ -34,6 +35,16 @@ bool Works(const RankProgress& progress) {
          progress.phase == "optimizer" || progress.phase == "other";
 }
 
+// Of a program: whether its process has joined. Others have no page.
+bool HasJoined(const RankProgress& progress) { return !progress.phase.empty(); }
+
+// In this phase a program may do anything.
+constexpr char kSilentPhase[] = "other";
+
+bool Says(const RankProgress& progress) {
+  return progress.phase != kSilentPhase;
+}
+
 bool IsDone(const RankProgress& progress) {
   return progress.total_steps > 0 &&
          progress.committed_step >= progress.total_steps;
@@ -46,7 +57,7 @@ std::string Describe(const Job& job, const Stall& stall) {
                               ? fmt::format("all {} ranks stand", stall.waiting)
                               : RankLabel(job, stall.rank) + " stands";
   const std::string others =
-      stall.rank < 0
+      stall.rank < 0 || stall.waiting == 0
           ? ""
           : fmt::format(", and {} other rank{} for it", stall.waiting,
                         stall.waiting == 1 ? " waits" : "s wait");
@@ -74,7 +85,8 @@ void StallWatch::RecordAnnounced(const Stall& stall) {
   announced_ = std::max(announced_, stall.limit);
 }
 
-void StallWatch::Reset(Generation generation) {
+void StallWatch::Reset(Generation generation, JobKind kind) {
+  kind_ = kind;
   if (generation == generation_) return;
   generation_ = generation;
   pages_.clear();
@@ -127,51 +139,116 @@ Duration StallWatch::Deadline() const {
                                    : deadline;
 }
 
-std::optional<Stall> StallWatch::StalledRank(int32_t world_size,
-                                             MonoTime now) const {
-  if (world_size < 2 || pages_.size() != static_cast<size_t>(world_size)) {
-    return std::nullopt;
-  }
+std::optional<StallWatch::Standing> StallWatch::Standstill(MonoTime now) const {
+  Standing standing;
   const Duration deadline = Deadline();
-  int64_t front = -1;
   for (const auto& [rank, page] : pages_) {
-    front = std::max(front, page.progress.step);
-  }
-  std::optional<Stall> found;
-  Duration shortest = Duration::max();
-  int32_t waiting = 0;
-  for (const auto& [rank, page] : pages_) {
-    const bool waits = Waits(page.progress);
+    if (kind_ == JobKind::kProgram && !HasJoined(page.progress)) continue;
     if (now - page.reported > options_.fresh || IsDone(page.progress) ||
-        !(waits || Works(page.progress))) {
+        !(Waits(page.progress) || Works(page.progress))) {
       return std::nullopt;
     }
-    const Duration still = now - page.since;
     // A rank makes progress, so the gang does.
-    if (still <= deadline / 2) return std::nullopt;
-    shortest = std::min(shortest, still);
+    if (now - page.since <= deadline / 2) return std::nullopt;
+    standing[rank] = &page;
+  }
+  return standing;
+}
+
+std::optional<Stall> StallWatch::Frozen(const Standing& standing, int64_t front,
+                                        MonoTime now) const {
+  const Duration deadline = Deadline();
+  std::optional<Stall> found;
+  for (const auto& [rank, page] : standing) {
     // A rank that waits in an earlier step arrived there and never left it.
-    if (waits && page.progress.step == front) {
-      ++waiting;
-      continue;
-    }
-    const bool busy = page.progress.phase == "input" || page.UsesCpu();
+    if (Waits(page->progress) && page->progress.step == front) continue;
+    const bool busy = page->progress.phase == "input" || page->UsesCpu();
+    const Duration still = now - page->since;
     const Duration limit =
         std::max(announced_, busy ? std::max(options_.patient_least,
                                              options_.patient_factor * deadline)
                                   : deadline);
     if (!found || still - limit > found->still - found->limit) {
-      found = Stall{
-          rank, page.progress.phase, page.progress.step, still, deadline, limit,
-          0};
+      found = Stall{rank,
+                    page->progress.phase,
+                    page->progress.step,
+                    still,
+                    deadline,
+                    limit,
+                    0};
     }
   }
-  if (waiting == world_size) {
+  return found;
+}
+
+std::optional<Stall> StallWatch::Silent(const Standing& standing,
+                                        MonoTime now) const {
+  const Duration deadline = Deadline();
+  bool all_say = true;
+  bool any_busy = false;
+  for (const auto& [rank, page] : standing) {
+    all_say = all_say && Says(page->progress);
+    any_busy = any_busy || page->UsesCpu();
+  }
+  if (!all_say && any_busy) return std::nullopt;
+  const Duration limit =
+      std::max({announced_, options_.patient_factor * deadline,
+                all_say ? options_.patient_least : options_.silent_least});
+  // The one that is behind, or else does nothing, or else changed first.
+  const auto blame = [](const auto& entry) {
+    const Page& page = *entry.second;
+    return std::make_tuple(page.progress.step, Waits(page.progress),
+                           page.UsesCpu(), page.since);
+  };
+  const auto worst = std::min_element(
+      standing.begin(), standing.end(),
+      [&](const auto& a, const auto& b) { return blame(a) < blame(b); });
+  // All must have stood still for the limit.
+  Duration shortest = Duration::max();
+  for (const auto& [rank, page] : standing) {
+    shortest = std::min(shortest, now - page->since);
+  }
+  if (shortest <= limit / 2) return std::nullopt;
+  return Stall{worst->first,
+               worst->second->progress.phase,
+               worst->second->progress.step,
+               shortest,
+               deadline,
+               limit,
+               0};
+}
+
+std::optional<Stall> StallWatch::StalledRank(int32_t world_size,
+                                             MonoTime now) const {
+  const bool native = kind_ == JobKind::kNative;
+  if (native &&
+      (world_size < 2 || pages_.size() != static_cast<size_t>(world_size))) {
+    return std::nullopt;
+  }
+  if (!native && !stepped_) return std::nullopt;
+  const std::optional<Standing> standing = Standstill(now);
+  if (!standing || standing->empty()) return std::nullopt;
+  const bool all = standing->size() == static_cast<size_t>(world_size);
+  const Duration deadline = Deadline();
+  int64_t front = -1;
+  for (const auto& [rank, page] : *standing) {
+    front = std::max(front, page->progress.step);
+  }
+  Duration shortest = Duration::max();
+  int32_t waiting = 0;
+  for (const auto& [rank, page] : *standing) {
+    shortest = std::min(shortest, now - page->since);
+    if (Waits(page->progress) && page->progress.step == front) ++waiting;
+  }
+  if (waiting == world_size && world_size > 1) {
     const Duration limit = std::max(
         {options_.all_least, options_.all_factor * deadline, announced_});
     return Stall{-1, "allreduce", front, shortest, deadline, limit, waiting};
   }
-  if (!found || waiting == 0) return std::nullopt;
+  std::optional<Stall> found = Frozen(*standing, front, now);
+  const bool seen =
+      found && waiting > 0 && all && (native || found->phase != kSilentPhase);
+  if (!seen) return native ? std::nullopt : Silent(*standing, now);
   // All ranks must have stalled for the deadline.
   found->limit = std::max(found->limit, found->still - shortest + deadline);
   found->waiting = waiting;

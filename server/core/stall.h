@@ -1,4 +1,4 @@
-// Detects native jobs that hang, from the status pages of their ranks. Pure.
+// Detects jobs that hang, from the status pages of their ranks. Pure.
 //
 // A step ends only when every rank has arrived in its last all-reduce. So if
 // some ranks wait there, and another rank's page has not changed for the stall
@@ -19,10 +19,21 @@
 //   - before six times D, and a minute, for a rank that uses the CPU (more than
 //     2 % of one core over the last two seconds) or waits for input: it may be
 //     slow but healthy.
-// From half of D on the rank counts as stalled, and users see when the
-// generation will be stopped. The announced limit applies to the whole gang,
-// because a rank other than the named one may stall, too. It may grow when the
-// rank begins to use the CPU, and it never shrinks until a rank makes progress.
+// Of a program only the ranks that have joined are looked at, and nothing is
+// known of the others. Its all-reduce is inside its framework, so often no rank
+// is seen waiting, and it may save or evaluate without saying so. So the rule
+// above counts only where all ranks have joined, some of them wait in the phase
+// all-reduce, and the frozen one is in a phase that says what it does (not
+// "other"). Else all joined ranks must stand still
+//   - in phases that say what they do, for six times D and at least a minute;
+//   - with one in "other", for six times D and at least 10 min, and none of
+//     them may use the CPU.
+// Before it has made steps there is no limit at all.
+// From half of D on, then from half of the limit, the rank counts as stalled,
+// and users see when the generation will be stopped. The announced limit
+// applies to the whole gang, because a rank other than the named one may stall,
+// too. It may grow when the rank begins to use the CPU, and it never shrinks
+// until a rank makes progress.
 #ifndef LOCKSTEP_SERVER_CORE_STALL_H_
 #define LOCKSTEP_SERVER_CORE_STALL_H_
 
@@ -42,6 +53,7 @@ struct StallOptions {
   int factor = 4;
   int patient_factor = 6;
   Duration patient_least = std::chrono::minutes(1);
+  Duration silent_least = std::chrono::minutes(10);
   int all_factor = 3;
   Duration all_least = std::chrono::seconds(30);
   // A page that is older than this is not evidence.
@@ -58,7 +70,7 @@ struct Stall {
   Duration deadline{};
   // The generation is stopped when `still` reaches this.
   Duration limit{};
-  // Number of ranks that wait for it.
+  // Number of ranks that are seen to wait for it.
   int32_t waiting = 0;
 };
 
@@ -73,13 +85,13 @@ class StallWatch {
   explicit StallWatch(StallOptions options = {}) : options_(options) {}
 
   // Discards all data of older generations.
-  void Reset(Generation generation);
+  void Reset(Generation generation, JobKind kind = JobKind::kNative);
   void Take(const RankStatus& report, MonoTime now);
 
   // The stall deadline D.
   Duration Deadline() const;
-  // For a generation of `world_size` ranks: returns the stalled rank that is
-  // nearest to its limit or past it.
+  // For a generation of `world_size` ranks, those outside the group included:
+  // returns the stalled rank that is nearest to its limit or past it.
   std::optional<Stall> StalledRank(int32_t world_size, MonoTime now) const;
   // Returns the same, but only past its limit: the rank is frozen.
   std::optional<Stall> Check(int32_t world_size, MonoTime now) const;
@@ -101,9 +113,21 @@ class StallWatch {
 
     bool UsesCpu() const;
   };
+  using Standing = std::map<int32_t, const Page*>;
+
+  // The pages that count, if all of them have stood still for half of D, and
+  // none may for a good reason.
+  std::optional<Standing> Standstill(MonoTime now) const;
+  // The rank of those that do not wait in the step `front` that is nearest to
+  // its limit.
+  std::optional<Stall> Frozen(const Standing& standing, int64_t front,
+                              MonoTime now) const;
+  // The same for a program where no rank is known to wait for another.
+  std::optional<Stall> Silent(const Standing& standing, MonoTime now) const;
 
   const StallOptions options_;
   Generation generation_ = 0;
+  JobKind kind_ = JobKind::kNative;
   std::map<int32_t, Page> pages_;
   // The largest limit announced since a rank last made progress; 0 if none.
   Duration announced_{};

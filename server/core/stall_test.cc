@@ -299,5 +299,96 @@ TEST_F(StallTest, LoneRankIsNeverStalled) {
   EXPECT_FALSE(watch_.Check(4, now_)) << "one was never heard of";
 }
 
+// A program of which the ranks join that want to.
+class ProgramStallTest : public StallTest {
+ protected:
+  ProgramStallTest() { watch_.Reset(2, JobKind::kProgram); }
+  void PutAll(const std::string& phase) {
+    for (int32_t rank = 0; rank < 3; ++rank) Put(rank, phase);
+    Beat();
+  }
+  void Leave(int32_t rank) { ranks_[rank].progress = RankProgress(); }
+};
+
+TEST_F(ProgramStallTest, ThatDoesNotJoinIsNeverStalled) {
+  for (int32_t rank = 0; rank < 3; ++rank) Leave(rank);
+  EXPECT_EQ(After(std::chrono::hours(3)), std::nullopt);
+}
+
+TEST_F(ProgramStallTest, BeforeItsFirstStepsNothingIsKnown) {
+  EXPECT_EQ(After(std::chrono::hours(3)), std::nullopt);
+}
+
+TEST_F(ProgramStallTest, FrozenRankForWhichOthersWaitIsNamedAfterTheDeadline) {
+  Steps(50);
+  Freeze("compute");
+  EXPECT_EQ(After(60s), 5500ms);
+  EXPECT_EQ(Stalled()->rank, 1);
+}
+
+TEST_F(ProgramStallTest, RanksThatSayWhatTheyDoGetAMinute) {
+  Steps(50);
+  ranks_[1].progress.step = 50;
+  ranks_[2].progress.step = 51;
+  const auto after = After(5min);
+  ASSERT_TRUE(after);
+  EXPECT_GT(*after, 59s);
+  EXPECT_LT(*after, 63s);
+  EXPECT_EQ(Stalled()->rank, 1);
+}
+
+// As those that spin in a collective of their framework.
+TEST_F(ProgramStallTest, AlsoIfTheyUseTheCpu) {
+  Steps(50);
+  busy_ = 0;
+  EXPECT_TRUE(After(5min));
+  EXPECT_NE(Stalled()->rank, 0);
+}
+
+TEST_F(ProgramStallTest, ARankThatSaysNothingMaySaveOrEvaluate) {
+  Steps(50);
+  PutAll("other");
+  const auto after = After(30min);
+  ASSERT_TRUE(after);
+  EXPECT_GT(*after, 599s);
+  // While others wait for it, too.
+  Freeze("other");
+  EXPECT_FALSE(After(9min));
+}
+
+TEST_F(ProgramStallTest, ARankThatSaysNothingAndUsesTheCpuWorks) {
+  Steps(50);
+  PutAll("other");
+  busy_ = 2;
+  EXPECT_EQ(After(std::chrono::hours(3)), std::nullopt);
+}
+
+TEST_F(ProgramStallTest, ACheckpointMayTakeLong) {
+  Steps(50);
+  PutAll("compute");
+  Put(0, "checkpoint");
+  EXPECT_EQ(After(std::chrono::hours(3)), std::nullopt);
+}
+
+TEST_F(ProgramStallTest, WhoHasJoinedSpeaksForTheRest) {
+  Leave(1);
+  Leave(2);
+  Steps(50);
+  Leave(1);
+  Leave(2);
+  const auto after = After(5min);
+  ASSERT_TRUE(after);
+  EXPECT_EQ(Stalled()->rank, 0);
+  EXPECT_EQ(Stalled()->waiting, 0);
+}
+
+TEST_F(ProgramStallTest, APlannedEndIsNoStall) {
+  Steps(50);
+  for (RankStatus& rank : ranks_) {
+    rank.progress.total_steps = rank.progress.committed_step;
+  }
+  EXPECT_EQ(After(std::chrono::hours(3)), std::nullopt);
+}
+
 }  // namespace
 }  // namespace lockstep::server

@@ -94,8 +94,9 @@ TimeState JobAccount::StateOf(const Job& job) const {
       return TimeState::kFinishing;
   }
   if (job.failing) return TimeState::kRecovering;
-  if (job.spec.kind == JobKind::kProgram) return TimeState::kProductive;
   if (!stepping_) {
+    // It need not join, so nothing is known of it before its first step.
+    if (job.spec.kind == JobKind::kProgram) return TimeState::kProductive;
     return job.restarts > 0 || job.attempt > 1 ? TimeState::kRecovering
                                                : TimeState::kLaunching;
   }

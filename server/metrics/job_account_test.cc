@@ -106,6 +106,37 @@ TEST_F(JobAccountTest, EverySecondGoesSomewhere) {
   EXPECT_DOUBLE_EQ(sum, ToSeconds(scene_.now.mono - began_));
 }
 
+class ProgramAccountTest : public JobAccountTest {
+ protected:
+  ProgramAccountTest() : JobAccountTest(MakeSpec()) {}
+  static JobSpec MakeSpec() {
+    JobSpec spec = NativeSpec("j", 2);
+    spec.kind = JobKind::kProgram;
+    return spec;
+  }
+};
+
+TEST_F(ProgramAccountTest, ThatDoesNotJoinIsProductive) {
+  Launch();
+  Look(-1, std::nullopt);
+  Pass(100s);
+  Look(-1, std::nullopt);
+  EXPECT_EQ(account_.state(), TimeState::kProductive);
+}
+
+TEST_F(ProgramAccountTest, ThatMakesStepsMayStandStill) {
+  Launch();
+  Look(-1, std::nullopt);
+  EXPECT_EQ(account_.state(), TimeState::kProductive);
+  Look(10);
+  Pass(5s);
+  Look(60);
+  EXPECT_EQ(account_.state(), TimeState::kProductive);
+  Pass(31s);
+  Look(60, 31s);
+  EXPECT_EQ(account_.state(), TimeState::kStalled);
+}
+
 TEST_F(JobAccountTest, LaunchIsSplitAndAddsUp) {
   Launch();
   Pass(2s);

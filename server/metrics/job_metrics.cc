@@ -42,11 +42,11 @@ void AddMfu(const JobSnapshot& snapshot, const CoordinatorView& view,
              snapshot.progress->samples_per_second * each->second / *peak, id);
 }
 
-// Adds the current values of a native job's chief.
+// Adds the current values of the chief, where it is native or has joined.
 void AddProgress(const JobSnapshot& snapshot, const CoordinatorView& view,
                  const MachineTable& machines, const MetricLabels& id,
                  MetricFamilies* out) {
-  if (!snapshot.progress || snapshot.job->spec.kind != JobKind::kNative) return;
+  if (!snapshot.progress) return;
   const RankProgress& chief = snapshot.progress->chief;
   AddValues(chief, id, out);
   if (chief.committed_step < 0) return;
@@ -54,8 +54,11 @@ void AddProgress(const JobSnapshot& snapshot, const CoordinatorView& view,
              static_cast<double>(chief.committed_step), id);
   out->Gauge("lockstep_job_epoch", "Whole epochs that the chief completed.",
              chief.epoch, id);
-  out->Gauge("lockstep_job_loss", "Last loss that the chief reported.",
-             chief.loss, id);
+  // A program need not report one.
+  if (snapshot.job->spec.kind == JobKind::kNative || chief.loss != 0) {
+    out->Gauge("lockstep_job_loss", "Last loss that the chief reported.",
+               chief.loss, id);
+  }
   out->Gauge("lockstep_job_samples_per_second",
              "Samples of all ranks over the last 10 s.",
              snapshot.progress->samples_per_second, id);
@@ -203,7 +206,9 @@ void AddAccountMetrics(const Job& job, const JobAccount& account,
   out->Counter("lockstep_checkpoint_bytes_total",
                "Bytes of the complete checkpoints.", account.checkpoint_bytes(),
                id);
-  if (job.spec.kind != JobKind::kNative) return;
+  const bool native = job.spec.kind == JobKind::kNative;
+  // A program whose chief has not joined.
+  if (!native && account.training().steps() == 0) return;
   out->Counter("lockstep_job_steps_total",
                "Steps that the chief committed, repeated ones included.",
                account.training().steps(), id);
@@ -220,6 +225,8 @@ void AddAccountMetrics(const Job& job, const JobAccount& account,
   out->Counter("lockstep_checkpoint_stall_seconds_total",
                "Time in which the chief's training paused for checkpoints.",
                account.training().checkpoint_stall_seconds(), id);
+  // A program's ranks do not know for whom they wait.
+  if (!native) return;
   for (const auto& [node, events] : account.stragglers().events()) {
     out->Counter("lockstep_straggler_events_total",
                  "Windows of 20 s and 20 steps in which a rank on this node "

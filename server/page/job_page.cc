@@ -82,9 +82,15 @@ void Facts(const JobSnapshot& snapshot, Html* html) {
   html->Raw("</table>\n");
 }
 
+// A program need not report one.
+bool MayHaveLoss(const JobSnapshot& snapshot) {
+  return snapshot.job->spec.kind == JobKind::kNative ||
+         snapshot.progress->chief.loss != 0;
+}
+
 void Speed(const JobSnapshot& snapshot, std::optional<int32_t> late_rank,
            Html* html) {
-  if (!snapshot.progress || snapshot.job->spec.kind != JobKind::kNative) return;
+  if (!snapshot.progress) return;
   const JobProgressInfo& progress = *snapshot.progress;
   const RankProgress& chief = progress.chief;
   if (chief.committed_step < 0) return;
@@ -97,7 +103,7 @@ void Speed(const JobSnapshot& snapshot, std::optional<int32_t> late_rank,
                                   progress.steps_per_second));
   if (progress.eta) html->Fact("left", FormatDuration(*progress.eta));
   html->Fact("epoch", fmt::format("{:.0f}", chief.epoch));
-  if (!snapshot.details_hidden) {
+  if (!snapshot.details_hidden && MayHaveLoss(snapshot)) {
     html->Fact("loss", fmt::format("{:.6g}", chief.loss));
   }
   if (late_rank) {
@@ -108,9 +114,10 @@ void Speed(const JobSnapshot& snapshot, std::optional<int32_t> late_rank,
 }
 
 void StepPhases(const JobSnapshot& snapshot, Html* html) {
-  if (snapshot.job->spec.kind != JobKind::kNative || snapshot.live.empty()) {
-    return;
-  }
+  const bool any = std::any_of(
+      snapshot.live.begin(), snapshot.live.end(),
+      [](const auto& entry) { return entry.second.progress.phases.Sum() > 0; });
+  if (!any) return;
   html->Element("h2", "Time of each rank")
       .Raw("<div class=\"wide\"><table>\n")
       .HeadRow({"rank", "input", "compute", "all-reduce", "waiting for others",

@@ -29,8 +29,7 @@ void JobRow(const JobSnapshot& snapshot, Html* html) {
   html->Cell(Ago(job.state_time, snapshot.time), "n");
   std::string rate;
   html->BeginCell("n");
-  if (snapshot.progress && job.spec.kind == JobKind::kNative &&
-      snapshot.progress->chief.committed_step >= 0) {
+  if (snapshot.progress && snapshot.progress->chief.committed_step >= 0) {
     const RankProgress& chief = snapshot.progress->chief;
     AddSteps(chief, html);
     rate = fmt::format("{:.0f}", snapshot.progress->samples_per_second);

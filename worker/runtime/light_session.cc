@@ -159,11 +159,11 @@ class LightSession::Impl {
     const int64_t more = last_step_ < 0 ? 1 : number - last_step_;
     progress_->CountStep(
         {.committed = number,
-         .steps = static_cast<uint64_t>(more),
          .samples = step.samples,
          .loss = step.loss.value_or(kNotKnown),
          .learning_rate = step.learning_rate.value_or(kNotKnown),
-         .epoch = epoch_});
+         .epoch = epoch_,
+         .steps = static_cast<uint64_t>(more)});
     last_step_ = number;
     progress_->Publish();
     return OkStatus();

@@ -38,13 +38,13 @@ class Progress {
 
   struct Step {
     int64_t committed = 0;
-    // That this one call stands for; 0: more of the last step.
-    uint64_t steps = 1;
     bool skipped = false;
     uint64_t samples = 0;  // This rank's.
     double loss = 0;
     double learning_rate = 0;
     uint64_t epoch = 0;
+    // That this one call stands for; 0: more of the last step.
+    uint64_t steps = 1;
   };
   void CountStep(const Step& step);
   // This rank's part of a checkpoint, of `bytes`, is durable.
