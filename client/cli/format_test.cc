@@ -20,9 +20,9 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-constexpr int64_t kStart = 1'767'225'600;  // 2026-01-01 00:00:00 UTC
+constexpr int64_t kFormatStart = 1'767'225'600;  // 2026-01-01 00:00:00 UTC
 
-void Phase(const char* name, double seconds, v1::Job* job) {
+void AddSeconds(const char* name, double seconds, v1::Job* job) {
   v1::PhaseDuration* const phase = job->add_phases();
   phase->set_phase(name);
   phase->mutable_duration()->set_seconds(static_cast<int64_t>(seconds));
@@ -61,17 +61,17 @@ v1::Job TrainedJob() {
   job.set_attempt(1);
   job.set_owner("user/ann");
   job.set_committed_step(1000);
-  job.mutable_create_time()->set_seconds(kStart);
-  job.mutable_start_time()->set_seconds(kStart + 2);
-  job.mutable_end_time()->set_seconds(kStart + 105);
-  job.mutable_state_time()->set_seconds(kStart + 105);
+  job.mutable_create_time()->set_seconds(kFormatStart);
+  job.mutable_start_time()->set_seconds(kFormatStart + 2);
+  job.mutable_end_time()->set_seconds(kFormatStart + 105);
+  job.mutable_state_time()->set_seconds(kFormatStart + 105);
   job.mutable_cause()->set_reason(v1::REASON_COMPLETED);
   job.mutable_cause()->set_message("all ranks ended with code 0");
   v1::JobSpec* const spec = job.mutable_spec();
   spec->set_kind(v1::JOB_KIND_NATIVE);
   spec->add_argv("lockstep-train");
-  Phase("queued", 0.1, &job);
-  Phase("running", 103, &job);
+  AddSeconds("queued", 0.1, &job);
+  AddSeconds("running", 103, &job);
   const v1::TaskType types[] = {v1::TASK_TYPE_CHIEF, v1::TASK_TYPE_WORKER};
   for (int i = 0; i < 2; ++i) {
     v1::RoleSpec* const role = spec->add_roles();
@@ -181,7 +181,7 @@ TEST(ParseTest, Ranks) {
 }
 
 TEST(ParseTest, Since) {
-  const WallTime now = FromUnixNanos(kStart * 1'000'000'000);
+  const WallTime now = FromUnixNanos(kFormatStart * 1'000'000'000);
   EXPECT_EQ(*ParseSince("10m", now), now - std::chrono::minutes(10));
   EXPECT_EQ(*ParseSince("2026-01-01T00:00:00Z", WallTime()), now);
   EXPECT_FALSE(ParseSince("yesterday", now).ok());
@@ -278,7 +278,7 @@ TEST(SummaryTest, OfAJobThatNeverRanSaysOnlyWhatIsKnown) {
   job.set_name("a");
   job.set_state(v1::JOB_STATE_CANCELLED);
   job.mutable_cause()->set_message("cancelled by user/ann");
-  Phase("queued", 3, &job);
+  AddSeconds("queued", 3, &job);
   EXPECT_EQ(FormatSummary(job, Style{}),
             "a CANCELLED: cancelled by user/ann\n"
             "  phases      queued 3.0 s\n");
@@ -351,11 +351,11 @@ TEST(SummaryTest, FailureOfNoRankSaysItsReason) {
 TEST(DescribeTest, AnswersInTheOrderOneAsks) {
   v1::Job job = TrainedJob();
   v1::Event* const event = job.add_events();
-  event->mutable_time()->set_seconds(kStart + 2);
+  event->mutable_time()->set_seconds(kFormatStart + 2);
   event->set_generation(1);
   event->set_reason(v1::REASON_RUNNING);
   event->set_message("2 ranks formed");
-  const WallTime now = FromUnixNanos((kStart + 200) * 1'000'000'000);
+  const WallTime now = FromUnixNanos((kFormatStart + 200) * 1'000'000'000);
   const std::string text = FormatJob(job, now, Style{});
   size_t last = 0;
   for (const char* part :
@@ -392,7 +392,7 @@ TEST(DescribeTest, AFaultyGpuThatTheJobUsesIsRed) {
                                "at 12:00",
                                "worker 0 uses GPU 2 of node worker-1: the node "
                                "no longer offers it"));
-  const WallTime now = FromUnixNanos((kStart + 200) * 1'000'000'000);
+  const WallTime now = FromUnixNanos((kFormatStart + 200) * 1'000'000'000);
   const Style colored{true};
   const std::string text = FormatJob(job, now, colored, bad);
   EXPECT_THAT(text, testing::ContainsRegex("state  [^\n]*\nbad gpu "));
@@ -447,9 +447,9 @@ TEST(DescribeTest, NamesTheRankThatTheOthersWaitFor) {
 TEST(DescribeTest, SaysHowOldTheCheckpointIs) {
   v1::Job job = TrainedJob();
   job.set_state(v1::JOB_STATE_RUNNING);
-  job.mutable_last_checkpoint()->mutable_time()->set_seconds(kStart + 60);
+  job.mutable_last_checkpoint()->mutable_time()->set_seconds(kFormatStart + 60);
   job.mutable_progress()->mutable_chief()->set_committed_step(1500);
-  const WallTime now = FromUnixNanos((kStart + 100) * 1'000'000'000);
+  const WallTime now = FromUnixNanos((kFormatStart + 100) * 1'000'000'000);
   EXPECT_THAT(FormatJob(job, now, Style{}),
               HasSubstr("checkpoint   step 1,000, 40s ago, 3 MiB, in "
                         "/out/checkpoints/1000; a failure now would repeat 500 "
@@ -469,7 +469,7 @@ TEST(DescribeTest, SaysByWhichPlanItReduces) {
   plan.parameters = 14;
   plan.layout = "0123456789abcdef";
   v1::Job job = TrainedJob();
-  const WallTime now = FromUnixNanos((kStart + 200) * 1'000'000'000);
+  const WallTime now = FromUnixNanos((kFormatStart + 200) * 1'000'000'000);
   const auto row = [&](const char* pinned) {
     return fmt::format("\n  reduces      by plan {}{}: buckets of 2 MiB, {}\n",
                        HashOf(plan), pinned, plan.communicator);
@@ -491,11 +491,11 @@ TEST(DescribeTest, SaysByWhichPlanItReduces) {
 TEST(DescribeTest, ANodeThatCoolsDownOrIsApart) {
   v1::Node node;
   node.set_name("a");
-  const WallTime now = FromUnixNanos(kStart * 1'000'000'000);
+  const WallTime now = FromUnixNanos(kFormatStart * 1'000'000'000);
   const std::string well = FormatNode(node, now, Style{});
   EXPECT_EQ(well.find("cools down"), std::string::npos);
   EXPECT_EQ(well.find("apart from"), std::string::npos);
-  node.mutable_cool_down_end()->set_seconds(kStart + 90);
+  node.mutable_cool_down_end()->set_seconds(kFormatStart + 90);
   node.add_apart_from("b");
   node.add_apart_from("c");
   const std::string text = FormatNode(node, now, Style{});
@@ -509,11 +509,11 @@ TEST(DescribeTest, NodeWithDrainGpusAndEvents) {
   node.set_name("host-a");
   node.set_state(v1::NODE_STATE_DRAINING);
   node.set_pool("t4");
-  node.mutable_state_time()->set_seconds(kStart);
+  node.mutable_state_time()->set_seconds(kFormatStart);
   node.mutable_drain()->set_requester("user/ann");
   node.mutable_drain()->set_reason("new disk");
-  node.mutable_drain()->mutable_time()->set_seconds(kStart);
-  node.mutable_drain()->mutable_deadline()->set_seconds(kStart + 90);
+  node.mutable_drain()->mutable_time()->set_seconds(kFormatStart);
+  node.mutable_drain()->mutable_deadline()->set_seconds(kFormatStart + 90);
   v1::Gpu* const gpu = node.add_gpus();
   gpu->set_index(1);
   gpu->set_model("Tesla T4");
@@ -524,10 +524,10 @@ TEST(DescribeTest, NodeWithDrainGpusAndEvents) {
   usage->set_memory_access(0.25);
   usage->set_power_watts(70);
   v1::Event* const event = node.add_events();
-  event->mutable_time()->set_seconds(kStart);
+  event->mutable_time()->set_seconds(kFormatStart);
   event->set_reason(v1::REASON_NODE_DRAIN);
   event->set_message("drained by user/ann");
-  const WallTime now = FromUnixNanos((kStart + 30) * 1'000'000'000);
+  const WallTime now = FromUnixNanos((kFormatStart + 30) * 1'000'000'000);
   const std::string text = FormatNode(node, now, Style{});
   EXPECT_THAT(text, HasSubstr("drain        by user/ann, 30s ago: new disk; "
                               "what still runs is killed in 60s\n"));
@@ -558,7 +558,7 @@ TEST(DescribeTest, WhereTheCurrentAttemptBegan) {
   job.set_state(v1::JOB_STATE_RUNNING);
   job.set_generation(2);
   job.set_attempt(2);
-  const WallTime now = FromUnixNanos((kStart + 200) * 1'000'000'000);
+  const WallTime now = FromUnixNanos((kFormatStart + 200) * 1'000'000'000);
   EXPECT_THAT(FormatJob(job, now, Style{}), Not(HasSubstr("1,500")));
   job.set_resumed_step(1500);
   EXPECT_THAT(FormatJob(job, now, Style{}),
@@ -569,10 +569,10 @@ TEST(DescribeTest, JobsTable) {
   v1::Job waiting;
   waiting.set_name("next");
   waiting.set_state(v1::JOB_STATE_QUEUED);
-  waiting.mutable_create_time()->set_seconds(kStart + 140);
+  waiting.mutable_create_time()->set_seconds(kFormatStart + 140);
   waiting.mutable_cause()->set_message("fashion holds the GPUs");
   waiting.mutable_spec()->add_roles()->set_count(4);
-  const WallTime now = FromUnixNanos((kStart + 200) * 1'000'000'000);
+  const WallTime now = FromUnixNanos((kFormatStart + 200) * 1'000'000'000);
   EXPECT_EQ(
       RenderTable(JobsTable({TrainedJob(), waiting}, false, now, Style{})),
       "NAME     STATE      TASKS  STEP   RAN   AGE  WHY\n"
@@ -589,8 +589,8 @@ TEST(DescribeTest, Nodes) {
   node.mutable_capacity()->set_memory_bytes(8ll << 30);
   node.mutable_allocated()->set_cpus(1.5);
   node.add_jobs("fashion");
-  node.mutable_last_heartbeat()->set_seconds(kStart);
-  const WallTime now = FromUnixNanos((kStart + 1) * 1'000'000'000);
+  node.mutable_last_heartbeat()->set_seconds(kFormatStart);
+  const WallTime now = FromUnixNanos((kFormatStart + 1) * 1'000'000'000);
   EXPECT_EQ(RenderTable(NodesTable({node}, false, now, Style{})),
             "NAME    STATE  CPUS   MEMORY     GPUS  JOBS  HEARTBEAT  WHY\n"
             "host-a  READY  1.5/4  0 B/8 GiB  0/0   1     1s ago\n");
@@ -607,12 +607,12 @@ TEST(DescribeTest, NodeThatIsNotWhole) {
   node.set_address("10.0.0.1");
   node.set_http_address("127.0.0.1:9464");
   node.set_limits_message("no cgroup of its own");
-  node.mutable_certificate_end_time()->set_seconds(kStart + 86400 * 3);
+  node.mutable_certificate_end_time()->set_seconds(kFormatStart + 86400 * 3);
   node.add_gpus()->set_uuid("GPU-a");
   v1::Gpu* const missing = node.add_missing_gpus();
   missing->set_index(1);
   missing->set_uuid("GPU-b");
-  const WallTime now = FromUnixNanos(kStart * 1'000'000'000);
+  const WallTime now = FromUnixNanos(kFormatStart * 1'000'000'000);
   const std::string text = FormatNode(node, now, Style{});
   EXPECT_THAT(text, HasSubstr("(no cgroup of its own)"));
   EXPECT_THAT(text,
@@ -631,7 +631,7 @@ TEST(DescribeTest, NodeThatIsNotWhole) {
 
 TEST(LogTextTest, TextIsLeftAsItIs) {
   v1::LogLine line;
-  line.mutable_time()->set_seconds(kStart);
+  line.mutable_time()->set_seconds(kFormatStart);
   line.set_rank(3);
   line.set_task_type(v1::TASK_TYPE_WORKER);
   line.set_task_index(2);

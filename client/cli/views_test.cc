@@ -20,13 +20,13 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::Pair;
 
-constexpr int64_t kStart = 1'767'225'600;  // 2026-01-01 00:00:00 UTC
+constexpr int64_t kViewStart = 1'767'225'600;  // 2026-01-01 00:00:00 UTC
 
 WallTime At(int64_t second) {
-  return FromUnixNanos((kStart + second) * 1'000'000'000);
+  return FromUnixNanos((kViewStart + second) * 1'000'000'000);
 }
 
-void Phase(const char* name, int64_t seconds, v1::Job* job) {
+void AddViewPhase(const char* name, int64_t seconds, v1::Job* job) {
   v1::PhaseDuration* const phase = job->add_phases();
   phase->set_phase(name);
   phase->mutable_duration()->set_seconds(seconds);
@@ -40,12 +40,12 @@ v1::Job RunningJob() {
   job.set_state(v1::JOB_STATE_RUNNING);
   job.set_generation(2);
   job.set_attempt(2);
-  job.mutable_create_time()->set_seconds(kStart);
-  job.mutable_start_time()->set_seconds(kStart + 10);
-  job.mutable_state_time()->set_seconds(kStart + 100);
-  Phase("queued", 4, &job);
-  Phase("preparing", 6, &job);
-  Phase("running", 20, &job);
+  job.mutable_create_time()->set_seconds(kViewStart);
+  job.mutable_start_time()->set_seconds(kViewStart + 10);
+  job.mutable_state_time()->set_seconds(kViewStart + 100);
+  AddViewPhase("queued", 4, &job);
+  AddViewPhase("preparing", 6, &job);
+  AddViewPhase("running", 20, &job);
   (*job.mutable_spec()->mutable_labels())["team"] = "vision";
   const v1::TaskType types[] = {v1::TASK_TYPE_CHIEF, v1::TASK_TYPE_WORKER};
   for (int i = 0; i < 2; ++i) {
@@ -99,7 +99,7 @@ TEST(JobResourceTest, StatesAreTheSeven) {
   EXPECT_EQ(ResourceState(job), "QUEUED");
   job.set_state(v1::JOB_STATE_PREPARING);
   EXPECT_EQ(ResourceState(job), "PREPARING");
-  Phase("preparing", 1, &job);
+  AddViewPhase("preparing", 1, &job);
   // A second try does not go back.
   job.set_state(v1::JOB_STATE_QUEUED);
   EXPECT_EQ(ResourceState(job), "PREPARING");
@@ -134,7 +134,7 @@ TEST(JobResourceTest, FieldsOfTheService) {
     "trainingOutput": {"consumedMLUnits": 1.79}
   })"));
   job.set_state(v1::JOB_STATE_FAILED);
-  job.mutable_end_time()->set_seconds(kStart + 200);
+  job.mutable_end_time()->set_seconds(kViewStart + 200);
   job.mutable_cause()->set_message("rank 0: exit code 3");
   const ordered_json resource = JobResource(job);
   EXPECT_EQ(resource["errorMessage"], "rank 0: exit code 3");
@@ -291,7 +291,7 @@ TEST_F(ViewsTest, UpdateLabels) {
 
 TEST_F(ViewsTest, LogsAreChosen) {
   v1::LogLine line;
-  line.mutable_time()->set_seconds(kStart);
+  line.mutable_time()->set_seconds(kViewStart);
   line.set_rank(1);
   line.set_attempt(2);
   line.set_stream("stderr");
@@ -322,7 +322,7 @@ TEST_F(ViewsTest, LogsAreChosen) {
   EXPECT_EQ(request.grep(), "loss");
   EXPECT_EQ(request.min_severity(), v1::SEVERITY_WARNING);
   EXPECT_TRUE(request.include_events());
-  EXPECT_EQ(request.until().seconds(), kStart + 86400);
+  EXPECT_EQ(request.until().seconds(), kViewStart + 86400);
   EXPECT_EQ(Run({"jobs", "logs", "fashion", "-o", "json", "--filter",
                  "severity>=ERROR -labels.rank=7"}),
             0);
@@ -349,7 +349,7 @@ TEST_F(ViewsTest, LogsAreChosen) {
 
 TEST_F(ViewsTest, StreamLogs) {
   v1::LogLine line;
-  line.mutable_time()->set_seconds(kStart);
+  line.mutable_time()->set_seconds(kViewStart);
   line.set_text("epoch 1");
   line.set_severity(v1::SEVERITY_INFO);
   line.set_task("master-replica-0");

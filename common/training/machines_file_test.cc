@@ -12,7 +12,7 @@ using translate_tests::kGiB;
 
 using ::testing::HasSubstr;
 
-std::string ErrorOf(const std::string& text) {
+std::string MachinesError(const std::string& text) {
   const auto table = ParseMachinesFile(text, "m.yaml");
   EXPECT_EQ(table.status().code(), StatusCode::kInvalidArgument) << text;
   return Message(table.status());
@@ -66,7 +66,7 @@ TEST(MachinesFileTest, WhatAGpuCanDoIsOfTheLongestModelThatMatches) {
   EXPECT_EQ(PeakFlops(*table, "Tesla V100-SXM2-16GB"), 125e12);
   EXPECT_EQ(PeakFlops(*table, "GeForce 256"), std::nullopt);
   EXPECT_EQ(PeakFlops(*table, ""), std::nullopt);
-  EXPECT_THAT(ErrorOf("accelerators: {X: {model: X, peakTflops: 0}}\n"),
+  EXPECT_THAT(MachinesError("accelerators: {X: {model: X, peakTflops: 0}}\n"),
               HasSubstr("accelerators.X.peakTflops: must be above 0"));
 }
 
@@ -95,32 +95,36 @@ TEST(MachinesFileTest, AFileGoesOverTheDefaults) {
 }
 
 TEST(MachinesFileTest, WhatIsWrongIsNamedWithItsPlace) {
-  EXPECT_EQ(ErrorOf("machines:\n  a:\n    cpu: 1\n"),
+  EXPECT_EQ(MachinesError("machines:\n  a:\n    cpu: 1\n"),
             "m.yaml:3:5: machines.a: a machine type has no field \"cpu\"; did "
             "you mean cpus?");
-  EXPECT_THAT(ErrorOf("machines:\n  a: {cpus: 1}\n"),
+  EXPECT_THAT(MachinesError("machines:\n  a: {cpus: 1}\n"),
               HasSubstr("m.yaml:2:6: machines.a: lacks cpus or memory"));
-  EXPECT_THAT(ErrorOf("machines: {a: {cpus: 1, memory: 30GB}}"),
+  EXPECT_THAT(MachinesError("machines: {a: {cpus: 1, memory: 30GB}}"),
               HasSubstr("machines.a.memory: is not a size such as 30GiB"));
-  EXPECT_THAT(ErrorOf("machines: {a: {cpus: 1, memory: -1}}"),
+  EXPECT_THAT(MachinesError("machines: {a: {cpus: 1, memory: -1}}"),
               HasSubstr("memory: is not a size"));
-  EXPECT_THAT(ErrorOf("machines: {a: {cpus: 1, memory: nan}}"),
+  EXPECT_THAT(MachinesError("machines: {a: {cpus: 1, memory: nan}}"),
               HasSubstr("memory: is not a size"));
-  EXPECT_THAT(ErrorOf("machines: {a: {cpus: -1, memory: 1GiB}}"),
+  EXPECT_THAT(MachinesError("machines: {a: {cpus: -1, memory: 1GiB}}"),
               HasSubstr("machines.a.cpus: \"-1\" is not a number"));
-  EXPECT_THAT(ErrorOf("machines: [a]"), HasSubstr("machines: must be"));
-  EXPECT_THAT(ErrorOf("machine: {}"), HasSubstr("did you mean machines?"));
+  EXPECT_THAT(MachinesError("machines: [a]"), HasSubstr("machines: must be"));
+  EXPECT_THAT(MachinesError("machine: {}"),
+              HasSubstr("did you mean machines?"));
   EXPECT_THAT(
-      ErrorOf("machines: {a: {cpus: 1, memory: 1GiB, attachable: {X: [1]}}}"),
+      MachinesError(
+          "machines: {a: {cpus: 1, memory: 1GiB, attachable: {X: [1]}}}"),
       HasSubstr("m.yaml: machines.a.attachable: there is no X"));
-  EXPECT_THAT(ErrorOf("defaults: true\ntiers: {BASIC: {masterType: "
-                      "n1-standard-4, masterAccelerator: {count: 3, type: "
-                      "NVIDIA_TESLA_T4}}}"),
-              HasSubstr("tiers.BASIC.masterAccelerator.count: n1-standard-4 "
-                        "supports 1, 2 or 4 of NVIDIA_TESLA_T4, not 3"));
-  EXPECT_THAT(ErrorOf("defaults: true\ntiers: {BASIC: {masterType: nope}}"),
-              HasSubstr("m.yaml: tiers.BASIC.masterType: there is no machine"));
-  EXPECT_THAT(ErrorOf("machines: {a"), HasSubstr("m.yaml:1:"));
+  EXPECT_THAT(
+      MachinesError("defaults: true\ntiers: {BASIC: {masterType: "
+                    "n1-standard-4, masterAccelerator: {count: 3, type: "
+                    "NVIDIA_TESLA_T4}}}"),
+      HasSubstr("tiers.BASIC.masterAccelerator.count: n1-standard-4 "
+                "supports 1, 2 or 4 of NVIDIA_TESLA_T4, not 3"));
+  EXPECT_THAT(
+      MachinesError("defaults: true\ntiers: {BASIC: {masterType: nope}}"),
+      HasSubstr("m.yaml: tiers.BASIC.masterType: there is no machine"));
+  EXPECT_THAT(MachinesError("machines: {a"), HasSubstr("m.yaml:1:"));
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ using ::testing::StartsWith;
 
 constexpr int64_t kGiB = int64_t{1} << 30;
 
-std::string ErrorOf(const std::string& text) {
+std::string TrainingError(const std::string& text) {
   const auto job = ParseTrainingFile(text, "config.yaml");
   EXPECT_EQ(job.status().code(), StatusCode::kInvalidArgument) << text;
   return Message(job.status());
@@ -135,42 +135,48 @@ TEST(TrainingFileTest, EveryFieldInJson) {
 }
 
 TEST(TrainingFileTest, WhatIsWrongIsNamedWithItsPlace) {
-  EXPECT_EQ(ErrorOf("trainingInput:\n  scaleTier: CUSTOM\n  masterTyp: x\n"),
-            "config.yaml:3:3: trainingInput: TrainingInput has no field "
-            "\"masterTyp\"; did you mean masterType?");
-  EXPECT_THAT(ErrorOf("trainingInput:\n  masterConfig:\n    imageURI: x\n"),
-              HasSubstr("config.yaml:3:5: trainingInput.masterConfig: "
-                        "ReplicaConfig has no field \"imageURI\"; did you mean "
-                        "imageUri?"));
-  EXPECT_THAT(ErrorOf("scaleTier: CUSTOM\n"),
+  EXPECT_EQ(
+      TrainingError("trainingInput:\n  scaleTier: CUSTOM\n  masterTyp: x\n"),
+      "config.yaml:3:3: trainingInput: TrainingInput has no field "
+      "\"masterTyp\"; did you mean masterType?");
+  EXPECT_THAT(
+      TrainingError("trainingInput:\n  masterConfig:\n    imageURI: x\n"),
+      HasSubstr("config.yaml:3:5: trainingInput.masterConfig: "
+                "ReplicaConfig has no field \"imageURI\"; did you mean "
+                "imageUri?"));
+  EXPECT_THAT(TrainingError("scaleTier: CUSTOM\n"),
               HasSubstr("1:1: a job has no field \"scaleTier\"; it is a field "
                         "of trainingInput: indent it under that"));
-  EXPECT_THAT(ErrorOf("trainingInput: {labels: {a: b}}"),
+  EXPECT_THAT(TrainingError("trainingInput: {labels: {a: b}}"),
               HasSubstr("it belongs next to trainingInput"));
-  EXPECT_THAT(ErrorOf("trainingInput: {workerCount: two}"),
+  EXPECT_THAT(TrainingError("trainingInput: {workerCount: two}"),
               HasSubstr("trainingInput.workerCount: \"two\" is not a whole"));
-  EXPECT_THAT(ErrorOf("trainingInput: {workerCount: -1}"),
+  EXPECT_THAT(TrainingError("trainingInput: {workerCount: -1}"),
               HasSubstr("must be 0..2147483647, not -1"));
-  EXPECT_THAT(ErrorOf("trainingInput: {masterCount: 1}"),
+  EXPECT_THAT(TrainingError("trainingInput: {masterCount: 1}"),
               HasSubstr("no field \"masterCount\""));
-  EXPECT_THAT(ErrorOf("trainingInput:\n  scheduling: {maxRunningTime: 2h}\n"),
-              HasSubstr("2:32: trainingInput.scheduling.maxRunningTime: \"2h\" "
-                        "is not a number of seconds such as 7200s"));
-  EXPECT_THAT(ErrorOf("trainingInput: {scheduling: {strategy: ON_DEMAN}}"),
-              HasSubstr("did you mean ON_DEMAND?"));
-  EXPECT_THAT(ErrorOf("trainingInput: {args: --epochs}"),
+  EXPECT_THAT(
+      TrainingError("trainingInput:\n  scheduling: {maxRunningTime: 2h}\n"),
+      HasSubstr("2:32: trainingInput.scheduling.maxRunningTime: \"2h\" "
+                "is not a number of seconds such as 7200s"));
+  EXPECT_THAT(
+      TrainingError("trainingInput: {scheduling: {strategy: ON_DEMAN}}"),
+      HasSubstr("did you mean ON_DEMAND?"));
+  EXPECT_THAT(TrainingError("trainingInput: {args: --epochs}"),
               HasSubstr("trainingInput.args: must be a list"));
-  EXPECT_THAT(ErrorOf("trainingInput: {useChiefInTfConfig: perhaps}"),
+  EXPECT_THAT(TrainingError("trainingInput: {useChiefInTfConfig: perhaps}"),
               HasSubstr("must be true or false"));
-  EXPECT_THAT(ErrorOf("trainingInput: [a]"), HasSubstr("\"name: value\""));
-  EXPECT_THAT(ErrorOf("predictionInput: {}"),
+  EXPECT_THAT(TrainingError("trainingInput: [a]"),
+              HasSubstr("\"name: value\""));
+  EXPECT_THAT(TrainingError("predictionInput: {}"),
               HasSubstr("predictionInput: lockstep does not predict"));
   EXPECT_THAT(
-      ErrorOf("lockstep: {ranksPerTask: many}"),
+      TrainingError("lockstep: {ranksPerTask: many}"),
       HasSubstr("lockstep.ranksPerTask: must be a number of processes"));
-  EXPECT_THAT(ErrorOf("lockstep: {ranks: 2}"), HasSubstr("no field \"ranks\""));
-  EXPECT_THAT(ErrorOf("trainingInput: {a"), HasSubstr("config.yaml:1:"));
-  EXPECT_THAT(ErrorOf(""), HasSubstr("nothing in it"));
+  EXPECT_THAT(TrainingError("lockstep: {ranks: 2}"),
+              HasSubstr("no field \"ranks\""));
+  EXPECT_THAT(TrainingError("trainingInput: {a"), HasSubstr("config.yaml:1:"));
+  EXPECT_THAT(TrainingError(""), HasSubstr("nothing in it"));
 }
 
 // Whatever is typed: a job, or an error that names the file.

@@ -36,7 +36,7 @@ StatusOr<Thing> Read(const std::string& text) {
   return thing;
 }
 
-std::string ErrorOf(const std::string& text) {
+std::string YamlError(const std::string& text) {
   const auto thing = Read(text);
   EXPECT_EQ(thing.status().code(), StatusCode::kInvalidArgument) << text;
   return Message(thing.status());
@@ -67,40 +67,45 @@ TEST(YamlReaderTest, AFieldWithNothingBehindItIsNotThere) {
 }
 
 TEST(YamlReaderTest, WhatIsWrongIsNamedWithItsPlace) {
-  EXPECT_EQ(ErrorOf("name: a\nlabel: {}\n"),
+  EXPECT_EQ(YamlError("name: a\nlabel: {}\n"),
             "a.yaml:2:1: Thing has no field \"label\"; did you mean labels?");
-  EXPECT_THAT(ErrorOf("xyz: 1"), HasSubstr("; there are name, big, count"));
-  EXPECT_THAT(ErrorOf("colour: 1"), HasSubstr("; it is a field of Paint"));
-  EXPECT_EQ(ErrorOf("name: a\ncount: two\n"),
+  EXPECT_THAT(YamlError("xyz: 1"), HasSubstr("; there are name, big, count"));
+  EXPECT_THAT(YamlError("colour: 1"), HasSubstr("; it is a field of Paint"));
+  EXPECT_EQ(YamlError("name: a\ncount: two\n"),
             "a.yaml:2:8: count: \"two\" is not a whole number");
-  EXPECT_THAT(ErrorOf("count: -1"), HasSubstr("must be 0..2147483647, not -1"));
-  EXPECT_THAT(ErrorOf("count: 99999999999999999999"), HasSubstr("whole"));
-  EXPECT_THAT(ErrorOf("weight: .inf"), HasSubstr("number of 0 or more"));
-  EXPECT_THAT(ErrorOf("big: perhaps"), HasSubstr("big: must be true or false"));
-  EXPECT_THAT(ErrorOf("name: [a]"), HasSubstr("1:7: name: is a single value"));
-  EXPECT_THAT(ErrorOf("args: a"), HasSubstr("args: must be a list"));
-  EXPECT_THAT(ErrorOf("args: [a, [b]]"), HasSubstr("args[1]: is a single"));
-  EXPECT_THAT(ErrorOf("labels: [a]"), HasSubstr("\"name: value\" lines"));
-  EXPECT_THAT(ErrorOf("name: a\nname: b"), HasSubstr("2:1: \"name\" is there"));
-  EXPECT_THAT(ErrorOf("[a]: b"), HasSubstr("name must be a text"));
-  EXPECT_THAT(ErrorOf("- a"), HasSubstr("1:1: must be \"name: value\" lines"));
+  EXPECT_THAT(YamlError("count: -1"),
+              HasSubstr("must be 0..2147483647, not -1"));
+  EXPECT_THAT(YamlError("count: 99999999999999999999"), HasSubstr("whole"));
+  EXPECT_THAT(YamlError("weight: .inf"), HasSubstr("number of 0 or more"));
+  EXPECT_THAT(YamlError("big: perhaps"),
+              HasSubstr("big: must be true or false"));
+  EXPECT_THAT(YamlError("name: [a]"),
+              HasSubstr("1:7: name: is a single value"));
+  EXPECT_THAT(YamlError("args: a"), HasSubstr("args: must be a list"));
+  EXPECT_THAT(YamlError("args: [a, [b]]"), HasSubstr("args[1]: is a single"));
+  EXPECT_THAT(YamlError("labels: [a]"), HasSubstr("\"name: value\" lines"));
+  EXPECT_THAT(YamlError("name: a\nname: b"),
+              HasSubstr("2:1: \"name\" is there"));
+  EXPECT_THAT(YamlError("[a]: b"), HasSubstr("name must be a text"));
+  EXPECT_THAT(YamlError("- a"),
+              HasSubstr("1:1: must be \"name: value\" lines"));
 }
 
 TEST(YamlReaderTest, ATabIsNamed) {
   const std::string tab = ": a tab begins the line; indent YAML by blanks";
-  EXPECT_EQ(ErrorOf("labels:\n\ta: b\n"), "a.yaml:2:1" + tab);
-  EXPECT_EQ(ErrorOf("labels:\n  a: b\n  \tc: d\n"), "a.yaml:3:3" + tab);
+  EXPECT_EQ(YamlError("labels:\n\ta: b\n"), "a.yaml:2:1" + tab);
+  EXPECT_EQ(YamlError("labels:\n  a: b\n  \tc: d\n"), "a.yaml:3:3" + tab);
   // One that does no harm is not what is wrong.
-  EXPECT_THAT(ErrorOf("{\n\t\"name\": [a\n}"), Not(HasSubstr("tab")));
+  EXPECT_THAT(YamlError("{\n\t\"name\": [a\n}"), Not(HasSubstr("tab")));
 }
 
 TEST(YamlReaderTest, BrokenTextIsAnError) {
-  EXPECT_THAT(ErrorOf("name: [a"), HasSubstr("a.yaml:"));
-  EXPECT_THAT(ErrorOf(""), HasSubstr("nothing in it"));
-  EXPECT_THAT(ErrorOf("name: a\n---\nname: b\n"), HasSubstr("2 documents"));
-  EXPECT_THAT(ErrorOf("&a [*a]"), HasSubstr("a.yaml:"));
-  EXPECT_THAT(ErrorOf(std::string(100000, '[')), HasSubstr("a.yaml:"));
-  EXPECT_THAT(ErrorOf(std::string("na\0me: a", 8)), HasSubstr("a.yaml"));
+  EXPECT_THAT(YamlError("name: [a"), HasSubstr("a.yaml:"));
+  EXPECT_THAT(YamlError(""), HasSubstr("nothing in it"));
+  EXPECT_THAT(YamlError("name: a\n---\nname: b\n"), HasSubstr("2 documents"));
+  EXPECT_THAT(YamlError("&a [*a]"), HasSubstr("a.yaml:"));
+  EXPECT_THAT(YamlError(std::string(100000, '[')), HasSubstr("a.yaml:"));
+  EXPECT_THAT(YamlError(std::string("na\0me: a", 8)), HasSubstr("a.yaml"));
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ using ::testing::HasSubstr;
 using std::chrono_literals::operator""h;
 
 // 2026-01-31T12:00:00Z.
-const WallTime kNow = FromUnixNanos(1'769'860'800'000'000'000);
+const WallTime kFilterNow = FromUnixNanos(1'769'860'800'000'000'000);
 
 Job Of(const std::string& name, JobState state) {
   Job job;
@@ -25,7 +25,7 @@ bool Matches(const std::string& filter, const Job& job,
              bool details_hidden = false) {
   const auto parsed = JobFilter::Parse(filter);
   EXPECT_TRUE(parsed.ok()) << filter << ": " << parsed.status();
-  return parsed.ok() && parsed->Matches(job, kNow, details_hidden);
+  return parsed.ok() && parsed->Matches(job, kFilterNow, details_hidden);
 }
 
 TEST(JobFilterTest, Terms) {
@@ -112,8 +112,8 @@ TEST(JobFilterTest, Logic) {
 
 TEST(JobFilterTest, TimesAndNumbers) {
   Job job = Of("a", JobState::kFailed);
-  job.create_time = kNow - 3h;
-  job.end_time = kNow - 1h;
+  job.create_time = kFilterNow - 3h;
+  job.end_time = kFilterNow - 1h;
   job.spec.priority = 7;
   for (const char* filter :
        {"createTime>2026-01-31", "createTime<=2026-01-31T09:00:00Z",

@@ -15,7 +15,7 @@ namespace lockstep::server {
 namespace {
 
 constexpr size_t kMaxShown = 40;
-constexpr int64_t kMaxPatternMemory = 1 << 20;
+constexpr int64_t kMaxMatchMemory = 1 << 20;
 // Older than any job.
 constexpr int64_t kMaxAgoSeconds = int64_t{100} * 366 * 86400;
 
@@ -142,7 +142,7 @@ Status ReadJobFilterValue(const std::string& name, FilterTerm* term) {
   }
   if (job_field::IsNumber(term->field)) return ReadTime(term);
   if (term->op == FilterOp::kMatches) {
-    return ReadPattern(kMaxPatternMemory, kMaxShown, term);
+    return ReadPattern(kMaxMatchMemory, kMaxShown, term);
   }
   return ReadText(name, term);
 }

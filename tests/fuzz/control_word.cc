@@ -9,7 +9,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "worker/runtime/step_tail.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+LOCKSTEP_FUZZ_TARGET(control_word)(const uint8_t* data, size_t size) {
   using namespace lockstep;
   using namespace worker::runtime;
   constexpr int kRanks = 4;

@@ -1,6 +1,6 @@
-// Runs a fuzz target without libFuzzer:
+// Runs fuzz targets without libFuzzer:
 //
-//   fuzz_TARGET CORPUS [MUTATIONS]
+//   fuzz_targets TARGET CORPUS [MUTATIONS]
 //
 // every file of the directory CORPUS, and of each that many mutations, the
 // same in every run. Fails where the directory holds nothing: a target whose
@@ -21,10 +21,10 @@ namespace {
 
 using Bytes = std::vector<uint8_t>;
 
-void Try(const Bytes& bytes) {
+void Try(lockstep::fuzz::Target target, const Bytes& bytes) {
   // A copy of exactly this size, so that a read past its end is seen.
   const Bytes exact(bytes);
-  LLVMFuzzerTestOneInput(exact.data(), exact.size());
+  target(exact.data(), exact.size());
 }
 
 void Mutate(std::mt19937_64* random, Bytes* bytes) {
@@ -69,19 +69,21 @@ void Mutate(std::mt19937_64* random, Bytes* bytes) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2) {
-    fprintf(stderr, "usage: %s CORPUS [MUTATIONS]\n", argv[0]);
+  const auto& targets = lockstep::fuzz::Targets();
+  const auto target = targets.find(argc > 1 ? argv[1] : "");
+  if (argc < 3 || target == targets.end()) {
+    fprintf(stderr, "usage: %s TARGET CORPUS [MUTATIONS]\n", argv[0]);
     return 2;
   }
-  const int mutations = argc > 2 ? std::atoi(argv[2]) : 0;
+  const int mutations = argc > 3 ? std::atoi(argv[3]) : 0;
   std::vector<std::filesystem::path> files;
   std::error_code error;
   for (const auto& entry :
-       std::filesystem::directory_iterator(argv[1], error)) {
+       std::filesystem::directory_iterator(argv[2], error)) {
     files.push_back(entry.path());
   }
   if (files.empty()) {
-    fprintf(stderr, "%s: no inputs in %s\n", argv[0], argv[1]);
+    fprintf(stderr, "%s: no inputs in %s\n", argv[1], argv[2]);
     return 1;
   }
   std::sort(files.begin(), files.end());
@@ -91,15 +93,15 @@ int main(int argc, char** argv) {
     fflush(stdout);
     std::ifstream stream(file, std::ios::binary);
     const Bytes bytes{std::istreambuf_iterator<char>(stream), {}};
-    Try(bytes);
+    Try(target->second, bytes);
     std::mt19937_64 random(bytes.size());
     for (int i = 0; i < mutations; ++i) {
       Bytes changed = bytes;
       Mutate(&random, &changed);
-      Try(changed);
+      Try(target->second, changed);
     }
   }
-  Try({});
+  Try(target->second, {});
   printf("%zu inputs, %d mutations each\n", files.size(), mutations);
   return 0;
 }

@@ -3,7 +3,7 @@
 
 #include "tests/fuzz/fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+LOCKSTEP_FUZZ_TARGET(example)(const uint8_t* data, size_t size) {
   using namespace lockstep;
   using namespace worker::data;
   const auto image = DecodeExample(fuzz::View(data, size));

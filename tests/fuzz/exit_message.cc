@@ -4,7 +4,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "worker/agent/core/printable_text.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+LOCKSTEP_FUZZ_TARGET(exit_message)(const uint8_t* data, size_t size) {
   using namespace lockstep;
   using namespace worker::agent;
   const std::string_view bytes = fuzz::View(data, size);

@@ -6,7 +6,7 @@
 namespace lockstep::worker {
 namespace {
 
-void Decode(std::string_view bytes) {
+void CheckExitRecord(std::string_view bytes) {
   task::ExitRecord record;
   std::string error;
   if (!task::DecodeExitRecord(bytes, &record, &error)) {
@@ -25,9 +25,9 @@ void Decode(std::string_view bytes) {
 }  // namespace
 }  // namespace lockstep::worker
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+LOCKSTEP_FUZZ_TARGET(exit_record)(const uint8_t* data, size_t size) {
   const std::string_view bytes = lockstep::fuzz::View(data, size);
-  lockstep::worker::Decode(bytes);
-  lockstep::worker::Decode(lockstep::fuzz::FixEnvelope(bytes));
+  lockstep::worker::CheckExitRecord(bytes);
+  lockstep::worker::CheckExitRecord(lockstep::fuzz::FixEnvelope(bytes));
   return 0;
 }

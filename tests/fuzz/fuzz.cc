@@ -23,6 +23,11 @@ void PutLittleEndian(uint32_t value, char* out) {
 
 }  // namespace
 
+std::map<std::string, Target>& Targets() {
+  static std::map<std::string, Target> targets;
+  return targets;
+}
+
 void Require(bool holds, const char* what) {
   if (holds) return;
   fprintf(stderr, "fuzz: this does not hold: %s\n", what);

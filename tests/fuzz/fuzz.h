@@ -1,21 +1,28 @@
 // What every fuzz target shares.
 //
-// A target is one file that defines LLVMFuzzerTestOneInput: it hands bytes
-// from outside to one parser, and checks what must hold of whatever the parser
-// accepts. With clang's preset "fuzz" it is linked with libFuzzer; in all
-// other builds with driver.cc, which runs the kept inputs (corpus/TARGET/) and
-// some mutations of each as a test.
+// A target is one file with LOCKSTEP_FUZZ_TARGET: it hands bytes from outside
+// to one parser, and checks what must hold of whatever the parser accepts. With
+// clang's preset "fuzz" each is a program with libFuzzer; in all other builds
+// they are one program with driver.cc, which runs the kept inputs
+// (corpus/TARGET/) and some mutations of each as a test.
 #ifndef LOCKSTEP_TESTS_FUZZ_FUZZ_H_
 #define LOCKSTEP_TESTS_FUZZ_FUZZ_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
-
 namespace lockstep::fuzz {
+
+using Target = int (*)(const uint8_t* data, size_t size);
+
+// The targets of this program, by name: each adds itself before main.
+std::map<std::string, Target>& Targets();
+struct AddTarget {
+  AddTarget(const char* name, Target target) { Targets()[name] = target; }
+};
 
 inline std::string_view View(const uint8_t* data, size_t size) {
   return {reinterpret_cast<const char*>(data), size};
@@ -49,5 +56,16 @@ std::string FixEnvelope(std::string_view bytes);
 std::string SealText(std::string_view text);
 
 }  // namespace lockstep::fuzz
+
+// LOCKSTEP_FUZZ_TARGET(wire)(const uint8_t* data, size_t size) { ... }, in the
+// file wire.cc.
+#ifdef LOCKSTEP_LIBFUZZER
+#define LOCKSTEP_FUZZ_TARGET(name) extern "C" int LLVMFuzzerTestOneInput
+#else
+#define LOCKSTEP_FUZZ_TARGET(name)                                        \
+  static int Fuzz_##name(const uint8_t* data, size_t size);               \
+  static const lockstep::fuzz::AddTarget add_##name(#name, &Fuzz_##name); \
+  static int Fuzz_##name
+#endif
 
 #endif  // LOCKSTEP_TESTS_FUZZ_FUZZ_H_

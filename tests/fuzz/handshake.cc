@@ -54,7 +54,7 @@ class Peer final : public Communicator {
 }  // namespace
 }  // namespace lockstep::worker::collective
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+LOCKSTEP_FUZZ_TARGET(handshake)(const uint8_t* data, size_t size) {
   using namespace lockstep;
   using namespace worker::collective;
   Peer peer(fuzz::View(data, size));

@@ -4,7 +4,7 @@
 #include "common/pki/authorisation.h"
 #include "tests/fuzz/fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+LOCKSTEP_FUZZ_TARGET(identity)(const uint8_t* data, size_t size) {
   using namespace lockstep;
   using namespace pki;
   const std::string_view uri = fuzz::View(data, size);

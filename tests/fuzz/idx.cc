@@ -23,7 +23,7 @@ void Parse(std::string_view bytes) {
 }  // namespace
 }  // namespace lockstep::worker::data
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+LOCKSTEP_FUZZ_TARGET(idx)(const uint8_t* data, size_t size) {
   using namespace lockstep;
   using namespace worker::data;
   const std::string_view bytes = fuzz::View(data, size);

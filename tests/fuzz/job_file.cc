@@ -4,7 +4,7 @@
 #include "common/wire/job_wire.h"
 #include "tests/fuzz/fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+LOCKSTEP_FUZZ_TARGET(job_file)(const uint8_t* data, size_t size) {
   using namespace lockstep;
   using namespace cli;
   const auto proto =

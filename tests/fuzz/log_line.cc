@@ -3,7 +3,7 @@
 
 #include "tests/fuzz/fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+LOCKSTEP_FUZZ_TARGET(log_line)(const uint8_t* data, size_t size) {
   using namespace lockstep;
   const std::string_view bytes = fuzz::View(data, size);
   cri::LogLine line;

@@ -3,7 +3,7 @@
 
 #include "tests/fuzz/fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+LOCKSTEP_FUZZ_TARGET(log_query)(const uint8_t* data, size_t size) {
   using namespace lockstep;
   using namespace cli;
   const std::string text(fuzz::View(data, size));

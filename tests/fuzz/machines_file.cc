@@ -3,7 +3,7 @@
 
 #include "tests/fuzz/fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+LOCKSTEP_FUZZ_TARGET(machines_file)(const uint8_t* data, size_t size) {
   using namespace lockstep;
   const auto table =
       ParseMachinesFile(std::string(fuzz::View(data, size)), "machines.yaml");

@@ -6,7 +6,7 @@
 namespace lockstep::worker {
 namespace {
 
-void Decode(std::string_view text) {
+void CheckManifest(std::string_view text) {
   const auto manifest = checkpoint::DecodeManifest(text);
   if (!manifest.ok()) return;
   const auto encoded = checkpoint::EncodeManifest(*manifest);
@@ -20,9 +20,9 @@ void Decode(std::string_view text) {
 }  // namespace
 }  // namespace lockstep::worker
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+LOCKSTEP_FUZZ_TARGET(manifest)(const uint8_t* data, size_t size) {
   const std::string_view bytes = lockstep::fuzz::View(data, size);
-  lockstep::worker::Decode(bytes);
-  lockstep::worker::Decode(lockstep::fuzz::SealText(bytes));
+  lockstep::worker::CheckManifest(bytes);
+  lockstep::worker::CheckManifest(lockstep::fuzz::SealText(bytes));
   return 0;
 }

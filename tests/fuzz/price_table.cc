@@ -4,7 +4,7 @@
 #include "server/config.h"
 #include "tests/fuzz/fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+LOCKSTEP_FUZZ_TARGET(price_table)(const uint8_t* data, size_t size) {
   using namespace lockstep;
   using namespace server;
   const fuzz::MemoryFile file(fuzz::View(data, size));

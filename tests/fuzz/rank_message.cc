@@ -65,7 +65,7 @@ void Serve(Daemon* daemon, bool greet, std::string_view packet) {
 }  // namespace
 }  // namespace lockstep::worker::rank_link
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+LOCKSTEP_FUZZ_TARGET(rank_message)(const uint8_t* data, size_t size) {
   using namespace lockstep;
   using namespace worker::rank_link;
   // With the program, so that its socket goes when it does.

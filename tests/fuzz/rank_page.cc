@@ -34,7 +34,7 @@ void Check(const task::RankPage& page) {
 }  // namespace
 }  // namespace lockstep::worker
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+LOCKSTEP_FUZZ_TARGET(rank_page)(const uint8_t* data, size_t size) {
   using namespace lockstep;
   using namespace worker;
   task::PageWords words{};

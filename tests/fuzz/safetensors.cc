@@ -5,7 +5,7 @@
 
 #include "tests/fuzz/fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+LOCKSTEP_FUZZ_TARGET(safetensors)(const uint8_t* data, size_t size) {
   using namespace lockstep;
   using namespace worker;
   auto copy = std::make_unique<char[]>(size);

@@ -3,7 +3,7 @@
 
 #include "tests/fuzz/fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+LOCKSTEP_FUZZ_TARGET(severity)(const uint8_t* data, size_t size) {
   using namespace lockstep;
   using namespace server;
   std::string_view text = fuzz::View(data, size);

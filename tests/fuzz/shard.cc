@@ -5,7 +5,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "worker/checkpoint/checksum.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+LOCKSTEP_FUZZ_TARGET(shard)(const uint8_t* data, size_t size) {
   using namespace lockstep;
   using namespace worker;
   const std::string_view bytes = fuzz::View(data, size);

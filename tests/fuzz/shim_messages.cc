@@ -6,7 +6,7 @@
 namespace lockstep::worker {
 namespace {
 
-void Decode(std::string_view bytes) {
+void CheckShimMessage(std::string_view bytes) {
   std::string error;
   task::ShimRequest request;
   if (task::DecodeShimRequest(bytes, &request, &error)) {
@@ -27,9 +27,9 @@ void Decode(std::string_view bytes) {
 }  // namespace
 }  // namespace lockstep::worker
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+LOCKSTEP_FUZZ_TARGET(shim_messages)(const uint8_t* data, size_t size) {
   const std::string_view bytes = lockstep::fuzz::View(data, size);
-  lockstep::worker::Decode(bytes);
-  lockstep::worker::Decode(lockstep::fuzz::FixEnvelope(bytes));
+  lockstep::worker::CheckShimMessage(bytes);
+  lockstep::worker::CheckShimMessage(lockstep::fuzz::FixEnvelope(bytes));
   return 0;
 }

@@ -6,7 +6,7 @@
 namespace lockstep::worker {
 namespace {
 
-void Decode(std::string_view bytes) {
+void CheckShimSpec(std::string_view bytes) {
   task::ShimSpec record;
   std::string error;
   if (!task::DecodeShimSpec(bytes, &record, &error)) {
@@ -24,9 +24,9 @@ void Decode(std::string_view bytes) {
 }  // namespace
 }  // namespace lockstep::worker
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+LOCKSTEP_FUZZ_TARGET(shim_spec)(const uint8_t* data, size_t size) {
   const std::string_view bytes = lockstep::fuzz::View(data, size);
-  lockstep::worker::Decode(bytes);
-  lockstep::worker::Decode(lockstep::fuzz::FixEnvelope(bytes));
+  lockstep::worker::CheckShimSpec(bytes);
+  lockstep::worker::CheckShimSpec(lockstep::fuzz::FixEnvelope(bytes));
   return 0;
 }

@@ -36,7 +36,7 @@ void ReadRows(std::string_view bytes) {
 }  // namespace
 }  // namespace lockstep::server
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+LOCKSTEP_FUZZ_TARGET(store_record)(const uint8_t* data, size_t size) {
   using namespace lockstep;
   using namespace server;
   std::string_view bytes = fuzz::View(data, size);

@@ -63,7 +63,7 @@ void Ship(std::string_view marks, uint64_t acked) {
 }  // namespace
 }  // namespace lockstep::worker::agent
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+LOCKSTEP_FUZZ_TARGET(stored_gang)(const uint8_t* data, size_t size) {
   using namespace lockstep;
   using namespace worker::agent;
   const std::string_view bytes = fuzz::View(data, size);

@@ -7,7 +7,7 @@
 namespace lockstep::worker {
 namespace {
 
-void Decode(std::string_view bytes) {
+void CheckTaskRecord(std::string_view bytes) {
   task::TaskRecord record;
   std::string error;
   if (!task::DecodeTaskRecord(bytes, &record, &error)) {
@@ -24,9 +24,9 @@ void Decode(std::string_view bytes) {
 }  // namespace
 }  // namespace lockstep::worker
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+LOCKSTEP_FUZZ_TARGET(task_record)(const uint8_t* data, size_t size) {
   const std::string_view bytes = lockstep::fuzz::View(data, size);
-  lockstep::worker::Decode(bytes);
-  lockstep::worker::Decode(lockstep::fuzz::FixEnvelope(bytes));
+  lockstep::worker::CheckTaskRecord(bytes);
+  lockstep::worker::CheckTaskRecord(lockstep::fuzz::FixEnvelope(bytes));
   return 0;
 }

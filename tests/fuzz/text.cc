@@ -9,7 +9,7 @@
 #include "worker/agent/ports/port_lease.h"
 #include "worker/checkpoint/layout.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+LOCKSTEP_FUZZ_TARGET(text)(const uint8_t* data, size_t size) {
   using namespace lockstep;
   using namespace cli;
   using namespace server;

@@ -4,7 +4,7 @@
 #include "common/training/translate.h"
 #include "tests/fuzz/fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+LOCKSTEP_FUZZ_TARGET(training_file)(const uint8_t* data, size_t size) {
   using namespace lockstep;
   static const auto& site = *new Site(DefaultSite());
   auto job =

@@ -51,7 +51,7 @@ void Unpack(std::string_view bytes, bool gzipped) {
 }  // namespace
 }  // namespace lockstep::worker::package
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+LOCKSTEP_FUZZ_TARGET(unpack)(const uint8_t* data, size_t size) {
   using namespace lockstep;
   using namespace worker::package;
   const std::string_view bytes = fuzz::View(data, size);

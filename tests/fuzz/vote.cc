@@ -6,7 +6,7 @@
 namespace lockstep::worker {
 namespace {
 
-void Decode(std::string_view text) {
+void CheckVote(std::string_view text) {
   const auto vote = checkpoint::DecodeVote(text);
   if (!vote.ok()) return;
   const auto again = checkpoint::DecodeVote(checkpoint::EncodeVote(*vote));
@@ -17,9 +17,9 @@ void Decode(std::string_view text) {
 }  // namespace
 }  // namespace lockstep::worker
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+LOCKSTEP_FUZZ_TARGET(vote)(const uint8_t* data, size_t size) {
   const std::string_view bytes = lockstep::fuzz::View(data, size);
-  lockstep::worker::Decode(bytes);
-  lockstep::worker::Decode(lockstep::fuzz::SealText(bytes));
+  lockstep::worker::CheckVote(bytes);
+  lockstep::worker::CheckVote(lockstep::fuzz::SealText(bytes));
   return 0;
 }

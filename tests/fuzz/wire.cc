@@ -93,7 +93,7 @@ constexpr Converter kConverters[] = {
 }  // namespace
 }  // namespace lockstep
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+LOCKSTEP_FUZZ_TARGET(wire)(const uint8_t* data, size_t size) {
   using namespace lockstep;
   std::string_view bytes = fuzz::View(data, size);
   const size_t which = fuzz::TakeChoice(&bytes) % std::size(kConverters);

@@ -35,7 +35,7 @@ std::string Wrap(std::string_view der) {
 }  // namespace
 }  // namespace lockstep::pki
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+LOCKSTEP_FUZZ_TARGET(x509)(const uint8_t* data, size_t size) {
   const std::string_view bytes = lockstep::fuzz::View(data, size);
   lockstep::pki::Read(std::string(bytes));
   lockstep::pki::Read(lockstep::pki::Wrap(bytes));

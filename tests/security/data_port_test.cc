@@ -28,7 +28,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr int kRanks = 2;
+constexpr int kPortRanks = 2;
 
 enum Exit : int { kAllWell = 0, kNotFormed = 20, kNoHandshake = 21, kWrong };
 
@@ -54,7 +54,7 @@ class SlowStore final : public RendezvousStore {
 // `patience` is that of each phase.
 int BeRank(int rank, RendezvousStore* store, Duration patience) {
   signal(SIGPIPE, SIG_IGN);
-  CommunicatorOptions options = TestOptions(rank, kRanks, store);
+  CommunicatorOptions options = TestOptions(rank, kPortRanks, store);
   options.backend = "tcp";
   options.key = "the key of this generation";
   options.forming_deadline = MonotonicNow() + patience;
@@ -150,7 +150,7 @@ TEST_P(DataPortTest, AStrangerHindersNoRank) {
   const Stranger& stranger = GetParam();
   int met = 0;
   DirectoryRendezvousStore store(dir_);
-  RankProcesses ranks(kRanks, [&](int rank) {
+  RankProcesses ranks(kPortRanks, [&](int rank) {
     SlowStore slow(&store);
     return BeRank(rank,
                   rank == 1 ? &slow : static_cast<RendezvousStore*>(&store),
@@ -164,7 +164,7 @@ TEST_P(DataPortTest, AStrangerHindersNoRank) {
          (met == 0 && MonotonicNow() < until + seconds(15))) {
     // Not more of the machine than the ranks get.
     ::usleep(2'000);
-    for (int rank = 0; rank < kRanks; ++rank) {
+    for (int rank = 0; rank < kPortRanks; ++rank) {
       for (const uint16_t port : ListeningPorts(ranks.pid(rank))) {
         if (!seen.insert(port).second) continue;
         Fd fd = ConnectTo(port);
@@ -176,7 +176,7 @@ TEST_P(DataPortTest, AStrangerHindersNoRank) {
       }
     }
   }
-  for (int rank = 0; rank < kRanks; ++rank) {
+  for (int rank = 0; rank < kPortRanks; ++rank) {
     EXPECT_EQ(ranks.Join(rank, MonotonicNow() + seconds(90)), kAllWell) << rank;
   }
   EXPECT_GT(met, 0) << "no rank listened: the test tests nothing";

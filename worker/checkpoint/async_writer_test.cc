@@ -15,7 +15,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr char kRoot[] = "/out/checkpoints";
+constexpr char kAsyncRoot[] = "/out/checkpoints";
 constexpr Duration kLong = std::chrono::seconds(20);
 
 class SettableClock final : public Clock {
@@ -113,9 +113,9 @@ class AsyncWriterTest : public testing::Test {
     AsyncWriter::Options options;
     options.fs = &fs_;
     options.clock = &clock_;
-    options.root = kRoot;
+    options.root = kAsyncRoot;
     // As TakeOver does.
-    EXPECT_TRUE(fs_.MakeDirs(kRoot, 0755).ok());
+    EXPECT_TRUE(fs_.MakeDirs(kAsyncRoot, 0755).ok());
     options.job = kTestJob;
     options.generation = 1;
     options.rank = rank;
@@ -175,14 +175,14 @@ TEST_F(AsyncWriterTest, TwoRanksMakeCheckpointsAndOldOnesGo) {
     }
     const auto done = Next(&chief, AsyncWriter::kPublished);
     EXPECT_EQ(done.step, step);
-    EXPECT_EQ(done.path, JoinPath(kRoot, CheckpointName({1, step})));
+    EXPECT_EQ(done.path, JoinPath(kAsyncRoot, CheckpointName({1, step})));
     EXPECT_EQ(done.bytes, mine.shard.size + theirs.shard.size);
     EXPECT_GT(done.commit, Duration(0));
     EXPECT_TRUE(done.warning.ok()) << done.warning;
     EXPECT_FALSE(chief.in_flight());
   }
-  EXPECT_EQ(TestRestore(&fs_, kRoot, 1).value(), 50);
-  EXPECT_EQ(ListCheckpoints(&fs_, kRoot)->size(), 3u);
+  EXPECT_EQ(TestRestore(&fs_, kAsyncRoot, 1).value(), 50);
+  EXPECT_EQ(ListCheckpoints(&fs_, kAsyncRoot)->size(), 3u);
   EXPECT_EQ(chief.counters().published, 5u);
   EXPECT_EQ(chief.counters().failed, 0u);
 }
@@ -199,7 +199,7 @@ TEST_F(AsyncWriterTest, ANewerOneIsRefusedWhileOneIsInFlight) {
   EXPECT_THAT(Message(Next(&chief, AsyncWriter::kFailed).status),
               HasSubstr("rank 1 failed to write its shard"));
   AwaitIdle(&chief);
-  EXPECT_FALSE(fs_.Exists(JoinPath(kRoot, StagingName({1, 10, 1}))));
+  EXPECT_FALSE(fs_.Exists(JoinPath(kAsyncRoot, StagingName({1, 10, 1}))));
   EXPECT_TRUE(Begin(&chief, 20, 0).ok());
 }
 
@@ -254,7 +254,7 @@ TEST_F(AsyncWriterTest, VotesThatDoNotComeAreGivenUpAtTheDeadline) {
   EXPECT_EQ(event->kind, AsyncWriter::kFailed);
   EXPECT_EQ(event->status.code(), StatusCode::kDeadlineExceeded);
   AwaitIdle(&chief);
-  EXPECT_FALSE(fs_.Exists(JoinPath(kRoot, StagingName({1, 10, 1}))));
+  EXPECT_FALSE(fs_.Exists(JoinPath(kAsyncRoot, StagingName({1, 10, 1}))));
   EXPECT_FALSE(chief.PublishWhenAllVoted().ok());
 }
 
@@ -267,7 +267,7 @@ TEST_F(AsyncWriterTest, TheChiefWaitsForVotesOnDisk) {
   EXPECT_FALSE(chief.Wait(std::chrono::milliseconds(30)).has_value());
   ASSERT_TRUE(Begin(&other, 10, 1).ok());
   Next(&chief, AsyncWriter::kPublished);
-  EXPECT_EQ(TestRestore(&fs_, kRoot, 1).value(), 10);
+  EXPECT_EQ(TestRestore(&fs_, kAsyncRoot, 1).value(), 10);
   // The next time the other one never votes.
   ASSERT_TRUE(Begin(&chief, 20, 0).ok());
   Next(&chief, AsyncWriter::kVoted);
@@ -277,7 +277,7 @@ TEST_F(AsyncWriterTest, TheChiefWaitsForVotesOnDisk) {
             StatusCode::kDeadlineExceeded);
   AwaitIdle(&chief);
   EXPECT_FALSE(chief.Poll().has_value()) << "told once";
-  EXPECT_EQ(TestRestore(&fs_, kRoot, 1).value(), 10);
+  EXPECT_EQ(TestRestore(&fs_, kAsyncRoot, 1).value(), 10);
 }
 
 TEST_F(AsyncWriterTest, AWriteThatHangsIsReportedAndCleanedUpLater) {
@@ -292,7 +292,7 @@ TEST_F(AsyncWriterTest, AWriteThatHangsIsReportedAndCleanedUpLater) {
   EXPECT_EQ(Begin(&chief, 20, 0).code(), StatusCode::kUnavailable);
   fs_.Open();
   AwaitIdle(&chief);
-  EXPECT_FALSE(fs_.Exists(JoinPath(kRoot, StagingName({1, 10, 1}))));
+  EXPECT_FALSE(fs_.Exists(JoinPath(kAsyncRoot, StagingName({1, 10, 1}))));
   ASSERT_TRUE(Begin(&chief, 20, 0).ok());
   Next(&chief, AsyncWriter::kVoted);
   ASSERT_TRUE(chief.PublishWhenAllVoted().ok());
@@ -311,12 +311,12 @@ TEST_F(AsyncWriterTest, AFullDiskIsAnEventAndTheNextOneWorks) {
   EXPECT_THAT(Message(Next(&chief, AsyncWriter::kFailed).status),
               HasSubstr("No space left on device"));
   AwaitIdle(&chief);
-  EXPECT_EQ(TestRestore(&fs_, kRoot, 1).value(), 10);
+  EXPECT_EQ(TestRestore(&fs_, kAsyncRoot, 1).value(), 10);
   ASSERT_TRUE(Begin(&chief, 30, 0).ok());
   Next(&chief, AsyncWriter::kVoted);
   ASSERT_TRUE(chief.PublishWhenAllVoted().ok());
   Next(&chief, AsyncWriter::kPublished);
-  EXPECT_EQ(TestRestore(&fs_, kRoot, 1).value(), 30);
+  EXPECT_EQ(TestRestore(&fs_, kAsyncRoot, 1).value(), 30);
 }
 
 TEST_F(AsyncWriterTest, WhileTheDiskStaysFullTheOldOnesStay) {
@@ -339,22 +339,22 @@ TEST_F(AsyncWriterTest, WhileTheDiskStaysFullTheOldOnesStay) {
       EXPECT_THAT(Message(event.status), HasSubstr(::strerror(error)));
       AwaitIdle(&chief);
     }
-    EXPECT_EQ(TestRestore(&fs_, kRoot, 1).value(), 10);
+    EXPECT_EQ(TestRestore(&fs_, kAsyncRoot, 1).value(), 10);
     fs_.memory()->FailAt(0, false);
   }
   EXPECT_EQ(chief.counters().failed, 6u);
   save(50);
-  EXPECT_EQ(TestRestore(&fs_, kRoot, 1).value(), 50);
+  EXPECT_EQ(TestRestore(&fs_, kAsyncRoot, 1).value(), 50);
 }
 
 // Made anew, it would be in the way of the right one.
 TEST_F(AsyncWriterTest, ADirectoryThatIsAwayIsNotMadeAnew) {
   AsyncWriter chief(Options(0, 1));
-  ASSERT_TRUE(fs_.RemoveAll(kRoot).ok());
+  ASSERT_TRUE(fs_.RemoveAll(kAsyncRoot).ok());
   ASSERT_TRUE(Begin(&chief, 20, 0).ok());
   const auto event = Next(&chief, AsyncWriter::kFailed);
   EXPECT_THAT(Message(event.status), HasSubstr("mount its file system"));
-  EXPECT_FALSE(fs_.Exists(kRoot));
+  EXPECT_FALSE(fs_.Exists(kAsyncRoot));
 }
 
 TEST_F(AsyncWriterTest, ReplicasThatDifferAreNotPublished) {
@@ -377,7 +377,7 @@ TEST_F(AsyncWriterTest, TheDestructorGivesUpAndReturns) {
     ASSERT_TRUE(Begin(&chief, 10, 0).ok());
     Next(&chief, AsyncWriter::kVoted);
   }
-  EXPECT_FALSE(fs_.Exists(JoinPath(kRoot, StagingName({1, 10, 1}))));
+  EXPECT_FALSE(fs_.Exists(JoinPath(kAsyncRoot, StagingName({1, 10, 1}))));
 }
 
 TEST_F(AsyncWriterTest, WaitReturnsWhenNothingCanCome) {

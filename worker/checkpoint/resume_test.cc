@@ -16,15 +16,15 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::IsSupersetOf;
 
-constexpr char kRoot[] = "/out/checkpoints";
+constexpr char kResumeRoot[] = "/out/checkpoints";
 
 // Generation 1 saved 100, 200 and 300; generation 2 is to resume.
 class ResumeTest : public testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(TakeOver(&fs_, kRoot, kTestJob, 1).ok());
+    ASSERT_TRUE(TakeOver(&fs_, kResumeRoot, kTestJob, 1).ok());
     for (int64_t step : {100, 200, 300}) {
-      ASSERT_TRUE(TestCheckpoint(&fs_, kRoot, {1, step, 1}).ok());
+      ASSERT_TRUE(TestCheckpoint(&fs_, kResumeRoot, {1, step, 1}).ok());
     }
     request_.job = kTestJob;
     request_.generation = 2;
@@ -32,7 +32,7 @@ class ResumeTest : public testing::Test {
     request_.known = {1, 300};
   }
   static std::string Dir(const CheckpointKey& key) {
-    return JoinPath(kRoot, CheckpointName(key));
+    return JoinPath(kResumeRoot, CheckpointName(key));
   }
   void Damage(int64_t step) {
     const std::string path = JoinPath(Dir({1, step}), kManifestName);
@@ -42,13 +42,13 @@ class ResumeTest : public testing::Test {
   // The step that is resumed from, 0 from the start, or -1 with the error in
   // `status_`.
   int64_t Resume() {
-    auto result = FindResume(&fs_, kRoot, request_);
+    auto result = FindResume(&fs_, kResumeRoot, request_);
     status_ = result.status();
     if (!result.ok()) return -1;
     damaged_ = result->damaged;
     return result->from ? result->from->manifest().step : 0;
   }
-  std::vector<std::string> Names() { return fs_.List(kRoot).value(); }
+  std::vector<std::string> Names() { return fs_.List(kResumeRoot).value(); }
   void ExpectHolds(const std::string& words) {
     const std::vector<std::string> before = Names();
     EXPECT_EQ(Resume(), -1);
@@ -87,10 +87,10 @@ TEST_F(ResumeTest, AMissingKnownCheckpointHolds) {
 }
 
 TEST_F(ResumeTest, AnEmptyDirectoryInItsPlaceHoldsAndStaysEmpty) {
-  ASSERT_TRUE(fs_.RemoveAll(kRoot).ok());
+  ASSERT_TRUE(fs_.RemoveAll(kResumeRoot).ok());
   EXPECT_EQ(Resume(), -1);
   EXPECT_EQ(ReasonOf(status_), kReasonNoCheckpoint) << status_;
-  EXPECT_FALSE(fs_.Exists(kRoot)) << "made anew, it would be in the way";
+  EXPECT_FALSE(fs_.Exists(kResumeRoot)) << "made anew, it would be in the way";
   ASSERT_TRUE(fs_.RemoveAll("/out").ok());
   EXPECT_EQ(Resume(), -1);
   EXPECT_EQ(ReasonOf(status_), kReasonOutputMissing) << status_;
@@ -120,19 +120,19 @@ TEST_F(ResumeTest, FromTheStartIsTheOnlyWayToBeginAnew) {
   // In another directory, too.
   ASSERT_TRUE(fs_.RemoveAll("/out").ok());
   EXPECT_EQ(Resume(), 0) << status_;
-  EXPECT_TRUE(fs_.Exists(kRoot));
+  EXPECT_TRUE(fs_.Exists(kResumeRoot));
 }
 
 TEST_F(ResumeTest, AnOrderedStepIsUsedAndNewerOnesStay) {
   request_.restore_step = 100;
   EXPECT_EQ(Resume(), 100) << status_;
   // What generation 2 then saves does not push them out.
-  ASSERT_TRUE(TestCheckpoint(&fs_, kRoot, {2, 150, 1}).ok());
+  ASSERT_TRUE(TestCheckpoint(&fs_, kResumeRoot, {2, 150, 1}).ok());
   RetentionPolicy policy;
   policy.keep_last = 1;
   const std::vector<LineageEntry> lineage = {{1, 0}, {2, 100}};
-  const auto deleted =
-      ApplyRetention(&fs_, kRoot, kTestJob, 2, lineage, {{2, 150}}, policy);
+  const auto deleted = ApplyRetention(&fs_, kResumeRoot, kTestJob, 2, lineage,
+                                      {{2, 150}}, policy);
   ASSERT_TRUE(deleted.ok()) << deleted.status();
   EXPECT_THAT(*deleted, ElementsAre(CheckpointKey{1, 100}));
   EXPECT_THAT(Names(),
@@ -141,7 +141,7 @@ TEST_F(ResumeTest, AnOrderedStepIsUsedAndNewerOnesStay) {
 
 // A person went back to 100 and wants 300 after all.
 TEST_F(ResumeTest, AnOrderedStepMayLieOffTheLineage) {
-  ASSERT_TRUE(TestCheckpoint(&fs_, kRoot, {2, 150, 1}).ok());
+  ASSERT_TRUE(TestCheckpoint(&fs_, kResumeRoot, {2, 150, 1}).ok());
   request_.generation = 3;
   request_.lineage = {{1, 0}, {2, 100}, {3, LineageEntry::kNotSaid}};
   request_.known = {2, 150};

@@ -29,7 +29,7 @@ using std::chrono::seconds;
 
 constexpr int kRanks = 4;
 constexpr int kTries = LeavingTimes::kTries;
-constexpr Duration kLong = seconds(30);
+constexpr Duration kLatencyLimit = seconds(30);
 // Long enough to be always in flight.
 constexpr size_t kMany = kSanitized ? 1 << 16 : 1 << 20;
 
@@ -71,7 +71,7 @@ class ThreadsTest : public ::testing::TestWithParam<const char*> {
       if (rank != absent) {
         ++in;
         while (status.ok()) {
-          status = collective::Run(c, operation, kLong);
+          status = collective::Run(c, operation, kLatencyLimit);
           ++steps;
         }
         ends[rank] = MonotonicNow();
@@ -81,7 +81,7 @@ class ThreadsTest : public ::testing::TestWithParam<const char*> {
       }
       // Leaves only when all have: leaving is not what ends them.
       ++out;
-      const MonoTime deadline = MonotonicNow() + kLong;
+      const MonoTime deadline = MonotonicNow() + kLatencyLimit;
       while (out < kRanks && MonotonicNow() < deadline) {
         std::this_thread::sleep_for(microseconds(200));
       }
@@ -167,7 +167,7 @@ class ProcessesTest : public ::testing::TestWithParam<const char*> {
     }
     Status status;
     while (status.ok()) {
-      status = collective::Run(c, operation, kLong);
+      status = collective::Run(c, operation, kLatencyLimit);
       ++board_->steps[i][rank];
     }
     board_->ended[i][rank] = MonotonicNow().time_since_epoch().count();
@@ -243,7 +243,7 @@ TEST_P(ProcessesTest, AllOthersLeaveAFrozenOneAtOnce) {
     times.Add(last - start);
   }
   for (int rank = 0; rank < kRanks; ++rank) {
-    EXPECT_EQ(ranks.Join(rank, MonotonicNow() + kLong), 0) << rank;
+    EXPECT_EQ(ranks.Join(rank, MonotonicNow() + kLatencyLimit), 0) << rank;
   }
   times.Check();
 }
@@ -261,7 +261,7 @@ TEST_P(ProcessesTest, AllOthersLeaveAKilledOneAtOnce) {
     board_->aborted = i + 1;
     for (int rank = 0; rank < kRanks; ++rank) {
       if (rank == killed) continue;
-      EXPECT_EQ(ranks.Join(rank, MonotonicNow() + kLong),
+      EXPECT_EQ(ranks.Join(rank, MonotonicNow() + kLatencyLimit),
                 static_cast<int>(StatusCode::kUnavailable))
           << rank;
     }

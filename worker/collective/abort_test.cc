@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 constexpr Duration kSoon = seconds(10);
-constexpr Duration kLong = seconds(30);
+constexpr Duration kAbortLimit = seconds(30);
 
 Operation AllReduce(Communicator* c, size_t count) {
   auto buffer = c->Allocate(count * 4);
@@ -71,13 +71,13 @@ TEST(AbortTest, EndsWhatWaitsAndWhatComesLater) {
     ranks[rank]->Abort("a later reason");
   });
   for (int rank = 0; rank < 3; ++rank) {
-    const Status first = works[2 * rank]->Wait(start + kLong);
+    const Status first = works[2 * rank]->Wait(start + kAbortLimit);
     // The abort of another rank may have been seen before our own.
     if (first.code() != StatusCode::kUnavailable) {
       EXPECT_EQ(first.code(), StatusCode::kAborted) << first;
       EXPECT_EQ(Message(first), "job test g1: the job was cancelled");
     }
-    EXPECT_EQ(works[2 * rank + 1]->Wait(start + kLong), first);
+    EXPECT_EQ(works[2 * rank + 1]->Wait(start + kAbortLimit), first);
     EXPECT_EQ(ranks[rank]->Start({.kind = CollectiveKind::kBarrier}).status(),
               first);
   }
@@ -94,16 +94,16 @@ TEST(AbortTest, OfOneRankIsSeenByAllOthers) {
   }
   const MonoTime start = MonotonicNow();
   ranks[1]->Abort("stop");
-  EXPECT_EQ(works[1]->Wait(start + kLong).code(), StatusCode::kAborted);
+  EXPECT_EQ(works[1]->Wait(start + kAbortLimit).code(), StatusCode::kAborted);
   for (const int rank : {0, 2}) {
-    const Status status = works[rank]->Wait(start + kLong);
+    const Status status = works[rank]->Wait(start + kAbortLimit);
     EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
     EXPECT_THAT(Message(status), HasSubstr("connection to rank"));
   }
   // Rank 3 waits for nothing yet; it learns as soon as it starts.
-  EXPECT_EQ(
-      collective::Run(ranks[3], AllReduce(ranks[3], 100000), kLong).code(),
-      StatusCode::kUnavailable);
+  EXPECT_EQ(collective::Run(ranks[3], AllReduce(ranks[3], 100000), kAbortLimit)
+                .code(),
+            StatusCode::kUnavailable);
   EXPECT_LT(MonotonicNow() - start, kSoon);
 }
 
@@ -127,7 +127,7 @@ TEST(AbortTest, WithDataInFlight) {
       const Operation operation =
           AllReduce(ranks[rank], kSanitized ? 1 << 20 : 4 << 20);
       do {
-        ends[rank] = collective::Run(ranks[rank], operation, kLong);
+        ends[rank] = collective::Run(ranks[rank], operation, kAbortLimit);
         ++steps[rank];
       } while (ends[rank].ok());
       times[rank] = MonotonicNow();
@@ -164,9 +164,10 @@ TEST(DeadlineTest, BreaksTheCommunicatorAndNamesThePeer) {
                     EndsWith("barrier did not end before its deadline, waiting "
                              "for rank 1")));
   EXPECT_EQ(ranks[0]->Start({.kind = CollectiveKind::kBarrier}).status(), late);
-  EXPECT_EQ(collective::Run(ranks[1], {.kind = CollectiveKind::kBarrier}, kLong)
-                .code(),
-            StatusCode::kUnavailable);
+  EXPECT_EQ(
+      collective::Run(ranks[1], {.kind = CollectiveKind::kBarrier}, kAbortLimit)
+          .code(),
+      StatusCode::kUnavailable);
   EXPECT_LT(MonotonicNow() - start, kSoon);
 }
 
@@ -183,7 +184,7 @@ void LeaveABarrierAlone(End end) {
     ASSERT_TRUE(c.ok());
     if (rank == 1) {
       // Leaves only when rank 0 has broken it off.
-      EXPECT_TRUE(store.Get("over", MonotonicNow() + kLong).ok());
+      EXPECT_TRUE(store.Get("over", MonotonicNow() + kAbortLimit).ok());
       return;
     }
     const MonoTime start = MonotonicNow();
@@ -222,7 +223,7 @@ TEST(LeaveTest, ARankThatIsDoneMayLeaveBeforeTheOthers) {
       auto c = FormCommunicator(TestOptions(rank, kRanks, &store));
       ASSERT_TRUE(c.ok()) << c.status();
       const Operation reduce = AllReduce(c->get(), 50000);
-      const Status first = collective::Run(c->get(), reduce, kLong);
+      const Status first = collective::Run(c->get(), reduce, kAbortLimit);
       EXPECT_TRUE(first.ok()) << first;
       Operation last{.kind = CollectiveKind::kBarrier};
       if (round % 2 == 0) {
@@ -230,7 +231,7 @@ TEST(LeaveTest, ARankThatIsDoneMayLeaveBeforeTheOthers) {
         last.kind = CollectiveKind::kBroadcast;
         last.root = round / 2 % kRanks;
       }
-      const Status status = collective::Run(c->get(), last, kLong);
+      const Status status = collective::Run(c->get(), last, kAbortLimit);
       EXPECT_TRUE(status.ok()) << status;
     });
   }
@@ -268,7 +269,7 @@ TEST_P(KillTest, SurvivorsAreToldAtOnce) {
   const MonoTime start = MonotonicNow();
   ranks.Signal(1, SIGKILL);
   for (const int rank : {0, 2, 3}) {
-    EXPECT_EQ(ranks.Join(rank, start + kLong),
+    EXPECT_EQ(ranks.Join(rank, start + kAbortLimit),
               static_cast<int>(StatusCode::kUnavailable));
     EXPECT_LT(board_.EndedAfter(rank, start), kSoon) << rank;
     RecordProperty(
@@ -291,7 +292,7 @@ TEST_P(KillTest, FrozenPeerIsLeftByAbort) {
   board_->abort = true;
   for (const int rank : {0, 1}) {
     // Aborted, or told so by the other one's abort.
-    const int code = ranks.Join(rank, start + kLong);
+    const int code = ranks.Join(rank, start + kAbortLimit);
     EXPECT_TRUE(code == static_cast<int>(StatusCode::kAborted) ||
                 code == static_cast<int>(StatusCode::kUnavailable))
         << code;
@@ -312,7 +313,7 @@ TEST_F(ProcessTest, HalfSentBroadcastToAFrozenPeerIsLeftByAbort) {
   ASSERT_TRUE(board_.AwaitStill(1));
   const MonoTime start = MonotonicNow();
   board_->abort = true;
-  EXPECT_EQ(ranks.Join(0, start + kLong),
+  EXPECT_EQ(ranks.Join(0, start + kAbortLimit),
             static_cast<int>(StatusCode::kAborted));
   EXPECT_LT(board_.EndedAfter(0, start), kSoon);
 }
@@ -334,7 +335,7 @@ TEST_F(ProcessTest, FiveHundredGenerationsLeaveNothingBehind) {
         // Every other generation ends by an abort, which may meet the other
         // ranks at the end of the operation.
         const bool aborts = generation % 2 == 1;
-        if (!collective::Run(c->get(), reduce, kLong).ok() && !aborts)
+        if (!collective::Run(c->get(), reduce, kAbortLimit).ok() && !aborts)
           return 101;
         if (aborts) (*c)->Abort("next");
       }

@@ -115,8 +115,8 @@ struct World {
   }
 };
 
-class ContainerTest : public ShimTest,
-                      public testing::WithParamInterface<const char*> {
+class PodmanContainerTest : public ShimTest,
+                            public testing::WithParamInterface<const char*> {
  protected:
   static void TearDownTestSuite() {
     for (const auto& [name, world] : worlds_) delete world;
@@ -200,16 +200,16 @@ class ContainerTest : public ShimTest,
   static World* world_;  // Of this test.
 };
 
-std::map<std::string, World*> ContainerTest::worlds_;
-World* ContainerTest::world_ = nullptr;
+std::map<std::string, World*> PodmanContainerTest::worlds_;
+World* PodmanContainerTest::world_ = nullptr;
 
-INSTANTIATE_TEST_SUITE_P(Engines, ContainerTest,
+INSTANTIATE_TEST_SUITE_P(Engines, PodmanContainerTest,
                          testing::Values("podman", "docker"),
                          [](const testing::TestParamInfo<const char*>& info) {
                            return std::string(info.param);
                          });
 
-TEST_P(ContainerTest, RunsWhatTheTableSays) {
+TEST_P(PodmanContainerTest, RunsWhatTheTableSays) {
   ContainerPlan plan = Plan();
   EXPECT_EQ(task::ExitCode(Run(plan)), 0);
   EXPECT_THAT(Texts(), ElementsAre("entry cmd"));
@@ -227,7 +227,7 @@ TEST_P(ContainerTest, RunsWhatTheTableSays) {
   EXPECT_THAT(Texts(), ElementsAre("given"));
 }
 
-TEST_P(ContainerTest, TheProgramSeesItsEnvironmentAndNothingOfTheHosts) {
+TEST_P(PodmanContainerTest, TheProgramSeesItsEnvironmentAndNothingOfTheHosts) {
   setenv("LOCKSTEP_TEST_HOST", "secret", 1);
   ContainerPlan plan = Plan();
   plan.command = {"/bin/env"};
@@ -243,7 +243,7 @@ TEST_P(ContainerTest, TheProgramSeesItsEnvironmentAndNothingOfTheHosts) {
   EXPECT_THAT(Texts(), testing::Not(Contains(HasSubstr("secret"))));
 }
 
-TEST_P(ContainerTest, CodesAndSignalsOfTheProgramAreTold) {
+TEST_P(PodmanContainerTest, CodesAndSignalsOfTheProgramAreTold) {
   const ExitRecord r = Run(Shell("echo out; echo err >&2; exit 3"));
   EXPECT_EQ(r.kind, ExitKind::kExited);
   EXPECT_EQ(task::ExitCode(r), 3);
@@ -253,7 +253,7 @@ TEST_P(ContainerTest, CodesAndSignalsOfTheProgramAreTold) {
   EXPECT_EQ(killed.wait_status, SIGSEGV);
 }
 
-TEST_P(ContainerTest, SigtermReachesTheProgram) {
+TEST_P(PodmanContainerTest, SigtermReachesTheProgram) {
   Start(
       SpecOf(Shell("trap 'echo told; exit 7' TERM; echo ready; "
                    "while :; do sleep 0.05; done")));
@@ -270,7 +270,7 @@ TEST_P(ContainerTest, SigtermReachesTheProgram) {
   EXPECT_EQ(ShimCode(), 0);
 }
 
-TEST_P(ContainerTest, AProgramWithoutAHandlerEndsBySigterm) {
+TEST_P(PodmanContainerTest, AProgramWithoutAHandlerEndsBySigterm) {
   Start(SpecOf(Shell("echo ready; sleep 100 & wait; echo never")));
   auto client = Connect();
   ASSERT_NE(client, nullptr);
@@ -283,7 +283,7 @@ TEST_P(ContainerTest, AProgramWithoutAHandlerEndsBySigterm) {
   EXPECT_EQ(ShimCode(), 0);
 }
 
-TEST_P(ContainerTest, AProgramThatIgnoresSigtermIsKilled) {
+TEST_P(PodmanContainerTest, AProgramThatIgnoresSigtermIsKilled) {
   Start(SpecOf(Shell("trap '' TERM; echo ready; while :; do sleep 1; done")));
   auto client = Connect();
   ASSERT_NE(client, nullptr);
@@ -296,7 +296,7 @@ TEST_P(ContainerTest, AProgramThatIgnoresSigtermIsKilled) {
   EXPECT_EQ(ShimCode(), 0);
 }
 
-TEST_P(ContainerTest, AKillBeforeTheContainerIsThereLeavesNone) {
+TEST_P(PodmanContainerTest, AKillBeforeTheContainerIsThereLeavesNone) {
   for (int i = 0; i < 3; ++i) {
     const size_t index = Start(SpecOf(Shell("sleep 100")));
     auto client = Connect();
@@ -309,7 +309,7 @@ TEST_P(ContainerTest, AKillBeforeTheContainerIsThereLeavesNone) {
   }
 }
 
-TEST_P(ContainerTest, OutOfMemoryIsCertain) {
+TEST_P(PodmanContainerTest, OutOfMemoryIsCertain) {
   if (!engine().can_limit()) GTEST_SKIP() << "no limits can be set here";
   ContainerPlan plan = Shell("a=x; while :; do a=$a$a; done");
   plan.memory_bytes = 24 << 20;
@@ -319,7 +319,7 @@ TEST_P(ContainerTest, OutOfMemoryIsCertain) {
   EXPECT_GE(r.oom_kills, 1u);
 }
 
-TEST_P(ContainerTest, AnImageThatIsNotThereIsRefused) {
+TEST_P(PodmanContainerTest, AnImageThatIsNotThereIsRefused) {
   const std::string image = "localhost/lockstep-no-such-image:1";
   const Status status =
       engine().EnsureImage({image, "", "", ""}, In(30s), {}).status();
@@ -334,7 +334,7 @@ TEST_P(ContainerTest, AnImageThatIsNotThereIsRefused) {
   EXPECT_THAT(r.message, HasSubstr(image));
 }
 
-TEST_P(ContainerTest, ASettledImageRunsByItsIdAfterItsTagWasMoved) {
+TEST_P(PodmanContainerTest, ASettledImageRunsByItsIdAfterItsTagWasMoved) {
   const std::string name = "localhost/lockstep-moved-" + world_->mark + ":1";
   ASSERT_TRUE(world_->Engine({"tag", world_->image, name}).ok());
   const auto first = engine().EnsureImage({name, "", "", ""}, In(30s), {});
@@ -366,7 +366,7 @@ TEST_P(ContainerTest, ASettledImageRunsByItsIdAfterItsTagWasMoved) {
   ASSERT_TRUE(world_->Engine({"rmi", "--force", name}).ok());
 }
 
-TEST_P(ContainerTest, AProgramThatIsNotInTheImageIsNamed) {
+TEST_P(PodmanContainerTest, AProgramThatIsNotInTheImageIsNamed) {
   ContainerPlan plan = Plan();
   plan.command = {"no-such-program"};
   const ExitRecord r = Run(plan);
@@ -375,7 +375,7 @@ TEST_P(ContainerTest, AProgramThatIsNotInTheImageIsNamed) {
   EXPECT_EQ(r.message, "program no-such-program is not in the image");
 }
 
-TEST_P(ContainerTest, HasItsDirectoriesAndItsSharedMemory) {
+TEST_P(PodmanContainerTest, HasItsDirectoriesAndItsSharedMemory) {
   ASSERT_TRUE(RealFileSystem()->MakeDirs(Path("out")).ok());
   ContainerPlan plan = Shell("echo made > made; echo $PWD; df -m /dev/shm");
   plan.mounts = {{Path("out"), false}};
@@ -388,7 +388,7 @@ TEST_P(ContainerTest, HasItsDirectoriesAndItsSharedMemory) {
   EXPECT_THAT(Texts(), Contains(HasSubstr(" 37 ")));
 }
 
-TEST_P(ContainerTest, KnowsAMountThatIsAnother) {
+TEST_P(PodmanContainerTest, KnowsAMountThatIsAnother) {
   if (!engine().reports()) GTEST_SKIP() << "its first process is not ours";
   ASSERT_TRUE(RealFileSystem()->MakeDirs(Path("out")).ok());
   struct stat info {};
@@ -409,7 +409,7 @@ TEST_P(ContainerTest, KnowsAMountThatIsAnother) {
   EXPECT_FALSE(RealFileSystem()->Exists(Path("out/made")));
 }
 
-TEST_P(ContainerTest, RunsAsTheTasksUser) {
+TEST_P(PodmanContainerTest, RunsAsTheTasksUser) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   ASSERT_TRUE(RealFileSystem()->MakeDirs(Path("out")).ok());
   ASSERT_EQ(chmod(dir_.c_str(), 0755), 0);
@@ -424,7 +424,7 @@ TEST_P(ContainerTest, RunsAsTheTasksUser) {
   EXPECT_EQ(info.st_uid, 12345u);
 }
 
-TEST_P(ContainerTest, AContainerWhoseShimWasKilledIsFoundAndRemoved) {
+TEST_P(PodmanContainerTest, AContainerWhoseShimWasKilledIsFoundAndRemoved) {
   ContainerPlan plan = Shell("sleep 100");
   plan.labels[kContainerDaemonLabel] = "7";
   const size_t index = Start(SpecOf(plan));
@@ -449,7 +449,7 @@ TEST_P(ContainerTest, AContainerWhoseShimWasKilledIsFoundAndRemoved) {
   EXPECT_TRUE(Eventually([] { return Processes() == 0; }));
 }
 
-TEST_P(ContainerTest, TenRoundsLeaveNothing) {
+TEST_P(PodmanContainerTest, TenRoundsLeaveNothing) {
   for (int i = 0; i < 10; ++i) {
     EXPECT_EQ(task::ExitCode(Run(Shell("sleep 100 & exit 0"))), 0);
     EXPECT_EQ(Processes(), 0);

@@ -362,7 +362,7 @@ TEST(FactoryTest, AModuleThatIsNotThereIsNotFatalToAuto) {
 }
 
 // What forming costs as the ranks become many: a few messages each.
-class CountingStore final : public RendezvousStore {
+class KeyCountingStore final : public RendezvousStore {
  public:
   Status Put(const std::string& key, std::string_view value) override {
     ++messages_;
@@ -380,13 +380,13 @@ class CountingStore final : public RendezvousStore {
   std::atomic<int> messages_ = 0;
 };
 
-TEST(ScaleTest, FiveHundredRanksAgreeWithThreeMessagesEach) {
+TEST(AgreementScaleTest, FiveHundredRanksAgreeWithThreeMessagesEach) {
   constexpr int kRanks = 512;
   std::vector<RankOffer> offers;
   for (int rank = 0; rank < kRanks; ++rank) {
     offers.push_back(On(fmt::format("host-{}", rank / 8)));
   }
-  CountingStore store;
+  KeyCountingStore store;
   const MonoTime start = MonotonicNow();
   const auto choices = Agree(offers, &store);
   const double ms =

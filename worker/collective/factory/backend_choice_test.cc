@@ -17,7 +17,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-RankOffer On(const std::string& host, const std::string& wish = "auto") {
+RankOffer OfferOn(const std::string& host, const std::string& wish = "auto") {
   return {.device = "",
           .library = "",
           .why_not = "has no GPU",
@@ -26,7 +26,7 @@ RankOffer On(const std::string& host, const std::string& wish = "auto") {
           .wish = wish};
 }
 RankOffer Gpu(const std::string& device, const std::string& host = "a") {
-  RankOffer offer = On(host);
+  RankOffer offer = OfferOn(host);
   offer.device = device;
   offer.library = "NCCL 2.28.9";
   offer.why_not = "";
@@ -36,7 +36,7 @@ RankOffer Gpu(const std::string& device, const std::string& host = "a") {
 TEST(ChooseBackendTest, AutoTakesWhatTheRanksHave) {
   RankOffer older = Gpu("b/1", "b");
   older.library = "NCCL 2.27.3";
-  RankOffer broken = On("a");
+  RankOffer broken = OfferOn("a");
   broken.why_not = "has no NCCL: none is installed";
   const struct {
     std::vector<RankOffer> offers;
@@ -46,21 +46,23 @@ TEST(ChooseBackendTest, AutoTakesWhatTheRanksHave) {
       {{Gpu("a/1"), Gpu("a/2"), Gpu("b/1", "b")},
        "nccl",
        "backend nccl: each of the 3 ranks has a GPU of its own (NCCL 2.28.9)"},
-      {{On("a"), On("a")}, "shm", "backend shm: all 2 ranks are on one host"},
-      {{On("a"), On("b"), On("c")},
+      {{OfferOn("a"), OfferOn("a")},
+       "shm",
+       "backend shm: all 2 ranks are on one host"},
+      {{OfferOn("a"), OfferOn("b"), OfferOn("c")},
        "tcp",
        "backend tcp: each of the 3 ranks has a host of its own"},
-      {{On("a"), On("b"), On("a"), On("b")},
+      {{OfferOn("a"), OfferOn("b"), OfferOn("a"), OfferOn("b")},
        "hierarchical",
        "backend hierarchical: 4 ranks are on 2 hosts, 2 on each"},
-      {{On("a"), On("a"), On("b")},
+      {{OfferOn("a"), OfferOn("a"), OfferOn("b")},
        "hierarchical",
        "backend hierarchical: 3 ranks are on 2 hosts, 1 to 2 on each"},
       // Ranks that do not know their hosts share with nobody.
-      {{On(""), On("")},
+      {{OfferOn(""), OfferOn("")},
        "tcp",
        "backend tcp: each of the 2 ranks has a host of its own"},
-      {{Gpu("a/1"), On("a")},
+      {{Gpu("a/1"), OfferOn("a")},
        "shm",
        "backend shm: all 2 ranks are on one host; not nccl: rank 1 has no GPU"},
       {{broken, broken},
@@ -86,10 +88,10 @@ TEST(ChooseBackendTest, AutoTakesWhatTheRanksHave) {
 }
 
 TEST(ChooseBackendTest, HostsAreNumberedByTheirFirstRanks) {
-  EXPECT_THAT(
-      ChooseBackend({On("z"), On(""), On("a"), On("z"), On(""), On("a")})
-          ->hosts,
-      ElementsAre(0, 1, 2, 0, 3, 2));
+  EXPECT_THAT(ChooseBackend({OfferOn("z"), OfferOn(""), OfferOn("a"),
+                             OfferOn("z"), OfferOn(""), OfferOn("a")})
+                  ->hosts,
+              ElementsAre(0, 1, 2, 0, 3, 2));
 }
 
 TEST(ChooseBackendTest, AWishIsGrantedOrRefusedWithNames) {
@@ -100,27 +102,29 @@ TEST(ChooseBackendTest, AWishIsGrantedOrRefusedWithNames) {
     EXPECT_THAT(Message(status), HasSubstr(text));
   };
   for (const char* wish : {"shm", "tcp", "hierarchical", "other"}) {
-    const auto choice = ChooseBackend({On("a", wish), On("a", wish)});
+    const auto choice = ChooseBackend({OfferOn("a", wish), OfferOn("a", wish)});
     ASSERT_TRUE(choice.ok()) << choice.status();
     EXPECT_EQ(choice->backend, wish);
     EXPECT_EQ(choice->why, fmt::format("backend {}: asked for by name", wish));
   }
-  EXPECT_EQ(ChooseBackend({On("a", "tcp"), On("b", "tcp")})->backend, "tcp");
-  refuses({On("a", "shm"), On("a", "shm"), On("b", "shm")},
+  EXPECT_EQ(ChooseBackend({OfferOn("a", "tcp"), OfferOn("b", "tcp")})->backend,
+            "tcp");
+  refuses({OfferOn("a", "shm"), OfferOn("a", "shm"), OfferOn("b", "shm")},
           "backend shm needs all ranks on one host, as one user: rank 0 on "
           "name-of-a, rank 2 on name-of-b");
-  refuses({On("", "shm"), On("", "shm")}, "rank 1 on a host without a name");
-  refuses({On("a", "nccl"), On("a", "nccl")},
+  refuses({OfferOn("", "shm"), OfferOn("", "shm")},
+          "rank 1 on a host without a name");
+  refuses({OfferOn("a", "nccl"), OfferOn("a", "nccl")},
           "backend nccl cannot be used: rank 0 has no GPU");
-  refuses({On("a", "shm"), On("a", "auto")},
+  refuses({OfferOn("a", "shm"), OfferOn("a", "auto")},
           "the ranks ask for different backends: rank 0 for shm, rank 1 for "
           "auto");
-  refuses(std::vector<RankOffer>(129, On("a", "shm")),
+  refuses(std::vector<RankOffer>(129, OfferOn("a", "shm")),
           "backend shm is for at most 128 ranks on one host, not for 129");
-  EXPECT_EQ(ChooseBackend(std::vector<RankOffer>(129, On("a")))->why,
+  EXPECT_EQ(ChooseBackend(std::vector<RankOffer>(129, OfferOn("a")))->why,
             "backend tcp: 129 ranks are on one host, and at most 128 share "
             "memory");
-  EXPECT_EQ(ChooseBackend(std::vector<RankOffer>(128, On("a")))->backend,
+  EXPECT_EQ(ChooseBackend(std::vector<RankOffer>(128, OfferOn("a")))->backend,
             "shm");
   refuses({}, "no ranks");
 }

@@ -26,24 +26,24 @@ using std::chrono::seconds;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
-constexpr Duration kLong = seconds(30);
+constexpr Duration kSafetyLimit = seconds(30);
 constexpr Duration kSoon = seconds(5);
 
 using Hosts = std::vector<int>;
 
-StatusOr<std::unique_ptr<Communicator>> Form(int rank, const Hosts& hosts,
-                                             RendezvousStore* store) {
+StatusOr<std::unique_ptr<Communicator>> FormSafely(int rank, const Hosts& hosts,
+                                                   RendezvousStore* store) {
   auto options = TestOptions(rank, static_cast<int>(hosts.size()), store);
   options.key = "a key of this generation";
   return FormHierarchical(options, hosts);
 }
 
-void WithHosts(const Hosts& hosts,
-               const std::function<void(Communicator*)>& fn) {
+void WithSafeHosts(const Hosts& hosts,
+                   const std::function<void(Communicator*)>& fn) {
   signal(SIGPIPE, SIG_IGN);
   MapRendezvousStore store;
   SpawnRanks(static_cast<int>(hosts.size()), [&](int rank) {
-    auto formed = Form(rank, hosts, &store);
+    auto formed = FormSafely(rank, hosts, &store);
     ASSERT_TRUE(formed.ok()) << formed.status();
     fn(formed->get());
   });
@@ -57,7 +57,7 @@ Operation Floats(Communicator* c, size_t count) {
 // Waits until `count` has reached `all`, for all to leave together.
 void Meet(std::atomic<int>* count, int all) {
   ++*count;
-  const MonoTime deadline = MonotonicNow() + kLong;
+  const MonoTime deadline = MonotonicNow() + kSafetyLimit;
   while (*count < all && MonotonicNow() < deadline) {
     std::this_thread::sleep_for(milliseconds(1));
   }
@@ -71,11 +71,11 @@ std::vector<Status> RunWithout(const std::vector<int>& absent) {
   std::vector<Status> ends(4);
   std::vector<MonoTime> times(4);
   std::atomic<int> out{0};
-  WithHosts({0, 0, 1, 1}, [&](Communicator* c) {
+  WithSafeHosts({0, 0, 1, 1}, [&](Communicator* c) {
     const int rank = c->rank();
     if (std::find(absent.begin(), absent.end(), rank) == absent.end()) {
-      ends[rank] = collective::Run(c, Floats(c, 1 << 18),
-                                   rank == 0 ? milliseconds(100) : kLong);
+      ends[rank] = collective::Run(
+          c, Floats(c, 1 << 18), rank == 0 ? milliseconds(100) : kSafetyLimit);
       times[rank] = MonotonicNow();
     }
     Meet(&out, 4);
@@ -110,10 +110,10 @@ TEST(HierarchicalEndTest, ARankThatWaitsInItsHostHearsOfTheOther) {
 
 TEST(HierarchicalEndTest, ARankThatLeftInGoodOrderEndsNobody) {
   for (int round = 0; round < (kSanitized ? 3 : 20); ++round) {
-    WithHosts({0, 0, 1, 1}, [&](Communicator* c) {
+    WithSafeHosts({0, 0, 1, 1}, [&](Communicator* c) {
       const Operation sum = Floats(c, 100'000);
       for (int i = 0; i < 3; ++i) {
-        const Status status = collective::Run(c, sum, kLong);
+        const Status status = collective::Run(c, sum, kSafetyLimit);
         ASSERT_TRUE(status.ok()) << c->rank() << ": " << status;
       }
     });
@@ -187,7 +187,7 @@ void ExpectBothNamed(const std::function<Operation(int, const Buffer*)>& make,
                      const std::vector<std::string>& words) {
   std::vector<Status> ends(4);
   std::atomic<int> out{0};
-  WithHosts({0, 0, 1, 1}, [&](Communicator* c) {
+  WithSafeHosts({0, 0, 1, 1}, [&](Communicator* c) {
     auto buffer = c->Allocate(8 << 20);
     ends[c->rank()] = collective::Run(c, make(c->rank(), *buffer), seconds(20));
     Meet(&out, 4);
@@ -271,7 +271,7 @@ TEST(HierarchicalNumbersTest, NaNInfinityAndDenormalsStay) {
   constexpr float kHuge = std::numeric_limits<float>::max();
   constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
   for (const size_t count : {8, 100'000}) {
-    WithHosts({0, 0, 1, 1}, [&](Communicator* c) {
+    WithSafeHosts({0, 0, 1, 1}, [&](Communicator* c) {
       const Operation sum = Floats(c, count);
       auto* const data = static_cast<float*>(sum.slice.buffer->data);
       for (size_t i = 0; i < count; i += 4) {
@@ -280,7 +280,7 @@ TEST(HierarchicalNumbersTest, NaNInfinityAndDenormalsStay) {
         data[i + 2] = kHuge;
         data[i + 3] = c->rank() == 1 ? -0.0f : 0.0f;
       }
-      ASSERT_TRUE(collective::Run(c, sum, kLong).ok());
+      ASSERT_TRUE(collective::Run(c, sum, kSafetyLimit).ok());
       for (size_t i = 0; i < count; i += 4) {
         ASSERT_EQ(data[i], 10 * kTiny) << i;
         ASSERT_TRUE(std::isnan(data[i + 1])) << i;
@@ -292,7 +292,7 @@ TEST(HierarchicalNumbersTest, NaNInfinityAndDenormalsStay) {
         if (c->rank() == 3) data[count - 1] = kNaN;
         Operation extreme = sum;
         extreme.op = op;
-        ASSERT_TRUE(collective::Run(c, extreme, kLong).ok());
+        ASSERT_TRUE(collective::Run(c, extreme, kSafetyLimit).ok());
         ASSERT_EQ(data[0], 1);
         ASSERT_TRUE(std::isnan(data[count - 1]));
       }
@@ -352,7 +352,7 @@ void CheckSums(Communicator* c, DataType type, size_t count) {
   };
   for (size_t i = 0; i < count; ++i) store(i, value(c->rank(), i));
   const Status status =
-      collective::Run(c, {.slice = {*buffer, 1, count, type}}, kLong);
+      collective::Run(c, {.slice = {*buffer, 1, count, type}}, kSafetyLimit);
   ASSERT_TRUE(status.ok()) << status;
   const std::string got(data, count * SizeOf(type));
   for (size_t i = 0; i < count; ++i) {
@@ -374,7 +374,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Hosts{0, 1, 2, 3, 0, 1, 2, 3}));
 
 TEST_P(EveryShape, EveryTypeIsRight) {
-  WithHosts(GetParam(), [](Communicator* c) {
+  WithSafeHosts(GetParam(), [](Communicator* c) {
     for (const DataType type :
          {DataType::kFloat32, DataType::kFloat64, DataType::kFloat16,
           DataType::kBfloat16, DataType::kInt32, DataType::kInt64,
@@ -395,9 +395,9 @@ TEST(HierarchicalGenerationsTest, FiveHundredLeaveNothingBehind) {
   for (int generation = 0; generation < generations; ++generation) {
     // Every other one ends by an abort of one rank.
     const bool aborts = generation % 2 == 1;
-    WithHosts(hosts, [&](Communicator* c) {
+    WithSafeHosts(hosts, [&](Communicator* c) {
       const Operation sum = Floats(c, 10'000);
-      Status status = collective::Run(c, sum, kLong);
+      Status status = collective::Run(c, sum, kSafetyLimit);
       // Who aborts may have the sum before the others.
       if (!aborts || c->rank() == generation % 4) {
         EXPECT_TRUE(status.ok()) << status;
@@ -406,7 +406,7 @@ TEST(HierarchicalGenerationsTest, FiveHundredLeaveNothingBehind) {
       if (c->rank() == generation % 4) {
         c->Abort("next");
       } else {
-        while (status.ok()) status = collective::Run(c, sum, kLong);
+        while (status.ok()) status = collective::Run(c, sum, kSafetyLimit);
       }
     });
     if (generation == 20) first = UsageNow();

@@ -22,7 +22,7 @@ using Memory = std::vector<double>;
 
 using Hosts = std::vector<int>;
 
-const std::vector<Hosts> kShapes = {
+const std::vector<Hosts> kPlanShapes = {
     {0, 0, 1, 1}, {0, 0, 0, 1, 1, 1}, {0, 1, 2, 3, 3},
     {0, 1, 0, 1}, {0, 0, 1, 1, 2, 2}, {0, 0, 0, 0},
     {0, 1, 2},    {0, 0, 1},          {0, 1, 1, 0, 2},
@@ -250,7 +250,7 @@ void CheckReduction(const Hosts& hosts, const Operation& operation) {
 }
 
 TEST(StagePlanTest, EveryReductionIsRightOnEveryShape) {
-  for (const auto& hosts : kShapes) {
+  for (const auto& hosts : kPlanShapes) {
     for (const size_t base : {0, 1, 7, 10000, 20001}) {
       for (const ReduceOp op :
            {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kMean}) {
@@ -267,7 +267,7 @@ TEST(StagePlanTest, EveryReductionIsRightOnEveryShape) {
 }
 
 TEST(StagePlanTest, EveryMoveIsRightOnEveryShape) {
-  for (const auto& hosts : kShapes) {
+  for (const auto& hosts : kPlanShapes) {
     const int n = static_cast<int>(hosts.size());
     for (const size_t part : {0, 1, 5, 3000}) {
       const size_t count = part * n;

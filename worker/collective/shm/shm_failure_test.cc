@@ -23,7 +23,7 @@ using ::testing::IsEmpty;
 // A fraction of kLong, which those would take that nobody tells.
 constexpr Duration kSoon = seconds(5);
 
-TEST(AbortTest, ReturnsAWaitingRankAtOnce) {
+TEST(ShmAbortTest, ReturnsAWaitingRankAtOnce) {
   FormedRanks ranks = ShmRanks(2);
   const Buffer* buffer = ranks[0]->Allocate(1 << 20).value();
   std::atomic<bool> waits{false};
@@ -56,7 +56,7 @@ TEST(AbortTest, ReturnsAWaitingRankAtOnce) {
   EXPECT_THAT(LostPeersOf(other), IsEmpty());
 }
 
-TEST(AbortTest, WithDataInFlight) {
+TEST(ShmAbortTest, WithDataInFlight) {
   for (int round = 0; round < 10; ++round) {
     FormedRanks ranks = ShmRanks(3);
     std::array<std::atomic<int>, 3> steps{};
@@ -90,7 +90,7 @@ TEST(AbortTest, WithDataInFlight) {
 }
 
 // Who is through may end at once: what it did before that holds.
-TEST(LeaveTest, WhatHadEndedBeforeAPeerBrokeEndsWell) {
+TEST(ShmLeaveTest, WhatHadEndedBeforeAPeerBrokeEndsWell) {
   for (const size_t count : {size_t{4}, size_t{1} << 20}) {
     FormedRanks ranks = ShmRanks(2);
     const Buffer* const first = ranks[0]->Allocate(count * 4).value();
@@ -109,7 +109,7 @@ TEST(LeaveTest, WhatHadEndedBeforeAPeerBrokeEndsWell) {
   }
 }
 
-TEST(LeaveTest, WhoWaitsForARankThatLeftIsTold) {
+TEST(ShmLeaveTest, WhoWaitsForARankThatLeftIsTold) {
   FormedRanks ranks = ShmRanks(2);
   ranks.Destroy(1);
   const MonoTime start = MonotonicNow();
@@ -138,7 +138,7 @@ void ExpectMismatch(int n, const std::function<Operation(Communicator*)>& make,
   EXPECT_LT(MonotonicNow() - start, seconds(5));
 }
 
-TEST(MismatchTest, OfSizesIsRefusedEverywhere) {
+TEST(ShmMismatchTest, OfSizesIsRefusedEverywhere) {
   ExpectMismatch(2,
                  [](Communicator* c) {
                    return Floats(c->Allocate(1 << 20).value(),
@@ -148,7 +148,7 @@ TEST(MismatchTest, OfSizesIsRefusedEverywhere) {
                   "rank 1 started all-reduce (sum) of 107 float32"});
 }
 
-TEST(MismatchTest, OfSmallAndLargeIsRefusedEverywhere) {
+TEST(ShmMismatchTest, OfSmallAndLargeIsRefusedEverywhere) {
   ExpectMismatch(3,
                  [](Communicator* c) {
                    return Floats(c->Allocate(1 << 20).value(),
@@ -157,7 +157,7 @@ TEST(MismatchTest, OfSmallAndLargeIsRefusedEverywhere) {
                  {"of 10 float32", "of 9999 float32", "rank 2 started"});
 }
 
-TEST(MismatchTest, OfTypesIsRefusedEverywhere) {
+TEST(ShmMismatchTest, OfTypesIsRefusedEverywhere) {
   ExpectMismatch(2,
                  [](Communicator* c) {
                    Operation operation =
@@ -168,7 +168,7 @@ TEST(MismatchTest, OfTypesIsRefusedEverywhere) {
                  {"of 5000 float32", "of 5000 int32"});
 }
 
-TEST(MismatchTest, OfKindsRootsAndOpsIsRefusedEverywhere) {
+TEST(ShmMismatchTest, OfKindsRootsAndOpsIsRefusedEverywhere) {
   ExpectMismatch(2,
                  [](Communicator* c) {
                    Operation operation =
@@ -197,7 +197,7 @@ TEST(MismatchTest, OfKindsRootsAndOpsIsRefusedEverywhere) {
                  {"(sum)", "(max)"});
 }
 
-TEST(MismatchTest, OfWhatStagesAreAPartOfIsRefusedEverywhere) {
+TEST(ShmMismatchTest, OfWhatStagesAreAPartOfIsRefusedEverywhere) {
   ExpectMismatch(2,
                  [](Communicator* c) {
                    Operation stage = Floats(c->Allocate(1 << 20).value(), 5000);
@@ -210,7 +210,7 @@ TEST(MismatchTest, OfWhatStagesAreAPartOfIsRefusedEverywhere) {
                   "of 5000 float32, part of all-reduce (sum) of 10001"});
 }
 
-TEST(DeadlineTest, NamesThoseWhoHaveNotCome) {
+TEST(ShmDeadlineTest, NamesThoseWhoHaveNotCome) {
   FormedRanks ranks = ShmRanks(4);
   SpawnRanks(2, [&](int i) {
     const MonoTime start = MonotonicNow();

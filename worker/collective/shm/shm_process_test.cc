@@ -20,7 +20,7 @@ using ::testing::AnyOf;
 using ::testing::ElementsAre;
 
 // A fraction of kLong, which those would take that nobody tells.
-constexpr Duration kSoon = seconds(5);
+constexpr Duration kProcessLimit = seconds(5);
 
 // Forms, then repeats an all-reduce until an error, whose code is the result.
 int LoopUntilError(RankBoard* board, int rank, int n, size_t count,
@@ -49,7 +49,7 @@ int LoopUntilError(RankBoard* board, int rank, int n, size_t count,
   return static_cast<int>(status.code());
 }
 
-TEST_F(ProcessTest, APeerThatDiedIsNamedAsLost) {
+TEST_F(ShmProcessTest, APeerThatDiedIsNamedAsLost) {
   DirectoryRendezvousStore store(board_.dir());
   RankProcesses peer(1, [&](int) {
     auto c = FormShm(ShmOptions(1, 2, &store));
@@ -73,7 +73,7 @@ struct Case {
   bool registered;
 };
 
-class EndTest : public ProcessTest,
+class EndTest : public ShmProcessTest,
                 public ::testing::WithParamInterface<Case> {};
 // Small messages, 16 MiB in place, and 16 MiB read from outside.
 INSTANTIATE_TEST_SUITE_P(Ways, EndTest,
@@ -93,7 +93,7 @@ TEST_P(EndTest, SurvivorsOfAKillAreToldAtOnce) {
   for (const int rank : {0, 2, 3}) {
     EXPECT_EQ(ranks.Join(rank, start + kLong),
               static_cast<int>(StatusCode::kUnavailable));
-    EXPECT_LT(board_.EndedAfter(rank, start), kSoon) << rank;
+    EXPECT_LT(board_.EndedAfter(rank, start), kProcessLimit) << rank;
     RecordProperty(
         fmt::format("rank{}_us", rank),
         board_.EndedAfter(rank, start) / std::chrono::microseconds(1));
@@ -149,7 +149,7 @@ TEST_P(EndTest, AFrozenPeerIsLeftByAbort) {
     EXPECT_TRUE(code == static_cast<int>(StatusCode::kAborted) ||
                 code == static_cast<int>(StatusCode::kUnavailable))
         << code;
-    EXPECT_LT(board_.EndedAfter(rank, start), kSoon) << rank;
+    EXPECT_LT(board_.EndedAfter(rank, start), kProcessLimit) << rank;
   }
   // Thawed, it finds that its generation is over, and touches no one else.
   ranks.Signal(2, SIGCONT);
@@ -174,7 +174,7 @@ TEST_P(EndTest, AFrozenPeerIsLeftAtTheDeadline) {
     EXPECT_TRUE(code == static_cast<int>(StatusCode::kDeadlineExceeded) ||
                 code == static_cast<int>(StatusCode::kUnavailable))
         << code;
-    EXPECT_LT(board_.EndedAfter(rank, start), timeout + kSoon) << rank;
+    EXPECT_LT(board_.EndedAfter(rank, start), timeout + kProcessLimit) << rank;
   }
 }
 
@@ -203,7 +203,7 @@ struct Use {
 };
 
 // Nor do gradients move, where their addresses are kept.
-TEST_F(ProcessTest, FiveHundredGenerationsLeaveNothingBehind) {
+TEST_F(ShmProcessTest, FiveHundredGenerationsLeaveNothingBehind) {
   RankProcesses ranks(2, [&](int rank) {
     std::unique_ptr<Use> first;
     auto addresses = AddressRange::Reserve();
@@ -263,7 +263,7 @@ TEST_F(ProcessTest, FiveHundredGenerationsLeaveNothingBehind) {
 }
 
 // A child that was forked, and holds the sockets, does not hide the death.
-TEST_F(ProcessTest, ADeathIsSeenThoughAChildLives) {
+TEST_F(ShmProcessTest, ADeathIsSeenThoughAChildLives) {
   RankProcesses ranks(2, [&](int rank) {
     DirectoryRendezvousStore store(board_.dir());
     auto c = FormShm(ShmOptions(rank, 2, &store));
@@ -287,7 +287,7 @@ TEST_F(ProcessTest, ADeathIsSeenThoughAChildLives) {
   ranks.Signal(1, SIGKILL);
   EXPECT_EQ(ranks.Join(0, start + kLong),
             static_cast<int>(StatusCode::kUnavailable));
-  EXPECT_LT(board_.EndedAfter(0, start), kSoon);
+  EXPECT_LT(board_.EndedAfter(0, start), kProcessLimit);
   kill(board_->word, SIGKILL);
 }
 

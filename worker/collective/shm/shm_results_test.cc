@@ -188,10 +188,10 @@ void CheckMoves(Communicator* c, Kind kind, size_t count) {
   }
 }
 
-class EverySize : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, EverySize, ::testing::Range(1, 9));
+class ShmEverySize : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, ShmEverySize, ::testing::Range(1, 9));
 
-TEST_P(EverySize, ReductionsEqualFloat64) {
+TEST_P(ShmEverySize, ReductionsEqualFloat64) {
   WithRanks(GetParam(), [](Communicator* c) {
     EXPECT_EQ(c->backend(), "shm");
     for (const Kind kind : {Kind::kAllocated, Kind::kRegistered}) {
@@ -214,7 +214,7 @@ TEST_P(EverySize, ReductionsEqualFloat64) {
   });
 }
 
-TEST_P(EverySize, MovesAreExact) {
+TEST_P(ShmEverySize, MovesAreExact) {
   WithRanks(GetParam(), [](Communicator* c) {
     for (const Kind kind : {Kind::kAllocated, Kind::kRegistered}) {
       for (const size_t count : {0, 1, 12, 840, 5040, 600000}) {
@@ -246,7 +246,7 @@ std::vector<std::vector<char>> SumOfRough(int n, size_t count, DataType type) {
   return results;
 }
 
-TEST_P(EverySize, SameBitsOnAllRanksAndInEveryRun) {
+TEST_P(ShmEverySize, SameBitsOnAllRanksAndInEveryRun) {
   for (const DataType type : {DataType::kFloat32, DataType::kFloat64,
                               DataType::kFloat16, DataType::kBfloat16}) {
     for (const size_t count : {501, 100001}) {
@@ -262,7 +262,7 @@ TEST_P(EverySize, SameBitsOnAllRanksAndInEveryRun) {
 
 // Sums of denormals are exact, so they equal float64's where nothing is flushed
 // to zero: in slots, chunks and streams, at no multiple of anything.
-TEST_P(EverySize, DenormalsAreKept) {
+TEST_P(ShmEverySize, DenormalsAreKept) {
   WithRanks(GetParam(), [](Communicator* c) {
     constexpr float kLeast = std::numeric_limits<float>::denorm_min();
     constexpr size_t kRepeats = 1000;
@@ -298,7 +298,7 @@ TEST_P(EverySize, DenormalsAreKept) {
 }
 
 // Whichever rank has it, and wherever in its share.
-TEST_P(EverySize, EveryOpKeepsNaN) {
+TEST_P(ShmEverySize, EveryOpKeepsNaN) {
   WithRanks(GetParam(), [](Communicator* c) {
     const auto n = static_cast<size_t>(c->size());
     for (const Kind kind : {Kind::kAllocated, Kind::kRegistered}) {

@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // Each has few of the others' connections, so it goes from one to the next.
-TEST(AbortTest, OfOneRankIsSeenByAllOthersOfMany) {
+TEST(TcpAbortTest, OfOneRankIsSeenByAllOthersOfMany) {
   constexpr int kRanks = 18;
   TcpRanks ranks(kRanks);
   std::vector<std::unique_ptr<Work>> works;
@@ -39,7 +39,7 @@ TEST(AbortTest, OfOneRankIsSeenByAllOthersOfMany) {
   EXPECT_LT(MonotonicNow() - start, kSoon);
 }
 
-TEST(LeaveTest, OneThatLeftIsNamed) {
+TEST(TcpLeaveTest, OneThatLeftIsNamed) {
   TcpRanks ranks(2);
   ranks.Destroy(1);
   const Status status = collective::Run(ranks[0], kBarrier, kLong);

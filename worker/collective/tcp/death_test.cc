@@ -18,7 +18,7 @@ using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST(ProcessTest, FiveHundredGenerationsLeaveNothingBehind) {
+TEST(TcpProcessTest, FiveHundredGenerationsLeaveNothingBehind) {
   const RankBoard board;
   RankProcesses ranks(2, [&](int rank) {
     int fds = 0;
@@ -64,7 +64,7 @@ TEST(ProcessTest, FiveHundredGenerationsLeaveNothingBehind) {
 
 // Forming fails, and says which rank, when a peer dies after it has published
 // its address.
-TEST(ProcessTest, PeerThatDiesWhileFormingIsNamed) {
+TEST(TcpProcessTest, PeerThatDiesWhileFormingIsNamed) {
   const RankBoard board;
   DirectoryRendezvousStore store(board.dir());
   {

@@ -47,7 +47,7 @@ void ExpectMismatch(int n, int odd, const Operation& common,
   EXPECT_GE(named, 1);
 }
 
-TEST(MismatchTest, IsRefusedByASentenceThatNamesBoth) {
+TEST(TcpMismatchTest, IsRefusedByASentenceThatNamesBoth) {
   TcpRanks ranks(2);
   std::array<Status, 2> ends;
   SpawnRanks(2, [&](int rank) {
@@ -68,7 +68,7 @@ TEST(MismatchTest, IsRefusedByASentenceThatNamesBoth) {
   }
 }
 
-TEST(MismatchTest, OfKindTypeArithmeticCountRootAndWhole) {
+TEST(TcpMismatchTest, OfKindTypeArithmeticCountRootAndWhole) {
   const size_t bytes = 8 << 20;
   Operation common{.slice = {nullptr, 0, 8000, DataType::kFloat32}};
   std::vector<Operation> others(7, common);

@@ -33,7 +33,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr int kRanks = 4;
-constexpr Duration kLong = seconds(30);
+constexpr Duration kNetnsLimit = seconds(30);
 
 struct Board {
   std::atomic<int> steps[kRanks];
@@ -133,14 +133,15 @@ TEST_F(NamespaceTest, SumsOverLinesOfTwoGigabits) {
     const size_t count = kBytes / 4;
     for (int round = 0; round < 4; ++round) {
       for (size_t i = 0; i < count; ++i) data[i] = rank + i % 100;
-      if (!collective::Run(c->get(), {.kind = CollectiveKind::kBarrier}, kLong)
+      if (!collective::Run(c->get(), {.kind = CollectiveKind::kBarrier},
+                           kNetnsLimit)
                .ok()) {
         return 102;
       }
       const MonoTime start = MonotonicNow();
       if (!collective::Run(c->get(),
                            {.slice = {*buffer, 0, count, DataType::kFloat32}},
-                           kLong)
+                           kNetnsLimit)
                .ok()) {
         return 103;
       }
@@ -156,7 +157,7 @@ TEST_F(NamespaceTest, SumsOverLinesOfTwoGigabits) {
     return 0;
   });
   for (int rank = 0; rank < kRanks; ++rank) {
-    EXPECT_EQ(ranks.Join(rank, MonotonicNow() + kLong), 0) << rank;
+    EXPECT_EQ(ranks.Join(rank, MonotonicNow() + kNetnsLimit), 0) << rank;
   }
   // What each line carries at least, at 0.25 GB/s.
   const double ideal = 1.5 * kBytes / 0.25e9 * 1e6;
@@ -172,7 +173,7 @@ TEST_F(NamespaceTest, BetweenHostsConnectionsAreAsTheSystemHasThem) {
     auto c = FormThere(rank);
     if (!c.ok()) return 100;
     const auto run = [&] {
-      return collective::Run(c->get(), tcp::kBarrier, kLong);
+      return collective::Run(c->get(), tcp::kBarrier, kNetnsLimit);
     };
     if (!run().ok()) return 101;
     const bool usual =
@@ -181,7 +182,7 @@ TEST_F(NamespaceTest, BetweenHostsConnectionsAreAsTheSystemHasThem) {
     return usual ? 0 : 103;
   });
   for (int rank = 0; rank < kRanks; ++rank) {
-    EXPECT_EQ(ranks.Join(rank, MonotonicNow() + kLong), 0) << rank;
+    EXPECT_EQ(ranks.Join(rank, MonotonicNow() + kNetnsLimit), 0) << rank;
   }
 }
 
@@ -226,7 +227,7 @@ class FlowLimitTest : public NamespaceTest {
         const MonoTime start = MonotonicNow();
         const Status status = collective::Run(
             c->get(), {.slice = {*buffer, 0, kBytes / 4, DataType::kFloat32}},
-            kLong);
+            kNetnsLimit);
         if (!status.ok()) return 102;
         const int64_t us =
             (MonotonicNow() - start) / std::chrono::microseconds(1);
@@ -237,7 +238,7 @@ class FlowLimitTest : public NamespaceTest {
       return 0;
     });
     for (int rank = 0; rank < kPair; ++rank) {
-      EXPECT_EQ(ranks.Join(rank, MonotonicNow() + kLong), 0) << rank;
+      EXPECT_EQ(ranks.Join(rank, MonotonicNow() + kNetnsLimit), 0) << rank;
     }
     return std::chrono::microseconds(board_->best_us);
   }
@@ -276,18 +277,19 @@ TEST_F(FlowLimitTest, TuningFindsThatTheyHelp) {
   RankProcesses ranks(kPair, [&](int rank) {
     auto c = FormThere(rank, kPair);
     if (!c.ok()) return 100;
-    const Status status = (*c)->Tune(seconds(3), MonotonicNow() + kLong);
+    const Status status = (*c)->Tune(seconds(3), MonotonicNow() + kNetnsLimit);
     if (!status.ok()) return 101;
     const auto plan = tcp::ParsePlan((*c)->ReductionPlan(), kPair);
     if (!plan.ok()) return 102;
-    if (!collective::Run(c->get(), {.kind = CollectiveKind::kBarrier}, kLong)
+    if (!collective::Run(c->get(), {.kind = CollectiveKind::kBarrier},
+                         kNetnsLimit)
              .ok()) {
       return 103;
     }
     return plan->streams;
   });
   for (int rank = 0; rank < kPair; ++rank) {
-    const int streams = ranks.Join(rank, MonotonicNow() + kLong);
+    const int streams = ranks.Join(rank, MonotonicNow() + kNetnsLimit);
     EXPECT_GE(streams, 2);
     EXPECT_LE(streams, tcp::kMaxStreams);
   }
@@ -312,7 +314,7 @@ TEST_F(NamespaceTest, WhoIsBehindALineThatWasCutIsNamed) {
     if (status.code() != StatusCode::kDeadlineExceeded) return 102;
     return LostPeersOf(status) == std::vector<int>{1 - rank} ? 0 : 103;
   });
-  const MonoTime deadline = MonotonicNow() + kLong;
+  const MonoTime deadline = MonotonicNow() + kNetnsLimit;
   while ((board_->steps[0] < 2 || board_->steps[1] < 2) &&
          MonotonicNow() < deadline) {
     std::this_thread::sleep_for(milliseconds(1));
@@ -332,7 +334,7 @@ TEST_F(NamespaceTest, WhoCannotBeReachedWhileFormingIsNamed) {
         rank == 2 ? std::vector<int>{0, 1, 3} : std::vector<int>{2};
     return LostPeersOf(status) == others ? 0 : 101;
   });
-  const MonoTime deadline = MonotonicNow() + kLong;
+  const MonoTime deadline = MonotonicNow() + kNetnsLimit;
   for (int rank = 0; rank < kRanks; ++rank) {
     EXPECT_EQ(ranks.Join(rank, deadline), 0) << rank;
   }
@@ -362,7 +364,7 @@ TEST_F(NamespaceTest, AbortLeavesALineThatWasCut) {
     });
     Status status;
     while (status.ok()) {
-      status = collective::Run(c->get(), operation, kLong);
+      status = collective::Run(c->get(), operation, kNetnsLimit);
       ++board_->steps[rank];
     }
     const Duration after =
@@ -373,7 +375,7 @@ TEST_F(NamespaceTest, AbortLeavesALineThatWasCut) {
     if (status.code() != StatusCode::kAborted) return 102;
     return after < seconds(5) ? 0 : 103;
   });
-  const MonoTime deadline = MonotonicNow() + kLong;
+  const MonoTime deadline = MonotonicNow() + kNetnsLimit;
   for (int rank = 0; rank < kRanks; ++rank) {
     while (board_->steps[rank] < 2 && MonotonicNow() < deadline) {
       std::this_thread::sleep_for(milliseconds(1));

@@ -206,10 +206,10 @@ constexpr size_t kCountsOfEachType[] = {5, 840, 16800};
 constexpr size_t kCountsOfEachType[] = {5, 840, 16800, 33600, 168000};
 #endif
 
-class EverySize : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, EverySize, ::testing::Range(1, 9));
+class TcpEverySize : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, TcpEverySize, ::testing::Range(1, 9));
 
-TEST_P(EverySize, ReductionsEqualFloat64) {
+TEST_P(TcpEverySize, ReductionsEqualFloat64) {
   WithRanks(GetParam(), [](Communicator* c) {
     EXPECT_EQ(c->backend(), "tcp");
     // Through every algorithm; odd ones and multiples of all numbers of ranks.
@@ -235,7 +235,7 @@ TEST_P(EverySize, ReductionsEqualFloat64) {
   });
 }
 
-TEST_P(EverySize, MovesAreExact) {
+TEST_P(TcpEverySize, MovesAreExact) {
   WithRanks(GetParam(), [](Communicator* c) {
     for (const size_t part : {1, 12, 5040, 150001}) {
       CheckMoves(c, DataType::kFloat32, part);
@@ -245,7 +245,7 @@ TEST_P(EverySize, MovesAreExact) {
   });
 }
 
-TEST_P(EverySize, EqualsFloat64OverSeveralConnections) {
+TEST_P(TcpEverySize, EqualsFloat64OverSeveralConnections) {
   const auto check = [](Communicator* c) {
     for (const size_t count : {7, 5041, 40320, 300007, 840000}) {
       if (kSanitized && count > 400'000) continue;
@@ -259,7 +259,7 @@ TEST_P(EverySize, EqualsFloat64OverSeveralConnections) {
   WithRanks(GetParam(), check, ThreeStreams(GetParam()));
 }
 
-TEST_P(EverySize, BarrierWaitsForAll) {
+TEST_P(TcpEverySize, BarrierWaitsForAll) {
   std::atomic<int> arrived{0};
   const int n = GetParam();
   WithRanks(n, [&](Communicator* c) {
@@ -295,7 +295,7 @@ std::vector<std::string> SumOfRough(int n, size_t count, DataType type,
   return results;
 }
 
-TEST_P(EverySize, SameBitsOnAllRanksAndInEveryRun) {
+TEST_P(TcpEverySize, SameBitsOnAllRanksAndInEveryRun) {
   for (const DataType type : {DataType::kFloat32, DataType::kFloat16}) {
     for (const size_t count : {1001, 20001, 300001}) {
       const auto first = SumOfRough(GetParam(), count, type);
@@ -312,7 +312,7 @@ TEST_P(EverySize, SameBitsOnAllRanksAndInEveryRun) {
   }
 }
 
-TEST_P(EverySize, NaNInfinityAndDenormalsStay) {
+TEST_P(TcpEverySize, NaNInfinityAndDenormalsStay) {
   WithRanks(GetParam(), [](Communicator* c) {
     constexpr float kLeast = std::numeric_limits<float>::denorm_min();
     const int n = c->size();
@@ -415,7 +415,7 @@ TEST(TcpTest, SaysWhatItDoes) {
       3, [](Communicator* c) { EXPECT_THAT(c->Plan(), HasSubstr("tcp: ")); });
 }
 
-TEST(FormTest, RefusesWhatCannotWork) {
+TEST(TcpFormTest, RefusesWhatCannotWork) {
   MapRendezvousStore store;
   const auto expect = [&](CommunicatorOptions options, const char* text) {
     const Status status = FormTcp(options).status();
@@ -433,7 +433,7 @@ TEST(FormTest, RefusesWhatCannotWork) {
   expect(options, "cannot bind to 192.0.2.1");
 }
 
-TEST(FormTest, WithoutAThreadThereIsNoCommunicator) {
+TEST(TcpFormTest, WithoutAThreadThereIsNoCommunicator) {
   pthread_attr_t usual;
   ASSERT_EQ(pthread_getattr_default_np(&usual), 0);
   // No thread gets a stack of this size.
@@ -450,7 +450,7 @@ TEST(FormTest, WithoutAThreadThereIsNoCommunicator) {
   pthread_attr_destroy(&usual);
 }
 
-TEST(FormTest, MissingPeersAreNamedAtTheDeadline) {
+TEST(TcpFormTest, MissingPeersAreNamedAtTheDeadline) {
   MapRendezvousStore store;
   // Ranks 1 and 3 of four never come.
   SpawnRanks(2, [&](int i) {
@@ -469,7 +469,7 @@ TEST(FormTest, MissingPeersAreNamedAtTheDeadline) {
   EXPECT_THAT(Message(FormTcp(options).status()), HasSubstr("rank 0 did not"));
 }
 
-TEST(FormTest, WorksOverIpv6) {
+TEST(TcpFormTest, WorksOverIpv6) {
   MapRendezvousStore store;
   std::atomic<int> formed{0};
   std::atomic<int> without{0};
@@ -491,7 +491,7 @@ TEST(FormTest, WorksOverIpv6) {
   EXPECT_EQ(formed, 3);
 }
 
-TEST(FormTest, WithinAHostConnectionsAreNotPaced) {
+TEST(TcpFormTest, WithinAHostConnectionsAreNotPaced) {
   if (tcp::UsualControl() == "reno") GTEST_SKIP() << "this system has Reno";
   WithRanks(2, [](Communicator* communicator) {
     ASSERT_TRUE(collective::Run(communicator, tcp::kBarrier, kLong).ok());
@@ -501,7 +501,7 @@ TEST(FormTest, WithinAHostConnectionsAreNotPaced) {
   });
 }
 
-TEST(FormTest, WrongWordsInTheStoreAreAnError) {
+TEST(TcpFormTest, WrongWordsInTheStoreAreAnError) {
   for (const char* value :
        {"", "LTCP1 1 3 127.0.0.1 80 x", "LTCP1 1 2 localhost 80 x",
         "LTCP1 1 2 127.0.0.1 0 x", "LTCP1 1 2 127.0.0.1 99999 x", "\n\n\n",
