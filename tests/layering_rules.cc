@@ -283,7 +283,7 @@ const Strings kStdOnlyMayInclude = {"worker/task/", "worker/shim/",
 const std::map<std::string, Strings>& ForeignLibraries() {
   static const auto& libraries = *new std::map<std::string, Strings>{
       {"archive", {"client/package/", "worker/package/"}},
-      {"boost/", {"common/http/engine.cc"}},
+      {"boost/", {"common/http/engine_parts.h"}},
       {"CLI/", {"common/cli/parse.cc"}},
       {"gloo/", {"tests/bench/peers/gloo_"}},
       {"grpc/", {"common/rpc/"}},

@@ -1,8 +1,8 @@
 // The sockets of an HTTP server. One thread serves all connections, and a few
 // run the handlers. Only server.cc uses it.
 //
-// Boost.Asio and Boost.Beast wait, speak TLS and parse; they stay in engine.cc.
-// Limits for clients are applied here:
+// Boost.Asio and Boost.Beast wait, speak TLS and parse; they are behind
+// engine_parts.h. Limits for clients are applied here:
 //
 // - Each phase of a connection (handshake, head, answer, idle time between
 //   requests) has one deadline, however slowly bytes arrive.

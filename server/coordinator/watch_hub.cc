@@ -87,7 +87,6 @@ void WatchHub::Add(int64_t version, std::vector<Change> changes) {
     DropShares(changes_.front());
     changes_.pop_front();
   }
-  news_.NotifyAll();
 }
 
 void WatchHub::PublishProgress(
@@ -99,7 +98,6 @@ void WatchHub::PublishProgress(
     WakeWatchers(job, newest_, before);
     progress_[job] = {++progress_sequence_, info};
   }
-  news_.NotifyAll();
 }
 
 void WatchHub::ForgetProgress(const JobName& job) {
@@ -110,7 +108,6 @@ void WatchHub::ForgetProgress(const JobName& job) {
 void WatchHub::Close() {
   MutexLock lock(&mu_);
   closed_ = true;
-  news_.NotifyAll();
   for (const auto& [job, watch] : watches_) watch->on_news_();
 }
 
@@ -166,21 +163,6 @@ Status WatchHub::CheckKept(int64_t version) const {
                  "they are); start again without a version",
                  version, oldest_),
       "VERSION_TOO_OLD");
-}
-
-StatusOr<WatchHub::News> WatchHub::Wait(const JobName& job, int64_t version,
-                                        uint64_t progress_sequence,
-                                        MonoTime deadline) {
-  MutexLock lock(&mu_);
-  for (;;) {
-    LOCKSTEP_RETURN_IF_ERROR(CheckKept(version));
-    News news = Collect(job, version, progress_sequence);
-    if (!news.changes.empty() || !news.progress.empty()) return news;
-    // What others published is not this watcher's: do not look at it again.
-    version = news.version;
-    progress_sequence = news.progress_sequence;
-    if (!news_.WaitUntil(&mu_, deadline)) return news;
-  }
 }
 
 WatchHub::Watch::Watch(WatchHub* hub, JobName job, int64_t version,

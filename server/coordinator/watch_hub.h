@@ -58,9 +58,9 @@ class WatchHub {
     Watch(const Watch&) = delete;
     Watch& operator=(const Watch&) = delete;
 
-    // Returns the changes since the last call, which may be none. Errors as in
-    // Wait. Changes come version by version up to `most` bytes; the rest stays
-    // for the next call.
+    // Returns the changes since the last call, which may be none. OutOfRange if
+    // one of them is no longer kept. Unavailable after Close. Changes come
+    // version by version up to `most` bytes; the rest stays for the next call.
     StatusOr<News> Take(size_t most = SIZE_MAX);
     // All changes up to this version were returned.
     int64_t version() const;
@@ -90,17 +90,10 @@ class WatchHub {
   void Publish(int64_t version,
                const std::vector<std::shared_ptr<const Job>>& jobs);
   void PublishDeleted(int64_t version, const std::vector<JobName>& jobs);
-  // Takes many jobs at once, because each call wakes every watcher of Wait.
   void PublishProgress(const std::map<JobName, JobProgressInfo>& progress);
   void ForgetProgress(const JobName& job);
-  // Wakes every watcher at shutdown.
+  // Tells every watcher at shutdown.
   void Close();
-
-  // Waits for changes of `job` (empty for any) after `version` and
-  // `progress_sequence`. Returns empty News at `deadline`. OutOfRange if
-  // `version` is no longer retained. Unavailable after Close.
-  StatusOr<News> Wait(const JobName& job, int64_t version,
-                      uint64_t progress_sequence, MonoTime deadline);
 
  private:
   struct Progress {
@@ -131,7 +124,6 @@ class WatchHub {
   const size_t kept_;
   const size_t kept_bytes_;
   mutable Mutex mu_;
-  CondVar news_;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   // Changes after this version are kept.
   int64_t oldest_ ABSL_GUARDED_BY(mu_) = 0;

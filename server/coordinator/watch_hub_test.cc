@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <semaphore>
 #include <thread>
 
 namespace lockstep::server {
@@ -12,12 +13,15 @@ using std::chrono_literals::operator""s;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-MonoTime In(Duration time) { return MonotonicNow() + time; }
-const MonoTime kNow{};
-
 // The changes of `job` after `version` that the hub keeps.
 int64_t CountSince(WatchHub* hub, const JobName& job, int64_t version) {
   return WatchHub::Watch(hub, job, version, [] {}).Behind();
+}
+
+// What a watcher takes that has seen `version`.
+StatusOr<WatchHub::News> Since(WatchHub* hub, const JobName& job,
+                               int64_t version) {
+  return WatchHub::Watch(hub, job, version, [] {}).Take();
 }
 
 class WatchHubTest : public testing::Test {
@@ -39,15 +43,15 @@ class WatchHubTest : public testing::Test {
 TEST_F(WatchHubTest, ChangesAfterAVersionInOrder) {
   Publish(11, {"a"});
   Publish(12, {"b", "a"});
-  const auto news = hub_.Wait("", 10, 0, kNow);
+  const auto news = Since(&hub_, "", 10);
   ASSERT_TRUE(news.ok());
   ASSERT_THAT(news->changes, SizeIs(3));
   EXPECT_EQ(news->changes[0].version, 11);
   EXPECT_EQ(news->changes[2].job->spec.name, "a");
   EXPECT_EQ(news->version, 12);
-  EXPECT_THAT(hub_.Wait("", 11, 0, kNow)->changes, SizeIs(2));
-  EXPECT_THAT(hub_.Wait("a", 11, 0, kNow)->changes, SizeIs(1));
-  EXPECT_THAT(hub_.Wait("", 12, 0, kNow)->changes, IsEmpty());
+  EXPECT_THAT(Since(&hub_, "", 11)->changes, SizeIs(2));
+  EXPECT_THAT(Since(&hub_, "a", 11)->changes, SizeIs(1));
+  EXPECT_THAT(Since(&hub_, "", 12)->changes, IsEmpty());
 }
 
 TEST_F(WatchHubTest, ALargeJobThatChangesAllDayIsNotKeptAllDay) {
@@ -62,8 +66,7 @@ TEST_F(WatchHubTest, ALargeJobThatChangesAllDayIsNotKeptAllDay) {
   const int64_t kept = CountSince(&hub, "", 0);
   EXPECT_GE(kept, 14);
   EXPECT_LE(kept, 16) << "4 MiB of 256 KiB each";
-  EXPECT_EQ(hub.Wait("", 100, 0, kNow).status().code(),
-            StatusCode::kOutOfRange);
+  EXPECT_EQ(Since(&hub, "", 100).status().code(), StatusCode::kOutOfRange);
   // One that is larger than all that may be kept still comes.
   auto job = std::make_shared<Job>();
   job->spec.name = "huge";
@@ -86,7 +89,7 @@ TEST_F(WatchHubTest, ALargeSpecDoesNotPushTheHistoryOut) {
     hub.Publish(version, {std::make_shared<const Job>(large)});
   }
   EXPECT_EQ(CountSince(&hub, "large", 0), 1000);
-  const auto news = hub.Wait("large", 0, 0, kNow);
+  const auto news = Since(&hub, "large", 0);
   ASSERT_TRUE(news.ok()) << Message(news.status());
   EXPECT_EQ(news->changes.front().job->spec.environment.identity(),
             news->changes.back().job->spec.environment.identity());
@@ -102,34 +105,22 @@ TEST_F(WatchHubTest, ALargeSpecDoesNotPushTheHistoryOut) {
 }
 
 TEST_F(WatchHubTest, TooOldIsSaid) {
-  EXPECT_EQ(hub_.Wait("", 9, 0, kNow).status().code(), StatusCode::kOutOfRange);
-  EXPECT_EQ(ReasonOf(hub_.Wait("", -1, 0, kNow).status()), "VERSION_TOO_OLD");
+  EXPECT_EQ(Since(&hub_, "", 9).status().code(), StatusCode::kOutOfRange);
+  EXPECT_EQ(ReasonOf(Since(&hub_, "", -1).status()), "VERSION_TOO_OLD");
   for (int64_t version = 11; version <= 15; ++version) Publish(version, {"a"});
-  EXPECT_FALSE(hub_.Wait("", 10, 0, kNow).ok()) << "one is no longer kept";
-  EXPECT_THAT(hub_.Wait("", 11, 0, kNow)->changes, SizeIs(4));
+  EXPECT_FALSE(Since(&hub_, "", 10).ok()) << "one is no longer kept";
+  EXPECT_THAT(Since(&hub_, "", 11)->changes, SizeIs(4));
 }
 
 TEST_F(WatchHubTest, LargeCommitThatIsNotKeptWholeIsNotGivenInPart) {
   Publish(11, {"a", "b", "c", "d", "e"});
-  EXPECT_FALSE(hub_.Wait("", 10, 0, kNow).ok());
-  EXPECT_TRUE(hub_.Wait("", 11, 0, kNow).ok());
+  EXPECT_FALSE(Since(&hub_, "", 10).ok());
+  EXPECT_TRUE(Since(&hub_, "", 11).ok());
 }
 
-TEST_F(WatchHubTest, WaiterIsWokenByItsJobOnly) {
-  std::thread waiter([&] {
-    const auto news = hub_.Wait("b", 10, 0, In(20s));
-    ASSERT_TRUE(news.ok());
-    ASSERT_THAT(news->changes, SizeIs(1));
-    EXPECT_EQ(news->changes[0].version, 12);
-  });
+TEST_F(WatchHubTest, WhatIsOfOthersGivesNothing) {
   Publish(11, {"a"});
-  Publish(12, {"b"});
-  waiter.join();
-}
-
-TEST_F(WatchHubTest, DeadlineGivesNothing) {
-  Publish(11, {"a"});
-  const auto news = hub_.Wait("b", 10, 0, kNow);
+  const auto news = Since(&hub_, "b", 10);
   ASSERT_TRUE(news.ok());
   EXPECT_THAT(news->changes, IsEmpty());
   EXPECT_EQ(news->version, 11) << "what is not ours is not looked at again";
@@ -137,11 +128,11 @@ TEST_F(WatchHubTest, DeadlineGivesNothing) {
 
 TEST_F(WatchHubTest, WatcherAheadOfTheHubStaysThere) {
   // A commit of a node alone is not published.
-  const auto news = hub_.Wait("", 15, 0, kNow);
+  const auto news = Since(&hub_, "", 15);
   ASSERT_TRUE(news.ok());
   EXPECT_EQ(news->version, 15);
   Publish(16, {"a"});
-  EXPECT_THAT(hub_.Wait("", 15, 0, kNow)->changes, SizeIs(1));
+  EXPECT_THAT(Since(&hub_, "", 15)->changes, SizeIs(1));
 }
 
 TEST_F(WatchHubTest, ProgressIsTheNewestOnly) {
@@ -150,25 +141,15 @@ TEST_F(WatchHubTest, ProgressIsTheNewestOnly) {
     info.steps_per_second = i;
     hub_.PublishProgress({{"a", info}, {"c", info}});
   }
-  const auto news = hub_.Wait("a", 10, 0, kNow);
+  WatchHub::Watch watch(&hub_, "a", 10, [] {});
+  const auto news = watch.Take();
   ASSERT_TRUE(news.ok());
   ASSERT_THAT(news->progress, SizeIs(1));
   EXPECT_EQ(news->progress.at("a").steps_per_second, 3);
-  EXPECT_THAT(hub_.Wait("a", 10, news->progress_sequence, kNow)->progress,
-              IsEmpty());
-  EXPECT_THAT(hub_.Wait("b", 10, 0, kNow)->progress, IsEmpty());
+  EXPECT_THAT(watch.Take()->progress, IsEmpty());
+  EXPECT_THAT(Since(&hub_, "b", 10)->progress, IsEmpty());
   hub_.ForgetProgress("a");
-  EXPECT_THAT(hub_.Wait("a", 10, 0, kNow)->progress, IsEmpty());
-}
-
-TEST_F(WatchHubTest, CloseWakesAll) {
-  std::thread waiter([&] {
-    EXPECT_EQ(hub_.Wait("", 10, 0, In(20s)).status().code(),
-              StatusCode::kUnavailable);
-  });
-  hub_.Close();
-  waiter.join();
-  EXPECT_FALSE(hub_.Wait("", 10, 0, In(20s)).ok());
+  EXPECT_THAT(Since(&hub_, "a", 10)->progress, IsEmpty());
 }
 
 TEST_F(WatchHubTest, AWatchIsToldOnceOfItsOwnJobAfterItHasTakenAll) {
@@ -237,11 +218,15 @@ TEST_F(WatchHubTest, NothingIsMissedInARace) {
       hub.Publish(version, {job});
     }
   });
+  std::binary_semaphore told(0);
+  WatchHub::Watch watch(&hub, "a", 0, [&] { told.release(); });
   int64_t seen = 0;
   while (seen < kChanges) {
-    const auto news = hub.Wait("a", seen, 0, In(20s));
+    const auto news = watch.Take();
     ASSERT_TRUE(news.ok());
-    ASSERT_FALSE(news->changes.empty()) << "after " << seen;
+    if (news->changes.empty()) {
+      ASSERT_TRUE(told.try_acquire_for(20s)) << "after " << seen;
+    }
     for (const WatchHub::Change& change : news->changes) {
       ASSERT_EQ(change.version, ++seen);
     }

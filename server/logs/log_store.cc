@@ -30,7 +30,6 @@ void LogStore::Close() {
   MutexLock lock(&mu_);
   closed_ = true;
   wake_.NotifyAll();
-  changed_.NotifyAll();
   for (const auto& [uid, listener] : listeners_) listener->on_change_();
 }
 
@@ -48,8 +47,6 @@ LogStore::Listener::~Listener() {
 
 void LogStore::NotifyListeners(const std::set<std::string>& uids) {
   MutexLock lock(&mu_);
-  ++change_;
-  changed_.NotifyAll();
   for (const std::string& uid : uids) {
     const auto [first, last] = listeners_.equal_range(uid);
     for (auto it = first; it != last; ++it) it->second->on_change_();
@@ -263,18 +260,6 @@ std::optional<int32_t> LogStore::EndedLife(const LogKey& key) {
     std::from_chars(text->data(), text->data() + text->size(), life);
   }
   return life;
-}
-
-uint64_t LogStore::change() {
-  MutexLock lock(&mu_);
-  return change_;
-}
-
-void LogStore::WaitForChange(uint64_t seen, MonoTime deadline) {
-  MutexLock lock(&mu_);
-  while (change_ <= seen && !closed_) {
-    if (!changed_.WaitUntil(&mu_, deadline)) return;
-  }
 }
 
 }  // namespace lockstep::server

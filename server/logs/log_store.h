@@ -101,11 +101,7 @@ class LogStore {
     std::multimap<std::string, Listener*>::iterator at_;
   };
 
-  // Increases with every write.
-  uint64_t change();
-  // Waits until change() exceeds `seen`, the store closes or `deadline`.
-  void WaitForChange(uint64_t seen, MonoTime deadline);
-  // Permanently wakes all waiters.
+  // Takes no more writes, and tells all listeners.
   void Close();
 
  private:
@@ -150,12 +146,10 @@ class LogStore {
 
   Mutex mu_;
   CondVar wake_;
-  CondVar changed_;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   std::deque<Piece> queue_ ABSL_GUARDED_BY(mu_);
   size_t queued_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::set<std::string> removals_ ABSL_GUARDED_BY(mu_);
-  uint64_t change_ ABSL_GUARDED_BY(mu_) = 1;
   // By job.
   std::multimap<std::string, Listener*> listeners_ ABSL_GUARDED_BY(mu_);
   std::thread thread_;

@@ -12,14 +12,14 @@ namespace {
 
 using testing::HasSubstr;
 
-std::string Page(const StreamMetrics& metrics) {
+std::string StreamsPage(const StreamMetrics& metrics) {
   std::ostringstream out;
   prometheus::TextSerializer().Serialize(out, metrics.Collect());
   return out.str();
 }
 
 TEST(StreamMetricsTest, EveryKindIsThereFromTheStart) {
-  const std::string page = Page(StreamMetrics());
+  const std::string page = StreamsPage(StreamMetrics());
   for (const char* kind : {"jobs", "logs", "workers"}) {
     EXPECT_THAT(page, HasSubstr(std::string("lockstep_watch_streams{kind=\"") +
                                 kind + "\"} 0"));
@@ -36,15 +36,15 @@ TEST(StreamMetricsTest, TheReaderWhoIsMostBehindCounts) {
       std::in_place, &metrics, StreamKind::kJobs, [&] { return lag; });
   const StreamMetrics::Open fast(&metrics, StreamKind::kJobs, [] { return 1; });
   const StreamMetrics::Open log(&metrics, StreamKind::kLogs, [] { return 3; });
-  std::string page = Page(metrics);
+  std::string page = StreamsPage(metrics);
   EXPECT_THAT(page, HasSubstr("lockstep_watch_streams{kind=\"jobs\"} 2"));
   EXPECT_THAT(page, HasSubstr("lockstep_watch_lag_events{kind=\"jobs\"} 7"));
   EXPECT_THAT(page, HasSubstr("lockstep_watch_lag_events{kind=\"logs\"} 3"));
   lag = 9;
-  EXPECT_THAT(Page(metrics),
+  EXPECT_THAT(StreamsPage(metrics),
               HasSubstr("lockstep_watch_lag_events{kind=\"jobs\"} 9"));
   slow.reset();
-  page = Page(metrics);
+  page = StreamsPage(metrics);
   EXPECT_THAT(page, HasSubstr("lockstep_watch_streams{kind=\"jobs\"} 1"));
   EXPECT_THAT(page, HasSubstr("lockstep_watch_lag_events{kind=\"jobs\"} 1"));
 }

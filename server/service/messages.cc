@@ -10,9 +10,6 @@
 
 namespace lockstep::server {
 
-// The overloads of this namespace would hide them.
-using lockstep::ToProto;
-
 v1::JobProgress ToMessage(const JobName& job, const JobProgressInfo& progress) {
   v1::JobProgress out;
   out.set_job(job);
@@ -26,7 +23,7 @@ v1::JobProgress ToMessage(const JobName& job, const JobProgressInfo& progress) {
 }
 
 v1::Job ToMessage(const JobSnapshot& snapshot) {
-  v1::Job out = ToProto(*snapshot.job);
+  v1::Job out = ToJobMessage(*snapshot.job);
   if (snapshot.waiting) *out.mutable_cause() = ToProto(*snapshot.waiting);
   for (v1::TaskStatus& task : *out.mutable_tasks()) {
     for (v1::RankStatus& rank : *task.mutable_ranks()) {
@@ -94,7 +91,7 @@ v1::Job ToListedMessage(const JobSnapshot& snapshot) {
 
 v1::Node ToMessage(const NodeSnapshot& snapshot) {
   const Member& member = snapshot.member;
-  v1::Node out = ToProto(member.Record());
+  v1::Node out = ToNodeMessage(member.Record());
   out.set_state(ToProto(member.state));
   out.set_message(member.message);
   for (v1::Gpu& gpu : *out.mutable_gpus()) {

@@ -300,7 +300,7 @@ StatusOr<Job> DecodeJobOfSchema4(std::string_view bytes) {
   return DecodeJob(stored);
 }
 
-v1::Job ToProto(const Job& job) {
+v1::Job ToJobMessage(const Job& job) {
   v1::Job out;
   out.set_name(job.spec.name);
   PutRequest(job, &out);

@@ -48,7 +48,7 @@ StatusOr<Job> DecodeJob(const v1::StoredJob& stored);
 StatusOr<Job> DecodeJobOfSchema4(std::string_view bytes);
 
 // What the store says of a job, without progress.
-v1::Job ToProto(const Job& job);
+v1::Job ToJobMessage(const Job& job);
 
 }  // namespace lockstep::server
 

@@ -64,7 +64,7 @@ Status GetNode(const v1::StoredNode& stored, NodeRecord* out) {
 
 }  // namespace
 
-v1::Node ToProto(const NodeRecord& node) {
+v1::Node ToNodeMessage(const NodeRecord& node) {
   const NodeInfo& info = node.info;
   v1::Node out;
   out.set_name(info.name);
@@ -105,7 +105,7 @@ v1::Node ToProto(const NodeRecord& node) {
 
 std::string EncodeNode(const NodeRecord& node) {
   v1::StoredNode stored;
-  *stored.mutable_node() = ToProto(node);
+  *stored.mutable_node() = ToNodeMessage(node);
   stored.set_incarnation_nonce(node.info.incarnation.nonce);
   stored.set_http_tls(node.info.http_tls);
   if (node.approved) *stored.mutable_approved() = ToProto(*node.approved);

@@ -23,7 +23,7 @@ std::string EncodeRequest(const AnsweredRequest& request);
 StatusOr<AnsweredRequest> DecodeRequest(std::string_view bytes);
 
 // What the store says of a node: no state, message, readings or use.
-v1::Node ToProto(const NodeRecord& node);
+v1::Node ToNodeMessage(const NodeRecord& node);
 
 }  // namespace lockstep::server
 

@@ -18,10 +18,6 @@
 
 namespace lockstep::server {
 
-// The overloads of this namespace would hide them.
-using lockstep::FromProto;
-using lockstep::ToProto;
-
 // proto3 repeated field <-> vector.
 template <typename T, typename Repeated>
 void PutList(const std::vector<T>& values, Repeated* out) {

@@ -92,11 +92,6 @@ constexpr Rows kRows[] = {
     {"requests", "SELECT client, id, record, digest FROM requests", true},
 };
 
-// The second column names the row.
-Status BadRow(const Database& db, const Statement& row, const Status& status) {
-  return Annotate(status, fmt::format("{}: {}", db.path(), row.Text(1)));
-}
-
 Status ConvertNodes(Database* db) {
   std::vector<std::pair<std::string, std::string>> nodes;
   LOCKSTEP_RETURN_IF_ERROR(db->ForEach(

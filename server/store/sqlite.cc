@@ -189,4 +189,8 @@ Status Database::VacuumInto(const std::string& to) {
   }
 }
 
+Status BadRow(const Database& db, const Statement& row, const Status& status) {
+  return Annotate(status, fmt::format("{}: {}", db.path(), row.Text(1)));
+}
+
 }  // namespace lockstep::server

@@ -140,6 +140,9 @@ class Database {
   std::map<std::string, std::unique_ptr<Statement>, std::less<>> prepared_;
 };
 
+// Says of what is wrong with a row where it is: its second column names it.
+Status BadRow(const Database& db, const Statement& row, const Status& status);
+
 }  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_STORE_SQLITE_H_

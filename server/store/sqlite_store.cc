@@ -93,11 +93,6 @@ class SqliteStore final : public Store {
  private:
   bool OnDisk() const { return db_.path() != ":memory:"; }
 
-  // The row names itself in the second column.
-  Status BadRow(const Statement& row, const Status& status) const {
-    return Annotate(status, fmt::format("{}: {}", db_.path(), row.Text(1)));
-  }
-
   Status ReadRows(StoreSnapshot* snapshot) {
     LOCKSTEP_RETURN_IF_ERROR(
         jobs_.Load([&](const std::shared_ptr<const Job>& job) {
@@ -106,7 +101,7 @@ class SqliteStore final : public Store {
     LOCKSTEP_RETURN_IF_ERROR(db_.ForEach(
         "SELECT record, name FROM nodes", [&](const Statement& row) -> Status {
           auto node = DecodeNode(row.Blob(0));
-          if (!node.ok()) return BadRow(row, node.status());
+          if (!node.ok()) return BadRow(db_, row, node.status());
           snapshot->nodes.push_back(*std::move(node));
           return OkStatus();
         }));
@@ -119,7 +114,7 @@ class SqliteStore final : public Store {
                        [&](const Statement& row) -> Status {
                          auto request = DecodeRequest(row.Blob(0));
                          if (!request.ok())
-                           return BadRow(row, request.status());
+                           return BadRow(db_, row, request.status());
                          snapshot->requests.push_back(*std::move(request));
                          return OkStatus();
                        });

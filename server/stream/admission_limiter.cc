@@ -70,8 +70,8 @@ bool AdmissionLimiter::MayWait(const Ticket& ticket) const {
 }
 
 Status AdmissionLimiter::Busy(CallRole role) const {
-  return WithReason(Unavailable("{} {} are already in progress: retry later",
-                                AdmittedOf(role), what_),
+  return WithReason(Unavailable("{} already in progress: {}; retry later",
+                                what_, AdmittedOf(role)),
                     "BUSY");
 }
 

@@ -67,9 +67,10 @@ Status AwaitTrue(const std::string& what,
 }
 
 BenchDir::BenchDir() {
-  char name[] = "/var/tmp/lockstep-bench-XXXXXX";
-  if (mkdtemp(name) == nullptr) Die("a directory under /var/tmp");
-  path_ = name;
+  const char* const parent = getenv("LOCKSTEP_BENCH_DIR");
+  path_ = parent == nullptr ? "/var/tmp/lockstep-bench-XXXXXX"
+                            : std::string(parent) + "/XXXXXX";
+  if (mkdtemp(path_.data()) == nullptr) Die(path_);
 }
 
 BenchDir::~BenchDir() {
@@ -106,12 +107,10 @@ BenchCluster::~BenchCluster() {
 
 Words BenchCluster::environment() const {
   const cli::ClientOptions options = cluster_->client_options();
-  Words env = CurrentEnvironment();
-  env.push_back("LOCKSTEP_ADDRESS=" + options.address);
-  env.push_back("LOCKSTEP_CA=" + options.ca);
-  env.push_back("LOCKSTEP_CERT=" + options.certificate);
-  env.push_back("LOCKSTEP_KEY=" + options.key);
-  return env;
+  return CurrentEnvironment() + Words{"LOCKSTEP_ADDRESS=" + options.address,
+                                      "LOCKSTEP_CA=" + options.ca,
+                                      "LOCKSTEP_CERT=" + options.certificate,
+                                      "LOCKSTEP_KEY=" + options.key};
 }
 
 StatusOr<v1::Job> BenchCluster::AwaitSuccess(const std::string& name) {
@@ -244,9 +243,8 @@ StatusOr<std::unique_ptr<SlurmPeer>> SlurmPeer::Start() {
   const Status started = RunProgram({kSlurmScript, "start", peer->dir_.path()},
                                     CurrentEnvironment());
   if (!started.ok()) return NotFound("no Slurm: {}", Message(started));
-  peer->environment_ = CurrentEnvironment();
-  peer->environment_.push_back("SLURM_CONF=" + peer->dir_.path() +
-                               "/slurm.conf");
+  peer->environment_ = CurrentEnvironment() +
+                       Words{"SLURM_CONF=" + peer->dir_.path() + "/slurm.conf"};
   LOCKSTEP_ASSIGN_OR_RETURN(
       peer->version_, OutputOf({"srun", "--version"}, peer->environment_));
   return peer;
@@ -293,10 +291,6 @@ Board::Board(const std::string& path) : path_(path) {
 }
 
 Board::~Board() { munmap(times_, kSlots * sizeof(int64_t)); }
-
-int64_t Board::Get(int slot) const {
-  return __atomic_load_n(&times_[slot], __ATOMIC_ACQUIRE);
-}
 
 StatusOr<int64_t> Board::WaitAll(int first, int count) const {
   int64_t latest = 0;

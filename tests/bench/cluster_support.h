@@ -41,8 +41,8 @@ Status AwaitTrue(const std::string& what,
                  const std::function<StatusOr<bool>()>& done,
                  Duration pause = std::chrono::milliseconds(2));
 
-// A directory under /var/tmp (a disk, so that fsync costs what it costs),
-// removed at the end.
+// A directory under /var/tmp (a disk, so that fsync costs what it costs) or
+// $LOCKSTEP_BENCH_DIR, removed at the end.
 class BenchDir {
  public:
   BenchDir();
@@ -152,7 +152,9 @@ class Board {
   // The first of `count` slots that were not taken yet.
   int Take(int count) { return std::exchange(next_, next_ + count); }
   // Nanoseconds of the monotonic clock; 0 while the slot is empty.
-  int64_t Get(int slot) const;
+  int64_t Get(int slot) const {
+    return __atomic_load_n(&times_[slot], __ATOMIC_ACQUIRE);
+  }
   // The latest of slots [first, first + count) once all are there;
   // DeadlineExceeded after 60 s. Looks every 50 us.
   StatusOr<int64_t> WaitAll(int first, int count) const;

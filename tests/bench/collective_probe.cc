@@ -5,10 +5,8 @@
 #include "tests/bench/peers/probe.h"
 #include "worker/runtime/session.h"
 
-namespace lockstep {
+namespace lockstep::worker::runtime {
 namespace {
-
-using worker::runtime::Session;
 
 Status Probe(Session* session, const char* board, int64_t first) {
   LOCKSTEP_RETURN_IF_ERROR(session->Form({{"probe", "1"}}));
@@ -23,13 +21,13 @@ Status Probe(Session* session, const char* board, int64_t first) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::worker::runtime
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
   auto session = lockstep::worker::runtime::Session::Join({});
   if (!session.ok())
     return lockstep::worker::runtime::Session::ExitCodeFor(session.status());
-  return (*session)->Leave(
-      lockstep::Probe(session->get(), argv[1], std::atoll(argv[2])));
+  return (*session)->Leave(lockstep::worker::runtime::Probe(
+      session->get(), argv[1], std::atoll(argv[2])));
 }

@@ -50,17 +50,14 @@ std::map<std::pair<std::string, int>, int64_t> Pids(Client* client) {
 bool AllReady(Client* client) {
   const auto nodes = client->ListNodes();
   return nodes.ok() && nodes->size() == 2 &&
-         std::all_of(nodes->begin(), nodes->end(), [](const v1::Node& node) {
-           return node.state() == v1::NODE_STATE_READY;
-         });
+         std::ranges::count(*nodes, v1::NODE_STATE_READY, &v1::Node::state) ==
+             2;
 }
 
 bool ShowsJobs(Client* client) {
   const auto jobs = client->ListJobs();
-  return jobs.ok() &&
-         std::count_if(jobs->begin(), jobs->end(), [](const v1::Job& job) {
-           return job.state() == v1::JOB_STATE_RUNNING;
-         }) >= kSleepers;
+  return jobs.ok() && std::ranges::count(*jobs, v1::JOB_STATE_RUNNING,
+                                         &v1::Job::state) >= kSleepers;
 }
 
 // Until it shows the jobs; `ready` becomes until all is back.

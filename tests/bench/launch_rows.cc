@@ -297,8 +297,7 @@ class Torchrun {
                        BenchProgram("task_probe"),
                        "restart"} +
                  run_->board.Arguments(slot_);
-    spawn.env = CurrentEnvironment();
-    spawn.env.push_back("OMP_NUM_THREADS=1");
+    spawn.env = CurrentEnvironment() + Words{"OMP_NUM_THREADS=1"};
     spawn.stdout_path = spawn.stderr_path = run_->dir.path() + "/torchrun";
     LOCKSTEP_ASSIGN_OR_RETURN(process_, Spawn(spawn));
     return OkStatus();

@@ -195,7 +195,8 @@ TEST_F(BusyPackagesTest, WhoseTurnDoesNotComeIsSentAway) {
   ASSERT_TRUE(Eventually([&] { return !NothingIncoming(); }));
   const Status busy = Upload(PackageOf("other"), {"other"}).status();
   EXPECT_EQ(busy.code(), StatusCode::kUnavailable) << busy;
-  EXPECT_THAT(Message(busy), HasSubstr("1 uploads are already in progress"));
+  EXPECT_THAT(Message(busy),
+              HasSubstr("uploads already in progress: 1; retry"));
   // One caller alone does not keep others out.
   EXPECT_TRUE(Upload(PackageOf("bobs"), {"bobs"}, User("bob")).ok());
   ASSERT_TRUE(upload.Write("hello"));

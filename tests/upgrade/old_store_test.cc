@@ -179,7 +179,7 @@ TEST_P(OldStoreTest, AllJobsAreAsTheOldCoordinatorSaid) {
   ASSERT_EQ(stored.size(), said.size());
   for (const auto& [name, job] : said) {
     SCOPED_TRACE(name);
-    EXPECT_EQ(Stored(ToProto(stored[name])), Stored(job));
+    EXPECT_EQ(Stored(server::ToJobMessage(stored[name])), Stored(job));
   }
   EXPECT_EQ(stored["steps"].reduction_plan, Read("plan.txt"));
   EXPECT_TRUE(stored["training_1"].training.get());

@@ -109,7 +109,7 @@ TEST_F(AgentPackageTest, AnEvilEntryIsRefusedByItsName) {
   ASSERT_TRUE(Reaches(GangPhase::kRefused));
   EXPECT_EQ(Reported().refusal.reason, Reason::kPrepareRefused);
   EXPECT_EQ(Reported().refusal.message,
-            "package evil.tar.gz: refused entry \"out\": it is a link to "
+            "package evil.tar.gz: rejected entry \"out\": it is a link to "
             "\"/etc\", which is outside the folder");
   EXPECT_THAT(RealFileSystem()->List(dir_ + "/tasks").value(), IsEmpty());
 }

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "common/base/file.h"
 #include "common/base/version.h"
@@ -124,15 +125,13 @@ class Bench {
 
   Status Collectives() {
     if (options_.collectives.empty()) return OkStatus();
-    bool begun = false;
-    collective::CollectiveKind last{};
+    std::optional<collective::CollectiveKind> last;
     LOCKSTEP_RETURN_IF_ERROR(BenchCollectives(
         communicator_, options_,
         [&](const BenchRow& row) {
-          if (!begun || row.kind != last) {
+          if (row.kind != last) {
             Say(fmt::format("#\n# {}\n", Name(row.kind)) + TableHeader());
           }
-          begun = true;
           last = row.kind;
           rows_.push_back(row);
           results_.push_back(RowJson(row));

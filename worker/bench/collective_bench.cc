@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <limits>
 
@@ -42,15 +41,14 @@ class Case {
       LOCKSTEP_RETURN_IF_ERROR(Once(in_place));
     }
     LOCKSTEP_RETURN_IF_ERROR(Barrier(communicator_, options_.timeout));
-    const auto start = std::chrono::steady_clock::now();
+    const MonoTime start = MonotonicNow();
     for (int i = 0; i < options_.iterations; ++i) {
       LOCKSTEP_RETURN_IF_ERROR(Once(in_place));
     }
-    const std::chrono::duration<double> took =
-        std::chrono::steady_clock::now() - start;
+    const double took = ToSeconds(MonotonicNow() - start);
     LOCKSTEP_ASSIGN_OR_RETURN(
         timing.seconds,
-        LargestOf(communicator_, scratch_, took.count() / options_.iterations,
+        LargestOf(communicator_, scratch_, took / options_.iterations,
                   options_.timeout));
     if (options_.check) {
       LOCKSTEP_ASSIGN_OR_RETURN(timing.wrong, Check(in_place));
@@ -92,12 +90,8 @@ class Case {
   // Wrong elements of all ranks together.
   StatusOr<int64_t> Check(bool in_place) {
     const int round = in_place ? 2 : 1;
-    if (in_place) {
-      Fill(round, data_);
-    } else {
-      Fill(round, source_);
-      std::memset(data_, kGarbage, bytes());
-    }
+    Fill(round, in_place ? data_ : source_);
+    if (!in_place) std::memset(data_, kGarbage, bytes());
     LOCKSTEP_RETURN_IF_ERROR(Once(in_place));
     return SumOf(communicator_, scratch_,
                  static_cast<int64_t>(CountWrongHere(round)), options_.timeout);
@@ -106,16 +100,15 @@ class Case {
   uint64_t CountWrongHere(int round) const {
     const DataType type = operation_.slice.type;
     const int ranks = communicator_->size();
+    const int own = communicator_->rank();
     const size_t part_bytes = part() * SizeOf(type);
     uint64_t wrong = 0;
     switch (operation_.kind) {
       case CollectiveKind::kAllReduce:
         return CountWrong(type, operation_.op, ranks, 0, count(), round, data_);
-      case CollectiveKind::kReduceScatter: {
-        const size_t first = communicator_->rank() * part();
-        return CountWrong(type, operation_.op, ranks, first, part(), round,
-                          data_ + communicator_->rank() * part_bytes);
-      }
+      case CollectiveKind::kReduceScatter:
+        return CountWrong(type, operation_.op, ranks, own * part(), part(),
+                          round, data_ + own * part_bytes);
       case CollectiveKind::kAllGather:
         for (int rank = 0; rank < ranks; ++rank) {
           wrong += CountDifferent(type, rank, 0, part(), round,
@@ -212,7 +205,7 @@ Status BenchCollectives(Communicator* communicator, const BenchOptions& options,
   for (const CollectiveKind kind : options.collectives) {
     for (const DataType type : options.types) {
       for (const ReduceOp op : options.ops) {
-        if (op == ReduceOp::kMean && Reduces(kind) && RoundingOf(type) == 0) {
+        if (op == ReduceOp::kMean && Reduces(kind) && !IsFloat(type)) {
           skip(fmt::format("{}: avg does not support {}", Name(kind),
                            TypeNames().Of(type)));
           continue;

@@ -51,14 +51,12 @@ struct Raw {
 };
 
 void AddSizes(const FlagGroup& group, BenchOptions* o) {
-  const auto size = [&](const char* name, uint64_t* value, const char* text) {
-    group.Add(name, value, text, AsSize);
-  };
-  size("-b,--minbytes SIZE", &o->min_bytes,
-       "Smallest size, such as 1K (default: 1K)");
-  size("-e,--maxbytes SIZE", &o->max_bytes, "Largest size (default: 64M)");
-  size("-i,--stepbytes SIZE", &o->increment,
-       "Increment between sizes, instead of a factor");
+  group.Add("-b,--minbytes SIZE", &o->min_bytes,
+            "Smallest size, such as 1K (default: 1K)", AsSize);
+  group.Add("-e,--maxbytes SIZE", &o->max_bytes, "Largest size (default: 64M)",
+            AsSize);
+  group.Add("-i,--stepbytes SIZE", &o->increment,
+            "Increment between sizes, instead of a factor", AsSize);
   group.Add("-f,--stepfactor N", &o->factor, "Factor between sizes",
             InRange(uint64_t{2}, uint64_t{1} << 20), ShowDefault);
 }

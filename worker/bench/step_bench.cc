@@ -33,8 +33,6 @@ class StepBench {
   }
 
  private:
-  bool first() const { return communicator_->rank() == 0; }
-
   StatusOr<double> Largest(double value) {
     return LargestOf(communicator_, scratch_, value, options_.timeout);
   }
@@ -42,7 +40,7 @@ class StepBench {
   // Rank 0's speed, while the others are idle, sets the work of all.
   Status Calibrate() {
     double rate = 0;
-    if (first()) rate = loop_.MeasureRate();
+    if (communicator_->rank() == 0) rate = loop_.MeasureRate();
     LOCKSTEP_ASSIGN_OR_RETURN(rate, Largest(rate));
     const StepBenchOptions& model = options_.step;
     double turns = model.flops > 0 ? model.flops / ComputeLoop::kFlopsPerTurn
@@ -79,7 +77,7 @@ class StepBench {
 
   Status MeasureAlone() {
     LOCKSTEP_RETURN_IF_ERROR(Barrier(communicator_, options_.timeout));
-    if (first()) {
+    if (communicator_->rank() == 0) {
       LOCKSTEP_ASSIGN_OR_RETURN(results_.alone, RunBySelf());
     }
     return Barrier(communicator_, options_.timeout);

@@ -4,7 +4,6 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -77,37 +76,42 @@ void Encode(DataType type, double value, void* data, size_t i) {
   });
 }
 
-// The product of integers wraps around.
-double ProductOf(DataType type, const std::vector<double>& values) {
-  double product = 1;
-  uint64_t whole = 1;
-  for (const double value : values) {
-    product *= value;
-    whole *= static_cast<uint64_t>(value);
+// Half of the distance between 1 and the next number: what one rounding may
+// cost, relative.
+double RoundingOf(DataType type) {
+  constexpr std::pair<DataType, int> kSignificantBits[] = {
+      {DataType::kFloat32, 24},
+      {DataType::kFloat64, 53},
+      {DataType::kFloat16, 11},
+      {DataType::kBfloat16, 8}};
+  for (const auto& [of, bits] : kSignificantBits) {
+    if (of == type) return std::ldexp(1, -bits);
   }
-  if (IsFloat(type)) return product;
-  const int unused = 64 - 8 * static_cast<int>(SizeOf(type));
-  if (type == DataType::kUint8) return static_cast<uint8_t>(whole);
-  return static_cast<double>(static_cast<int64_t>(whole << unused) >> unused);
+  return 0;
 }
 
+// As the type has it: integers wrap around, floats become infinite.
 double Reduce(DataType type, ReduceOp op, const std::vector<double>& values) {
   if (op == ReduceOp::kMin) return *std::ranges::min_element(values);
   if (op == ReduceOp::kMax) return *std::ranges::max_element(values);
-  if (op == ReduceOp::kProduct) return ProductOf(type, values);
-  const double sum = std::accumulate(values.begin(), values.end(), 0.0);
-  if (op == ReduceOp::kMean) return sum / static_cast<double>(values.size());
-  // Sums of bytes wrap around.
-  if (type == DataType::kUint8) return std::fmod(sum, 256);
-  if (type == DataType::kInt8) return std::fmod(sum + 128, 256) - 128;
-  return sum;
-}
-
-// What the type has for it.
-double Fit(DataType type, double value) {
-  if (type == DataType::kFloat16 && value >= 65520) return HUGE_VAL;
-  const bool narrow = type == DataType::kFloat32 || type == DataType::kBfloat16;
-  return narrow && value >= 0x1p128 ? HUGE_VAL : value;
+  const bool multiplies = op == ReduceOp::kProduct;
+  double result = multiplies ? 1 : 0;
+  uint64_t whole = multiplies ? 1 : 0;
+  for (const double value : values) {
+    const auto number = static_cast<uint64_t>(value);
+    result = multiplies ? result * value : result + value;
+    whole = multiplies ? whole * number : whole + number;
+  }
+  if (!IsFloat(type)) {
+    return WithType(type, [&](auto kept) {
+      return static_cast<double>(static_cast<decltype(kept)>(whole));
+    });
+  }
+  if (op == ReduceOp::kMean) result /= static_cast<double>(values.size());
+  const double most = type == DataType::kFloat16   ? 65520
+                      : type == DataType::kFloat64 ? HUGE_VAL
+                                                   : 0x1p128;
+  return result >= most ? HUGE_VAL : result;
 }
 
 // expected(i) for i < kPeriod.
@@ -118,7 +122,7 @@ std::vector<double> Expected(DataType type, ReduceOp op, int ranks, int round) {
     for (int rank = 0; rank < ranks; ++rank) {
       values[rank] = InputValue(type, rank, i, round);
     }
-    expected[i] = Fit(type, Reduce(type, op, values));
+    expected[i] = Reduce(type, op, values);
   }
   return expected;
 }
@@ -142,18 +146,6 @@ uint64_t Compare(DataType type, const std::vector<double>& expected,
 }
 
 }  // namespace
-
-double RoundingOf(DataType type) {
-  constexpr std::pair<DataType, int> kSignificantBits[] = {
-      {DataType::kFloat32, 24},
-      {DataType::kFloat64, 53},
-      {DataType::kFloat16, 11},
-      {DataType::kBfloat16, 8}};
-  for (const auto& [of, bits] : kSignificantBits) {
-    if (of == type) return std::ldexp(1, -bits);
-  }
-  return 0;
-}
 
 double InputValue(DataType type, int rank, size_t i, int round) {
   const uint64_t random =

@@ -14,10 +14,6 @@
 
 namespace lockstep::worker::bench {
 
-// Half of the distance between 1 and the next number: what one rounding may
-// cost, relative. 0: of whole numbers.
-double RoundingOf(collective::DataType type);
-
 // Rank `rank`'s value of element `i` in round `round`, as float64.
 double InputValue(collective::DataType type, int rank, size_t i, int round);
 

@@ -95,7 +95,7 @@ Status AsyncWriter::Begin(const Request& request, Snapshot snapshot) {
         "CHECKPOINT_IN_FLIGHT");
   }
   shared_->flight = {request, shared_->options.clock->Now().mono,
-                     std::move(snapshot), std::nullopt};
+                     std::move(snapshot)};
   shared_->stop_transfer = false;
   shared_->phase = Shared::kWriting;
   shared_->work = true;
@@ -104,13 +104,7 @@ Status AsyncWriter::Begin(const Request& request, Snapshot snapshot) {
   return OkStatus();
 }
 
-Status AsyncWriter::PublishWhenAllVoted() { return StartPublish(std::nullopt); }
-
-Status AsyncWriter::Publish(std::vector<Vote> votes) {
-  return StartPublish(std::move(votes));
-}
-
-Status AsyncWriter::StartPublish(std::optional<std::vector<Vote>> votes) {
+Status AsyncWriter::PublishWhenAllVoted() {
   MutexLock lock(&shared_->mu);
   shared_->CheckDeadline();
   if (shared_->phase != Shared::kVoted) {
@@ -118,7 +112,6 @@ Status AsyncWriter::StartPublish(std::optional<std::vector<Vote>> votes) {
         "nothing to publish: rank {} has no unsettled checkpoint with its vote",
         shared_->options.rank);
   }
-  shared_->flight.votes = std::move(votes);
   shared_->phase = Shared::kPublishing;
   shared_->work = true;
   shared_->changed.NotifyAll();

@@ -21,7 +21,7 @@
 //     if (event->kind == AsyncWriter::kFailed) LOG_WARN("{}", event->status);
 //   }
 //   // and rank 0 on its own kVoted:
-//   writer.PublishWhenAllVoted();  // or, given their votes, Publish(votes)
+//   writer.PublishWhenAllVoted();
 //
 // One checkpoint is in flight at a time: on the chief (rank 0) from Begin to
 // kPublished or kFailed, on others from Begin to kVoted or kFailed. Begin in
@@ -137,12 +137,9 @@ class AsyncWriter {
   // Unavailable while one is in flight, with the reason CHECKPOINT_IN_FLIGHT.
   Status Begin(const Request& request, Snapshot snapshot);
 
-  // Call it on the chief, after its kVoted. Publishes with the given votes;
-  // fails if one is missing. FailedPrecondition: there is no checkpoint to
-  // publish.
-  Status Publish(std::vector<Vote> votes);
-  // Publishes once the votes of all ranks are in the staging directory, so that
-  // they need no message.
+  // Call it on the chief, after its kVoted. Publishes once the votes of all
+  // ranks are in the staging directory, so that they need no message.
+  // FailedPrecondition: there is no checkpoint to publish.
   Status PublishWhenAllVoted();
 
   // Gives up the checkpoint in flight, e.g. because another rank's part failed.
@@ -159,7 +156,6 @@ class AsyncWriter {
 
  private:
   struct Shared;
-  Status StartPublish(std::optional<std::vector<Vote>> votes);
 
   // The thread may outlive the writer.
   std::shared_ptr<Shared> shared_;

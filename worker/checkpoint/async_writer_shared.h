@@ -32,8 +32,6 @@ struct AsyncWriter::Shared {
     Request request;
     MonoTime begun;
     Snapshot snapshot;
-    // nullopt: the votes are in the directory.
-    std::optional<std::vector<Vote>> votes;
   };
 
   explicit Shared(Options o) : options(std::move(o)) {

@@ -113,22 +113,20 @@ std::vector<Vote> AsyncWriter::Shared::AwaitVotes(const AttemptKey& key) {
 
 void AsyncWriter::Shared::PublishNow() {
   PublishRequest publish;
-  std::optional<std::vector<Vote>> given;
   {
     MutexLock lock(&mu);
     publish.attempt = attempt();
     publish.metadata = flight.request.metadata;
-    given = std::exchange(flight.votes, std::nullopt);
   }
   publish.job = options.job;
   publish.world_size = options.world_size;
   publish.lineage = options.lineage;
   publish.metadata.insert(options.metadata.begin(), options.metadata.end());
   publish.written = FormatWallTime(options.clock->Now().wall);
-  if (!given) given = AwaitVotes(publish.attempt);
+  const std::vector<Vote> votes = AwaitVotes(publish.attempt);
   const MonoTime began = MonotonicNow();
   const StatusOr<std::string> path =
-      checkpoint::Publish(options.fs, options.root, publish, *given, [this] {
+      checkpoint::Publish(options.fs, options.root, publish, votes, [this] {
         return stop_transfer ? Cancelled("the checkpoint was abandoned")
                              : OkStatus();
       });
@@ -138,7 +136,7 @@ void AsyncWriter::Shared::PublishNow() {
   event.commit = MonotonicNow() - began;
   if (path.ok()) {
     event.path = *path;
-    for (const Vote& vote : *given) event.bytes += vote.shard.size;
+    for (const Vote& vote : votes) event.bytes += vote.shard.size;
     event.warning = ReadBackAndRetain(
         *path, {publish.attempt.generation, publish.attempt.step});
   }

@@ -211,19 +211,19 @@ INSTANTIATE_TEST_SUITE_P(Engines, PodmanContainerTest,
 
 TEST_P(PodmanContainerTest, RunsWhatTheTableSays) {
   ContainerPlan plan = Plan();
-  EXPECT_EQ(task::ExitCode(Run(plan)), 0);
+  EXPECT_EQ(ExitCode(Run(plan)), 0);
   EXPECT_THAT(Texts(), ElementsAre("entry cmd"));
   plan.name += "b";
   plan.args = {"a", "b"};
-  EXPECT_EQ(task::ExitCode(Run(plan)), 0);
+  EXPECT_EQ(ExitCode(Run(plan)), 0);
   EXPECT_THAT(Texts(), ElementsAre("entry a b"));
   plan.name += "c";
   plan.command = {"/bin/echo", "given"};
-  EXPECT_EQ(task::ExitCode(Run(plan)), 0);
+  EXPECT_EQ(ExitCode(Run(plan)), 0);
   EXPECT_THAT(Texts(), ElementsAre("given a b"));
   plan.name += "d";
   plan.args.clear();
-  EXPECT_EQ(task::ExitCode(Run(plan)), 0);
+  EXPECT_EQ(ExitCode(Run(plan)), 0);
   EXPECT_THAT(Texts(), ElementsAre("given"));
 }
 
@@ -234,7 +234,7 @@ TEST_P(PodmanContainerTest, TheProgramSeesItsEnvironmentAndNothingOfTheHosts) {
   plan.environment["TF_CONFIG"] = R"({"task": {"type": "chief", "index": 0}})";
   plan.environment["TWO_LINES"] = "a\nb";
   plan.environment["EMPTY"] = "";
-  EXPECT_EQ(task::ExitCode(Run(plan)), 0);
+  EXPECT_EQ(ExitCode(Run(plan)), 0);
   EXPECT_THAT(Texts(),
               Contains(R"(TF_CONFIG={"task": {"type": "chief", "index": 0}})"));
   EXPECT_THAT(Texts(), Contains("TWO_LINES=a"));
@@ -246,7 +246,7 @@ TEST_P(PodmanContainerTest, TheProgramSeesItsEnvironmentAndNothingOfTheHosts) {
 TEST_P(PodmanContainerTest, CodesAndSignalsOfTheProgramAreTold) {
   const ExitRecord r = Run(Shell("echo out; echo err >&2; exit 3"));
   EXPECT_EQ(r.kind, ExitKind::kExited);
-  EXPECT_EQ(task::ExitCode(r), 3);
+  EXPECT_EQ(ExitCode(r), 3);
   EXPECT_THAT(Texts(), testing::UnorderedElementsAre("out", "err"));
   const ExitRecord killed = Run(Shell("kill -SEGV $$"));
   EXPECT_EQ(killed.kind, ExitKind::kSignaled);
@@ -259,12 +259,14 @@ TEST_P(PodmanContainerTest, SigtermReachesTheProgram) {
                    "while :; do sleep 0.05; done")));
   auto client = Connect();
   ASSERT_NE(client, nullptr);
-  ASSERT_TRUE(client->WaitForPhase(ShimReply::Phase::kRunning, In(20s)).ok());
+  ASSERT_TRUE(
+      WaitForPhase(client.get(), ShimReply::Phase::kRunning, In(20s)).ok());
   ASSERT_TRUE(Eventually([&] { return !Log().empty(); }));
   ASSERT_TRUE(client->KillTree(20s, In(5s)).ok());
-  const auto end = client->WaitForPhase(ShimReply::Phase::kExited, In(60s));
+  const auto end =
+      WaitForPhase(client.get(), ShimReply::Phase::kExited, In(60s));
   ASSERT_TRUE(end.ok()) << end.status();
-  EXPECT_EQ(task::ExitCode(end->exit_record), 7);
+  EXPECT_EQ(ExitCode(end->exit_record), 7);
   EXPECT_THAT(Texts(), ElementsAre("ready", "told"));
   client.reset();
   EXPECT_EQ(ShimCode(), 0);
@@ -276,9 +278,10 @@ TEST_P(PodmanContainerTest, AProgramWithoutAHandlerEndsBySigterm) {
   ASSERT_NE(client, nullptr);
   ASSERT_TRUE(Eventually([&] { return !Log().empty(); }));
   ASSERT_TRUE(client->KillTree(20s, In(5s)).ok());
-  const auto end = client->WaitForPhase(ShimReply::Phase::kExited, In(60s));
+  const auto end =
+      WaitForPhase(client.get(), ShimReply::Phase::kExited, In(60s));
   ASSERT_TRUE(end.ok()) << end.status();
-  EXPECT_EQ(task::ExitCode(end->exit_record), 128 + SIGTERM);
+  EXPECT_EQ(ExitCode(end->exit_record), 128 + SIGTERM);
   client.reset();
   EXPECT_EQ(ShimCode(), 0);
 }
@@ -289,9 +292,10 @@ TEST_P(PodmanContainerTest, AProgramThatIgnoresSigtermIsKilled) {
   ASSERT_NE(client, nullptr);
   ASSERT_TRUE(Eventually([&] { return !Log().empty(); }));
   ASSERT_TRUE(client->KillTree(300ms, In(5s)).ok());
-  const auto end = client->WaitForPhase(ShimReply::Phase::kExited, In(60s));
+  const auto end =
+      WaitForPhase(client.get(), ShimReply::Phase::kExited, In(60s));
   ASSERT_TRUE(end.ok()) << end.status();
-  EXPECT_EQ(task::ExitCode(end->exit_record), 128 + SIGKILL);
+  EXPECT_EQ(ExitCode(end->exit_record), 128 + SIGKILL);
   client.reset();
   EXPECT_EQ(ShimCode(), 0);
 }
@@ -303,7 +307,8 @@ TEST_P(PodmanContainerTest, AKillBeforeTheContainerIsThereLeavesNone) {
     ASSERT_NE(client, nullptr);
     usleep(static_cast<useconds_t>(30'000 * i));  // Another moment each time.
     ASSERT_TRUE(client->KillTree(0s, In(5s)).ok());
-    ASSERT_TRUE(client->WaitForPhase(ShimReply::Phase::kExited, In(30s)).ok());
+    ASSERT_TRUE(
+        WaitForPhase(client.get(), ShimReply::Phase::kExited, In(30s)).ok());
     client.reset();
     EXPECT_EQ(ShimCode(index), 0);
   }
@@ -355,7 +360,7 @@ TEST_P(PodmanContainerTest, ASettledImageRunsByItsIdAfterItsTagWasMoved) {
   EXPECT_EQ(again->content.id, first->content.id);
   ContainerPlan plan = Plan();
   plan.image = again->content.id;
-  EXPECT_EQ(task::ExitCode(Run(plan)), 0);
+  EXPECT_EQ(ExitCode(Run(plan)), 0);
   EXPECT_THAT(Texts(), ElementsAre("entry cmd"));
   ImageContent gone = first->content;
   gone.id.back() = gone.id.back() == '0' ? '1' : '0';
@@ -371,7 +376,7 @@ TEST_P(PodmanContainerTest, AProgramThatIsNotInTheImageIsNamed) {
   plan.command = {"no-such-program"};
   const ExitRecord r = Run(plan);
   EXPECT_EQ(r.kind, ExitKind::kNotStarted);
-  EXPECT_EQ(task::ExitCode(r), 127);
+  EXPECT_EQ(ExitCode(r), 127);
   EXPECT_EQ(r.message, "program no-such-program is not in the image");
 }
 
@@ -381,7 +386,7 @@ TEST_P(PodmanContainerTest, HasItsDirectoriesAndItsSharedMemory) {
   plan.mounts = {{Path("out"), false}};
   plan.working_directory = Path("out");
   plan.shm_bytes = 37 << 20;
-  EXPECT_EQ(task::ExitCode(Run(plan)), 0);
+  EXPECT_EQ(ExitCode(Run(plan)), 0);
   EXPECT_EQ(RealFileSystem()->Read(Path("out/made"), 16).value_or(""),
             "made\n");
   EXPECT_THAT(Texts(), Contains(Path("out")));
@@ -398,7 +403,7 @@ TEST_P(PodmanContainerTest, KnowsAMountThatIsAnother) {
   plan.working_directory = Path("out");
   plan.environment["LOCKSTEP_MOUNT_0"] =
       fmt::format("{}:{}:{}", info.st_dev, info.st_ino, Path("out"));
-  EXPECT_EQ(task::ExitCode(Run(plan)), 0);
+  EXPECT_EQ(ExitCode(Run(plan)), 0);
   // As if somebody had put another in its place.
   ASSERT_EQ(rename(Path("out").c_str(), Path("was").c_str()), 0);
   ASSERT_TRUE(RealFileSystem()->MakeDirs(Path("out")).ok());
@@ -417,7 +422,7 @@ TEST_P(PodmanContainerTest, RunsAsTheTasksUser) {
   ContainerPlan plan = Shell("id -u; id -g; touch " + Path("out/mine"));
   plan.mounts = {{Path("out"), false}};
   plan.user = ContainerUser{12345, 12345, {}};
-  EXPECT_EQ(task::ExitCode(Run(plan)), 0);
+  EXPECT_EQ(ExitCode(Run(plan)), 0);
   EXPECT_THAT(Texts(), ElementsAre("12345", "12345"));
   struct stat info {};
   ASSERT_EQ(stat(Path("out/mine").c_str(), &info), 0);
@@ -430,7 +435,8 @@ TEST_P(PodmanContainerTest, AContainerWhoseShimWasKilledIsFoundAndRemoved) {
   const size_t index = Start(SpecOf(plan));
   auto client = Connect();
   ASSERT_NE(client, nullptr);
-  ASSERT_TRUE(client->WaitForPhase(ShimReply::Phase::kRunning, In(20s)).ok());
+  ASSERT_TRUE(
+      WaitForPhase(client.get(), ShimReply::Phase::kRunning, In(20s)).ok());
   // Where nobody reports, that is the client: its container comes soon.
   ASSERT_TRUE(Eventually([&] {
     const auto there = engine().List(world_->mark, In(30s));
@@ -451,7 +457,7 @@ TEST_P(PodmanContainerTest, AContainerWhoseShimWasKilledIsFoundAndRemoved) {
 
 TEST_P(PodmanContainerTest, TenRoundsLeaveNothing) {
   for (int i = 0; i < 10; ++i) {
-    EXPECT_EQ(task::ExitCode(Run(Shell("sleep 100 & exit 0"))), 0);
+    EXPECT_EQ(ExitCode(Run(Shell("sleep 100 & exit 0"))), 0);
     EXPECT_EQ(Processes(), 0);
   }
 }

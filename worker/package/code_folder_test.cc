@@ -61,7 +61,7 @@ TEST_F(CodeFolderTest, AnEvilPackageIsNamedAndNothingIsLeft) {
                   "evil.tar.gz")};
   const auto folder = Make();
   EXPECT_EQ(Message(folder.status()),
-            "package evil.tar.gz: refused entry \"../evil.py\": its name "
+            "package evil.tar.gz: rejected entry \"../evil.py\": its name "
             "holds \"..\"");
   EXPECT_FALSE(RealFileSystem()->Exists(input_.directory));
 }

@@ -70,7 +70,7 @@ class Unpacker {
       if (++entries_ + implicit_ > options_.max_entries) return TooMany();
       const Status made = Make(*entry);
       if (made.code() == StatusCode::kInvalidArgument) {
-        return InvalidArgument("refused entry {}: {}", QuoteEntry(entry->name),
+        return InvalidArgument("rejected entry {}: {}", QuoteEntry(entry->name),
                                Message(made));
       }
       LOCKSTEP_RETURN_IF_ERROR(made);

@@ -81,14 +81,14 @@ TEST_F(UnpackTest, FilesFoldersAndLinksComeOutWithPlainModes) {
 
 TEST_F(UnpackTest, EvilNamesAreRefusedByName) {
   EXPECT_EQ(Refused(TarWriter().File("/etc/passwd", "x")),
-            "refused entry \"/etc/passwd\": its name is absolute");
+            "rejected entry \"/etc/passwd\": its name is absolute");
   EXPECT_EQ(Refused(TarWriter().File("a/../../evil", "x")),
-            "refused entry \"a/../../evil\": its name holds \"..\"");
+            "rejected entry \"a/../../evil\": its name holds \"..\"");
   EXPECT_THAT(Refused(TarWriter().Folder("../evil/")), HasSubstr("\"..\""));
   EXPECT_THAT(Refused(TarWriter().Pax("path", "../evil").File("good", "x")),
-              StartsWith("refused entry \"../evil\""));
+              StartsWith("rejected entry \"../evil\""));
   EXPECT_THAT(Refused(TarWriter().File("a\nb", "x")),
-              StartsWith("refused entry \"a\\x0ab\": its name holds a "
+              StartsWith("rejected entry \"a\\x0ab\": its name holds a "
                          "control character"));
   EXPECT_THAT(Refused(TarWriter().File(".", "x")), HasSubstr("folder itself"));
   EXPECT_THAT(Refused(TarWriter().File(std::string(300, 'n'), "x")),
@@ -100,7 +100,7 @@ TEST_F(UnpackTest, EvilNamesAreRefusedByName) {
 
 TEST_F(UnpackTest, LinksThatLeaveTheFolderAreRefusedByName) {
   EXPECT_EQ(Refused(TarWriter().Link("l", "/etc")),
-            "refused entry \"l\": it is a link to \"/etc\", which is "
+            "rejected entry \"l\": it is a link to \"/etc\", which is "
             "outside the folder");
   EXPECT_THAT(Refused(TarWriter().Link("l2", "..")), HasSubstr("outside"));
   EXPECT_THAT(Refused(TarWriter().Link("d/l", "../../x")),
@@ -122,7 +122,7 @@ TEST_F(UnpackTest, LinksThatLeaveTheFolderAreRefusedByName) {
 
 TEST_F(UnpackTest, NothingIsWrittenThroughALinkOrTwice) {
   EXPECT_EQ(Refused(TarWriter().Folder("d").Link("l", "d").File("l/f", "x")),
-            "refused entry \"l/f\": its parent \"l\" is a link or a file, not "
+            "rejected entry \"l/f\": its parent \"l\" is a link or a file, not "
             "a folder");
   EXPECT_THAT(Read("d/f"), "absent");
   EXPECT_THAT(Refused(TarWriter().File("f", "1").File("f", "2")),
@@ -138,7 +138,7 @@ TEST_F(UnpackTest, NothingIsWrittenThroughALinkOrTwice) {
 
 TEST_F(UnpackTest, WhatIsNoFileIsRefused) {
   EXPECT_EQ(Refused(TarWriter().Add('3', "null", "", "")),
-            "refused entry \"null\": it is a device");
+            "rejected entry \"null\": it is a device");
   EXPECT_THAT(Refused(TarWriter().Add('4', "disk", "", "")),
               HasSubstr("it is a device"));
   EXPECT_THAT(Refused(TarWriter().Add('6', "pipe", "", "")),
@@ -149,10 +149,11 @@ TEST_F(UnpackTest, WhatIsNoFileIsRefused) {
 
 TEST_F(UnpackTest, BombsAreRefused) {
   options_.max_bytes = 10'000;
-  EXPECT_THAT(Refused(TarWriter()
-                          .File("one", std::string(6000, 'x'))
-                          .File("two", std::string(6000, 'x'))),
-              HasSubstr("refused entry \"two\": the files exceed 10000 bytes"));
+  EXPECT_THAT(
+      Refused(TarWriter()
+                  .File("one", std::string(6000, 'x'))
+                  .File("two", std::string(6000, 'x'))),
+      HasSubstr("rejected entry \"two\": the files exceed 10000 bytes"));
   options_.max_entries = 3;
   EXPECT_THAT(
       Refused(TarWriter().Folder("a").Folder("b").Folder("c").Folder("d")),
@@ -181,7 +182,7 @@ TEST_F(UnpackTest, FoldersThatNoEntryMakesCountToo) {
             OkStatus());
   EXPECT_EQ(Unpack(TarWriter().File("c/d/e/f/g", "x").Done()), OkStatus());
   EXPECT_EQ(Refused(TarWriter().File("h/i/j/k/l/m", "x")),
-            "refused entry \"h/i/j/k/l/m\": the archive has more than 5 "
+            "rejected entry \"h/i/j/k/l/m\": the archive has more than 5 "
             "entries");
   EXPECT_THAT(
       Refused(TarWriter().File("n/1", "").File("o/1", "").File("p/1", "")),

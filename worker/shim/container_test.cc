@@ -52,7 +52,7 @@ class ContainerTest : public ShimTest {
 TEST_F(ContainerTest, IsInspectedAndRemovedBeforeTheEndIsWritten) {
   std::ofstream(Path("thing")) << "x";
   const ExitRecord r = RunToEnd(ContainerOf("exit 3", "echo exited 3 false"));
-  EXPECT_EQ(task::ExitCode(r), 3);
+  EXPECT_EQ(ExitCode(r), 3);
   EXPECT_EQ(Calls(), "inspect\nremove\n");
   EXPECT_FALSE(RealFileSystem()->Exists(Path("thing")));
   EXPECT_EQ(r.tree_left, 0u);
@@ -67,7 +67,7 @@ TEST_F(ContainerTest, TheEnginesOwnFailureIsAStartThatFailed) {
       ContainerOf("echo noise >&2; echo 'Error: no such image' >&2; exit 125"));
   EXPECT_EQ(r.kind, ExitKind::kNotStarted);
   EXPECT_EQ(r.message, "the container engine says: no such image");
-  EXPECT_EQ(task::ExitCode(r), 126);
+  EXPECT_EQ(ExitCode(r), 126);
 }
 
 TEST_F(ContainerTest, AProgramThatIsNotInTheImageIsAStartThatFailed) {
@@ -75,7 +75,7 @@ TEST_F(ContainerTest, AProgramThatIsNotInTheImageIsAStartThatFailed) {
       RunToEnd(ContainerOf("echo 'Error: exec: \"x\": not found' >&2; exit 127",
                            "echo created 127 false"));
   EXPECT_EQ(r.kind, ExitKind::kNotStarted);
-  EXPECT_EQ(task::ExitCode(r), 127);
+  EXPECT_EQ(ExitCode(r), 127);
   EXPECT_THAT(r.message, HasSubstr("not found"));
 }
 
@@ -83,14 +83,14 @@ TEST_F(ContainerTest, AProgramsOwn127IsItsOwn) {
   const ExitRecord r =
       RunToEnd(ContainerOf("exit 127", "echo exited 127 false"));
   EXPECT_EQ(r.kind, ExitKind::kExited);
-  EXPECT_EQ(task::ExitCode(r), 127);
+  EXPECT_EQ(ExitCode(r), 127);
 }
 
 TEST_F(ContainerTest, OutOfMemoryAndSignalsAreToldByTheEngine) {
   const ExitRecord r =
       RunToEnd(ContainerOf("exit 137", "echo exited 137 true"));
   EXPECT_EQ(r.kind, ExitKind::kSignaled);
-  EXPECT_EQ(task::ExitCode(r), 137);
+  EXPECT_EQ(ExitCode(r), 137);
   EXPECT_EQ(r.oom_kills, 1u);
 }
 
@@ -102,9 +102,10 @@ TEST_F(ContainerTest, SignalsGoThroughTheEngine) {
   ASSERT_NE(client, nullptr);
   ASSERT_TRUE(ProcessIn("pid").ok());
   ASSERT_TRUE(client->KillTree(10s, In(5s)).ok());
-  const auto end = client->WaitForPhase(ShimReply::Phase::kExited, In(60s));
+  const auto end =
+      WaitForPhase(client.get(), ShimReply::Phase::kExited, In(60s));
   ASSERT_TRUE(end.ok()) << end.status();
-  EXPECT_EQ(task::ExitCode(end->exit_record), 5);
+  EXPECT_EQ(ExitCode(end->exit_record), 5);
   EXPECT_THAT(Calls(), HasSubstr("signal 15\n"));
 }
 
@@ -119,9 +120,10 @@ TEST_F(ContainerTest, ASignalIsTriedAgainUntilTheContainerIsThere) {
   EXPECT_TRUE(Eventually(
       [&] { return Calls().starts_with("signal 15\nsignal 15\n"); }));
   std::ofstream(Path("made")) << "x";
-  const auto end = client->WaitForPhase(ShimReply::Phase::kExited, In(60s));
+  const auto end =
+      WaitForPhase(client.get(), ShimReply::Phase::kExited, In(60s));
   ASSERT_TRUE(end.ok()) << end.status();
-  EXPECT_EQ(task::ExitCode(end->exit_record), 5);
+  EXPECT_EQ(ExitCode(end->exit_record), 5);
 }
 
 TEST_F(ContainerTest, AnEngineThatHangsDoesNotKeepTheKill) {
@@ -132,9 +134,10 @@ TEST_F(ContainerTest, AnEngineThatHangsDoesNotKeepTheKill) {
   ASSERT_NE(client, nullptr);
   ASSERT_TRUE(ProcessIn("pid").ok());
   ASSERT_TRUE(client->KillTree(50ms, In(5s)).ok());
-  const auto end = client->WaitForPhase(ShimReply::Phase::kExited, In(60s));
+  const auto end =
+      WaitForPhase(client.get(), ShimReply::Phase::kExited, In(60s));
   ASSERT_TRUE(end.ok()) << end.status();
-  EXPECT_EQ(task::ExitCode(end->exit_record), 137);
+  EXPECT_EQ(ExitCode(end->exit_record), 137);
   EXPECT_THAT(Calls(), HasSubstr("remove"));
 }
 
@@ -142,7 +145,7 @@ TEST_F(ContainerTest, ARemovalThatFailsIsTriedAgainAndThenSaid) {
   ShimSpec spec = ContainerOf("exit 0");
   spec.container.remove = {"/bin/sh", "-c", "echo remove >> $DIR/calls; false"};
   const ExitRecord r = RunToEnd(spec);
-  EXPECT_EQ(task::ExitCode(r), 0);
+  EXPECT_EQ(ExitCode(r), 0);
   EXPECT_EQ(r.tree_left, 1u);
   EXPECT_THAT(Calls(), HasSubstr("remove\nremove\nremove\n"));
 }
@@ -151,19 +154,21 @@ TEST_F(ContainerTest, RunsWhenTheFirstProcessSaysSo) {
   Start(Reporting({"/bin/sh", "-c", "echo $$ > $DIR/pid; sleep 100"}));
   auto client = Connect();
   ASSERT_NE(client, nullptr);
-  ASSERT_TRUE(client->WaitForPhase(ShimReply::Phase::kRunning, In(10s)).ok());
+  ASSERT_TRUE(
+      WaitForPhase(client.get(), ShimReply::Phase::kRunning, In(10s)).ok());
   ASSERT_TRUE(ProcessIn("pid").ok());
   ASSERT_TRUE(client->Signal(SIGUSR1, false, In(5s)).ok());
-  const auto end = client->WaitForPhase(ShimReply::Phase::kExited, In(60s));
+  const auto end =
+      WaitForPhase(client.get(), ShimReply::Phase::kExited, In(60s));
   ASSERT_TRUE(end.ok()) << end.status();
   // Not the code of a client, but how the program itself ended.
   EXPECT_EQ(end->exit_record.kind, ExitKind::kSignaled);
-  EXPECT_EQ(task::ExitCode(end->exit_record), 128 + SIGUSR1);
+  EXPECT_EQ(ExitCode(end->exit_record), 128 + SIGUSR1);
 }
 
 TEST_F(ContainerTest, TheFirstProcessGivesTheProgramsCode) {
   const ExitRecord r = RunToEnd(Reporting({"sh", "-c", "echo hello; exit 9"}));
-  EXPECT_EQ(task::ExitCode(r), 9);
+  EXPECT_EQ(ExitCode(r), 9);
   EXPECT_THAT(Texts(), testing::Contains("hello"));
   EXPECT_EQ(Calls(), "remove\n");
 }
@@ -171,7 +176,7 @@ TEST_F(ContainerTest, TheFirstProcessGivesTheProgramsCode) {
 TEST_F(ContainerTest, TheFirstProcessNamesAProgramThatIsNotThere) {
   const ExitRecord r = RunToEnd(Reporting({"no-such-program"}));
   EXPECT_EQ(r.kind, ExitKind::kNotStarted);
-  EXPECT_EQ(task::ExitCode(r), 127);
+  EXPECT_EQ(ExitCode(r), 127);
   EXPECT_EQ(r.message, "program no-such-program is not in the image");
 }
 
@@ -185,7 +190,7 @@ TEST_F(ContainerTest, TheFirstProcessRunsNothingOverAMountThatIsAnother) {
   ShimSpec spec =
       Reporting({"sh", "-c", "echo \"ran with <$LOCKSTEP_MOUNT_0>\""});
   spec.env.push_back(is(info.st_ino));
-  EXPECT_EQ(task::ExitCode(RunToEnd(spec)), 0);
+  EXPECT_EQ(ExitCode(RunToEnd(spec)), 0);
   EXPECT_THAT(Texts(), testing::Contains("ran with <>"));
   for (const std::string& other :
        {is(info.st_ino + 1), std::string("LOCKSTEP_MOUNT_0=1:2:/no/such"),
@@ -203,7 +208,7 @@ TEST_F(ContainerTest, TheFirstProcessRunsNothingOverAMountThatIsAnother) {
 TEST_F(ContainerTest, TheFirstProcessReapsOrphans) {
   const ExitRecord r = RunToEnd(
       Reporting({"sh", "-c", "(sleep 0.05 &) ; (sleep 0.01 &); sleep 0.1"}));
-  EXPECT_EQ(task::ExitCode(r), 0);
+  EXPECT_EQ(ExitCode(r), 0);
 }
 
 }  // namespace

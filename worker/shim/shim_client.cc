@@ -216,16 +216,4 @@ StatusOr<std::optional<ShimReply>> ShimClient::TakePush() {
   return reply.status();
 }
 
-StatusOr<ShimReply> ShimClient::WaitForPhase(ShimReply::Phase phase,
-                                             MonoTime deadline) {
-  while (last_.phase < phase) {
-    if (!pushed_.empty()) pushed_.pop_front();
-    LOCKSTEP_ASSIGN_OR_RETURN(const ShimReply reply, Receive(deadline));
-    if (reply.kind == ShimReply::Kind::kRefused) {
-      return FailedPrecondition("the shim refused: {}", reply.error);
-    }
-  }
-  return last_;
-}
-
 }  // namespace lockstep::worker::shim

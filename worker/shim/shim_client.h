@@ -68,9 +68,6 @@ class ShimClient {
   // Returns the next pushed state without waiting. Unavailable if the
   // connection is closed and no state is left.
   StatusOr<std::optional<task::ShimReply>> TakePush();
-  // Waits until the shim has reported `phase` or a later one.
-  StatusOr<task::ShimReply> WaitForPhase(task::ShimReply::Phase phase,
-                                         MonoTime deadline);
 
  private:
   explicit ShimClient(Fd fd) : fd_(std::move(fd)) {}

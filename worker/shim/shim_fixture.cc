@@ -1,9 +1,12 @@
 #include "worker/shim/shim_fixture.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <fstream>
 
 #include "common/base/file.h"
@@ -68,6 +71,33 @@ size_t ShimTest::Start(const task::ShimSpec& spec) {
   EXPECT_TRUE(shim.ok()) << shim.status();
   shims_.push_back(shim.ok() ? *std::move(shim) : Process());
   return shims_.size() - 1;
+}
+
+StatusOr<task::ShimReply> WaitForPhase(ShimClient* client,
+                                       task::ShimReply::Phase phase,
+                                       MonoTime deadline) {
+  while (client->last().phase < phase) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto pushed, client->TakePush());
+    if (pushed) continue;
+    if (MonotonicNow() >= deadline) {
+      return DeadlineExceeded("the shim has not reported that phase");
+    }
+    pollfd readable = {.fd = client->fd(), .events = POLLIN, .revents = 0};
+    poll(&readable, 1, 20);
+  }
+  return client->last();
+}
+
+int ExitCode(const task::ExitRecord& record) {
+  switch (record.kind) {
+    case task::ExitKind::kExited:
+      return WEXITSTATUS(record.wait_status);
+    case task::ExitKind::kSignaled:
+      return 128 + WTERMSIG(record.wait_status);
+    case task::ExitKind::kNotStarted:
+      break;
+  }
+  return record.start_errno == ENOENT ? 127 : 126;
 }
 
 int ShimTest::ShimCode(size_t index) {

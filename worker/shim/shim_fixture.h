@@ -22,6 +22,13 @@ namespace lockstep::worker::shim {
 MonoTime In(Duration d);
 // Whether `holds` came true within 15 s.
 bool Eventually(const std::function<bool()>& holds);
+// Waits until the shim has reported `phase` or a later one.
+StatusOr<task::ShimReply> WaitForPhase(ShimClient* client,
+                                       task::ShimReply::Phase phase,
+                                       MonoTime deadline);
+// A shell's exit code: the code, 128 + the signal, 127 for a missing program,
+// 126 for one that cannot be executed.
+int ExitCode(const task::ExitRecord& record);
 
 struct ParsedLine {
   cri::LogStream stream;

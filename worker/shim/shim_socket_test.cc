@@ -40,9 +40,9 @@ TEST_F(ShimSocketTest, StraySignalsLeaveTheShimAlone) {
   ASSERT_NE(client, nullptr);
   EXPECT_EQ(client->last().phase, Phase::kRunning);
   ASSERT_TRUE(client->Signal(SIGUSR1, false, In(5s)).ok());
-  const auto reply = client->WaitForPhase(Phase::kExited, In(15s));
+  const auto reply = WaitForPhase(client.get(), Phase::kExited, In(15s));
   ASSERT_TRUE(reply.ok()) << reply.status();
-  EXPECT_EQ(task::ExitCode(reply->exit_record), 3);
+  EXPECT_EQ(ExitCode(reply->exit_record), 3);
   EXPECT_TRUE(reply->durable);
 }
 
@@ -54,9 +54,9 @@ TEST_F(ShimSocketTest, KillTreeIsGentleFirst) {
   auto client = Connect();
   ASSERT_NE(client, nullptr);
   ASSERT_TRUE(client->KillTree(10s, In(5s)).ok());
-  const auto reply = client->WaitForPhase(Phase::kExited, In(15s));
+  const auto reply = WaitForPhase(client.get(), Phase::kExited, In(15s));
   ASSERT_TRUE(reply.ok()) << reply.status();
-  EXPECT_EQ(task::ExitCode(reply->exit_record), 5);
+  EXPECT_EQ(ExitCode(reply->exit_record), 5);
 }
 
 TEST_F(ShimSocketTest, KillTreeEndsTheDeafAfterTheGrace) {
@@ -72,7 +72,7 @@ TEST_F(ShimSocketTest, KillTreeEndsTheDeafAfterTheGrace) {
   ASSERT_NE(client, nullptr);
   const MonoTime before = MonotonicNow();
   ASSERT_TRUE(client->KillTree(std::nullopt, In(5s)).ok());
-  const auto reply = client->WaitForPhase(Phase::kExited, In(15s));
+  const auto reply = WaitForPhase(client.get(), Phase::kExited, In(15s));
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_EQ(reply->exit_record.wait_status, SIGKILL);
   EXPECT_GE(MonotonicNow() - before, 30ms);
@@ -88,7 +88,7 @@ TEST_F(ShimSocketTest, ALaterKillCanOnlyComeSooner) {
   ASSERT_TRUE(client->KillTree(3600s, In(5s)).ok());
   ASSERT_TRUE(client->KillTree(Duration(0), In(5s)).ok());
   ASSERT_TRUE(client->KillTree(7200s, In(5s)).ok());
-  const auto reply = client->WaitForPhase(Phase::kExited, In(15s));
+  const auto reply = WaitForPhase(client.get(), Phase::kExited, In(15s));
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_EQ(reply->exit_record.kind, ExitKind::kSignaled);
 }
@@ -132,7 +132,7 @@ TEST_F(ShimSocketTest, ADaemonThatComesBackFindsTheSameRank) {
   Start(Spec("exec sleep 1000"));
   auto first = Connect();
   ASSERT_NE(first, nullptr);
-  const auto running = first->WaitForPhase(Phase::kRunning, In(15s));
+  const auto running = WaitForPhase(first.get(), Phase::kRunning, In(15s));
   ASSERT_TRUE(running.ok()) << running.status();
   first.reset();
   auto second = Connect();
@@ -144,7 +144,7 @@ TEST_F(ShimSocketTest, ADaemonThatComesBackFindsTheSameRank) {
   ASSERT_NE(third, nullptr);
   ASSERT_TRUE(third->KillTree(Duration(0), In(5s)).ok());
   for (ShimClient* client : {second.get(), third.get()}) {
-    const auto reply = client->WaitForPhase(Phase::kExited, In(15s));
+    const auto reply = WaitForPhase(client.get(), Phase::kExited, In(15s));
     ASSERT_TRUE(reply.ok()) << reply.status();
     EXPECT_EQ(reply->exit_record, *ReadExitRecord(Path("exit")));
   }
@@ -160,7 +160,7 @@ TEST_F(ShimSocketTest, StaysForWhoIsConnectedUntilItIsForgotten) {
   EXPECT_EQ(early.status().code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(Message(early.status()), HasSubstr("has not ended"));
   ASSERT_TRUE(client->KillTree(Duration(0), In(5s)).ok());
-  ASSERT_TRUE(client->WaitForPhase(Phase::kExited, In(15s)).ok());
+  ASSERT_TRUE(WaitForPhase(client.get(), Phase::kExited, In(15s)).ok());
   ASSERT_TRUE(client->State(In(5s)).ok());
   EXPECT_FALSE(HasEnded(shims_[0]));
   ASSERT_TRUE(client->Forget(In(5s)).ok());
@@ -192,7 +192,7 @@ TEST_F(ShimSocketTest, ASocketFileOfADeadShimIsReplaced) {
   ASSERT_TRUE(SendSignal(shims_[0], SIGKILL).ok());
   ASSERT_TRUE(WaitExit(shims_[0], In(15s)).ok());
   ASSERT_TRUE(RealFileSystem()->Exists(Path("socket")));
-  EXPECT_EQ(task::ExitCode(RunToEnd(Spec("exit 6"))), 6);
+  EXPECT_EQ(ExitCode(RunToEnd(Spec("exit 6"))), 6);
 }
 
 TEST_F(ShimSocketTest, ARecordThatCannotBeWrittenIsStillTold) {
@@ -203,13 +203,13 @@ TEST_F(ShimSocketTest, ARecordThatCannotBeWrittenIsStillTold) {
   Start(spec);
   auto client = Connect();
   ASSERT_NE(client, nullptr);
-  ASSERT_TRUE(client->WaitForPhase(Phase::kRunning, In(15s)).ok());
+  ASSERT_TRUE(WaitForPhase(client.get(), Phase::kRunning, In(15s)).ok());
   ASSERT_TRUE(RealFileSystem()->RemoveAll(Path("gone")).ok());
   std::ofstream(Path("fifo")) << "go\n";
-  const auto reply = client->WaitForPhase(Phase::kExited, In(15s));
+  const auto reply = WaitForPhase(client.get(), Phase::kExited, In(15s));
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_FALSE(reply->durable);
-  EXPECT_EQ(task::ExitCode(reply->exit_record), 4);
+  EXPECT_EQ(ExitCode(reply->exit_record), 4);
   ASSERT_TRUE(client->Forget(In(5s)).ok());
   EXPECT_EQ(ShimCode(), 0);
 }

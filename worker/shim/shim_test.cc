@@ -33,7 +33,7 @@ TEST_F(ShimTest, WritesDownHowAProgramExited) {
       RunToEnd(Spec("echo out; echo err >&2; i=0; while [ $i -lt 20000 ]; do "
                     "i=$((i+1)); done; exit 7"));
   EXPECT_EQ(r.kind, ExitKind::kExited);
-  EXPECT_EQ(task::ExitCode(r), 7);
+  EXPECT_EQ(ExitCode(r), 7);
   EXPECT_EQ(r.message, "exited with code 7");
   EXPECT_EQ(r.job, "job");
   EXPECT_GT(r.process.pid, 0);
@@ -58,7 +58,7 @@ TEST_F(ShimTest, WritesDownHowAProgramExited) {
 TEST_F(ShimTest, WritesDownTheSignalThatKilled) {
   const ExitRecord r = RunToEnd(Spec("kill -SEGV $$"));
   EXPECT_EQ(r.kind, ExitKind::kSignaled);
-  EXPECT_EQ(task::ExitCode(r), 128 + SIGSEGV);
+  EXPECT_EQ(ExitCode(r), 128 + SIGSEGV);
   EXPECT_EQ(r.message, "killed by signal 11 (SIGSEGV)");
 }
 
@@ -68,7 +68,7 @@ TEST_F(ShimTest, SaysWhyAProgramCannotStart) {
     spec.argv = argv;
     const ExitRecord r = RunToEnd(spec);
     EXPECT_EQ(r.kind, ExitKind::kNotStarted);
-    EXPECT_EQ(task::ExitCode(r), code) << r.message;
+    EXPECT_EQ(ExitCode(r), code) << r.message;
     return r.message;
   };
   EXPECT_EQ(message({"no-such-program"}, 127),
@@ -98,7 +98,7 @@ TEST_F(ShimTest, WhatTheRankLeavesBehindIsKilled) {
            "sh -c 'sh -c \"echo \\$\\$ >$DIR/b; exec sleep 1000\" & ' ; "
            "while ! [ -s $DIR/a ] || ! [ -s $DIR/b ]; do sleep 0.01; done; "
            "exit 0"));
-  EXPECT_EQ(task::ExitCode(r), 0);
+  EXPECT_EQ(ExitCode(r), 0);
   // a and b; and a's sleep, if it came to that.
   EXPECT_GE(r.tree_killed, 2u);
   EXPECT_EQ(r.tree_left, 0u);
@@ -211,7 +211,7 @@ TEST_F(ShimTest, TheRankEntersItsCgroupFirst) {
   }
   ASSERT_TRUE(RealFileSystem()->Remove(Path("exit")).ok());
   r = RunToEnd(spec);
-  EXPECT_EQ(task::ExitCode(r), 0) << r.message;
+  EXPECT_EQ(ExitCode(r), 0) << r.message;
   EXPECT_THAT(Texts(), ElementsAre("0"));
   // At its end all that is in there is killed.
   EXPECT_THAT(*RealFileSystem()->Read(JoinPath(spec.cgroup, "cgroup.kill")),

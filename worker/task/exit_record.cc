@@ -63,18 +63,6 @@ std::string SignalName(int signo) {
   return "signal " + std::to_string(signo);
 }
 
-int ExitCode(const ExitRecord& record) {
-  switch (record.kind) {
-    case ExitKind::kExited:
-      return WEXITSTATUS(record.wait_status);
-    case ExitKind::kSignaled:
-      return 128 + WTERMSIG(record.wait_status);
-    case ExitKind::kNotStarted:
-      break;
-  }
-  return record.start_errno == ENOENT ? 127 : 126;
-}
-
 std::string DescribeExit(const ExitRecord& record) {
   switch (record.kind) {
     case ExitKind::kExited:

@@ -59,9 +59,6 @@ struct ExitRecord {
   bool operator==(const ExitRecord&) const = default;
 };
 
-// Returns a shell's exit code: the code, 128 + the signal, 127 for a missing
-// program, 126 for one that cannot be executed.
-int ExitCode(const ExitRecord& record);
 // Returns "exited with code 3", "killed by signal 9 (SIGKILL)", or the reason
 // why it did not start.
 std::string DescribeExit(const ExitRecord& record);

@@ -57,11 +57,12 @@ Duration Measurements::MedianOf(const Kind& kind) const {
   return *middle;
 }
 
-void Turns::Set(const std::vector<Measurements::Kind>& kinds, int rounds) {
-  turns_.clear();
+void MeasurementQueue::Fill(const std::vector<Measurements::Kind>& kinds,
+                            int rounds) {
+  kinds_.clear();
   next_ = 0;
   for (int round = 0; round < rounds; ++round) {
-    turns_.insert(turns_.end(), kinds.begin(), kinds.end());
+    kinds_.insert(kinds_.end(), kinds.begin(), kinds.end());
   }
 }
 
@@ -130,7 +131,7 @@ Duration Tuner::Predict(Algorithm algorithm, int place) const {
 }
 
 void Tuner::StartSize() {
-  turns_ = Turns();
+  queue_ = MeasurementQueue();
   std::vector<Kind> kinds;
   for (const Algorithm algorithm : {kDoubling, kHalving, kRing}) {
     // For two ranks halving is a ring.
@@ -145,7 +146,7 @@ void Tuner::StartSize() {
   }
   // One alone is compared with nothing.
   if (kinds.size() < 2) return;
-  turns_.Set(kinds, Rounds());
+  queue_.Fill(kinds, Rounds());
 }
 
 // Doubling, at a size where something else takes less than half its time.
@@ -155,21 +156,21 @@ bool Tuner::IsFarBehind(int place) const {
 }
 
 std::optional<TuneStep> Tuner::NextOfSizes() {
-  if (turns_.done()) {
+  if (queue_.done()) {
     if (place_ < kPlaces) StartSize();
-    if (place_ == kPlaces || turns_.empty()) {
+    if (place_ == kPlaces || queue_.empty()) {
       ChooseThresholds();
       StartRings();
       return std::nullopt;
     }
     ++place_;
   }
-  const Kind kind = turns_.Next();
+  const Kind kind = queue_.Next();
   const auto algorithm = static_cast<Algorithm>(kind.first);
   // Every one has its first turn, unless it would be late; once out of time,
   // what was measured is enough.
   if (!Affordable(Predict(algorithm, kind.second))) {
-    turns_.End();
+    queue_.End();
     place_ = kPlaces;
     return std::nullopt;
   }
@@ -251,7 +252,7 @@ void Tuner::StartRings() {
   ring_bytes_ = bytes;
   AddRing(1, plan_.ahead);
   if (plan_.ahead < kFarAhead) AddRing(1, kFarAhead);
-  TakeTurns(0);
+  QueueRings(0);
 }
 
 void Tuner::AddRing(int streams, int ahead) {
@@ -261,17 +262,17 @@ void Tuner::AddRing(int streams, int ahead) {
   rings_.push_back(plan);
 }
 
-void Tuner::TakeTurns(int first) {
+void Tuner::QueueRings(int first) {
   std::vector<Kind> kinds;
   for (int i = first; i < static_cast<int>(rings_.size()); ++i) {
     kinds.push_back({kOfRings, i});
   }
-  turns_.Set(kinds, Rounds());
+  queue_.Fill(kinds, Rounds());
 }
 
 std::optional<TuneStep> Tuner::NextOfRings() {
-  if (!turns_.done()) {
-    const Kind kind = turns_.Next();
+  if (!queue_.done()) {
+    const Kind kind = queue_.Next();
     const Duration one = measured_.Has(kind) ? measured_.MedianOf(kind)
                          : measured_.Has({kOfRings, 0})
                              ? measured_.MedianOf({kOfRings, 0})
@@ -279,7 +280,7 @@ std::optional<TuneStep> Tuner::NextOfRings() {
     if (Affordable(one + measured_.control())) {
       return Measure(kind, rings_[kind.second], ring_bytes_, 1);
     }
-    turns_.End();
+    queue_.End();
   }
   const bool all =
       measured_.Has({kOfRings, static_cast<int>(rings_.size()) - 1});
@@ -307,7 +308,7 @@ void Tuner::NoteConnected(bool connected) {
   const int first = static_cast<int>(rings_.size());
   AddRing(2, kFarAhead);
   AddRing(kStreamsTried, 2 * kFarAhead);
-  TakeTurns(first);
+  QueueRings(first);
 }
 
 // By few connections and little ahead, unless more are clearly better.

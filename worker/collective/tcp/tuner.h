@@ -70,19 +70,19 @@ class Measurements {
   std::map<Kind, std::vector<Duration>> times_;
 };
 
-// Kinds that are measured by turns. Pure.
-class Turns {
+// The kinds to measure next, by turns. Pure.
+class MeasurementQueue {
  public:
-  // Each of `kinds` gets `rounds` turns.
-  void Set(const std::vector<Measurements::Kind>& kinds, int rounds);
-  void End() { next_ = turns_.size(); }
-  bool empty() const { return turns_.empty(); }
-  bool done() const { return next_ == turns_.size(); }
+  // Queues each of `kinds` `rounds` times.
+  void Fill(const std::vector<Measurements::Kind>& kinds, int rounds);
+  void End() { next_ = kinds_.size(); }
+  bool empty() const { return kinds_.empty(); }
+  bool done() const { return next_ == kinds_.size(); }
   // REQUIRES: not done().
-  Measurements::Kind Next() { return turns_[next_++]; }
+  Measurements::Kind Next() { return kinds_[next_++]; }
 
  private:
-  std::vector<Measurements::Kind> turns_;
+  std::vector<Measurements::Kind> kinds_;
   size_t next_ = 0;
 };
 
@@ -111,7 +111,7 @@ class Tuner {
   void StartSize();
   void StartRings();
   void AddRing(int streams, int ahead);
-  void TakeTurns(int first);
+  void QueueRings(int first);
   bool Affordable(Duration cost) const;
   int Rounds() const { return slow_ ? 2 : 3; }
   // The expected time of one step at the `place`-th size.
@@ -132,7 +132,7 @@ class Tuner {
   enum class Stage { kProbe, kSizes, kRings, kStreams, kEnd };
   Stage stage_ = Stage::kProbe;
   bool slow_ = false;  // each operation takes a good part of the budget
-  Turns turns_;
+  MeasurementQueue queue_;
   int place_ = 0;  // the next size
   size_t ring_bytes_ = 0;
   std::vector<Plan> rings_;
