@@ -54,28 +54,28 @@ class Collectives:
 
     def _all_reduce(self, name: str, tensors: Tensors, opts: Any) -> LockstepWork:
         dtype = check_types(name, tensors)
-        op, (memory,) = reduced(name, dtype, opts.reduceOp)
+        op, (memory,) = reduced(name, dtype, opts.reduceOp, self.group.world_size)
         for tensor in tensors:
             if dtype is torch.bool:
                 copy = normalise(tensor).contiguous()
-                memory.copies.append((tensor, copy))
-                memory.add(copy)
+                memory.take(tensor, copy)
             else:
                 memory.update(tensor)
         return self._do(_library.ALL_REDUCE, memory, memory, opts, op=op, result=tensors)
 
     def reduce(self, tensors: Tensors, opts: Any) -> LockstepWork:
         dtype = check_types("reduce", tensors)
-        op, (source, target) = reduced("reduce", dtype, opts.reduceOp, both=2)
+        op, (source, target) = reduced("reduce", dtype, opts.reduceOp, self.group.world_size, both=2)
         root = opts.rootRank
         for tensor in tensors:
             source.read(normalise(tensor) if dtype is torch.bool else tensor)
             if root == self.group.rank:
                 # Same spans or none: the input may not overlap the output.
                 copy = source.keep[-1] if tensor.numel() else tensor
-                if copy is not tensor:
-                    target.copies.append((tensor, copy))
-                target.add(copy)
+                if copy is tensor:
+                    target.write(tensor)
+                else:
+                    target.take(tensor, copy)
         return self._do(_library.REDUCE, source, target, opts, op=op, root=root, result=tensors)
 
     def reduce_scatter(self, outputs: Tensors, inputs: List[Tensors], opts: Any) -> LockstepWork:
@@ -110,7 +110,7 @@ class Collectives:
         later: bool = False,
     ) -> LockstepWork:
         dtype = check_types(name, [output, *inputs])
-        op, (source, target) = reduced(name, dtype, opts.reduceOp, both=2)
+        op, (source, target) = reduced(name, dtype, opts.reduceOp, self.group.world_size, both=2)
         sizes(name, [output], inputs, self.group.world_size)
         parts(name, inputs, output)
         for tensor in inputs:

@@ -35,8 +35,10 @@ _NAMES = {
     "PRODUCT": _library.PRODUCT,
 }
 
-# A tensor that is not plain memory, and the plain copy that an operation used.
-Copies = List[Tuple[torch.Tensor, torch.Tensor]]
+# A tensor, the memory that an operation used for it (a copy where the tensor is not
+# plain memory), and what the result is divided by: 1, or the number of ranks for a
+# mean of integers.
+Copies = List[Tuple[torch.Tensor, torch.Tensor, int]]
 
 
 def plain(tensor: torch.Tensor) -> bool:
@@ -64,9 +66,10 @@ class Memory:
     ``kind`` is the element type, ``keep`` what must stay alive until the end.
     """
 
-    __slots__ = ("copies", "keep", "kind", "spans", "factor")
+    __slots__ = ("copies", "divisor", "keep", "kind", "spans", "factor")
 
-    def __init__(self, kind: int, factor: int) -> None:
+    def __init__(self, kind: int, factor: int, divisor: int = 1) -> None:
+        self.divisor = divisor
         self.kind = kind
         self.factor = factor
         self.spans: list[Span] = []
@@ -88,23 +91,31 @@ class Memory:
         """Adds a tensor that the operation writes, and does not read."""
         if plain(tensor):
             self.add(tensor)
+            self.divide(tensor)
         else:
             self.write_later(tensor)
 
     def write_later(self, tensor: torch.Tensor) -> None:
         """Adds a tensor that takes its value after the end."""
-        copy = torch.empty(tensor.shape, dtype=tensor.dtype)
-        self.copies.append((tensor, copy))
-        self.add(copy)
+        self.take(tensor, torch.empty(tensor.shape, dtype=tensor.dtype))
 
     def update(self, tensor: torch.Tensor) -> None:
         """Adds a tensor that the operation reads, then writes."""
         if plain(tensor):
             self.add(tensor)
+            self.divide(tensor)
         else:
-            copy = _plain_copy(tensor)
-            self.copies.append((tensor, copy))
-            self.add(copy)
+            self.take(tensor, _plain_copy(tensor))
+
+    def take(self, tensor: torch.Tensor, copy: torch.Tensor) -> None:
+        """Adds a copy, from which the tensor takes its value after the end."""
+        self.add(copy)
+        self.copies.append((tensor, copy, self.divisor))
+
+    def divide(self, tensor: torch.Tensor) -> None:
+        """Where the mean is one of integers, divides a plain tensor after the end."""
+        if self.divisor != 1:
+            self.copies.append((tensor, tensor, self.divisor))
 
 
 def _plain_copy(tensor: torch.Tensor) -> torch.Tensor:
@@ -143,9 +154,12 @@ def _range(tensor: torch.Tensor) -> tuple[int, int]:
 
 def write_back(copies: Copies) -> None:
     """Copies the results to where the caller wants them."""
-    for tensor, copy in copies:
+    for tensor, copy, divisor in copies:
         # A leaf that requires a gradient takes a value here, not an operation.
         with torch.inference_mode(tensor.is_inference()), torch.no_grad():
+            if divisor != 1:
+                # Towards zero, as NCCL does it.
+                copy = torch.div(copy, divisor, rounding_mode="trunc")
             tensor.copy_(copy)
 
 
@@ -173,9 +187,10 @@ def copied(dtype: torch.dtype, *, both: int = 1) -> list[Memory]:
 
 
 def reduced(
-    name: str, dtype: torch.dtype, op: object, *, both: int = 1
+    name: str, dtype: torch.dtype, op: object, ranks: int, *, both: int = 1
 ) -> tuple[int, list[Memory]]:
     """Returns the number of ``op``, and empty memories of the type it reduces."""
+    divisor = 1
     op_name = _name_of(op)
     kind = _REDUCED.get(dtype)
     if kind is None:
@@ -192,14 +207,14 @@ def reduced(
             f"SUM, AVG, MIN, MAX and PRODUCT"
         )
     if number == _library.MEAN and kind[0] not in _FLOATS:
-        raise NotImplementedError(
-            f"lockstep: {name} does not have ReduceOp.AVG for {dtype}; use SUM and divide"
-        )
+        if dtype is torch.bool:
+            raise NotImplementedError(f"lockstep: {name} does not have ReduceOp.AVG for {dtype}")
+        number, divisor = _library.SUM, ranks
     if kind[1] == 2 and number not in (_library.SUM, _library.MEAN):
         raise NotImplementedError(
             f"lockstep: {name} does not have ReduceOp.{op_name} for {dtype}; it has SUM and AVG"
         )
-    return number, [Memory(*kind) for _ in range(both)]
+    return number, [Memory(*kind, divisor) for _ in range(both)]
 
 
 def _name_of(op: object) -> str:
