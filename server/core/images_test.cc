@@ -56,8 +56,8 @@ JobSpec InContainer(const JobName& name, const std::string& image,
   return spec;
 }
 
-HostCapacity Host(const NodeName& node, double cpus = 4,
-                  const std::string& engine = "podman 4") {
+HostCapacity EngineHost(const NodeName& node, double cpus = 4,
+                        const std::string& engine = "podman 4") {
   HostCapacity host;
   host.node = node;
   host.ready = true;
@@ -160,22 +160,24 @@ TEST(ImagesTest, GoesToNodesWhereItCouldRun) {
   JobSpec spec = InContainer("j", "x:1", 1, 3);
   spec.packages = {CodePackage('1', "t.tar.gz")};
   const Job job = Queued(spec);
-  HostCapacity busy = Host("busy");
+  HostCapacity busy = EngineHost("busy");
   busy.allocated = {4, 0, 0, ""};
-  HostCapacity away = Host("away");
+  HostCapacity away = EngineHost("away");
   away.ready = false;
-  HostCapacity pool = Host("pool");
+  HostCapacity pool = EngineHost("pool");
   pool.pool = "gpu";
-  const auto lists = PrefetchLists(
-      {&job}, {Host("a"), busy, away, Host("small", 2), Host("none", 4, "")},
-      {});
+  const auto lists =
+      PrefetchLists({&job},
+                    {EngineHost("a"), busy, away, EngineHost("small", 2),
+                     EngineHost("none", 4, "")},
+                    {});
   ASSERT_THAT(lists, SizeIs(2));
   EXPECT_THAT(lists.at("a").images, ElementsAre(Any("x:1")));
   EXPECT_THAT(lists.at("a").packages, ElementsAre(spec.packages[0]));
   EXPECT_THAT(lists.at("busy").images, ElementsAre(Any("x:1")));
   spec.pool = "gpu";
   const Job pooled = Queued(spec);
-  const auto there = PrefetchLists({&pooled}, {Host("a"), pool}, {});
+  const auto there = PrefetchLists({&pooled}, {EngineHost("a"), pool}, {});
   ASSERT_THAT(there, SizeIs(1));
   EXPECT_TRUE(there.contains("pool"));
 }
@@ -186,7 +188,8 @@ TEST(ImagesTest, ARoleThatDoesNotFitBringsNothing) {
   spec.roles.Edit()[0].container = Container{"chief:1", {}};
   spec.roles.Edit()[1].container = Container{"worker:1", {}};
   const Job job = Queued(spec);
-  const auto lists = PrefetchLists({&job}, {Host("a"), Host("big", 8)}, {});
+  const auto lists =
+      PrefetchLists({&job}, {EngineHost("a"), EngineHost("big", 8)}, {});
   EXPECT_THAT(lists.at("a").images, ElementsAre(Any("chief:1")));
   EXPECT_THAT(lists.at("big").images,
               ElementsAre(Any("chief:1"), Any("worker:1")));
@@ -200,7 +203,8 @@ TEST(ImagesTest, IsBoundedInEachDirection) {
   }
   std::vector<const Job*> queue;
   for (const Job& job : jobs) queue.push_back(&job);
-  const std::vector<HostCapacity> hosts = {Host("a"), Host("b"), Host("c")};
+  const std::vector<HostCapacity> hosts = {EngineHost("a"), EngineHost("b"),
+                                           EngineHost("c")};
   PrefetchOptions options{4, 2, 3, 1};
   const auto lists = PrefetchLists(queue, hosts, options);
   ASSERT_THAT(lists, SizeIs(2));
@@ -216,7 +220,8 @@ TEST(ImagesTest, GoesFirstWhereItWasBefore) {
   task.node = "c";
   job.tasks = {task};
   const auto lists =
-      PrefetchLists({&job}, {Host("a"), Host("b"), Host("c")}, {16, 1, 8, 8});
+      PrefetchLists({&job}, {EngineHost("a"), EngineHost("b"), EngineHost("c")},
+                    {16, 1, 8, 8});
   ASSERT_THAT(lists, SizeIs(1));
   EXPECT_TRUE(lists.contains("c"));
 }
@@ -226,7 +231,8 @@ TEST(ImagesTest, WhatIsSettledIsFetchedAsThat) {
   const Job other = Queued(InContainer("k", "x:1"));
   const Job same = Queued(InContainer("l", "x:1"));
   SettleImages(&job, {Is("x:1", 'a')}, "a", kNow);
-  const auto lists = PrefetchLists({&job, &other, &same}, {Host("b")}, {});
+  const auto lists =
+      PrefetchLists({&job, &other, &same}, {EngineHost("b")}, {});
   EXPECT_THAT(lists.at("b").images,
               ElementsAre(Is("x:1", 'a', "a"), Any("x:1")));
 }
@@ -234,7 +240,7 @@ TEST(ImagesTest, WhatIsSettledIsFetchedAsThat) {
 TEST(ImagesTest, AJobOfNothingButCommandsFetchesNothing) {
   const Job job = Queued(NativeSpec("j", 2));
   EXPECT_FALSE(CanFetchAhead(job.spec));
-  EXPECT_THAT(PrefetchLists({&job}, {Host("a")}, {}), IsEmpty());
+  EXPECT_THAT(PrefetchLists({&job}, {EngineHost("a")}, {}), IsEmpty());
 }
 
 // ---- What came of it ----

@@ -59,7 +59,7 @@ v1::RankWelcome Welcome(const std::string& dir, int rank, int world_size) {
   return welcome;
 }
 
-const std::vector<Parameter> kParameters = {{"w", 5000}, {"b", 10}};
+const std::vector<Parameter> kSessionParameters = {{"w", 5000}, {"b", 10}};
 
 // The step whose checkpoint rank 1 cannot write.
 std::atomic<int64_t> refused_checkpoint = 0;
@@ -71,7 +71,7 @@ Status Train(Session* session, int64_t steps, int64_t* stopped_at) {
   options.bucket_bytes = 8192;
   options.state_hash_interval = 10;
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Reducer> reducer,
-                            session->MakeReducer(kParameters, options));
+                            session->MakeReducer(kSessionParameters, options));
   uint64_t position = 0;
   while (reducer->committed() < steps) {
     session->Enter(Phase::kCompute);
@@ -142,7 +142,7 @@ TEST(SessionAloneTest, CollectivesBeforeFormAreRefused) {
             StatusCode::kFailedPrecondition);
   EXPECT_EQ(session->Broadcast(&bytes).code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(session->Barrier().code(), StatusCode::kFailedPrecondition);
-  EXPECT_FALSE(session->MakeReducer(kParameters, {}).ok());
+  EXPECT_FALSE(session->MakeReducer(kSessionParameters, {}).ok());
 }
 
 TEST(SessionAloneTest, SigpipeIsIgnored) {

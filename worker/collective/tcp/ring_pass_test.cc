@@ -19,7 +19,7 @@
 namespace lockstep::worker::collective::tcp {
 namespace {
 
-constexpr Duration kLong = std::chrono::seconds(30);
+constexpr Duration kPassLimit = std::chrono::seconds(30);
 
 // Both ends of a connection: the rank's, and its neighbour's.
 struct Ends {
@@ -86,7 +86,7 @@ TEST_P(RingPassTest, SendsOnWhatHasComeOfAPiece) {
                          values_.size(), sizeof(float), &combiner};
   const Plan plan = MakePlan(3, HostSharing::kAll);
   std::vector<char> scratch(plan.chunk);
-  mesh_->Begin(operation, std::chrono::steady_clock::now() + kLong);
+  mesh_->Begin(operation, std::chrono::steady_clock::now() + kPassLimit);
   RingPass pass(&*mesh_, plan, vector, scratch.data(), reduces, true);
   Status status;
   std::thread rank([&] { status = pass.Run(); });
