@@ -50,7 +50,7 @@ Command All(Values* v) {
 }
 
 // What is wrong with it.
-std::string Error(const Command& command, std::vector<std::string> args) {
+std::string ErrorOf(const Command& command, std::vector<std::string> args) {
   const ParsedCommand parsed = Parse(command, std::move(args));
   EXPECT_EQ(parsed.command, nullptr);
   EXPECT_EQ(parsed.text, "");
@@ -90,14 +90,15 @@ TEST(CommandTest, NothingGivenLeavesTheDefaults) {
 TEST(CommandTest, WhatIsWrongIsSaid) {
   Values v;
   const Command command = All(&v);
-  EXPECT_THAT(Error(command, {"-n", "10"}), HasSubstr("--number: Value 10"));
-  EXPECT_THAT(Error(command, {"--seconds", "2"}), HasSubstr("--seconds: "));
-  EXPECT_EQ(Error(command, {"--bytes=-1"}), "--bytes: -1 must not be negative");
-  EXPECT_THAT(Error(command, {"--text", "x"}), HasSubstr("--text: x not in"));
-  EXPECT_THAT(Error(command, {"--text", "abc", "-f"}), HasSubstr("excludes"));
-  EXPECT_EQ(Error(command, {"--maybe", "13"}), "--maybe: brings bad luck");
-  EXPECT_THAT(Error(command, {"a", "b"}), HasSubstr("not expected: b"));
-  EXPECT_THAT(Error(command, {"-n", "1", "-n", "2"}), HasSubstr("--number"));
+  EXPECT_THAT(ErrorOf(command, {"-n", "10"}), HasSubstr("--number: Value 10"));
+  EXPECT_THAT(ErrorOf(command, {"--seconds", "2"}), HasSubstr("--seconds: "));
+  EXPECT_EQ(ErrorOf(command, {"--bytes=-1"}),
+            "--bytes: -1 must not be negative");
+  EXPECT_THAT(ErrorOf(command, {"--text", "x"}), HasSubstr("--text: x not in"));
+  EXPECT_THAT(ErrorOf(command, {"--text", "abc", "-f"}), HasSubstr("excludes"));
+  EXPECT_EQ(ErrorOf(command, {"--maybe", "13"}), "--maybe: brings bad luck");
+  EXPECT_THAT(ErrorOf(command, {"a", "b"}), HasSubstr("not expected: b"));
+  EXPECT_THAT(ErrorOf(command, {"-n", "1", "-n", "2"}), HasSubstr("--number"));
 }
 
 TEST(CommandTest, TheLastWinsWhereThatIsWanted) {
@@ -148,10 +149,10 @@ TEST(CommandTest, DashesAndUnderscoresInNamesAreEqual) {
   EXPECT_EQ(level, "c");
   EXPECT_EQ(Parse(root, {"show", "--in_a_loop"}).error, "");
   EXPECT_TRUE(loop);
-  EXPECT_THAT(Error(root, {"show", "--in_a_loop", "--log_level", "a"}),
+  EXPECT_THAT(ErrorOf(root, {"show", "--in_a_loop", "--log_level", "a"}),
               HasSubstr("--in-a-loop excludes --log-level"));
   // Only words of a name: neither a value nor the leading dashes.
-  EXPECT_NE(Error(root, {"show", "__log-level", "a"}), "");
+  EXPECT_NE(ErrorOf(root, {"show", "__log-level", "a"}), "");
   EXPECT_EQ(leaf.Find("--log_level"), leaf.Find("--log-level"));
   // Help, the manual page and errors show the name with dashes.
   const std::string help = Parse(root, {"show", "--help"}).text;
@@ -171,7 +172,7 @@ TEST(CommandTest, ACommandOfATreeIsFound) {
   const ParsedCommand parsed = Parse(root, {"thing", "show", "x"});
   EXPECT_EQ(parsed.command, root.Child("things")->Child("show"));
   EXPECT_EQ(name, "x");
-  EXPECT_THAT(Error(root, {"things"}), HasSubstr("subcommand is required"));
+  EXPECT_THAT(ErrorOf(root, {"things"}), HasSubstr("subcommand is required"));
   EXPECT_THAT(Parse(root, {"things", "show", "--help"}).text,
               HasSubstr("Usage: program things show [OPTIONS] name\n"));
 }

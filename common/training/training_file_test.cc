@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 using ::testing::Pair;
 using ::testing::StartsWith;
 
-constexpr int64_t kGiB = int64_t{1} << 30;
+constexpr int64_t kGibibyte = int64_t{1} << 30;
 
 std::string TrainingError(const std::string& text) {
   const auto job = ParseTrainingFile(text, "config.yaml");
@@ -34,7 +34,7 @@ TEST(TrainingFileTest, TwoV100OnOneMachine) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_EQ(plan->spec.roles.size(), 1u);
   EXPECT_EQ(plan->spec.roles[0].resources,
-            (Resources{8, 30 * kGiB, 2, "Tesla V100"}));
+            (Resources{8, 30 * kGibibyte, 2, "Tesla V100"}));
   EXPECT_EQ(plan->spec.roles[0].ranks_per_task, 1);
   EXPECT_EQ(plan->spec.roles[0].container->image, "gcr.io/fast-ai/cats:v1");
   EXPECT_THAT(plan->spec.roles[0].argv,
@@ -58,7 +58,7 @@ TEST(TrainingFileTest, AMasterAndAWorker) {
   ASSERT_EQ(plan->spec.roles.size(), 2u);
   for (const RoleSpec& role : plan->spec.roles) {
     EXPECT_EQ(role.count, 1);
-    EXPECT_EQ(role.resources, (Resources{8, 30 * kGiB, 1, "Tesla T4"}));
+    EXPECT_EQ(role.resources, (Resources{8, 30 * kGibibyte, 1, "Tesla T4"}));
     EXPECT_THAT(role.argv, ElementsAre("--epochs", "5", "--job-dir",
                                        "gs://bucket/model_dir"));
   }
