@@ -22,7 +22,7 @@ namespace lockstep::worker::container {
 namespace {
 
 using shim::Eventually;
-using shim::In;
+using shim::ExitCode;
 using shim::ReadTaskRecord;
 using shim::ShimTest;
 
@@ -51,7 +51,7 @@ struct World {
     args.insert(args.begin(), engine->program());
     LOCKSTEP_ASSIGN_OR_RETURN(
         const CommandResult result,
-        RunCommand({args, engine->Environment(), {}}, In(60s)));
+        RunCommand({args, engine->Environment(), {}}, shim::In(60s)));
     if (result.ok()) return OkStatus();
     return Internal("{} {}: {}", args[0], args[1], result.last_error);
   }
@@ -77,7 +77,7 @@ struct World {
         {{"/usr/bin/tar", "-C", JoinPath(dir, "root"), "-cf", tar, "."},
          {"PATH=/usr/bin:/bin"},
          {}},
-        In(30s));
+        shim::In(30s));
     LOCKSTEP_RETURN_IF_ERROR(packed.status());
     image = "localhost/lockstep-test-" + mark + ":1";
     return Engine({"import", "--change", "ENTRYPOINT [\"/bin/echo\",\"entry\"]",
@@ -97,7 +97,7 @@ struct World {
     options.init = JoinPath(getenv("LOCKSTEP_BIN"), "lockstep-shim");
     options.directory = JoinPath(dir, "trial");
     options.want_limits = true;
-    auto found = FindContainerEngine(options, In(60s));
+    auto found = FindContainerEngine(options, shim::In(60s));
     if (!found.ok()) {
       why = Message(found.status());
       return;
@@ -133,11 +133,11 @@ class PodmanContainerTest : public ShimTest,
   void TearDown() override {
     ShimTest::TearDown();
     if (world_->engine == nullptr) return;
-    const auto left = engine().List(world_->mark, In(30s));
+    const auto left = engine().List(world_->mark, shim::In(30s));
     ASSERT_TRUE(left.ok()) << left.status();
     EXPECT_THAT(*left, IsEmpty());
     for (const FoundContainer& container : *left) {
-      EXPECT_TRUE(engine().Remove(container.name, In(30s)).ok());
+      EXPECT_TRUE(engine().Remove(container.name, shim::In(30s)).ok());
     }
     EXPECT_EQ(Processes(), 0);
   }
@@ -260,11 +260,12 @@ TEST_P(PodmanContainerTest, SigtermReachesTheProgram) {
   auto client = Connect();
   ASSERT_NE(client, nullptr);
   ASSERT_TRUE(
-      WaitForPhase(client.get(), ShimReply::Phase::kRunning, In(20s)).ok());
+      WaitForPhase(client.get(), ShimReply::Phase::kRunning, shim::In(20s))
+          .ok());
   ASSERT_TRUE(Eventually([&] { return !Log().empty(); }));
-  ASSERT_TRUE(client->KillTree(20s, In(5s)).ok());
+  ASSERT_TRUE(client->KillTree(20s, shim::In(5s)).ok());
   const auto end =
-      WaitForPhase(client.get(), ShimReply::Phase::kExited, In(60s));
+      WaitForPhase(client.get(), ShimReply::Phase::kExited, shim::In(60s));
   ASSERT_TRUE(end.ok()) << end.status();
   EXPECT_EQ(ExitCode(end->exit_record), 7);
   EXPECT_THAT(Texts(), ElementsAre("ready", "told"));
@@ -277,9 +278,9 @@ TEST_P(PodmanContainerTest, AProgramWithoutAHandlerEndsBySigterm) {
   auto client = Connect();
   ASSERT_NE(client, nullptr);
   ASSERT_TRUE(Eventually([&] { return !Log().empty(); }));
-  ASSERT_TRUE(client->KillTree(20s, In(5s)).ok());
+  ASSERT_TRUE(client->KillTree(20s, shim::In(5s)).ok());
   const auto end =
-      WaitForPhase(client.get(), ShimReply::Phase::kExited, In(60s));
+      WaitForPhase(client.get(), ShimReply::Phase::kExited, shim::In(60s));
   ASSERT_TRUE(end.ok()) << end.status();
   EXPECT_EQ(ExitCode(end->exit_record), 128 + SIGTERM);
   client.reset();
@@ -291,9 +292,9 @@ TEST_P(PodmanContainerTest, AProgramThatIgnoresSigtermIsKilled) {
   auto client = Connect();
   ASSERT_NE(client, nullptr);
   ASSERT_TRUE(Eventually([&] { return !Log().empty(); }));
-  ASSERT_TRUE(client->KillTree(300ms, In(5s)).ok());
+  ASSERT_TRUE(client->KillTree(300ms, shim::In(5s)).ok());
   const auto end =
-      WaitForPhase(client.get(), ShimReply::Phase::kExited, In(60s));
+      WaitForPhase(client.get(), ShimReply::Phase::kExited, shim::In(60s));
   ASSERT_TRUE(end.ok()) << end.status();
   EXPECT_EQ(ExitCode(end->exit_record), 128 + SIGKILL);
   client.reset();
@@ -306,9 +307,10 @@ TEST_P(PodmanContainerTest, AKillBeforeTheContainerIsThereLeavesNone) {
     auto client = Connect();
     ASSERT_NE(client, nullptr);
     usleep(static_cast<useconds_t>(30'000 * i));  // Another moment each time.
-    ASSERT_TRUE(client->KillTree(0s, In(5s)).ok());
+    ASSERT_TRUE(client->KillTree(0s, shim::In(5s)).ok());
     ASSERT_TRUE(
-        WaitForPhase(client.get(), ShimReply::Phase::kExited, In(30s)).ok());
+        WaitForPhase(client.get(), ShimReply::Phase::kExited, shim::In(30s))
+            .ok());
     client.reset();
     EXPECT_EQ(ShimCode(index), 0);
   }
@@ -327,11 +329,12 @@ TEST_P(PodmanContainerTest, OutOfMemoryIsCertain) {
 TEST_P(PodmanContainerTest, AnImageThatIsNotThereIsRefused) {
   const std::string image = "localhost/lockstep-no-such-image:1";
   const Status status =
-      engine().EnsureImage({image, "", "", ""}, In(30s), {}).status();
+      engine().EnsureImage({image, "", "", ""}, shim::In(30s), {}).status();
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(Message(status), HasSubstr(image));
-  EXPECT_TRUE(
-      engine().EnsureImage({world_->image, "", "", ""}, In(30s), {}).ok());
+  EXPECT_TRUE(engine()
+                  .EnsureImage({world_->image, "", "", ""}, shim::In(30s), {})
+                  .ok());
   ContainerPlan plan = Plan();
   plan.image = image;
   const ExitRecord r = Run(plan);
@@ -342,7 +345,8 @@ TEST_P(PodmanContainerTest, AnImageThatIsNotThereIsRefused) {
 TEST_P(PodmanContainerTest, ASettledImageRunsByItsIdAfterItsTagWasMoved) {
   const std::string name = "localhost/lockstep-moved-" + world_->mark + ":1";
   ASSERT_TRUE(world_->Engine({"tag", world_->image, name}).ok());
-  const auto first = engine().EnsureImage({name, "", "", ""}, In(30s), {});
+  const auto first =
+      engine().EnsureImage({name, "", "", ""}, shim::In(30s), {});
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_FALSE(first->content.id.empty());
   // Made here: no registry has it.
@@ -352,10 +356,11 @@ TEST_P(PodmanContainerTest, ASettledImageRunsByItsIdAfterItsTagWasMoved) {
                             "ENTRYPOINT [\"/bin/echo\",\"other\"]",
                             JoinPath(world_->dir, "root.tar"), name})
                   .ok());
-  const auto other = engine().EnsureImage({name, "", "", ""}, In(30s), {});
+  const auto other =
+      engine().EnsureImage({name, "", "", ""}, shim::In(30s), {});
   ASSERT_TRUE(other.ok()) << other.status();
   EXPECT_NE(other->content.id, first->content.id);
-  const auto again = engine().EnsureImage(first->content, In(30s), {});
+  const auto again = engine().EnsureImage(first->content, shim::In(30s), {});
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->content.id, first->content.id);
   ContainerPlan plan = Plan();
@@ -365,7 +370,7 @@ TEST_P(PodmanContainerTest, ASettledImageRunsByItsIdAfterItsTagWasMoved) {
   ImageContent gone = first->content;
   gone.id.back() = gone.id.back() == '0' ? '1' : '0';
   gone.node = "node-b";
-  const Status refused = engine().EnsureImage(gone, In(30s), {}).status();
+  const Status refused = engine().EnsureImage(gone, shim::In(30s), {}).status();
   EXPECT_THAT(Message(refused), HasSubstr(gone.id));
   EXPECT_THAT(Message(refused), HasSubstr(other->content.id));
   ASSERT_TRUE(world_->Engine({"rmi", "--force", name}).ok());
@@ -436,10 +441,11 @@ TEST_P(PodmanContainerTest, AContainerWhoseShimWasKilledIsFoundAndRemoved) {
   auto client = Connect();
   ASSERT_NE(client, nullptr);
   ASSERT_TRUE(
-      WaitForPhase(client.get(), ShimReply::Phase::kRunning, In(20s)).ok());
+      WaitForPhase(client.get(), ShimReply::Phase::kRunning, shim::In(20s))
+          .ok());
   // Where nobody reports, that is the client: its container comes soon.
   ASSERT_TRUE(Eventually([&] {
-    const auto there = engine().List(world_->mark, In(30s));
+    const auto there = engine().List(world_->mark, shim::In(30s));
     return there.ok() && !there->empty();
   }));
   const auto record = ReadTaskRecord(Path("task"));
@@ -447,11 +453,11 @@ TEST_P(PodmanContainerTest, AContainerWhoseShimWasKilledIsFoundAndRemoved) {
   EXPECT_EQ(record->container, plan.name);
   ASSERT_TRUE(SendSignal(shims_[index], SIGKILL).ok());
   (void)ShimCode(index);
-  const auto found = engine().List(world_->mark, In(30s));
+  const auto found = engine().List(world_->mark, shim::In(30s));
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_THAT(*found, ElementsAre(FoundContainer{plan.name, "7"}));
-  EXPECT_TRUE(engine().Remove(plan.name, In(30s)).ok());
-  EXPECT_TRUE(engine().Remove(plan.name, In(30s)).ok());
+  EXPECT_TRUE(engine().Remove(plan.name, shim::In(30s)).ok());
+  EXPECT_TRUE(engine().Remove(plan.name, shim::In(30s)).ok());
   EXPECT_TRUE(Eventually([] { return Processes() == 0; }));
 }
 

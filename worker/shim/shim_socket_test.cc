@@ -144,7 +144,7 @@ TEST_F(ShimSocketTest, ADaemonThatComesBackFindsTheSameRank) {
   ASSERT_NE(third, nullptr);
   ASSERT_TRUE(third->KillTree(Duration(0), In(5s)).ok());
   for (ShimClient* client : {second.get(), third.get()}) {
-    const auto reply = WaitForPhase(client.get(), Phase::kExited, In(15s));
+    const auto reply = WaitForPhase(client, Phase::kExited, In(15s));
     ASSERT_TRUE(reply.ok()) << reply.status();
     EXPECT_EQ(reply->exit_record, *ReadExitRecord(Path("exit")));
   }
