@@ -35,9 +35,9 @@ enum class WordsKind : uint8_t {
   kScatter,
   kAllToAll,
 };
-// What a caller makes of other operations. `of_bool`: its elements are bools,
-// which are uint8 to the communicator. Its words leave out what has no meaning
-// for its kind.
+// An operation that a caller makes of others. `of_bool`: its elements are
+// bools, which are uint8 to the communicator. Its words leave out members that
+// have no meaning for its kind.
 struct ComposedOperation {
   WordsKind kind = WordsKind::kAllReduce;
   ReduceOp op = ReduceOp::kSum;

@@ -52,6 +52,26 @@ TEST(OperationWordsTest, SayWhatTheyAre) {
   EXPECT_EQ(Describe(WordsOf(gather), {}), "all-gather of 2 float32");
 }
 
+TEST(OperationWordsTest, SayWhatCallersMakeOfThem) {
+  const ComposedOperation reduce{.kind = WordsKind::kReduce,
+                                 .op = ReduceOp::kProduct,
+                                 .type = DataType::kUint8,
+                                 .of_bool = true,
+                                 .root = 2,
+                                 .count = 7};
+  EXPECT_EQ(Describe(WordsOf(reduce)), "reduce (product) of 7 bool to rank 2");
+  const auto text = [](WordsKind kind) {
+    return Describe(WordsOf(ComposedOperation{
+        .kind = kind, .type = DataType::kInt16, .root = 1, .count = 3}));
+  };
+  EXPECT_EQ(text(WordsKind::kScatter), "scatter of 3 int16 from rank 1");
+  EXPECT_EQ(text(WordsKind::kGather), "gather of 3 int16 to rank 1");
+  EXPECT_EQ(text(WordsKind::kAllToAll), "all-to-all of int16");
+  const Operation sum{.slice = {.count = 3, .type = DataType::kInt16}};
+  EXPECT_EQ(WordsOf(ComposedOperation{.type = DataType::kInt16, .count = 3}),
+            WordsOf(sum));
+}
+
 TEST(OperationWordsTest, MayBeAnybodys) {
   for (uint64_t what = 0; what < 0x100; ++what) {
     for (const uint64_t rest : {uint64_t{0}, ~uint64_t{0xff}}) {

@@ -134,7 +134,7 @@ void Channel::Serve() {
     }
     if (!status.ok()) {
       status = During(status, Describe(request));
-      link_.Abort(Message(status));
+      link_.Abort(WithoutLabel(Message(status), options_.label));
       status = Break(status);
     }
     if (sends_) End(work.get(), status);
@@ -160,6 +160,16 @@ Status Channel::Send(const Request& request, MonoTime deadline) {
   return MoveSpans(request.input, request.element(), deadline);
 }
 
+Status Channel::GrowScratch(size_t bytes) {
+  try {
+    scratch_.resize(std::max(scratch_.size(), bytes));
+  } catch (const std::bad_alloc&) {
+    return ResourceExhausted("{}: no memory for {} bytes of a message",
+                             options_.label, bytes);
+  }
+  return OkStatus();
+}
+
 Status Channel::MoveSpans(const SpanList& list, size_t element,
                           MonoTime deadline) {
   const size_t most = kChunkBytes / element;
@@ -169,7 +179,7 @@ Status Channel::MoveSpans(const SpanList& list, size_t element,
       LOCKSTEP_RETURN_IF_ERROR(link_.Move(*place, count * element, deadline));
       continue;
     }
-    scratch_.resize(std::max(scratch_.size(), count * element));
+    LOCKSTEP_RETURN_IF_ERROR(GrowScratch(count * element));
     if (sends_) list.CopyTo(scratch_.data(), first, count);
     LOCKSTEP_RETURN_IF_ERROR(
         link_.Move(scratch_.data(), count * element, deadline));
@@ -212,8 +222,8 @@ Status Channel::TakeFor(Work* work, const MessageHeader& header,
   Status status;
   for (size_t first = 0; status.ok() && first < header.count; first += most) {
     const size_t bytes = std::min(most, header.count - first) * element;
-    scratch_.resize(std::max(scratch_.size(), bytes));
-    status = link_.Move(scratch_.data(), bytes, deadline);
+    status = GrowScratch(bytes);
+    if (status.ok()) status = link_.Move(scratch_.data(), bytes, deadline);
   }
   End(work, fits);
   return status;

@@ -28,7 +28,7 @@
 
 namespace lockstep::worker::process_group {
 
-// What a sender says before the bytes of a message.
+// A sender moves it before the bytes of a message.
 struct MessageHeader {
   uint64_t count = 0;
   uint32_t tag = 0;
@@ -71,6 +71,7 @@ class Channel {
   Status TakeToKeep(const MessageHeader& header, MonoTime deadline);
   // Moves as many bytes at a time as both ranks have memory for.
   Status MoveSpans(const SpanList& list, size_t element, MonoTime deadline);
+  Status GrowScratch(size_t bytes);
   // Ok where the receive is for such a message.
   Status CheckFits(const Request& request, const MessageHeader& header) const;
   void Deliver(Work* work, const Kept& kept);
@@ -85,7 +86,7 @@ class Channel {
   const int peer_;
   const bool sends_;
   PairLink link_;
-  std::vector<char> scratch_;  // the thread's
+  std::vector<char> scratch_;  // the thread's; at most kChunkBytes
   Mutex mu_;
   CondVar changed_;
   std::deque<std::shared_ptr<Work>> queue_ ABSL_GUARDED_BY(mu_);

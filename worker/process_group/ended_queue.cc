@@ -48,7 +48,7 @@ StatusOr<size_t> EndedQueue::Take(Duration timeout,
   return count;
 }
 
-void EndedQueue::AwaitNobody() {
+void EndedQueue::AwaitTakers() {
   MutexLock lock(&mu_);
   while (takers_ > 0) changed_.Wait(&mu_);
 }

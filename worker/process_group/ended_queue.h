@@ -27,8 +27,8 @@ class EndedQueue {
   // 0: `timeout` passed; negative: for ever. Aborted: closed, and no cookie is
   // left.
   StatusOr<size_t> Take(Duration timeout, std::span<uint64_t> cookies);
-  // After Close: waits until nobody is in Take.
-  void AwaitNobody();
+  // After Close: waits until no thread is in Take.
+  void AwaitTakers();
 
  private:
   Mutex mu_;

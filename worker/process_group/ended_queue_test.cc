@@ -50,7 +50,7 @@ TEST(EndedQueueTest, CloseEndsAWait) {
     status = queue.Take(Duration(-1), cookies).status();
   });
   queue.Close();
-  queue.AwaitNobody();
+  queue.AwaitTakers();
   taker.join();
   EXPECT_TRUE(absl::IsAborted(status)) << status;
 }

@@ -19,4 +19,11 @@ Status During(const Status& status, std::string_view doing) {
   return reason.empty() ? more : WithReason(std::move(more), reason);
 }
 
+std::string WithoutLabel(std::string_view text, std::string_view label) {
+  if (text.starts_with(label) && text.substr(label.size()).starts_with(": ")) {
+    text.remove_prefix(label.size() + 2);
+  }
+  return std::string(text);
+}
+
 }  // namespace lockstep::worker::process_group

@@ -1,4 +1,4 @@
-// What the errors of a group say. Pure.
+// The sentences of a group's errors. Pure.
 #ifndef LOCKSTEP_WORKER_PROCESS_GROUP_ERRORS_H_
 #define LOCKSTEP_WORKER_PROCESS_GROUP_ERRORS_H_
 
@@ -14,6 +14,10 @@ namespace lockstep::worker::process_group {
 // float32 to rank 0". Where the sentence says that already, and for aborts, it
 // stays as it is. Code, reason and lost peers stay.
 Status During(const Status& status, std::string_view doing);
+
+// Returns `text` without a "LABEL: " at its beginning: for who puts the label
+// there again.
+std::string WithoutLabel(std::string_view text, std::string_view label);
 
 }  // namespace lockstep::worker::process_group
 

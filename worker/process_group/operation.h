@@ -1,5 +1,5 @@
-// What a rank asks its group to do. The numbers of the enums are those of
-// lockstep.h, which is the contract.
+// An operation that a rank asks its group for. The numbers of the enums are
+// those of lockstep.h, which is the contract.
 #ifndef LOCKSTEP_WORKER_PROCESS_GROUP_OPERATION_H_
 #define LOCKSTEP_WORKER_PROCESS_GROUP_OPERATION_H_
 

@@ -198,6 +198,8 @@ TEST(ErrorsTest, SayWhatThisRankWasDoing) {
   EXPECT_EQ(ReasonOf(gone), "X");
   EXPECT_EQ(During(gone, "barrier"), gone);
   EXPECT_EQ(Message(During(Aborted("stop"), "barrier")), "stop");
+  EXPECT_EQ(WithoutLabel("group: stop", "group"), "stop");
+  EXPECT_EQ(WithoutLabel("groups: stop", "group"), "groups: stop");
 }
 
 }  // namespace

@@ -15,14 +15,6 @@ using collective::Communicator;
 
 namespace {
 
-// The communicator puts the label before it again.
-std::string_view WithoutLabel(std::string_view text, std::string_view label) {
-  if (text.starts_with(label) && text.substr(label.size()).starts_with(": ")) {
-    text.remove_prefix(label.size() + 2);
-  }
-  return text;
-}
-
 // The options of channels: two ranks are never more than one host each.
 GroupOptions WithBackend(GroupOptions options, std::string_view taken) {
   options.backend = taken == "shm" || taken == "tcp" ? taken : "auto";
@@ -94,7 +86,7 @@ ProcessGroup::~ProcessGroup() {
   if (thread_.joinable()) thread_.join();
   channels_.Free();
   ended_->Close();
-  ended_->AwaitNobody();
+  ended_->AwaitTakers();
 }
 
 StatusOr<Request> ProcessGroup::Check(const Operation& operation) const {

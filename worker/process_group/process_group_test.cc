@@ -1,20 +1,18 @@
-// Order, cookies, several groups, and what a call costs.
+// Order, cookies, threads and several groups.
 #include "worker/process_group/process_group.h"
 
 #include <algorithm>
 #include <thread>
 
-#include "worker/collective/factory/form_communicator.h"
 #include "worker/process_group/group_test_util.h"
 
 namespace lockstep::worker::process_group {
 namespace {
 
-using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-Operation Summing(const Span* span, uint64_t cookie = 0) {
+Operation InPlace(const Span* span, uint64_t cookie = 0) {
   return {.input = {span, 1}, .output = {span, 1}, .cookie = cookie};
 }
 
@@ -49,12 +47,12 @@ TEST(ProcessGroupTest, RunsInTheOrderOfTheStarts) {
       const Span span{&value, 1};
       std::vector<std::shared_ptr<Work>> works;
       for (int i = 0; i < 20; ++i) {
-        auto work = group->Start(Summing(&span));
+        auto work = group->Start(InPlace(&span));
         ASSERT_TRUE(work.ok()) << work.status();
         works.push_back(*work);
       }
       // Behind them.
-      ASSERT_EQ(group->Run(Summing(&span)), OkStatus());
+      ASSERT_EQ(group->Run(InPlace(&span)), OkStatus());
       EXPECT_EQ(value, 1 << 21);
       for (const auto& work : works) EXPECT_TRUE(work->ended());
     });
@@ -79,9 +77,9 @@ TEST(ProcessGroupTest, CookiesComeInTheOrderOfTheEnds) {
     float value = 1;
     const Span span{&value, 1};
     for (uint64_t cookie = 1; cookie <= 5; ++cookie) {
-      ASSERT_TRUE(group->Start(Summing(&span, cookie % 3)).ok());
+      ASSERT_TRUE(group->Start(InPlace(&span, cookie % 3)).ok());
     }
-    ASSERT_EQ(group->Run(Summing(&span, 9)), OkStatus());
+    ASSERT_EQ(group->Run(InPlace(&span, 9)), OkStatus());
     // Both are past the last operation before one of them leaves.
     ASSERT_EQ(group->Run({.collective = Collective::kBarrier}), OkStatus());
     group->Abort("the end");
@@ -129,7 +127,7 @@ TEST(ProcessGroupTest, GroupsWithCommonRanksDoNotWaitForEachOther) {
       for (size_t i = 0; i < groups.size(); ++i) {
         const Span span{values[i].data(), values[i].size()};
         for (int round = 0; round < 5; ++round) {
-          auto work = groups[i]->Start(Summing(&span));
+          auto work = groups[i]->Start(InPlace(&span));
           ASSERT_TRUE(work.ok()) << work.status();
           works.push_back(*work);
         }
@@ -154,8 +152,8 @@ TEST(ProcessGroupTest, ManyThreadsMayCall) {
         std::vector<float> values(100, 2);
         const Span span{values.data(), values.size()};
         for (int i = 0; i < 200; ++i) {
-          ASSERT_EQ(group->Run(Summing(&span)), OkStatus());
-          const auto work = group->Start(Summing(&span));
+          ASSERT_EQ(group->Run(InPlace(&span)), OkStatus());
+          const auto work = group->Start(InPlace(&span));
           ASSERT_TRUE(work.ok());
           ASSERT_EQ((*work)->Wait(Duration(-1)), OkStatus());
         }
@@ -165,53 +163,22 @@ TEST(ProcessGroupTest, ManyThreadsMayCall) {
   });
 }
 
-// Prints what 1 KiB costs, beside the communicator's own; asserts nothing about
-// time.
-TEST(ProcessGroupTest, CostOfACall) {
-  constexpr int kRounds = collective::kSanitized ? 200 : 5000;
-  signal(SIGPIPE, SIG_IGN);
-  for (const char* backend : {"shm", "tcp"}) {
-    collective::MapRendezvousStore store;
-    std::vector<double> raw(2);
-    collective::SpawnRanks(2, [&](int rank) {
-      auto formed = collective::FormCommunicator(
-          collective::TestOptionsOf(backend, rank, 2, &store));
-      ASSERT_TRUE(formed.ok()) << formed.status();
-      auto buffer = (*formed)->Allocate(1024);
-      ASSERT_TRUE(buffer.ok());
-      const MonoTime start = MonotonicNow();
-      for (int i = 0; i < kRounds; ++i) {
-        ASSERT_EQ(collective::Run(formed->get(),
-                                  {.slice = {*buffer, 0, 256,
-                                             collective::DataType::kFloat32}},
-                                  seconds(30)),
-                  OkStatus());
-      }
-      raw[rank] = ToSeconds(MonotonicNow() - start) / kRounds * 1e6;
-    });
-    std::vector<double> run(2);
-    std::vector<double> started(2);
-    WithGroup(backend, 2, [&](ProcessGroup* group) {
-      std::vector<float> values(256, 0);
+// In the calling thread and in the group's by turns.
+TEST(ProcessGroupTest, RunAndStartAlternate) {
+  for (const char* backend : {"shm", "tcp", "hierarchical"}) {
+    WithGroup(backend, 2, [](ProcessGroup* group) {
+      std::vector<int64_t> values(128, 1);
       const Span span{values.data(), values.size()};
-      MonoTime start = MonotonicNow();
-      for (int i = 0; i < kRounds; ++i) {
-        ASSERT_EQ(group->Run(Summing(&span)), OkStatus());
-      }
-      run[group->rank()] = ToSeconds(MonotonicNow() - start) / kRounds * 1e6;
-      start = MonotonicNow();
-      for (int i = 0; i < kRounds; ++i) {
-        const auto work = group->Start(Summing(&span));
+      Operation sum = InPlace(&span);
+      sum.type = Type::kInt64;
+      for (int i = 0; i < 30; ++i) {
+        ASSERT_EQ(group->Run(sum), OkStatus());
+        const auto work = group->Start(sum);
         ASSERT_TRUE(work.ok());
         ASSERT_EQ((*work)->Wait(Duration(-1)), OkStatus());
       }
-      started[group->rank()] =
-          ToSeconds(MonotonicNow() - start) / kRounds * 1e6;
+      EXPECT_EQ(values[127], int64_t{1} << 60);
     });
-    fmt::print(
-        "1 KiB all-reduce of 2 ranks over {}: communicator {:.1f} us, Run "
-        "{:.1f} us, Start and Wait {:.1f} us\n",
-        backend, raw[0], run[0], started[0]);
   }
 }
 

@@ -1,7 +1,7 @@
 // Runs collectives on a communicator, one after the other.
 //
-// What lies in one piece is reduced in place, in the caller's memory. Lists go
-// through staging memory, in chunks. What each collective costs, for n ranks:
+// Memory in one piece is reduced in place: it is the caller's. Lists go through
+// staging memory, in chunks. The costs of the collectives, for n ranks:
 //
 //   all-reduce, broadcast  the communicator's own; out of place one copy more
 //   reduce                 an all-reduce; a rank that is not the root makes it

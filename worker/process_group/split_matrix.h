@@ -25,8 +25,8 @@ class SplitMatrix {
   // Elements of the longest input.
   uint64_t LargestInput() const;
 
-  // What of elements [first, first + count) of rank `from`'s input is for rank
-  // `to`.
+  // The elements among [first, first + count) of rank `from`'s input that are
+  // for rank `to`.
   struct Piece {
     size_t skip = 0;  // elements after `first`
     size_t to = 0;    // the element of the output where it goes

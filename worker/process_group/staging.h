@@ -10,7 +10,7 @@
 
 namespace lockstep::worker::process_group {
 
-// What is longer goes through the staging memory in pieces of this size. All
+// Longer operations go through the staging memory in pieces of this size. All
 // ranks cut at the same elements, whatever their spans.
 inline constexpr size_t kChunkBytes = size_t{32} << 20;
 

@@ -73,10 +73,22 @@ LOCKSTEP_API const char* lockstep_version(void);
  * An operation runs on the group's thread, behind the operations that were
  * started before it. Every rank starts the same collectives in the same order.
  * Sends and receives are not a part of that order: each pair of ranks has a
- * channel of its own in each direction.
+ * channel of its own in each direction, and a thread for it, from the first
+ * message on.
+ *
+ * Messages arrive in the order in which they were sent. A receive takes the
+ * first one with its tag, which must have its type and size: else the receive
+ * fails alone with FAILED_PRECONDITION, and the message is lost. The library
+ * keeps messages that no receive has come for, up to 1 GiB in a channel. A send
+ * ends when the other rank has taken the message or keeps it, so the other rank
+ * must receive from this one at all, with whatever tag. Every other error of a
+ * message, a timeout among them, breaks its channel, and that only. Timeouts of
+ * messages count from when they are the first of their channel; while the two
+ * ranks meet for the first time, they may be a second late.
  *
  * Threads: every function may be called from any thread. The order of two calls
- * that run at the same time is not defined.
+ * that run at the same time is not defined. The process must ignore SIGPIPE
+ * (Python does): else a group with peers does not form.
  *
  * Errors: after the first failed collective the group is broken, and every
  * later operation returns the same error. UNAVAILABLE: a peer is gone (its rank
@@ -89,8 +101,9 @@ typedef struct lockstep_group lockstep_group;
 typedef struct lockstep_work lockstep_work;
 
 /* A key-value store that all ranks of a group reach, used while the group forms
- * and when two ranks exchange their first message. A key is written once, has
- * at most 256 bytes, its value at most 32 KiB. The functions may be called from
+ * and when two ranks exchange their first message. It is for one group alone:
+ * put a prefix of the group before its keys. A key is written once, has at most
+ * 256 bytes, its value at most 32 KiB. The functions may be called from
  * any thread of the library, several at once. */
 typedef struct lockstep_store {
   size_t size;
@@ -132,7 +145,8 @@ LOCKSTEP_API int32_t lockstep_group_form(const lockstep_group_options* options,
                                          lockstep_group** group,
                                          lockstep_error* error);
 /* Ends what is under way with ABORTED, waits for that, and frees the group. Its
- * works must have been freed. */
+ * works must have been freed, and no call of the group may run but
+ * lockstep_group_next_ended, which returns ABORTED first. */
 LOCKSTEP_API void lockstep_group_free(lockstep_group* group);
 /* Ends every operation, now and later, with ABORTED and `reason`, within 50 ms.
  */
@@ -167,7 +181,16 @@ typedef enum lockstep_reduce_op {
 /* n is the number of ranks, r this rank. The input and the output are each a
  * list of spans, which count as one array in their order: a list of tensors
  * needs no copy by the caller. All spans are of one type and aligned to it. An
- * input may be the output (same spans); else they must not overlap. */
+ * input may be the output (same spans), and that of an all-gather may be part r
+ * of the output; else they must not overlap.
+ *
+ * An all-reduce, a broadcast or an all-gather of one output span runs in the
+ * caller's memory. Lists are copied through 32 MiB of the library's, except
+ * that an all-gather into a longer list has as much for a while. A gather, a
+ * scatter and an all-to-all move all parts to all ranks: n times what is
+ * needed. Results are the same bits on all ranks and in every run; 16-bit
+ * floats are added and multiplied as float32, and rounded once on each host and
+ * once between the hosts. Integers wrap around. */
 typedef enum lockstep_collective {
   /* Input and output of the same size on all ranks. */
   LOCKSTEP_ALL_REDUCE = 0,
@@ -227,8 +250,8 @@ LOCKSTEP_API int32_t lockstep_group_start(lockstep_group* group,
                                           const lockstep_operation* operation,
                                           lockstep_work** work,
                                           lockstep_error* error);
-/* Start and wait in one. A small operation runs on the calling thread where no
- * other one is under way. */
+/* Start and wait in one. A collective without a cookie runs on the calling
+ * thread where no other one is under way. */
 LOCKSTEP_API int32_t lockstep_group_run(lockstep_group* group,
                                         const lockstep_operation* operation,
                                         lockstep_error* error);
@@ -243,8 +266,10 @@ LOCKSTEP_API int32_t lockstep_work_ended(const lockstep_work* work);
 LOCKSTEP_API void lockstep_work_free(lockstep_work* work);
 /* For one thread that serves callbacks: waits until an operation that was
  * started with a cookie has ended, and returns the cookies of up to `capacity`
- * of them, in the order of their ends. 0 of them: `timeout_ns` passed. ABORTED:
- * the group is being freed, and no cookie is left. */
+ * of them, in the order of their ends. 0 of them: `timeout_ns` passed; negative:
+ * for ever. ABORTED: the group was aborted or is being freed, and no cookie is
+ * left. To end such a thread, abort the group and join the thread; then free
+ * the group. */
 LOCKSTEP_API int32_t lockstep_group_next_ended(lockstep_group* group,
                                                int64_t timeout_ns,
                                                uint64_t* cookies,
