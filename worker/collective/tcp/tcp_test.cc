@@ -24,7 +24,6 @@ using std::chrono::seconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-using tcp::kLong;
 using tcp::TcpOptions;
 using tcp::WithRanks;
 
@@ -152,13 +151,13 @@ void CheckReduction(Communicator* c, DataType type, ReduceOp op, size_t count) {
   Operation operation{.slice = {*buffer, offset, count, type}, .op = op};
   const auto want = [&](size_t i) { return Expected(type, op, c->size(), i); };
   StoreInputs(type, c->rank(), data, count);
-  Status status = collective::Run(c, operation, kLong);
+  Status status = collective::Run(c, operation, tcp::kLong);
   ASSERT_TRUE(status.ok()) << status;
   ASSERT_NO_FATAL_FAILURE(ExpectElements(type, data, 0, count, want));
   if (count % c->size() != 0) return;
   operation.kind = CollectiveKind::kReduceScatter;
   StoreInputs(type, c->rank(), data, count);
-  status = collective::Run(c, operation, kLong);
+  status = collective::Run(c, operation, tcp::kLong);
   ASSERT_TRUE(status.ok()) << status;
   const size_t part = count / c->size();
   ASSERT_NO_FATAL_FAILURE(ExpectElements(type, data, c->rank() * part,
@@ -177,7 +176,7 @@ void CheckMoves(Communicator* c, DataType type, size_t part) {
         collective::Run(
             c,
             {.kind = CollectiveKind::kBroadcast, .slice = slice, .root = root},
-            kLong)
+            tcp::kLong)
             .ok());
     ASSERT_NO_FATAL_FAILURE(ExpectElements(type, data, 0, count, [&](size_t i) {
       return Input(root, i);
@@ -189,7 +188,7 @@ void CheckMoves(Communicator* c, DataType type, size_t part) {
   StoreInputs(type, c->rank(), bytes + c->rank() * part_bytes, part);
   ASSERT_TRUE(
       collective::Run(c, {.kind = CollectiveKind::kAllGather, .slice = slice},
-                      kLong)
+                      tcp::kLong)
           .ok());
   for (int rank = 0; rank < c->size(); ++rank) {
     ASSERT_NO_FATAL_FAILURE(
@@ -267,7 +266,8 @@ TEST_P(TcpEverySize, BarrierWaitsForAll) {
       if (c->rank() == round % n) std::this_thread::yield();
       arrived.fetch_add(1);
       ASSERT_TRUE(
-          collective::Run(c, {.kind = CollectiveKind::kBarrier}, kLong).ok());
+          collective::Run(c, {.kind = CollectiveKind::kBarrier}, tcp::kLong)
+              .ok());
       ASSERT_GE(arrived.load(), round * n);
     }
   });
@@ -286,7 +286,7 @@ std::vector<std::string> SumOfRough(int n, size_t count, DataType type,
       Store(type, normal(random) * std::pow(10.f, i % 5), (*buffer)->data, i);
     });
     const Status status =
-        collective::Run(c, {.slice = {*buffer, 0, count, type}}, kLong);
+        collective::Run(c, {.slice = {*buffer, 0, count, type}}, tcp::kLong);
     ASSERT_TRUE(status.ok()) << status;
     results[c->rank()].assign(static_cast<char*>((*buffer)->data),
                               count * SizeOf(type));
@@ -333,7 +333,7 @@ TEST_P(TcpEverySize, NaNInfinityAndDenormalsStay) {
         data[n + 1] = c->rank() == n - 1 ? -INFINITY : 5;
         const Operation operation = {
             .slice = {*buffer, 0, count, DataType::kFloat32}, .op = op};
-        const Status status = collective::Run(c, operation, kLong);
+        const Status status = collective::Run(c, operation, tcp::kLong);
         ASSERT_TRUE(status.ok()) << status;
         for (int r = 0; r < n; ++r) {
           EXPECT_TRUE(std::isnan(data[r])) << r << " of " << count;
@@ -367,21 +367,23 @@ TEST(TcpTest, ReducesMemoryOfTheCallers) {
     ASSERT_TRUE(buffer.ok()) << buffer.status();
     ASSERT_TRUE(
         collective::Run(c, {.slice = {*buffer, 1, 100000, DataType::kFloat32}},
-                        kLong)
+                        tcp::kLong)
             .ok());
     EXPECT_EQ(mine[0], 1.5f);
     EXPECT_EQ(mine[1], 3.0f);
     EXPECT_EQ(mine[100000], 3.0f);
     auto odd = c->Register(reinterpret_cast<char*>(mine.data()) + 2, 4000);
     ASSERT_TRUE(odd.ok());
-    EXPECT_THAT(Message(collective::Run(
-                    c, {.slice = {*odd, 0, 4, DataType::kFloat32}}, kLong)),
-                HasSubstr("aligned"));
+    EXPECT_THAT(
+        Message(collective::Run(c, {.slice = {*odd, 0, 4, DataType::kFloat32}},
+                                tcp::kLong)),
+        HasSubstr("aligned"));
     Buffer strange = **buffer;
-    EXPECT_EQ(collective::Run(
-                  c, {.slice = {&strange, 0, 1, DataType::kFloat32}}, kLong)
-                  .code(),
-              StatusCode::kInvalidArgument);
+    EXPECT_EQ(
+        collective::Run(c, {.slice = {&strange, 0, 1, DataType::kFloat32}},
+                        tcp::kLong)
+            .code(),
+        StatusCode::kInvalidArgument);
     EXPECT_FALSE(c->Register(nullptr, 4).ok());
   });
 }
@@ -401,7 +403,8 @@ TEST(TcpTest, BucketsMayBeInFlightTogether) {
     }
     // Behind those that are queued.
     EXPECT_TRUE(
-        collective::Run(c, {.kind = CollectiveKind::kBarrier}, kLong).ok());
+        collective::Run(c, {.kind = CollectiveKind::kBarrier}, tcp::kLong)
+            .ok());
     for (int i = 0; i < 20; ++i) {
       EXPECT_TRUE(works[i]->Poll());
       ASSERT_TRUE(works[i]->Wait(MonotonicNow()).ok());
@@ -483,9 +486,9 @@ TEST(TcpFormTest, WorksOverIpv6) {
     }
     ASSERT_TRUE(c.ok()) << c.status();
     ++formed;
-    EXPECT_TRUE(
-        collective::Run(c->get(), {.kind = CollectiveKind::kBarrier}, kLong)
-            .ok());
+    EXPECT_TRUE(collective::Run(c->get(), {.kind = CollectiveKind::kBarrier},
+                                tcp::kLong)
+                    .ok());
   });
   if (without == 3) GTEST_SKIP() << "this host has no IPv6 loopback";
   EXPECT_EQ(formed, 3);
@@ -494,10 +497,10 @@ TEST(TcpFormTest, WorksOverIpv6) {
 TEST(TcpFormTest, WithinAHostConnectionsAreNotPaced) {
   if (tcp::UsualControl() == "reno") GTEST_SKIP() << "this system has Reno";
   WithRanks(2, [](Communicator* communicator) {
-    ASSERT_TRUE(collective::Run(communicator, tcp::kBarrier, kLong).ok());
+    ASSERT_TRUE(collective::Run(communicator, tcp::kBarrier, tcp::kLong).ok());
     // Both ranks are of this process, and still there.
     EXPECT_EQ(tcp::CountConnections()["reno"], 2);
-    ASSERT_TRUE(collective::Run(communicator, tcp::kBarrier, kLong).ok());
+    ASSERT_TRUE(collective::Run(communicator, tcp::kBarrier, tcp::kLong).ok());
   });
 }
 
