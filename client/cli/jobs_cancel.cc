@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "client/cli/await_checkpoint.h"
 #include "client/cli/cli.h"
 #include "client/cli/errors.h"
 #include "client/cli/find.h"
@@ -17,7 +18,11 @@ namespace {
 struct CancelFlags {
   std::vector<std::string> names;
   bool wait = false;
+  bool save = false;
 };
+
+// For a checkpoint.
+constexpr Duration kSavePatience = std::chrono::minutes(5);
 
 // The results of the names, in order. The exit code is the worst of them.
 struct CancelOutcome {
@@ -78,11 +83,29 @@ StatusOr<v1::Job> Cancel(Client* client, const std::string& name) {
   return NoSuchJob(client, name);
 }
 
+// A job that does not save is not cancelled.
+StatusOr<v1::Job> SaveAndCancel(const Cli& cli, Client* client,
+                                const std::string& name) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const v1::Job before, client->GetJob(name));
+  LOCKSTEP_RETURN_IF_ERROR(client->RequestCheckpoint(name).status());
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const AwaitedCheckpoint awaited,
+      AwaitCheckpoint(cli.env, client, before, kSavePatience));
+  if (awaited.code == 0) return Cancel(client, name);
+  return DeadlineExceeded("no checkpoint came{}: the job was not cancelled",
+                          awaited.code == kExitTimedOut
+                              ? " within " + FormatDuration(kSavePatience)
+                              : std::string(" so far"));
+}
+
 StatusOr<int> RunCancel(const Cli& cli, const CancelFlags& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
   CancelOutcome outcome;
   for (const std::string& name : options.names) {
-    TakeOutcome(cli, name, Cancel(client.get(), name), &outcome);
+    TakeOutcome(cli, name,
+                options.save ? SaveAndCancel(cli, client.get(), name)
+                             : Cancel(client.get(), name),
+                &outcome);
   }
   if (options.wait) {
     // Waits only after all cancels are sent.
@@ -106,14 +129,17 @@ Command JobsCancelCommand(Cli* cli) {
   Command command = LeafCommand(
       "cancel", "End jobs: SIGTERM to their ranks, 30 s later SIGKILL",
       "  lockstep jobs cancel fashion\n"
-      "  lockstep jobs cancel fashion other --wait\n\n"
+      "  lockstep jobs cancel fashion other --wait\n"
+      "  lockstep jobs cancel fashion --save\n\n"
       "An ended job stays unchanged. The command returns when the\n"
       "coordinator has accepted it; a job whose ranks still end is\n"
-      "CANCELLING. No checkpoint is saved; `lockstep jobs checkpoint` saves\n"
-      "one before.");
+      "CANCELLING. No checkpoint is saved without --save. A job that\n"
+      "cannot save, or does not within 5 minutes, is then not cancelled.");
   command.Add("name JOB", &options->names, "Full names of the jobs", Required);
   command.Add("--wait", &options->wait,
               "Wait until they have ended, at most 2 minutes each");
+  command.Add("--save", &options->save,
+              "First save a checkpoint, of all ranks at the same step");
   AddRequestOptions(&command, cli);
   command.run = [=] { return RunCancel(*cli, *options); };
   return command;

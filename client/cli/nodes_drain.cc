@@ -118,9 +118,10 @@ Command NodesDrainCommand(Cli* cli) {
       "drain", "Give a node no new work and empty it",
       "  lockstep nodes drain host-a --reason \"new disk\"\n"
       "  lockstep nodes drain host-a --grace 30s --wait\n\n"
-      "Without --grace its jobs run to their end. With it native jobs save\n"
-      "at an agreed step and continue elsewhere, programs restart\n"
-      "elsewhere, and ranks that still run after the grace are killed.\n"
+      "Without --grace its jobs run to their end. With it native jobs, and\n"
+      "programs that ask session.should_stop(), save at an agreed step and\n"
+      "continue elsewhere; other programs restart there, and ranks that\n"
+      "still run after the grace are killed.\n"
       "Neither uses a job's restart budget. It lasts until `lockstep nodes\n"
       "undrain`; a second call replaces reason and grace.");
   AddNodeArgument(&command, &flags->node);

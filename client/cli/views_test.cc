@@ -22,7 +22,7 @@ using ::testing::Pair;
 
 constexpr int64_t kViewStart = 1'767'225'600;  // 2026-01-01 00:00:00 UTC
 
-WallTime At(int64_t second) {
+WallTime AtSecond(int64_t second) {
   return FromUnixNanos((kViewStart + second) * 1'000'000'000);
 }
 
@@ -385,7 +385,7 @@ TEST(LogTextTest, ALineWithoutATask) {
 
 TEST(DescribeJobTest, TellsHowTasksGotReadyAndWhatTheyUse) {
   const v1::Job job = RunningJob();
-  const std::string text = FormatJob(job, At(165), Style{});
+  const std::string text = FormatJob(job, AtSecond(165), Style{});
   EXPECT_THAT(text, HasSubstr("phases       queued 4.0 s, preparing 6.0 s, "
                               "running 1 m 25 s\n"));
   EXPECT_THAT(PreparationTable(job),
@@ -427,13 +427,14 @@ TEST(DescribeJobTest, WhatIsOldIsNotShownAsNew) {
       ->mutable_progress()
       ->set_committed_step(9);
   // 65 s after RUNNING, reported 60 s after it began.
-  EXPECT_THAT(FormatJob(job, At(162), Style{}), Not(HasSubstr("as of")));
-  const std::string text = FormatJob(job, At(172), Style{});
+  EXPECT_THAT(FormatJob(job, AtSecond(162), Style{}), Not(HasSubstr("as of")));
+  const std::string text = FormatJob(job, AtSecond(172), Style{});
   EXPECT_THAT(text, HasSubstr("loss 0.5  (as of 12s ago)\n"));
   // When it came counts, where that is said.
   job.mutable_progress()->mutable_time()->set_seconds(
-      ToUnixNanos(At(162)) / 1'000'000'000 - 30);
-  EXPECT_THAT(FormatJob(job, At(162), Style{}), HasSubstr("(as of 30s ago)"));
+      ToUnixNanos(AtSecond(162)) / 1'000'000'000 - 30);
+  EXPECT_THAT(FormatJob(job, AtSecond(162), Style{}),
+              HasSubstr("(as of 30s ago)"));
   EXPECT_THAT(text, Not(HasSubstr("loss 0.7"))) << "one loss is enough";
 }
 
@@ -442,7 +443,7 @@ TEST(DescribeJobTest, AProgramThatReportsNothingIsAtNoStep) {
   job.mutable_spec()->set_kind(v1::JOB_KIND_PROGRAM);
   job.mutable_spec()->mutable_roles(0)->add_argv("python3");
   job.mutable_progress()->mutable_chief();
-  const std::string text = FormatJob(job, At(100), Style{});
+  const std::string text = FormatJob(job, AtSecond(100), Style{});
   EXPECT_THAT(text, Not(HasSubstr("progress ")));
   EXPECT_THAT(text, HasSubstr("program      python3\n"));
 }
@@ -453,11 +454,12 @@ TEST(DescribeJobTest, WhatItsImagesAre) {
   image->set_image("reg.example/x:1");
   image->set_id("sha256:1");
   image->set_node("host-a");
-  EXPECT_THAT(FormatJob(job, At(100), Style{}),
+  EXPECT_THAT(FormatJob(job, AtSecond(100), Style{}),
               HasSubstr("image        reg.example/x:1 is sha256:1, as first on "
                         "host-a\n"));
   image->set_digest("sha256:2");
-  EXPECT_THAT(FormatJob(job, At(100), Style{}), HasSubstr("is sha256:2, as"));
+  EXPECT_THAT(FormatJob(job, AtSecond(100), Style{}),
+              HasSubstr("is sha256:2, as"));
 }
 
 TEST(DescribeJobTest, OutputsAndPosition) {
@@ -466,16 +468,16 @@ TEST(DescribeJobTest, OutputsAndPosition) {
   file->set_path("export/1");
   file->set_kind("saved_model");
   file->set_bytes(3 << 20);
-  EXPECT_THAT(FormatJob(job, At(100), Style{}),
+  EXPECT_THAT(FormatJob(job, AtSecond(100), Style{}),
               HasSubstr("  saved_model  3 MiB  export/1\n"));
   job.set_state(v1::JOB_STATE_QUEUED);
   job.set_queue_position(3);
   job.clear_start_time();
   job.clear_phases();
-  EXPECT_THAT(FormatJob(job, At(100), Style{}),
+  EXPECT_THAT(FormatJob(job, AtSecond(100), Style{}),
               HasSubstr("queue        position 3\n"));
   job.set_state(v1::JOB_STATE_FORMING);
-  EXPECT_THAT(FormatJob(job, At(100), Style{}),
+  EXPECT_THAT(FormatJob(job, AtSecond(100), Style{}),
               HasSubstr("FORMING (of AI Platform's seven: PREPARING)"));
 }
 
@@ -484,7 +486,7 @@ TEST(JobsTableTest, RanIsWithoutWaitingAndTroubleIsTold) {
   job.mutable_cause()->set_reason(v1::REASON_NODE_UNKNOWN);
   job.mutable_cause()->set_message("node host-b is UNKNOWN");
   // 155 s since it first ran; it ran 20 s and then 65 s.
-  EXPECT_EQ(RenderTable(JobsTable({job}, false, At(165), Style{})),
+  EXPECT_EQ(RenderTable(JobsTable({job}, false, AtSecond(165), Style{})),
             "NAME     STATE    TASKS  STEP  RAN  AGE  WHY\n"
             "fashion  RUNNING  2      -     85s  2m   node host-b is "
             "UNKNOWN\n");

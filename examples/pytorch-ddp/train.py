@@ -23,12 +23,15 @@ def data(count: int = 2048) -> TensorDataset:
     return TensorDataset(points, (points @ directions).argmax(1))
 
 
-def save(path: str, model: nn.Module, optimizer: torch.optim.Optimizer, epoch: int) -> None:
+def save(
+    path: str, model: nn.Module, optimizer: torch.optim.Optimizer, epoch: int, batches: int
+) -> None:
     """Nothing sees half a checkpoint: it appears under its name when it is whole."""
     state = {
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),
         "epoch": epoch,
+        "batches": batches,  # Of that epoch.
     }
     torch.save(state, path + ".new")
     os.replace(path + ".new", path)
@@ -55,13 +58,13 @@ def main() -> None:
     sampler = DistributedSampler(dataset)
     loader = DataLoader(dataset, options.batch, sampler=sampler)
 
-    first = 0
+    first = done = 0
     if os.path.exists(checkpoint):
         state = torch.load(checkpoint)
         model.module.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
-        first = state["epoch"]
-        session.resumed(first * len(loader))
+        first, done = state["epoch"], state.get("batches", 0)
+        session.resumed(first * len(loader) + done)
     # Every rank has read it before one writes the next.
     dist.barrier()
 
@@ -69,10 +72,21 @@ def main() -> None:
         total_steps=options.epochs * len(loader),
         global_batch=options.batch * dist.get_world_size(),
     )
+
+
+    def checkpoint_now(epoch: int, batches: int) -> None:
+        if dist.get_rank() == 0:
+            with session.phase("checkpoint"):
+                save(checkpoint, model.module, optimizer, epoch, batches)
+                session.checkpoint_saved(epoch * len(loader) + batches, checkpoint)
+
+    stop = False
     for epoch in range(first, options.epochs):
         sampler.set_epoch(epoch)
         session.phase("input")
-        for points, labels in loader:
+        for batch, (points, labels) in enumerate(loader):
+            if epoch == first and batch < done:
+                continue  # The checkpoint has seen it.
             session.phase("compute")
             loss = nn.functional.cross_entropy(model(points), labels)
             optimizer.zero_grad()
@@ -80,10 +94,17 @@ def main() -> None:
             optimizer.step()
             session.step(samples=len(points), loss=loss.item())
             session.phase("input")
-        if dist.get_rank() == 0:
-            with session.phase("checkpoint"):
-                save(checkpoint, model.module, optimizer, epoch + 1)
-                session.checkpoint_saved((epoch + 1) * len(loader), checkpoint)
+            # After the same step on every rank: `lockstep jobs checkpoint`, and
+            # before the job leaves a drained node.
+            if session.checkpoint_due():
+                checkpoint_now(epoch, batch + 1)
+            stop = session.should_stop()
+            if stop:
+                break
+        if stop:
+            dist.destroy_process_group()
+            return
+        checkpoint_now(epoch + 1, 0)
 
     with torch.no_grad():
         points, labels = dataset.tensors

@@ -164,6 +164,28 @@ int32_t lockstep_session_checkpoint_saved(lockstep_session* session,
   });
 }
 
+int32_t lockstep_session_checkpoint_due(lockstep_session* session, int32_t* due,
+                                        lockstep_error* error) {
+  return Guard(error, [&]() -> Status {
+    LOCKSTEP_RETURN_IF_ERROR(Check(session));
+    if (due == nullptr) return InvalidArgument("due is NULL");
+    LOCKSTEP_ASSIGN_OR_RETURN(const bool is, session->session->CheckpointDue());
+    *due = is ? 1 : 0;
+    return OkStatus();
+  });
+}
+
+int32_t lockstep_session_should_stop(lockstep_session* session, int32_t* stop,
+                                     lockstep_error* error) {
+  return Guard(error, [&]() -> Status {
+    LOCKSTEP_RETURN_IF_ERROR(Check(session));
+    if (stop == nullptr) return InvalidArgument("stop is NULL");
+    LOCKSTEP_ASSIGN_OR_RETURN(const bool is, session->session->ShouldStop());
+    *stop = is ? 1 : 0;
+    return OkStatus();
+  });
+}
+
 int32_t lockstep_session_resumed(lockstep_session* session, int64_t step,
                                  lockstep_error* error) {
   return Guard(error, [&]() -> Status {

@@ -237,7 +237,14 @@ StatusOr<std::string> JobCommands::RequestCheckpoint(const RequestKey& request,
                                                      const JobName& name,
                                                      const JobCheck& may,
                                                      const Encode& encode) {
-  return Change(request, name, may, encode, AddCheckpointDirective);
+  return Change(
+      request, name, may, encode,
+      [&](const Job& job, Time now) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        return AddCheckpointDirective(
+            job,
+            parts_.reconciler->views().ViewOf(parts_.state->jobs.At(name), now),
+            now);
+      });
 }
 
 StatusOr<std::string> JobCommands::RestoreJob(const RequestKey& request,

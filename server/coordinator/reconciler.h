@@ -42,6 +42,8 @@ class Reconciler {
   // of many returning nodes would cause a full pass.
   void ReconcileSoon(Time now);
 
+  const JobViewBuilder& views() const { return views_; }
+
  private:
   // Decides about the jobs of the agenda and returns those that change.
   std::map<JobName, Job> Decide(Time now);

@@ -62,7 +62,7 @@ TEST(AssignmentsTest, GoalFollowsTheState) {
   s.Joined();
   s.Settle();
   EXPECT_EQ(One(s, "a").goal, Goal::kGo);
-  s.job = *AddCheckpointDirective(s.job, s.now);
+  s.job = *AddCheckpointDirective(s.job, s.view, s.now);
   EXPECT_THAT(One(s, "a").directives, SizeIs(1));
 }
 

@@ -228,7 +228,7 @@ void Succeed(Job* job, Time now) {
 void DecideRunning(Job* job, const JobView& view,
                    const LifecycleTimeouts& timeouts, Time now) {
   EndHold(job, view, now);
-  if (HasStoppedOnRequest(*job)) {
+  if (HasStoppedOnRequest(*job, view)) {
     Fail(job, MovedCause(*job, view), now);
     return;
   }

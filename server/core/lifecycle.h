@@ -33,8 +33,8 @@
 //              FINISHING(SUCCEEDED).
 //
 // A job leaves a drained node that has a grace. A native job with an output
-// directory saves and stops at an agreed step; other jobs are stopped with that
-// grace. Either way the generation ends, uses up no try, and the next one is
+// directory, and a program whose ranks have joined, saves and stops at an agreed
+// step; other jobs are stopped with that grace. Either way the generation ends, uses up no try, and the next one is
 // placed elsewhere. A frozen rank (stall.h) and a node that is lost or
 // forgotten end a generation as a failure.
 //
@@ -78,9 +78,10 @@ Job NewJob(JobSpec spec, std::string uid, std::string owner, Time now);
 Job Cancel(const Job& job, const std::string& who, Time now);
 
 // Asks all ranks to save at the same future step.
-// FailedPrecondition: it is a program job, has no output directory, or is
-// not RUNNING.
-StatusOr<Job> AddCheckpointDirective(const Job& job, Time now);
+// FailedPrecondition: it is a native job without an output directory, it is not
+// RUNNING, or it is a program of which a rank has not joined.
+StatusOr<Job> AddCheckpointDirective(const Job& job, const JobView& view,
+                                     Time now);
 
 }  // namespace lockstep::server
 

@@ -70,16 +70,11 @@ Job Cancel(const Job& before, const std::string& who, Time now) {
   return job;
 }
 
-StatusOr<Job> AddCheckpointDirective(const Job& before, Time now) {
+StatusOr<Job> AddCheckpointDirective(const Job& before, const JobView& view,
+                                     Time now) {
   const std::string& name = before.spec.name;
-  if (before.spec.kind != JobKind::kNative) {
-    return WithReason(
-        FailedPrecondition("job {} is a program: only native jobs can "
-                           "save checkpoints",
-                           name),
-        "NOT_NATIVE");
-  }
-  if (before.spec.output_directory.empty()) {
+  if (before.spec.kind == JobKind::kNative &&
+      before.spec.output_directory.empty()) {
     return WithReason(
         FailedPrecondition("job {} has no output directory for checkpoints",
                            name),
@@ -89,6 +84,14 @@ StatusOr<Job> AddCheckpointDirective(const Job& before, Time now) {
     return WithReason(FailedPrecondition("job {} is {}, not RUNNING", name,
                                          Name(before.state)),
                       "NOT_RUNNING");
+  }
+  if (const auto missing = NotJoined(before, view); !missing.empty()) {
+    return WithReason(
+        FailedPrecondition(
+            "{} of program {} has not joined: each rank calls lockstep.join() "
+            "and, after each step, session.checkpoint_due()",
+            RankLabel(before, missing.front()), name),
+        "NOT_JOINED");
   }
   constexpr size_t kMaxPending = 16;
   if (before.directives.size() >= kMaxPending ||

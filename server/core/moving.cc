@@ -6,19 +6,35 @@
 
 #include "server/core/ending.h"
 #include "server/core/job_places.h"
+#include "server/core/job_roles.h"
+#include "server/core/reports.h"
 
 namespace lockstep::server {
 namespace {
 
-bool SavesOnRequest(const Job& job) {
-  return job.spec.kind == JobKind::kNative &&
-         !job.spec.output_directory.empty() &&
-         job.next_directive <= kMaxDirective;
+// The ranks of a program agree within a second or so, if it asks for orders.
+constexpr Duration kAgreement = std::chrono::seconds(15);
+
+// A program knows where it saves.
+bool SavesOnRequest(const Job& job, const JobView& view) {
+  const bool may = job.spec.kind == JobKind::kNative
+                       ? !job.spec.output_directory.empty()
+                       : NotJoined(job, view).empty();
+  return may && job.next_directive <= kMaxDirective;
 }
 
-}  // namespace
-
-namespace {
+// Whether the ranks of a program, of which rank 0 spoke, have a step at which
+// they stop.
+bool HasAgreedToStop(const Job& job, const JobView& view) {
+  const GangStatus* const gang =
+      GangOf(view, job.tasks.front().node, job.generation);
+  return gang != nullptr &&
+         std::any_of(job.directives.begin(), job.directives.end(),
+                     [&](const Directive& directive) {
+                       return directive.kind == DirectiveKind::kStop &&
+                              directive.id <= gang->directive_done;
+                     });
+}
 
 // `done_ones`: includes nodes whose ranks are done.
 std::optional<Departure> FirstDeparture(const Job& job, const JobView& view,
@@ -53,13 +69,38 @@ bool IsAskedToStop(const Job& job) {
                      });
 }
 
-bool HasStoppedOnRequest(const Job& job) {
+bool HasStoppedOnRequest(const Job& job, const JobView& view) {
   if (!IsAskedToStop(job)) return false;
+  if (job.spec.kind != JobKind::kNative && !HasAgreedToStop(job, view)) {
+    return false;
+  }
   const RankStatus& deciding = DecidingRank(job);
   if (!deciding.exit || !deciding.exit->ok()) return false;
   const RankProgress& progress = deciding.progress;
   return progress.total_steps <= 0 ||
          progress.committed_step < progress.total_steps;
+}
+
+std::vector<int32_t> NotJoined(const Job& job, const JobView& view) {
+  std::vector<int32_t> missing;
+  if (job.spec.kind == JobKind::kNative) return missing;
+  for (const TaskStatus& task : job.tasks) {
+    if (!IsOfGroup(task.type)) continue;
+    const GangStatus* const gang = GangOf(view, task.node, job.generation);
+    for (const RankStatus& rank : task.ranks) {
+      // Only a process that has joined writes a phase on its page.
+      const bool joined =
+          gang != nullptr && rank.state != RankState::kExited &&
+          std::any_of(gang->ranks.begin(), gang->ranks.end(),
+                      [&](const RankStatus& said) {
+                        return said.rank == rank.rank &&
+                               !said.progress.phase.empty() &&
+                               said.progress.phase != "finished";
+                      });
+      if (!joined) missing.push_back(rank.rank);
+    }
+  }
+  return missing;
 }
 
 std::optional<Cause> Leave(Job* job, const JobView& view, Time now) {
@@ -71,8 +112,18 @@ std::optional<Cause> Leave(Job* job, const JobView& view, Time now) {
                  fmt::format("{}; its grace of {} has ended", departure->why,
                              FormatDuration(departure->grace))};
   }
-  if (asked) return std::nullopt;
-  if (!SavesOnRequest(*job)) {
+  if (asked) {
+    // A program that has joined may still not ask for orders.
+    const bool silent =
+        job->spec.kind != JobKind::kNative &&
+        now.wall >= departure->deadline - departure->grace + kAgreement &&
+        !HasAgreedToStop(*job, view);
+    if (!silent) return std::nullopt;
+    return Cause{
+        Reason::kNodeDrained,
+        departure->why + "; its ranks did not agree on a step to stop after"};
+  }
+  if (!SavesOnRequest(*job, view)) {
     return Cause{Reason::kNodeDrained, departure->why};
   }
   job->directives.push_back({job->next_directive++, DirectiveKind::kStop});

@@ -3,8 +3,10 @@
 #ifndef LOCKSTEP_SERVER_CORE_MOVING_H_
 #define LOCKSTEP_SERVER_CORE_MOVING_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "server/core/job_view.h"
 
@@ -28,8 +30,13 @@ bool IsAskedToStop(const Job& job);
 
 // Whether the deciding rank's exit 0 was that stop, not the end of its work. A
 // job that was asked to stop at its very end starts once more, finds nothing
-// left to do, and ends.
-bool HasStoppedOnRequest(const Job& job);
+// left to do, and ends. The ranks of a program must have agreed on the step.
+bool HasStoppedOnRequest(const Job& job, const JobView& view);
+
+// The ranks of a program's group that do not obey directives: their process has
+// not joined (sdk/python, lockstep.join()), or it has left. None of a native
+// job.
+std::vector<int32_t> NotJoined(const Job& job, const JobView& view);
 
 // For a RUNNING job that must leave: does nothing, adds a directive to *job, or
 // returns the cause for stopping the generation.

@@ -55,7 +55,7 @@ TEST(MovingTest, NativeJobSavesStopsAndGoesOnElsewhere) {
   Scene s(NativeSpec("j", 2));
   s.job.spec.restart_budget = 0;
   s.Run({"a", "b"});
-  s.job = *AddCheckpointDirective(s.job, s.now);
+  s.job = *AddCheckpointDirective(s.job, s.view, s.now);
   DrainNodeOf(&s, "b", 30s);
   s.Settle();
   EXPECT_EQ(s.job.state, JobState::kRunning);
@@ -155,6 +155,78 @@ TEST(MovingTest, ProgramIsStoppedWithTheGrace) {
   s.Settle();
   EXPECT_EQ(s.job.state, JobState::kPlacing);
   EXPECT_EQ(s.job.cause.reason, Reason::kNodeDrained);
+}
+
+// Two ranks of a program that have joined.
+Scene JoinedProgram() {
+  Scene s(ProgramSpec("p", {Role(TaskType::kWorker, 2)}));
+  s.job.spec.restart_budget = 0;
+  s.Run({"a", "b"});
+  for (int rank = 0; rank < 2; ++rank) s.Rank(rank).progress.phase = "compute";
+  return s;
+}
+
+TEST(MovingTest, AProgramThatHasJoinedSavesAndStops) {
+  Scene s = JoinedProgram();
+  DrainNodeOf(&s, "b", 60s);
+  s.Settle();
+  EXPECT_FALSE(s.job.failing);
+  EXPECT_THAT(s.job.directives,
+              ElementsAre(Directive{1, DirectiveKind::kStop}));
+  EXPECT_THAT(GoalOn(s, "a").directives, testing::SizeIs(1));
+  // Rank 0 has agreed with the others.
+  s.Gang("a").directive_done = 1;
+  s.Advance(50s);
+  s.Settle();
+  EXPECT_FALSE(s.job.failing);
+  s.Rank(0).progress.committed_step = 41;
+  s.Exited(0, Code(0));
+  s.Exited(1, Code(0));
+  s.Settle();
+  ASSERT_TRUE(s.job.failing);
+  EXPECT_THAT(s.job.failing->message,
+              HasSubstr("stopped after step 41, as requested"));
+  s.AllStopped();
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kPlacing);
+  EXPECT_EQ(s.job.failures_without_progress, 0);
+}
+
+TEST(MovingTest, AProgramThatDoesNotAskIsStoppedWithTheGrace) {
+  Scene s = JoinedProgram();
+  DrainNodeOf(&s, "b", 60s);
+  s.Settle();
+  s.Advance(14s);
+  s.Settle();
+  EXPECT_FALSE(s.job.failing);
+  s.Advance(1s);
+  s.Settle();
+  ASSERT_TRUE(s.job.failing);
+  EXPECT_THAT(s.job.failing->message, HasSubstr("did not agree on a step"));
+  EXPECT_EQ(GoalOn(s, "a").grace, 60s);
+}
+
+TEST(MovingTest, AProgramThatDoesNotAskMayBeDone) {
+  Scene s = JoinedProgram();
+  DrainNodeOf(&s, "b", 60s);
+  s.Settle();
+  s.Exited(0, Code(0));
+  s.Exited(1, Code(0));
+  s.Settle();
+  EXPECT_EQ(s.job.outcome, JobState::kSucceeded);
+}
+
+TEST(MovingTest, AProgramOfWhichARankHasNotJoinedIsStoppedAtOnce) {
+  for (const char* phase : {"", "finished"}) {
+    Scene s = JoinedProgram();
+    s.Rank(1).progress.phase = phase;
+    EXPECT_THAT(NotJoined(s.job, s.view), ElementsAre(1));
+    DrainNodeOf(&s, "b", 60s);
+    s.Settle();
+    ASSERT_TRUE(s.job.failing);
+    EXPECT_THAT(s.job.directives, IsEmpty());
+    EXPECT_EQ(GoalOn(s, "a").grace, 60s);
+  }
 }
 
 TEST(MovingTest, NothingIsSavedBeforeTheFirstStep) {

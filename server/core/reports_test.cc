@@ -154,7 +154,7 @@ TEST(ReportsTest, PhasesAddUpToTheJobsLife) {
 TEST(ReportsTest, CheckpointDirectiveIsPendingUntilItTookEffect) {
   Scene s = Running();
   for (uint32_t id = 1; id <= 2; ++id) {
-    const auto asked = AddCheckpointDirective(s.job, s.now);
+    const auto asked = AddCheckpointDirective(s.job, s.view, s.now);
     ASSERT_TRUE(asked.ok()) << Message(asked.status());
     s.job = *asked;
     EXPECT_EQ(s.job.directives.back().id, id);
@@ -167,7 +167,8 @@ TEST(ReportsTest, CheckpointDirectiveIsPendingUntilItTookEffect) {
 
 TEST(ReportsTest, PendingDirectivesAreNumberedAnewInTheNextGeneration) {
   Scene s = Running();
-  for (int i = 0; i < 3; ++i) s.job = *AddCheckpointDirective(s.job, s.now);
+  for (int i = 0; i < 3; ++i)
+    s.job = *AddCheckpointDirective(s.job, s.view, s.now);
   s.Gang("a").directive_done = 1;
   s.Exited(1, Code(1));
   s.Settle();
@@ -182,18 +183,42 @@ TEST(ReportsTest, PendingDirectivesAreNumberedAnewInTheNextGeneration) {
 
 TEST(ReportsTest, CheckpointIsRefusedWithTheReason) {
   Scene program(ParameterServers());
-  EXPECT_EQ(ReasonOf(AddCheckpointDirective(program.job, program.now).status()),
-            "NOT_NATIVE");
+  EXPECT_EQ(
+      ReasonOf(AddCheckpointDirective(program.job, program.view, program.now)
+                   .status()),
+      "NOT_RUNNING");
   Scene nowhere = Running();
   nowhere.job.spec.output_directory.clear();
-  EXPECT_EQ(ReasonOf(AddCheckpointDirective(nowhere.job, nowhere.now).status()),
-            "NO_OUTPUT_DIRECTORY");
+  EXPECT_EQ(
+      ReasonOf(AddCheckpointDirective(nowhere.job, nowhere.view, nowhere.now)
+                   .status()),
+      "NO_OUTPUT_DIRECTORY");
   Scene queued = Queued();
-  EXPECT_EQ(ReasonOf(AddCheckpointDirective(queued.job, queued.now).status()),
-            "NOT_RUNNING");
+  EXPECT_EQ(
+      ReasonOf(
+          AddCheckpointDirective(queued.job, queued.view, queued.now).status()),
+      "NOT_RUNNING");
   Scene failing = Failing();
-  EXPECT_EQ(ReasonOf(AddCheckpointDirective(failing.job, failing.now).status()),
-            "NOT_RUNNING");
+  EXPECT_EQ(
+      ReasonOf(AddCheckpointDirective(failing.job, failing.view, failing.now)
+                   .status()),
+      "NOT_RUNNING");
+}
+
+TEST(ReportsTest, AProgramSavesOnRequestOnceItsRanksHaveJoined) {
+  Scene s(ProgramSpec("p", {Role(TaskType::kWorker, 2)}));
+  s.Run({"a", "b"});
+  s.Rank(0).progress.phase = "compute";
+  const Status refused = AddCheckpointDirective(s.job, s.view, s.now).status();
+  EXPECT_EQ(ReasonOf(refused), "NOT_JOINED");
+  EXPECT_EQ(Message(refused),
+            "rank 1 (worker 1 on b) of program p has not joined: each rank "
+            "calls lockstep.join() and, after each step, "
+            "session.checkpoint_due()");
+  s.Rank(1).progress.phase = "input";
+  const auto asked = AddCheckpointDirective(s.job, s.view, s.now);
+  ASSERT_TRUE(asked.ok()) << Message(asked.status());
+  EXPECT_EQ(asked->directives.back().kind, DirectiveKind::kCheckpoint);
 }
 
 TEST(ReportsTest, DirectivesAreBounded) {
@@ -201,7 +226,7 @@ TEST(ReportsTest, DirectivesAreBounded) {
   Status status;
   int taken = 0;
   for (; taken < 100; ++taken) {
-    const auto asked = AddCheckpointDirective(s.job, s.now);
+    const auto asked = AddCheckpointDirective(s.job, s.view, s.now);
     status = asked.status();
     if (!status.ok()) break;
     s.job = *asked;
@@ -210,7 +235,7 @@ TEST(ReportsTest, DirectivesAreBounded) {
   EXPECT_EQ(ReasonOf(status), "TOO_MANY_CHECKPOINTS");
   s.job.directives.clear();
   s.job.next_directive = 4096;
-  EXPECT_FALSE(AddCheckpointDirective(s.job, s.now).ok()) << "12 bits";
+  EXPECT_FALSE(AddCheckpointDirective(s.job, s.view, s.now).ok()) << "12 bits";
 }
 
 // ---- Outputs and checkpoints ----

@@ -321,7 +321,7 @@ TEST_F(CheckpointServiceTest, DirectiveReachesTheDaemonOnce) {
 
 TEST_F(CheckpointServiceTest, IsRefusedWithTheReason) {
   MustSubmit("program");
-  EXPECT_EQ(ReasonOf(Ask("program", "1").status()), "NOT_NATIVE");
+  EXPECT_EQ(ReasonOf(Ask("program", "1").status()), "NOT_RUNNING");
   v1::JobSpec spec = Spec("native");
   spec.set_kind(v1::JOB_KIND_NATIVE);
   ASSERT_TRUE(Submit(SubmitRequest(spec)).ok());

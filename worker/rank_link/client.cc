@@ -68,6 +68,22 @@ StatusOr<std::string> RankLink::Impl::Get(const std::string& key,
   }
 }
 
+void RankLink::Impl::Ask(const std::string& key) {
+  {
+    MutexLock lock(&mu_);
+    v1::RankMessage message;
+    message.mutable_get()->set_key(key);
+    state_.Ask(key, /*tell=*/true);
+    QueueMessage(message, true);
+  }
+  Wake();
+}
+
+void RankLink::Impl::Forget(const std::string& key) {
+  MutexLock lock(&mu_);
+  state_.Forget(key);
+}
+
 void RankLink::Impl::SendJoined() {
   {
     MutexLock lock(&mu_);
@@ -154,6 +170,8 @@ Status RankLink::Put(const std::string& key, std::string_view value) {
 StatusOr<std::string> RankLink::Get(const std::string& key, MonoTime deadline) {
   return impl_->Get(key, deadline);
 }
+void RankLink::Ask(const std::string& key) { impl_->Ask(key); }
+void RankLink::Forget(const std::string& key) { impl_->Forget(key); }
 void RankLink::SendJoined() { impl_->SendJoined(); }
 Status RankLink::WaitForGo(MonoTime deadline) {
   return impl_->WaitForGo(deadline);

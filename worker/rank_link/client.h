@@ -54,6 +54,10 @@ struct RankLinkCallbacks {
   std::function<void(const std::string& why)> abort;
   // May come repeatedly with the same id.
   std::function<void(const v1::RankDirective& directive)> directive;
+  // The answer to an Ask.
+  std::function<void(const std::string& key, const std::string& value)> value;
+  // Once a second or more often, also while the daemon is away.
+  std::function<void()> tick;
 };
 
 class RankLink final : public collective::RendezvousStore {
@@ -73,6 +77,11 @@ class RankLink final : public collective::RendezvousStore {
   // RendezvousStore. Aborted once the generation is over.
   Status Put(const std::string& key, std::string_view value) override;
   StatusOr<std::string> Get(const std::string& key, MonoTime deadline) override;
+  // As Get, but returns at once: the value goes to the callback. A key is for
+  // one of them.
+  void Ask(const std::string& key);
+  // Repeats neither the Put nor the Ask of `key` any more.
+  void Forget(const std::string& key);
 
   void SendJoined();
   // Aborted once the generation is over.

@@ -32,6 +32,8 @@ class RankLink::Impl {
 
   Status Put(const std::string& key, std::string_view value);
   StatusOr<std::string> Get(const std::string& key, MonoTime deadline);
+  void Ask(const std::string& key);
+  void Forget(const std::string& key);
   void SendJoined();
   Status WaitForGo(MonoTime deadline);
   void Report(const v1::RankReport& report);

@@ -60,6 +60,7 @@ void RankLink::Impl::Sleep(int fd, short events, Duration timeout) {
 void RankLink::Impl::Loop() {
   Duration backoff = kFirstBackoff;
   while (true) {
+    if (callbacks_.tick) callbacks_.tick();
     bool wants_write = false;
     {
       MutexLock lock(&mu_);
@@ -156,6 +157,7 @@ bool RankLink::Impl::Receive() {
 void RankLink::Impl::OnMessage(const v1::DaemonMessage& message) {
   using Case = v1::DaemonMessage::MessageCase;
   std::string why;
+  bool tell = false;
   {
     MutexLock lock(&mu_);
     bool over = false;
@@ -176,7 +178,7 @@ void RankLink::Impl::OnMessage(const v1::DaemonMessage& message) {
         over = Over(Aborted("{}", why));
         break;
       case Case::kValue:
-        state_.OnValue(message.value().key(), message.value().value());
+        tell = state_.OnValue(message.value().key(), message.value().value());
         break;
       case Case::kGo:
         state_.OnGo();
@@ -189,6 +191,9 @@ void RankLink::Impl::OnMessage(const v1::DaemonMessage& message) {
     if (!over) why.clear();
   }
   if (!why.empty() && callbacks_.abort) callbacks_.abort(why);
+  if (tell && callbacks_.value) {
+    callbacks_.value(message.value().key(), message.value().value());
+  }
   if (message.has_directive() && callbacks_.directive) {
     callbacks_.directive(message.directive());
   }
@@ -219,12 +224,13 @@ void RankLink::Impl::QueueMessage(const v1::RankMessage& message,
   out_.push_back({message.SerializeAsString(), repeated});
 }
 
-// In front of the events that wait.
+// In front of the events that wait. However many they are: what is remembered
+// was wanted.
 void RankLink::Impl::QueueLatest() {
   std::deque<Packet> events;
   events.swap(out_);
   for (const v1::RankMessage& message : state_.Repeated()) {
-    QueueMessage(message, true);
+    out_.push_back({message.SerializeAsString(), true});
   }
   for (Packet& packet : events) out_.push_back(std::move(packet));
 }

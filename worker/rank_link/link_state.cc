@@ -10,8 +10,16 @@ Status LinkState::Put(const std::string& key, std::string_view value) {
   return AlreadyExists("rendezvous key '{}' has another value", key);
 }
 
-void LinkState::OnValue(const std::string& key, const std::string& value) {
-  if (asked_.erase(key) > 0) values_[key] = value;
+bool LinkState::OnValue(const std::string& key, const std::string& value) {
+  const auto asked = asked_.extract(key);
+  if (asked.empty()) return false;
+  if (!asked.mapped()) values_[key] = value;
+  return asked.mapped();
+}
+
+void LinkState::Forget(const std::string& key) {
+  puts_.erase(key);
+  asked_.erase(key);
 }
 
 std::optional<std::string> LinkState::Find(const std::string& key) const {
@@ -57,7 +65,7 @@ std::vector<v1::RankMessage> LinkState::Repeated() const {
     put->set_key(key);
     put->set_value(value);
   }
-  for (const std::string& key : asked_) {
+  for (const auto& [key, tell] : asked_) {
     messages.emplace_back().mutable_get()->set_key(key);
   }
   if (joined_) messages.emplace_back().mutable_joined();

@@ -8,7 +8,6 @@
 
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,10 +21,16 @@ class LinkState {
  public:
   // The rendezvous. AlreadyExists if `key` was put with another value.
   Status Put(const std::string& key, std::string_view value);
-  void Ask(const std::string& key) { asked_.insert(key); }
+  // `tell`: OnValue says that the answer is there, and does not keep it.
+  void Ask(const std::string& key, bool tell = false) {
+    asked_.insert_or_assign(key, tell);
+  }
   void StopAsking(const std::string& key) { asked_.erase(key); }
   // Takes the answer to a key that was asked for, and ignores all others.
-  void OnValue(const std::string& key, const std::string& value);
+  // Returns true where it is to be told.
+  bool OnValue(const std::string& key, const std::string& value);
+  // Repeats neither the Put nor the question of `key`.
+  void Forget(const std::string& key);
   std::optional<std::string> Find(const std::string& key) const;
 
   void Join() { joined_ = true; }
@@ -41,7 +46,7 @@ class LinkState {
 
  private:
   std::map<std::string, std::string> puts_;
-  std::set<std::string> asked_;
+  std::map<std::string, bool> asked_;  // Whether the answer is told.
   std::map<std::string, std::string> values_;
   bool joined_ = false;
   bool go_ = false;

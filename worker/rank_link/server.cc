@@ -43,7 +43,7 @@ struct RankLinkServer::Expected {
   std::string instance;     // Of the connection's Hello.
   bool go = false;
   std::optional<v1::RankAbort> abort;
-  std::optional<v1::RankDirective> directive;
+  std::map<uint32_t, v1::RankDirective> directives;  // Not done; by id.
 };
 
 StatusOr<std::unique_ptr<RankLinkServer>> RankLinkServer::Listen(
@@ -132,6 +132,7 @@ bool RankLinkServer::OnMessage(RankConnection* c,
       handler_->OnJoined(key);
       return true;
     case Case::kReport:
+      ForgetDirectives(key, message.report().directive_done());
       handler_->OnReport(key, message.report());
       return true;
     case Case::kHello:
@@ -180,8 +181,8 @@ bool RankLinkServer::OnHello(RankConnection* c, const v1::RankHello& hello) {
     message.mutable_go();
     connections_->Send(c, message.SerializeAsString());
   }
-  if (expected->directive) {
-    *message.mutable_directive() = *expected->directive;
+  for (const auto& [id, directive] : expected->directives) {
+    *message.mutable_directive() = directive;
     connections_->Send(c, message.SerializeAsString());
   }
   if (expected->abort) {
@@ -190,6 +191,16 @@ bool RankLinkServer::OnHello(RankConnection* c, const v1::RankHello& hello) {
   }
   handler_->OnHello(key);
   return true;
+}
+
+// Those up to `done`. A stop is done when the rank has ended.
+void RankLinkServer::ForgetDirectives(const RankKey& key, uint32_t done) {
+  const auto it = expected_.find(key);
+  if (done == 0 || it == expected_.end()) return;
+  std::erase_if(it->second->directives, [&](const auto& entry) {
+    return entry.first <= done &&
+           entry.second.kind() != v1::RankDirective::STOP;
+  });
 }
 
 void RankLinkServer::Refuse(RankConnection* c, const std::string& text,
@@ -227,7 +238,9 @@ bool RankLinkServer::Send(const RankKey& key,
   Expected* expected = it->second.get();
   if (message.has_go()) expected->go = true;
   if (message.has_abort()) expected->abort = message.abort();
-  if (message.has_directive()) expected->directive = message.directive();
+  if (message.has_directive()) {
+    expected->directives[message.directive().id()] = message.directive();
+  }
   if (RankConnection* c = connections_->Find(expected->connection)) {
     connections_->Send(c, message.SerializeAsString());
   }

@@ -3,10 +3,10 @@
 // A rank connects, sends Hello with its nonce and gets Welcome. From then on
 // the connection belongs to that rank. It may break at any time: the rank comes
 // back by path and sends Hello again, and the newest connection counts. The
-// server keeps the messages that a rank must not miss (Go, Abort, its latest
-// directive) and sends them again after each Welcome; the rank repeats its
-// unanswered questions and its latest reports by itself. So a handler of events
-// must accept repeats, and can ignore broken connections.
+// server keeps the messages that a rank must not miss (Go, Abort, directives
+// that are not done) and sends them again after each Welcome; the rank repeats
+// its unanswered questions and its latest reports by itself. So a handler of
+// events must accept repeats, and can ignore broken connections.
 //
 // A rank of a program (RankWelcome.program) may have many processes, and one of
 // them joins. While it lives and is connected, a Hello of another one is
@@ -80,9 +80,9 @@ class RankLinkServer {
   // Cuts the rank off; a Hello of it is refused from now on.
   void Forget(const RankKey& key);
 
-  // Sends `message`. Go, Abort and the latest Directive are kept, sent again
-  // after a reconnect, and sent later if there is no connection now; other
-  // kinds are dropped then. False: `key` is not expected.
+  // Sends `message`. Go, Abort and Directives that are not done are kept, sent
+  // again after a reconnect, and sent later if there is no connection now;
+  // other kinds are dropped then. False: `key` is not expected.
   bool Send(const RankKey& key, const v1::DaemonMessage& message);
   bool SendValue(const RankKey& key, const std::string& name,
                  const std::string& value);
@@ -107,6 +107,7 @@ class RankLinkServer {
   void Read(uint64_t id);
   bool OnMessage(RankConnection* connection, const v1::RankMessage& message);
   bool OnHello(RankConnection* connection, const v1::RankHello& hello);
+  void ForgetDirectives(const RankKey& key, uint32_t done);
   void Refuse(RankConnection* connection, const std::string& message,
               bool taken = false);
   void Sweep();

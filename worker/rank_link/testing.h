@@ -129,9 +129,10 @@ class TestDaemon : private RankLinkHandler {
   void OnDisconnect(const RankKey&) override { ++disconnects; }
   void OnPut(const RankKey&, const std::string& name,
              const std::string& value) override {
-    values_[name] = value;
+    // The first value counts.
+    const std::string& kept = values_.emplace(name, value).first->second;
     for (const RankKey& key : waiting_[name]) {
-      server_->SendValue(key, name, value);
+      server_->SendValue(key, name, kept);
     }
     waiting_.erase(name);
   }

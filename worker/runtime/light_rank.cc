@@ -1,14 +1,16 @@
 // A rank of a program for tests, which joins its job and reduces nothing.
 //
 //   light_rank [--steps N] [--phase NAME] [--until FILE] [--together PREFIX]
-//              [--close]
+//              [--close] [--orders FILE]
 //
 // It joins, says so in a line, makes N steps of 20 ms (default: 3) in the phase
 // (default: compute), reports one of everything, and goes on with steps until
 // FILE exists. Rank 1 makes the steps in compute, whatever the phase. With
 // --together the other ranks wait in each step for rank 1, which says by files
 // PREFIX.GENERATION.STEP how far it is. With --close it leaves and then waits
-// for FILE. Exits with 3 where it cannot join.
+// for FILE. With --orders it obeys orders: it says "due STEP" and "stop STEP",
+// rank 0 saves by writing the step into FILE, and all begin after that step.
+// Exits with 3 where it cannot join.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -27,6 +29,7 @@ struct Flags {
   std::string phase = "compute";
   std::string until;
   std::string together;
+  std::string orders;
   bool close = false;
 };
 
@@ -39,6 +42,7 @@ Flags ParseFlags(int argc, char** argv) {
     if (name == "--steps") flags.steps = std::stoi(argv[++i]);
     if (name == "--phase") flags.phase = argv[++i];
     if (name == "--until") flags.until = argv[++i];
+    if (name == "--orders") flags.orders = argv[++i];
     if (name == "--together") flags.together = argv[++i];
   }
   return flags;
@@ -68,7 +72,41 @@ void AwaitOthers(const Flags& flags, const LightSessionIdentity& identity,
   }
 }
 
+// Whether to go on.
+StatusOr<bool> Obey(const Flags& flags, LightSession* session, int64_t step) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const bool due, session->CheckpointDue());
+  if (due) {
+    std::printf("due %lld\n", static_cast<long long>(step));
+    if (session->identity().rank == 0) {
+      std::ofstream(flags.orders) << step;
+      LOCKSTEP_RETURN_IF_ERROR(
+          session->ReportCheckpoint(step, flags.orders, 8));
+    }
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const bool stop, session->ShouldStop());
+  if (stop) std::printf("stop %lld\n", static_cast<long long>(step));
+  std::fflush(stdout);
+  return !stop;
+}
+
+Status RunOrders(const Flags& flags, LightSession* session) {
+  int64_t step = 0;
+  std::ifstream(flags.orders) >> step;
+  LOCKSTEP_RETURN_IF_ERROR(session->ReportResumed(step));
+  std::printf("start %lld\n", static_cast<long long>(step));
+  bool go_on = true;
+  while (go_on && !std::filesystem::exists(flags.until)) {
+    LOCKSTEP_RETURN_IF_ERROR(
+        session->Enter(task::RankPhase::kCompute).status());
+    std::this_thread::sleep_for(milliseconds(20));
+    LOCKSTEP_RETURN_IF_ERROR(session->Step({.step = ++step}));
+    LOCKSTEP_ASSIGN_OR_RETURN(go_on, Obey(flags, session, step));
+  }
+  return session->Close();
+}
+
 Status Run(const Flags& flags, LightSession* session) {
+  if (!flags.orders.empty()) return RunOrders(flags, session);
   task::RankPhase phase = task::RankPhase::kCompute;
   for (size_t i = 0; i < task::kTimedPhases; ++i) {
     const auto named = static_cast<task::RankPhase>(i);

@@ -9,8 +9,10 @@
 #include <utility>
 
 #include "common/base/mutex.h"
+#include "common/base/random.h"
 #include "worker/rank_link/client.h"
 #include "worker/runtime/fork_mark.h"
+#include "worker/runtime/light_orders.h"
 #include "worker/runtime/progress.h"
 
 namespace lockstep::worker::runtime {
@@ -85,7 +87,7 @@ class LightSession::Impl {
     if (own) {
       LOCKSTEP_ASSIGN_OR_RETURN(
           link_,
-          rank_link::RankLink::Connect(*std::move(own), {},
+          rank_link::RankLink::Connect(*std::move(own), orders_.Callbacks(),
                                        MonotonicNow() + options.join_timeout));
       const v1::RankWelcome& welcome = link_->welcome();
       if (!welcome.program()) {
@@ -99,6 +101,12 @@ class LightSession::Impl {
     }
     LOCKSTEP_ASSIGN_OR_RETURN(
         progress_, Progress::Create(page, number, identity_.generation));
+    // Parameter servers and evaluators have no steps in common.
+    if (link_ && identity_.rank >= 0) {
+      orders_.Start(link_.get(), {.rank = identity_.rank,
+                                  .world_size = identity_.world_size,
+                                  .token = RandomHex(8)});
+    }
     return OkStatus();
   }
 
@@ -139,6 +147,7 @@ class LightSession::Impl {
       }
       link = std::move(link_);
     }
+    orders_.Close();
     Status sent = OkStatus();
     if (link) sent = link->Flush(MonotonicNow() + kClosingTime);
     link.reset();
@@ -166,6 +175,7 @@ class LightSession::Impl {
          .steps = static_cast<uint64_t>(more)});
     last_step_ = number;
     progress_->Publish();
+    orders_.OnStep(number);
     return OkStatus();
   }
 
@@ -190,6 +200,7 @@ class LightSession::Impl {
     progress_->SetCommitted(step);
     progress_->SetStep(step + 1);
     progress_->Publish();
+    orders_.OnStep(step);
   }
 
   void Plan(uint64_t total_steps, uint64_t epoch,
@@ -213,6 +224,13 @@ class LightSession::Impl {
     progress_->Publish();
   }
 
+  void OnSaved(int64_t step) { orders_.OnSaved(step); }
+  // Not under the lock: it may wait.
+  StatusOr<bool> Ask(OrderKind question) {
+    LOCKSTEP_RETURN_IF_ERROR(Locked([] { return OkStatus(); }));
+    return orders_.Ask(question);
+  }
+
   const LightSessionIdentity& identity() const { return identity_; }
   bool IsForked() const { return fork_.IsForked(); }
 
@@ -221,6 +239,7 @@ class LightSession::Impl {
   LightSessionIdentity identity_;  // Constant after Join.
   Mutex mu_;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  LightOrders orders_;  // Before the link, which calls it.
   // Null: a process that lockstep did not start.
   std::unique_ptr<rank_link::RankLink> link_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<Progress> progress_ ABSL_GUARDED_BY(mu_);
@@ -338,7 +357,9 @@ Status LightSession::ReportCheckpoint(int64_t step, const std::string& path,
   report.set_checkpoint_step(step);
   report.set_checkpoint_path(path);
   report.set_checkpoint_bytes(bytes);
-  return impl_->Send(report);
+  LOCKSTEP_RETURN_IF_ERROR(impl_->Send(report));
+  impl_->OnSaved(step);
+  return OkStatus();
 }
 
 Status LightSession::ReportResumed(int64_t step) {
@@ -352,6 +373,14 @@ Status LightSession::ReportResumed(int64_t step) {
   report.set_has_resumed_step(true);
   report.set_resumed_step(step);
   return impl_->Send(report);
+}
+
+StatusOr<bool> LightSession::CheckpointDue() {
+  return impl_->Ask(OrderKind::kCheckpoint);
+}
+
+StatusOr<bool> LightSession::ShouldStop() {
+  return impl_->Ask(OrderKind::kStop);
 }
 
 Status LightSession::Close() { return impl_->Close(); }

@@ -16,9 +16,11 @@
 // A process that lockstep did not start is rank 0 of 1, and every call works.
 //
 // Threads: all methods from any thread. Step and Enter make no system call and
-// wait for no one but each other; they take about a microsecond. In a forked
-// child every call returns FailedPrecondition, and its destructor does nothing.
-// After Close every call but identity() returns FailedPrecondition.
+// wait for no one but each other; they take about a microsecond. So do
+// CheckpointDue and ShouldStop, unless an order is being agreed on for this
+// very step: then they wait for rank 0's decision. In a forked child every call
+// returns FailedPrecondition, and its destructor does nothing. After Close
+// every call but identity() returns FailedPrecondition.
 #ifndef LOCKSTEP_WORKER_RUNTIME_LIGHT_SESSION_H_
 #define LOCKSTEP_WORKER_RUNTIME_LIGHT_SESSION_H_
 
@@ -110,6 +112,15 @@ class LightSession {
   // The state contains `step` steps; 0: from the start. The job learns it from
   // rank 0.
   Status ReportResumed(int64_t step);
+
+  // Orders from outside, about the last step: the same answers on every rank
+  // whose program asks after each step. See order_book.h.
+  //
+  // Whether to save a checkpoint now: once for each order, also before a stop.
+  // It is done when rank 0 reports a checkpoint of this step or a later one.
+  StatusOr<bool> CheckpointDue();
+  // Whether to end now, with the exit code 0; from then on true.
+  StatusOr<bool> ShouldStop();
 
   // Hands over what is queued, for at most a second, and leaves: another
   // process of this rank may join. OK if it is closed already.

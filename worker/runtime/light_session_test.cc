@@ -148,7 +148,11 @@ TEST_F(LightSessionTest, OutsideLockstepItIsRankZeroOfOne) {
   EXPECT_TRUE(session->ReportArtifact("model", "m.pt").ok());
   EXPECT_TRUE(session->ReportCheckpoint(1, "/c", 1).ok());
   EXPECT_TRUE(session->ReportResumed(1).ok());
+  EXPECT_FALSE(*session->CheckpointDue());
+  EXPECT_FALSE(*session->ShouldStop());
   EXPECT_TRUE(session->Close().ok());
+  EXPECT_EQ(session->ShouldStop().status().code(),
+            StatusCode::kFailedPrecondition);
 }
 
 TEST_F(LightSessionTest, StepsAndPhasesAreOnThePage) {
@@ -332,6 +336,8 @@ TEST_F(LightSessionTest, AForkedChildMayNotUseIt) {
         session->ReportArtifact("a", "/a").code(),
         session->ReportCheckpoint(1, "/c", 1).code(),
         session->ReportResumed(1).code(),
+        session->CheckpointDue().status().code(),
+        session->ShouldStop().status().code(),
         session->Close().code()};
     session.reset();
     int other = 0;
@@ -400,6 +406,36 @@ TEST_F(LightSessionTest, SaysWhyItCannotJoin) {
   ::setenv(rank_link::kLinkFileVariable, "/nowhere", 1);
   EXPECT_THAT(Message(LightSession::Join({}).status()),
               HasSubstr("LOCKSTEP_LINK_FILE"));
+}
+
+// Alone it needs nobody's answer. Of several ranks: light_orders_test.cc.
+TEST_F(LightSessionTest, ObeysDirectivesAfterTheNextStep) {
+  v1::RankWelcome welcome = Welcome(0);
+  welcome.set_world_size(1);
+  Expect(welcome);
+  // They wait for it.
+  daemon_.With([](RankLinkServer* server) {
+    server->SendDirective(Key(0), 1, v1::RankDirective::CHECKPOINT);
+    server->SendDirective(Key(0), 2, v1::RankDirective::STOP);
+  });
+  auto session = Join();
+  int due = 0;
+  bool stop = false;
+  for (int step = 1; step <= 1000 && !stop; ++step) {
+    EXPECT_TRUE(session->Step({.step = step}).ok());
+    if (*session->CheckpointDue()) {
+      ++due;
+      EXPECT_TRUE(session->ReportCheckpoint(step, "/out/c", 1).ok());
+    }
+    stop = *session->ShouldStop();
+    std::this_thread::sleep_for(milliseconds(2));
+  }
+  EXPECT_TRUE(stop);
+  EXPECT_GE(due, 1);
+  EXPECT_TRUE(*session->ShouldStop());
+  EXPECT_FALSE(*session->CheckpointDue());
+  ASSERT_TRUE(
+      daemon_.WaitFor([this] { return Reported().directive_done() == 2u; }));
 }
 
 TEST_F(LightSessionTest, ManyThreadsMayStep) {

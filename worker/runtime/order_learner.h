@@ -55,7 +55,7 @@ class OrderLearner {
   bool learning_;
   LearnedOrder known_;
   const collective::Buffer* words_ = nullptr;  // The communicator's.
-  std::vector<uint32_t> seen_;     // In the step under way.
+  std::vector<uint32_t> seen_;                 // In the step under way.
 };
 
 }  // namespace lockstep::worker::runtime

@@ -239,6 +239,8 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         (c_void_p, c_int64, c_char_p, c_int64, _ERROR),
     ),
     "session_resumed": (_CODE, (c_void_p, c_int64, _ERROR)),
+    "session_checkpoint_due": (_CODE, (c_void_p, POINTER(c_int32), _ERROR)),
+    "session_should_stop": (_CODE, (c_void_p, POINTER(c_int32), _ERROR)),
 }
 
 
@@ -267,6 +269,8 @@ class Library:
     session_artifact: Callable[..., int]
     session_checkpoint_saved: Callable[..., int]
     session_resumed: Callable[..., int]
+    session_checkpoint_due: Callable[..., int]
+    session_should_stop: Callable[..., int]
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -198,6 +198,8 @@ class Session:
         self._forked = False
         self._step = _library.Step()
         self._step_pointer = ctypes.byref(self._step)
+        self._answer = ctypes.c_int32()
+        self._answer_pointer = ctypes.byref(self._answer)
         self._error = error
         self._error_pointer = ctypes.byref(error)
         info = _library.SessionInfo()
@@ -316,6 +318,32 @@ class Session:
         """Reports the step from which this rank resumed; 0: from the start."""
         self._call(self._lib.session_resumed, step)
 
+    def checkpoint_due(self) -> bool:
+        """Whether somebody wants a checkpoint of the step that ended last.
+
+        True once for each request, after the same step on every rank, also before
+        a stop. Ask after each step, on every rank, and before should_stop(). A
+        request is done when rank 0 calls checkpoint_saved(). Outside lockstep it
+        is always False.
+
+        Raises:
+          TimeoutError: the ranks agree on a request for this step, and the
+            decision did not arrive within 5 minutes.
+        """
+        return self._ask(self._lib.session_checkpoint_due)
+
+    def should_stop(self) -> bool:
+        """Whether to end now, with the exit code 0; from then on True.
+
+        So a job leaves a drained node, or ends after `lockstep jobs cancel
+        --save`. Ask after each step, on every rank: all see it after the same
+        step. Outside lockstep it is always False.
+
+        Raises:
+          TimeoutError: as checkpoint_due().
+        """
+        return self._ask(self._lib.session_should_stop)
+
     def close(self) -> None:
         """Hands over what is queued, for at most a second. Later calls raise."""
         self._flush()
@@ -362,6 +390,14 @@ class Session:
         self._flush()
         with self._lock:
             _library.check(function(self._open(), *arguments, self._error_pointer), self._error)
+
+    def _ask(self, function: Callable[..., int]) -> bool:
+        self._flush()
+        with self._lock:
+            code = function(self._open(), self._answer_pointer, self._error_pointer)
+            if code:
+                _library.check(code, self._error)
+            return self._answer.value != 0
 
     def _report_step(self, ended: Step) -> None:
         with self._lock:

@@ -17,6 +17,7 @@ class _Reporter:
     """What a callback does, for either Keras."""
 
     params: Any
+    model: Any
 
     def __init__(self, batch_size: int, loss_interval: int) -> None:
         super().__init__()
@@ -47,6 +48,8 @@ class _Reporter:
         self._steps += 1
         self._session.step(samples=self._batch_size, loss=loss)
         self._session.phase("input")
+        if self._session.should_stop():
+            self.model.stop_training = True
 
     def on_test_begin(self, logs: Optional[dict[str, Any]] = None) -> None:
         self._session.phase("evaluation")
@@ -76,6 +79,9 @@ def _class(keras: str) -> type[_Reporter]:
 
 def Callback(batch_size: int = 0, loss_interval: int = 10) -> Any:  # noqa: N802 - a class, to its users
     """Makes a callback that reports steps, loss, phases, epochs and metrics.
+
+    When the job is told to stop, ``fit`` returns after the step. What it saves is
+    the program's: by ``ModelCheckpoint``, or after ``fit``.
 
     Args:
       batch_size: samples of this rank in a step; 0: samples are not shown.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from ._session import session
@@ -17,6 +18,9 @@ else:
 
 class Callback(_Base):  # type: ignore[misc]
     """Reports steps, loss, phases, epochs, metrics and checkpoints to the job.
+
+    When the job is told to, it saves ``step-N.ckpt`` in the job's output directory
+    (else in the trainer's ``default_root_dir``), and stops.
 
     Args:
       batch_size: samples of this rank in a batch; 0: the first dimension of the
@@ -63,6 +67,7 @@ class Callback(_Base):  # type: ignore[misc]
                 loss = outputs.get("loss")
             self._session.step(samples=self._samples, loss=loss, step=self._step)
             self._samples = 0
+            self._obey(trainer)
         self._session.phase("input")
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
@@ -80,6 +85,17 @@ class Callback(_Base):  # type: ignore[misc]
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         self._session.phase("other")
+
+    def _obey(self, trainer: Any) -> None:
+        if self._session.checkpoint_due():
+            folder = self._session.output_directory or trainer.default_root_dir
+            path = os.path.join(folder, f"step-{self._step}.ckpt")
+            with self._session.phase("checkpoint"):
+                trainer.save_checkpoint(path)  # On every rank: strategies may need it.
+                if self._session.chief:
+                    self._session.checkpoint_saved(self._step, path)
+        if self._session.should_stop():
+            trainer.should_stop = True
 
 
 def _first_dimension(batch: Any) -> int:

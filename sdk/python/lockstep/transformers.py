@@ -14,7 +14,10 @@ else:
 
 
 class Callback(_Base):  # type: ignore[misc]
-    """Reports steps, loss, phases, epochs, metrics and checkpoints to the job."""
+    """Reports steps, loss, phases, epochs, metrics and checkpoints to the job.
+
+    Saves and stops when the job is told to.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,6 +39,10 @@ class Callback(_Base):  # type: ignore[misc]
         samples = args.per_device_train_batch_size * args.gradient_accumulation_steps
         self._session.step(samples=samples, loss=self._loss(state), step=state.global_step)
         self._session.phase("input")
+        if self._session.checkpoint_due():
+            control.should_save = True
+        if self._session.should_stop():
+            control.should_training_stop = True
 
     def on_log(
         self,

@@ -191,10 +191,15 @@ void RestartTasks(const GangKey& key, Duration grace, LocalGang* gang,
 
 void Go(const GangKey& key, LocalGang* gang, Actions* out) {
   if (gang->status.phase != GangPhase::kLaunched) return;
+  // The ranks of a program join whenever they like, and form by themselves. The
+  // link keeps what is for one that has not joined.
+  const bool native = IsNative(gang->assignment);
   for (const RankStatus& rank : gang->status.ranks) {
-    if (rank.state != RankState::kJoined) continue;
+    if (rank.state != (native ? RankState::kJoined : RankState::kStarted)) {
+      continue;
+    }
     // The link takes repeats: Go is level-triggered too.
-    out->push_back(MakeAction(Action::Kind::kGo, key, rank.rank));
+    if (native) out->push_back(MakeAction(Action::Kind::kGo, key, rank.rank));
     if (rank.rank != 0) continue;  // Rank 0 speaks for all.
     for (const Directive& directive : gang->assignment.directives) {
       if (directive.id <= gang->last_directive) continue;

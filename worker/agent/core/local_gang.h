@@ -107,7 +107,7 @@ bool HasEnded(const LocalGang& gang);
 void RestartTasks(const GangKey& key, Duration grace, LocalGang* gang,
                   Actions* out);
 
-// Sends GO to the joined ranks, and new directives to rank 0.
+// Sends GO to the joined ranks of a native gang, and new directives to rank 0.
 void Go(const GangKey& key, LocalGang* gang, Actions* out);
 
 // Stores a report of `rank`. Returns whether the status changed. REQUIRES: the

@@ -1,0 +1,55 @@
+// The orders of a joined program (order_book.h) over its link.
+//
+// Threads: all methods from any thread; the callbacks run on the link's.
+#ifndef LOCKSTEP_WORKER_RUNTIME_LIGHT_ORDERS_H_
+#define LOCKSTEP_WORKER_RUNTIME_LIGHT_ORDERS_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "common/base/status.h"
+#include "worker/rank_link/client.h"
+#include "worker/runtime/order_book.h"
+
+namespace lockstep::worker::runtime {
+
+// How long a question may wait for a decision.
+inline constexpr Duration kDecisionTime = std::chrono::minutes(5);
+
+class LightOrders {
+ public:
+  // This object lives longer than the link.
+  rank_link::RankLinkCallbacks Callbacks();
+  // `link` is borrowed until Close. Without Start every answer is no.
+  void Start(rank_link::RankLink* link, const OrderPlace& place);
+
+  void OnStep(int64_t step);
+  void OnSaved(int64_t step);
+  // Waits where the decision about an order is under way, and then makes no
+  // mistake: DeadlineExceeded after kDecisionTime, Aborted where the generation
+  // ended, FailedPrecondition where it is closed meanwhile.
+  StatusOr<bool> Ask(OrderKind question);
+  void Close();
+
+ private:
+  // Calls `event` with the book, if there is one, and sends what comes out.
+  void Tell(const std::function<void(OrderBook*, OrderOutput*)>& event);
+  void Send(const OrderOutput& out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  Mutex mu_;
+  CondVar changed_;
+  rank_link::RankLink* link_ ABSL_GUARDED_BY(mu_) = nullptr;
+  std::optional<OrderBook> book_ ABSL_GUARDED_BY(mu_);
+  // Came before Start.
+  std::vector<v1::RankDirective> early_ ABSL_GUARDED_BY(mu_);
+  Status over_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace lockstep::worker::runtime
+
+#endif  // LOCKSTEP_WORKER_RUNTIME_LIGHT_ORDERS_H_
