@@ -130,7 +130,7 @@ void RankLink::Impl::Report(const v1::RankReport& given) {
 Status RankLink::Impl::Flush(MonoTime deadline) {
   MutexLock lock(&mu_);
   while (!connected_ || !out_.empty()) {
-    if (IsRefused()) return over_;
+    if (IsRefusal(over_)) return over_;
     if (!changed_.WaitUntil(&mu_, deadline) && MonotonicNow() >= deadline) {
       return DeadlineExceeded("the worker daemon does not take {} messages",
                               out_.size());

@@ -19,6 +19,12 @@
 
 namespace lockstep::worker::rank_link {
 
+// Whether a link that is over for this reason is not welcomed any more.
+inline bool IsRefusal(const Status& over) {
+  return over.code() == StatusCode::kPermissionDenied ||
+         over.code() == StatusCode::kAlreadyExists;
+}
+
 class RankLink::Impl {
  public:
   Impl(RankIdentity identity, RankLinkCallbacks callbacks, Fd wake)
@@ -62,11 +68,6 @@ class RankLink::Impl {
   void OnMessage(const v1::DaemonMessage& message);
   void OnWelcome(const v1::RankWelcome& welcome)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The daemon will not welcome this rank any more.
-  bool IsRefused() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return over_.code() == StatusCode::kPermissionDenied ||
-           over_.code() == StatusCode::kAlreadyExists;
-  }
   // True the first time.
   bool Over(Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void QueueMessage(const v1::RankMessage& message, bool repeated)

@@ -67,7 +67,7 @@ void RankLink::Impl::Loop() {
       wants_write = connected_ && !out_.empty();
       if (stopping_ && (!wants_write || MonotonicNow() >= stop_at_)) break;
       // A refused rank has no one to talk to.
-      if (IsRefused() && !fd_) break;
+      if (IsRefusal(over_) && !fd_) break;
     }
     if (!fd_) {
       if (TryConnect()) continue;

@@ -41,7 +41,7 @@ struct OrderMessage {
     kPut,
     // Wants the value, now or later.
     kAsk,
-    // The key was put or asked for, and nobody needs that any more.
+    // The key was put or asked for, and no rank needs it any more.
     kForget,
   };
   Kind kind = Kind::kPut;
@@ -49,7 +49,7 @@ struct OrderMessage {
   std::string value = {};
 };
 
-// What the ranks do with an event; the caller sends it.
+// The result of an event; the caller sends it.
 struct OrderOutput {
   std::vector<OrderMessage> messages;
   // Sentences for the job's events.
@@ -145,7 +145,7 @@ enum class OrderAnswer {
   kWait,
 };
 
-// What a rank knows. Times are monotonic and its own.
+// The state of one rank. Times are its own monotonic ones.
 class OrderBook {
  public:
   explicit OrderBook(const OrderPlace& place);
