@@ -107,12 +107,14 @@ TEST_P(AnyMemoryTest, OwnMistakesAreRefused) {
     const Buffer other = AnyHostMemory();
     int32_t value = 1;
     Operation sum{.slice = AnySlice(&other, &value, 1, DataType::kInt32)};
-    EXPECT_TRUE(absl::IsInvalidArgument(Run(c->get(), sum, kWithin)));
+    EXPECT_TRUE(
+        absl::IsInvalidArgument(collective::Run(c->get(), sum, kWithin)));
     sum.slice.buffer = *(*c)->AnyMemory();
     sum.slice.count = SIZE_MAX / 4;
-    EXPECT_TRUE(absl::IsInvalidArgument(Run(c->get(), sum, kWithin)));
+    EXPECT_TRUE(
+        absl::IsInvalidArgument(collective::Run(c->get(), sum, kWithin)));
     sum.slice.count = 1;
-    EXPECT_EQ(Run(c->get(), sum, kWithin), OkStatus());
+    EXPECT_EQ(collective::Run(c->get(), sum, kWithin), OkStatus());
     EXPECT_EQ(value, n);
   });
 }
