@@ -29,7 +29,7 @@ SKIPS = Path(__file__).with_name("torch_suite_skips.txt")
 
 def patched() -> Any:
     """Imports PyTorch's tests as if their lists knew lockstep."""
-    os.environ.setdefault("BACKEND", "lockstep")
+    os.environ["BACKEND"] = "lockstep"
     os.environ.setdefault("WORLD_SIZE", "2")
     os.environ.setdefault("TEMP_DIR", tempfile.mkdtemp(prefix="lockstep-suite-"))
     import torch.distributed as dist
@@ -129,7 +129,9 @@ def main() -> int:
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
     os.environ["WORLD_SIZE"] = options.ranks
-    case = suite_class()
+    global LockstepSuite
+    case = LockstepSuite = suite_class()
+    os.environ["LOCKSTEP_SUITE"] = "1"
     known = skips()
     names: List[str] = [
         name
@@ -165,8 +167,11 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    # By its name: the processes of a test import the class of this module.
     sys.path.insert(0, str(Path(__file__).parent))
-    sys.exit(main())
-elif os.environ.get("BACKEND") == "lockstep":
+    import torch_suite
+
+    sys.exit(torch_suite.main())
+elif __name__ == "torch_suite" and "LOCKSTEP_SUITE" in os.environ:
     # In a process of a test.
     LockstepSuite = suite_class()
