@@ -73,7 +73,6 @@ def main() -> None:
         global_batch=options.batch * dist.get_world_size(),
     )
 
-
     def checkpoint_now(epoch: int, batches: int) -> None:
         if dist.get_rank() == 0:
             with session.phase("checkpoint"):

@@ -348,7 +348,9 @@ Job Decide(const Job& before, const JobView& view,
   if (!job.outcome) {
     // A job that has just ended by itself is not cut short.
     if (std::optional<Cause> cause = OverTime(job, now)) {
-      EndEarly(&job, view, *std::move(cause), now);
+      if (!SaveBeforeTheEnd(&job, view, now)) {
+        EndEarly(&job, view, *std::move(cause), now);
+      }
     } else if (before.failing && job.holds.empty() && !view.testing_pairs) {
       DecideAfterFailure(&job, view, now);
     }

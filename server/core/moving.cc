@@ -138,6 +138,29 @@ std::optional<Cause> Leave(Job* job, const JobView& view, Time now) {
   return std::nullopt;
 }
 
+bool SaveBeforeTheEnd(Job* job, const JobView& view, Time now) {
+  constexpr Duration kToSave = std::chrono::seconds(30);
+  const JobSpec& spec = job->spec;
+  if (spec.kind == JobKind::kNative || job->state != JobState::kRunning ||
+      job->failing || !job->start_time || !spec.max_running_time) {
+    return false;
+  }
+  const Duration late = now.wall - *job->start_time - *spec.max_running_time;
+  if (late >= kToSave) return false;
+  if (IsAskedToStop(*job)) {
+    return late < kAgreement || HasAgreedToStop(*job, view);
+  }
+  if (!SavesOnRequest(*job, view)) return false;
+  job->directives.push_back({job->next_directive++, DirectiveKind::kStop});
+  AddEvent(job, Reason::kMaxRunningTime,
+           fmt::format("maxRunningTime ({}) is over; asked to save and to stop "
+                       "within {}",
+                       FormatDuration(*spec.max_running_time),
+                       FormatDuration(kToSave)),
+           now);
+  return true;
+}
+
 Cause MovedCause(const Job& job, const JobView& view) {
   const int64_t step = DecidingRank(job).progress.committed_step;
   const bool saved = job.last_checkpoint && job.last_checkpoint->step >= step;

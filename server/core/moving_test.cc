@@ -229,6 +229,48 @@ TEST(MovingTest, AProgramOfWhichARankHasNotJoinedIsStoppedAtOnce) {
   }
 }
 
+TEST(MovingTest, AJoinedProgramSavesWhenItsTimeIsOver) {
+  for (const bool agrees : {true, false}) {
+    Scene s = JoinedProgram();
+    s.job.spec.max_running_time = 100s;
+    s.Advance(100s);
+    s.Settle();
+    EXPECT_THAT(s.job.directives, IsEmpty());
+    s.Advance(1s);
+    s.Settle();
+    EXPECT_EQ(s.job.state, JobState::kRunning);
+    EXPECT_THAT(s.job.directives,
+                ElementsAre(Directive{1, DirectiveKind::kStop}));
+    if (agrees) s.Gang("a").directive_done = 1;
+    s.Advance(14s);
+    s.Settle();
+    EXPECT_EQ(s.job.state, agrees ? JobState::kRunning : JobState::kFinishing);
+    if (agrees) {
+      s.Exited(0, Code(0));
+      s.Exited(1, Code(0));
+      s.Settle();
+      EXPECT_EQ(s.job.state, JobState::kFinishing);
+    }
+    EXPECT_EQ(s.job.outcome, JobState::kCancelled);
+    EXPECT_EQ(s.job.cause.reason, Reason::kMaxRunningTime);
+  }
+}
+
+TEST(MovingTest, AJoinedProgramThatDoesNotEndIsEnded) {
+  Scene s = JoinedProgram();
+  s.job.spec.max_running_time = 100s;
+  s.Advance(101s);
+  s.Settle();
+  s.Gang("a").directive_done = 1;
+  s.Advance(28s);
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kRunning);
+  s.Advance(1s);
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kFinishing);
+  EXPECT_EQ(s.job.outcome, JobState::kCancelled);
+}
+
 TEST(MovingTest, NothingIsSavedBeforeTheFirstStep) {
   Scene preparing(NativeSpec("j", 2));
   preparing.Put({"a", "b"});

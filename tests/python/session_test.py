@@ -51,6 +51,8 @@ class SessionTest(unittest.TestCase):
         session.artifact("model", __file__)
         session.checkpoint_saved(2, __file__)
         session.resumed(0)
+        self.assertIs(session.checkpoint_due(), False)
+        self.assertIs(session.should_stop(), False)
 
     def test_a_block_that_raises_is_no_step(self) -> None:
         with self.assertRaises(KeyError), self.session.step() as step:
