@@ -376,7 +376,7 @@ TEST_F(CoordinatorTest, VersionsOfAJobShareWhatNeverChanges) {
   }
   // All of them are kept: at 240 KiB each it would have been 270.
   EXPECT_EQ(WatchHub::Watch(hub_.get(), "j", begin, [] {}).Behind(), kUpdates);
-  const auto news = hub_->Wait("j", begin, 0, MonoTime{});
+  const auto news = WatchHub::Watch(hub_.get(), "j", begin, [] {}).Take();
   ASSERT_TRUE(news.ok()) << Message(news.status());
   const JobSpec& first = news->changes.front().job->spec;
   const JobSpec& last = news->changes.back().job->spec;

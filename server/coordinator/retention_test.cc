@@ -55,7 +55,7 @@ TEST_F(RetentionTest, DeletedJobIsGoneAndItsNameStaysTaken) {
             StatusCode::kNotFound);
   EXPECT_EQ(ReasonOf(Submit(NativeSpec("j", 1), "again").status()),
             "JOB_EXISTS");
-  const auto news = hub_->Wait("", version, 0, clock_.Now().mono);
+  const auto news = WatchHub::Watch(hub_.get(), "", version, [] {}).Take();
   ASSERT_TRUE(news.ok());
   ASSERT_THAT(news->changes, SizeIs(1));
   EXPECT_EQ(news->changes[0].job, nullptr);
