@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <mutex>
+#include <semaphore>
 
 #include "common/rpc/grpc_log.h"
 #include "common/rpc/metadata_keys.h"
@@ -346,16 +347,15 @@ StatusOr<v1::ListJobsResponse> ServiceTest::List(
 
 void ServiceTest::AwaitState(const std::string& name, v1::JobState state) {
   const MonoTime deadline = MonotonicNow() + kPatience;
-  int64_t version = 0;
+  std::counting_semaphore<> news(0);
+  const WatchHub::Watch watch(hub_.get(), name, 0, [&] { news.release(); });
   for (;;) {
     const auto job = coordinator_->queries()->GetJob(name);
     ASSERT_TRUE(job.ok()) << Message(job.status());
     if (static_cast<int>(job->job->state) == static_cast<int>(state)) return;
     ASSERT_LT(MonotonicNow(), deadline)
         << name << " is " << Name(job->job->state);
-    const auto news = hub_->Wait(
-        name, version, 0, MonotonicNow() + std::chrono::milliseconds(50));
-    if (news.ok()) version = news->version;
+    (void)news.try_acquire_for(std::chrono::milliseconds(50));
   }
 }
 
