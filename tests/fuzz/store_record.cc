@@ -15,7 +15,7 @@ void WriteAgain(const Job& job) {
   }
   const auto again = DecodeJob(merged);
   fuzz::Require(again.ok(), "a job that was read can be read again");
-  (void)ToProto(*again);
+  (void)ToJobMessage(*again);
 }
 
 // Rows of a job: a table, a length and a record each.
