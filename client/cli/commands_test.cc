@@ -177,6 +177,21 @@ TEST_F(CommandsTest, CheckpointWaits) {
   EXPECT_THAT(err_.str(), HasSubstr("job a is FAILED"));
 }
 
+TEST_F(CommandsTest, CancelSavesFirst) {
+  ServeJobs({"a", "b"}, v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(Run({"jobs", "cancel", "a", "--save"}), 0) << err_.str();
+  EXPECT_EQ(server_->Answers().checkpoints, std::vector<std::string>{"a"});
+  EXPECT_EQ(server_->Answers().cancelled, std::vector<std::string>{"a"});
+  // A job that cannot save goes on.
+  server_->Update([](FakeAnswers* a) {
+    a->completes_checkpoints = false;
+    a->jobs[1].set_state(v1::JOB_STATE_FAILED);
+  });
+  EXPECT_NE(Run({"jobs", "cancel", "b", "--save"}), 0);
+  EXPECT_THAT(err_.str(), HasSubstr("job b is FAILED"));
+  EXPECT_EQ(server_->Answers().cancelled.size(), 1u);
+}
+
 TEST_F(CommandsTest, BeginningsOfNames) {
   ServeJobs({"fashion-1", "fashion-2", "other"}, v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(Run({"jobs", "describe", "oth", "-o", "name"}), 0) << err_.str();

@@ -67,7 +67,7 @@ HostCapacity EngineHost(const NodeName& node, double cpus = 4,
   return host;
 }
 
-Job QueuedJob(JobSpec spec) {
+Job InQueue(JobSpec spec) {
   return NewJob(std::move(spec), "uid", "user/ann", kNow);
 }
 
@@ -82,7 +82,7 @@ std::vector<std::string> ReasonsIn(const Job& job, Reason reason) {
 // ---- What is settled ----
 
 TEST(ImagesTest, TheFirstNodeThatHasAnImageSettlesIt) {
-  Job job = QueuedJob(InContainer("j", "x:1"));
+  Job job = InQueue(InContainer("j", "x:1"));
   SettleImages(&job, {Is("x:1", 'a'), Is("other:1", 'c')}, "a", kNow);
   SettleImages(&job, {Is("x:1", 'b')}, "b", kNow);
   EXPECT_THAT(job.images, ElementsAre(Is("x:1", 'a', "a")));
@@ -159,7 +159,7 @@ TEST(ImagesTest, ANodeThatWaitsForAnotherContentIsLateInTime) {
 TEST(ImagesTest, GoesToNodesWhereItCouldRun) {
   JobSpec spec = InContainer("j", "x:1", 1, 3);
   spec.packages = {CodePackage('1', "t.tar.gz")};
-  const Job job = QueuedJob(spec);
+  const Job job = InQueue(spec);
   HostCapacity busy = EngineHost("busy");
   busy.allocated = {4, 0, 0, ""};
   HostCapacity away = EngineHost("away");
@@ -176,7 +176,7 @@ TEST(ImagesTest, GoesToNodesWhereItCouldRun) {
   EXPECT_THAT(lists.at("a").packages, ElementsAre(spec.packages[0]));
   EXPECT_THAT(lists.at("busy").images, ElementsAre(Any("x:1")));
   spec.pool = "gpu";
-  const Job pooled = QueuedJob(spec);
+  const Job pooled = InQueue(spec);
   const auto there = PrefetchLists({&pooled}, {EngineHost("a"), pool}, {});
   ASSERT_THAT(there, SizeIs(1));
   EXPECT_TRUE(there.contains("pool"));
@@ -187,7 +187,7 @@ TEST(ImagesTest, ARoleThatDoesNotFitBringsNothing) {
                                    Role(TaskType::kWorker, 1, {8, 0, 0, ""})});
   spec.roles.Edit()[0].container = Container{"chief:1", {}};
   spec.roles.Edit()[1].container = Container{"worker:1", {}};
-  const Job job = QueuedJob(spec);
+  const Job job = InQueue(spec);
   const auto lists =
       PrefetchLists({&job}, {EngineHost("a"), EngineHost("big", 8)}, {});
   EXPECT_THAT(lists.at("a").images, ElementsAre(Any("chief:1")));
@@ -199,7 +199,7 @@ TEST(ImagesTest, IsBoundedInEachDirection) {
   std::vector<Job> jobs;
   for (int i = 0; i < 5; ++i) {
     jobs.push_back(
-        QueuedJob(InContainer(fmt::format("j{}", i), fmt::format("x:{}", i))));
+        InQueue(InContainer(fmt::format("j{}", i), fmt::format("x:{}", i))));
   }
   std::vector<const Job*> queue;
   for (const Job& job : jobs) queue.push_back(&job);
@@ -215,7 +215,7 @@ TEST(ImagesTest, IsBoundedInEachDirection) {
 }
 
 TEST(ImagesTest, GoesFirstWhereItWasBefore) {
-  Job job = QueuedJob(InContainer("j", "x:1"));
+  Job job = InQueue(InContainer("j", "x:1"));
   TaskStatus task;
   task.node = "c";
   job.tasks = {task};
@@ -227,9 +227,9 @@ TEST(ImagesTest, GoesFirstWhereItWasBefore) {
 }
 
 TEST(ImagesTest, WhatIsSettledIsFetchedAsThat) {
-  Job job = QueuedJob(InContainer("j", "x:1"));
-  const Job other = QueuedJob(InContainer("k", "x:1"));
-  const Job same = QueuedJob(InContainer("l", "x:1"));
+  Job job = InQueue(InContainer("j", "x:1"));
+  const Job other = InQueue(InContainer("k", "x:1"));
+  const Job same = InQueue(InContainer("l", "x:1"));
   SettleImages(&job, {Is("x:1", 'a')}, "a", kNow);
   const auto lists =
       PrefetchLists({&job, &other, &same}, {EngineHost("b")}, {});
@@ -238,7 +238,7 @@ TEST(ImagesTest, WhatIsSettledIsFetchedAsThat) {
 }
 
 TEST(ImagesTest, AJobOfNothingButCommandsFetchesNothing) {
-  const Job job = QueuedJob(NativeSpec("j", 2));
+  const Job job = InQueue(NativeSpec("j", 2));
   EXPECT_FALSE(CanFetchAhead(job.spec));
   EXPECT_THAT(PrefetchLists({&job}, {EngineHost("a")}, {}), IsEmpty());
 }
@@ -246,7 +246,7 @@ TEST(ImagesTest, AJobOfNothingButCommandsFetchesNothing) {
 // ---- What came of it ----
 
 TEST(ImagesTest, WhatWasPrefetchedIsOneEventOfTheJob) {
-  Job job = QueuedJob(InContainer("j", "x:1"));
+  Job job = InQueue(InContainer("j", "x:1"));
   const std::vector<Prefetched> said = {
       Got(Any("x:1"), Is("x:1", 'a'), 12'300ms)};
   TakePrefetched(&job, said, "a", kNow);
@@ -258,14 +258,14 @@ TEST(ImagesTest, WhatWasPrefetchedIsOneEventOfTheJob) {
 }
 
 TEST(ImagesTest, WhatWasThereAlreadyIsSettledAsThat) {
-  Job job = QueuedJob(InContainer("j", "x:1"));
+  Job job = InQueue(InContainer("j", "x:1"));
   TakePrefetched(&job, {Got(Any("x:1"), Is("x:1", 'a'))}, "a", kNow);
   EXPECT_THAT(ReasonsIn(job, Reason::kImagePinned),
               ElementsAre("image x:1 is " + Sha('a') + ", as on a"));
 }
 
 TEST(ImagesTest, WhatIsAnotherJobsSettlesNothing) {
-  Job job = QueuedJob(InContainer("j", "x:1"));
+  Job job = InQueue(InContainer("j", "x:1"));
   TakePrefetched(&job, {Got(Is("x:1", 'b'), Is("x:1", 'b'), 1s)}, "a", kNow);
   TakePrefetched(&job, {Got(Any("y:1"), Is("y:1", 'b'), 1s)}, "a", kNow);
   TakePrefetched(&job, {Failed(Is("x:1", 'b'), "gone")}, "a", kNow);
@@ -276,7 +276,7 @@ TEST(ImagesTest, WhatIsAnotherJobsSettlesNothing) {
 TEST(ImagesTest, WhatCannotBeHadIsAnEventOnceOfEachNodeAndOfAFew) {
   JobSpec spec = InContainer("j", "x:1");
   spec.packages = {CodePackage('1', "t.tar.gz")};
-  Job job = QueuedJob(spec);
+  Job job = InQueue(spec);
   TakePrefetched(&job, {Failed(Any("x:1"), "no route to host")}, "a", kNow);
   TakePrefetched(&job, {Failed(Any("x:1"), "manifest unknown")}, "a", kNow);
   Prefetched package;

@@ -214,7 +214,7 @@ TEST_F(WaitingTest, ClosingEndsIt) {
   EXPECT_FALSE(*orders_->Ask(OrderKind::kCheckpoint));
 }
 
-TEST_F(LightOrdersTest, AQuestionTakesNoMicrosecond) {
+TEST_F(LightOrdersTest, AQuestionIsCheap) {
   Join(1);
   LightOrders& orders = members_[0]->orders;
   orders.OnStep(1);

@@ -377,12 +377,13 @@ LOCKSTEP_API int32_t lockstep_session_checkpoint_saved(
 LOCKSTEP_API int32_t lockstep_session_resumed(lockstep_session* session,
                                               int64_t step,
                                               lockstep_error* error);
-/* Orders from outside: `lockstep jobs checkpoint`, `jobs cancel --save`, drained
- * nodes. Ask after each step, on every rank: the answers are about the last step
- * and the same on all ranks. A call makes no system call and takes no
- * microsecond, unless an order is being agreed on for this very step; then it
- * waits for the decision. DEADLINE_EXCEEDED: none came within 5 minutes, because
- * the worker daemon or the coordinator is away. ABORTED: the generation ended.
+/* Orders from outside: `lockstep jobs checkpoint`, `jobs cancel --save`,
+ * drains. Ask after each step, on every rank: the answers are about the last
+ * step, and the same on all ranks. A call makes no system call and takes less
+ * than a microsecond, unless an order is being agreed on for this very step;
+ * then it waits for the decision. DEADLINE_EXCEEDED: none came within 5
+ * minutes, because the worker daemon or the coordinator is away. ABORTED: the
+ * generation ended.
  *
  * *due is 1 once for each order, also before a stop: save a checkpoint now. */
 LOCKSTEP_API int32_t lockstep_session_checkpoint_due(lockstep_session* session,
