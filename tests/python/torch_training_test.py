@@ -136,8 +136,8 @@ def same_as_gloo() -> None:
         "allreduce_hook": lambda g: train(g, rank, prepare=hook("allreduce_hook")),
         "fp16_hook": lambda g: train(g, rank, prepare=hook("fp16_compress_hook")),
         "bf16_hook": lambda g: train(g, rank, prepare=hook("bf16_compress_hook")),
-        # Gloo does not end with this hook and several buckets: its two threads wait
-        # for operations that they would have to run.
+        # With several buckets the hook starts its operations in another order on
+        # each rank: gloo waits for ever then.
         "power_sgd": lambda g: train(g, rank, steps=6, prepare=hook("power"), bucket_cap_mb=25),
         "join": lambda g: train_uneven(g, rank),
         "zero": lambda g: train_zero(g, rank),
@@ -151,7 +151,6 @@ def same_as_gloo() -> None:
         alike: List[Any] = [torch.empty_like(got) for _ in range(dist.get_world_size())]
         dist.all_gather(alike, got)
         assert all(torch.equal(one, got) for one in alike), f"{name}: ranks differ"
-    train(ours, rank, steps=6, prepare=hook("power"))
     dist.destroy_process_group()
 
 
