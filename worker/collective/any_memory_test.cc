@@ -53,7 +53,7 @@ void CheckOne(Communicator* c, CollectiveKind kind, size_t count,
     operation.slice = {*buffer, 0, count, DataType::kInt32};
     std::copy(data, data + count, static_cast<int32_t*>((*buffer)->data));
   }
-  ASSERT_EQ(Run(c, operation, kWithin), OkStatus());
+  ASSERT_EQ(collective::Run(c, operation, kWithin), OkStatus());
   if (c->rank() < allocated) {
     const auto* result =
         static_cast<const int32_t*>(operation.slice.buffer->data);
@@ -107,12 +107,14 @@ TEST_P(AnyMemoryTest, OwnMistakesAreRefused) {
     const Buffer other = AnyHostMemory();
     int32_t value = 1;
     Operation sum{.slice = AnySlice(&other, &value, 1, DataType::kInt32)};
-    EXPECT_TRUE(absl::IsInvalidArgument(Run(c->get(), sum, kWithin)));
+    EXPECT_TRUE(
+        absl::IsInvalidArgument(collective::Run(c->get(), sum, kWithin)));
     sum.slice.buffer = *(*c)->AnyMemory();
     sum.slice.count = SIZE_MAX / 4;
-    EXPECT_TRUE(absl::IsInvalidArgument(Run(c->get(), sum, kWithin)));
+    EXPECT_TRUE(
+        absl::IsInvalidArgument(collective::Run(c->get(), sum, kWithin)));
     sum.slice.count = 1;
-    EXPECT_EQ(Run(c->get(), sum, kWithin), OkStatus());
+    EXPECT_EQ(collective::Run(c->get(), sum, kWithin), OkStatus());
     EXPECT_EQ(value, n);
   });
 }
