@@ -53,7 +53,7 @@ void CheckOne(Communicator* c, CollectiveKind kind, size_t count,
     operation.slice = {*buffer, 0, count, DataType::kInt32};
     std::copy(data, data + count, static_cast<int32_t*>((*buffer)->data));
   }
-  ASSERT_EQ(Run(c, operation, kWithin), OkStatus());
+  ASSERT_EQ(collective::Run(c, operation, kWithin), OkStatus());
   if (c->rank() < allocated) {
     const auto* result =
         static_cast<const int32_t*>(operation.slice.buffer->data);
