@@ -45,6 +45,9 @@ def patched() -> Any:
 
     for name in dir(distributed_test):
         value = getattr(distributed_test, name)
+        # Only a backend in C++ has events of its own in the profiler.
+        if "PROFILING" in name:
+            continue
         if isinstance(value, list) and dist.Backend.GLOO in value:
             value.append("lockstep")
     return distributed_test
@@ -115,7 +118,9 @@ def run_one(case: type, name: str, verbose: bool) -> Tuple[str, str]:
         return "passed", ""
     lines = [line for line in (text.getvalue() + bad[0][1]).splitlines() if line.strip()]
     errors = [
-        line for line in lines if re.match(r"(\[rank\d\]: ?)?[\w.]*(Error|Exception)\b", line)
+        found.group(0)
+        for line in lines
+        if (found := re.search(r"\b[\w.]*(Error|Exception): (?!Process \d).*", line))
     ]
     return "failed", (errors or lines or ["?"])[0][:300]
 
