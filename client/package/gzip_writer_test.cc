@@ -15,7 +15,7 @@ std::string Noise(size_t size) {
   return out;
 }
 
-std::string Text(size_t size) {
+std::string SourceText(size_t size) {
   std::string out;
   for (int i = 0; out.size() < size; ++i) {
     out += "def step_" + std::to_string(i) + "(self):\n    return self.loss\n";
@@ -61,10 +61,11 @@ std::string Unpack(const std::string& packed) {
 TEST(GzipWriterTest, GivesBackWhatWentIn) {
   const size_t piece = GzipWriter::kPiece;
   const std::string cases[] = {
-      "", "x", Text(100), Noise(100), Text(piece), Noise(piece + 1),
+      "", "x", SourceText(100), Noise(100), SourceText(piece), Noise(piece + 1),
       // The level changes at each piece, back and forth.
-      Text(piece) + Noise(piece) + Text(piece) + Noise(2 * piece) + "end",
-      Noise(piece / 2) + Text(2 * piece) + Noise(piece)};
+      SourceText(piece) + Noise(piece) + SourceText(piece) + Noise(2 * piece) +
+          "end",
+      Noise(piece / 2) + SourceText(2 * piece) + Noise(piece)};
   for (const std::string& bytes : cases) {
     EXPECT_EQ(Unpack(Pack(bytes, 1 << 18)), bytes) << bytes.size();
   }
@@ -72,7 +73,7 @@ TEST(GzipWriterTest, GivesBackWhatWentIn) {
 
 TEST(GzipWriterTest, TheSameBytesHoweverTheyCome) {
   const std::string bytes =
-      Text(GzipWriter::kPiece + 17) + Noise(GzipWriter::kPiece);
+      SourceText(GzipWriter::kPiece + 17) + Noise(GzipWriter::kPiece);
   const std::string packed = Pack(bytes, bytes.size());
   EXPECT_EQ(Pack(bytes, 777), packed);
   EXPECT_EQ(Pack(bytes, GzipWriter::kPiece), packed);
@@ -82,7 +83,7 @@ TEST(GzipWriterTest, TheSameBytesHoweverTheyCome) {
 
 TEST(GzipWriterTest, StoresWhatDoesNotShrinkAndPacksTheRest) {
   const size_t size = 4 * GzipWriter::kPiece;
-  EXPECT_LT(Pack(Text(size), 1 << 18).size(), size / 4);
+  EXPECT_LT(Pack(SourceText(size), 1 << 18).size(), size / 4);
   const size_t stored = Pack(Noise(size), 1 << 18).size();
   EXPECT_GE(stored, size);
   EXPECT_LT(stored, size + size / 1000);
