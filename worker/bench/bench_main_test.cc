@@ -135,7 +135,7 @@ TEST_F(BenchMainTest, OneRankIsFine) {
 TEST_F(BenchMainTest, WrongUsageIsTwoAndHelpIsZero) {
   for (const char* wrong :
        {"", "frobnicate", "allreduce -b", "allreduce -b 12q",
-        "allreduce -b 2M -e 1M", "allreduce -d floot", "allreduce -o prod",
+        "allreduce -b 2M -e 1M", "allreduce -d floot", "allreduce -o xor",
         "allreduce -f 1", "allreduce -g 0", "allreduce --root 2 -g 2",
         "step --parameters 0", "step --wire fp8", "step --slow 2",
         "step --slow 2=10 -g 2", "step --compute 1 --flops 1G",
