@@ -65,7 +65,9 @@ class Collectives:
 
     def reduce(self, tensors: Tensors, opts: Any) -> LockstepWork:
         dtype = check_types("reduce", tensors)
-        op, (source, target) = reduced("reduce", dtype, opts.reduceOp, self.group.world_size, both=2)
+        op, (source, target) = reduced(
+            "reduce", dtype, opts.reduceOp, self.group.world_size, both=2
+        )
         root = opts.rootRank
         for tensor in tensors:
             source.read(normalise(tensor) if dtype is torch.bool else tensor)
