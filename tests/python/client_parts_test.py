@@ -100,9 +100,7 @@ class ContextTest(unittest.TestCase):
         here = self.resolve(FILE, "here")
         self.assertTrue(here.insecure_loopback)
         self.assertEqual(here.context, "here")
-        self.assertTrue(
-            self.resolve(FILE, env={"LOCKSTEP_CONTEXT": "here"}).insecure_loopback
-        )
+        self.assertTrue(self.resolve(FILE, env={"LOCKSTEP_CONTEXT": "here"}).insecure_loopback)
         env = {"LOCKSTEP_ADDRESS": "a:1", "LOCKSTEP_CA": "c"}
         mixed = self.resolve(FILE, env=env)
         self.assertEqual((mixed.address, mixed.ca), ("a:1", "c"))
@@ -308,9 +306,7 @@ class ErrorTest(unittest.TestCase):
 
     def test_has_code_and_reason(self) -> None:
         schema = _schema.load()
-        info = schema.message("google.rpc.ErrorInfo")(
-            reason="NEVER_FITS", domain="lockstep"
-        )
+        info = schema.message("google.rpc.ErrorInfo")(reason="NEVER_FITS", domain="lockstep")
         status = schema.message("google.rpc.Status")(code=9)
         status.details.add(
             type_url="type.googleapis.com/google.rpc.ErrorInfo",

@@ -75,9 +75,7 @@ class SubmitTest(ClusterTest):
         )
         self.assertEqual({line.task for line in lines},
                          {"master-replica-0", "worker-replica-0"})  # fmt: skip
-        self.assertEqual(
-            [str(line) for line in job.logs(ranks=[1], grep="of")], ["1 of 2 b"]
-        )
+        self.assertEqual([str(line) for line in job.logs(ranks=[1], grep="of")], ["1 of 2 b"])
         status = job.wait(LONG)
         self.assertEqual((status.state, status.exit_code), ("SUCCEEDED", 0))
         self.assertEqual([rank.exit_code for rank in status.ranks], [0, 0])
@@ -236,9 +234,7 @@ class TrainTest(ClusterTest):
             return os.environ["LOCAL_RANK"], os.environ["LOCAL_WORLD_SIZE"]
 
         job = self.client.train(work, ranks=4, ranks_per_task=2)
-        self.assertEqual(
-            job.results(LONG), [("0", "2"), ("1", "2"), ("0", "2"), ("1", "2")]
-        )
+        self.assertEqual(job.results(LONG), [("0", "2"), ("1", "2"), ("0", "2"), ("1", "2")])
 
     def test_prints_are_in_the_log(self) -> None:
         job = self.client.train(lambda: print("hello", os.environ["RANK"]), ranks=2)

@@ -29,9 +29,7 @@ class LintTest(unittest.TestCase):
 
     def test_ruff(self) -> None:
         folders = (PACKAGE, SOURCE / "tests" / "python", SOURCE / "examples")
-        self.check(
-            "ruff", "check", "--no-cache", "--config", PACKAGE / "pyproject.toml", *folders
-        )
+        self.check("ruff", "check", "--no-cache", "--config", PACKAGE / "pyproject.toml", *folders)
         self.check(
             "ruff", "format", "--no-cache", "--check", "--config", PACKAGE / "pyproject.toml",
             *folders,

@@ -1,6 +1,6 @@
 """The rank part outside lockstep: rank 0 of 1, and every call works.
 
-  PYTHONPATH=build/release/python python3 tests/python/session_test.py
+PYTHONPATH=build/release/python python3 tests/python/session_test.py
 """
 
 import multiprocessing

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ._session import Phase, Session, Step, join, session
 from .errors import (
     AbortedError,
     Error,
@@ -27,7 +28,6 @@ from .errors import (
     PeerLostError,
     TimeoutError,
 )
-from ._session import Phase, Session, Step, join, session
 from .version import __version__
 
 if TYPE_CHECKING:

@@ -61,9 +61,7 @@ class Client:
           NotFoundError: there is no such context, or a file is missing.
           Error: FAILED_PRECONDITION: no cluster is known, or no certificate.
         """
-        self._rpc = Rpc(
-            _context.resolve(context, address, ca, cert, key, insecure_loopback)
-        )
+        self._rpc = Rpc(_context.resolve(context, address, ca, cert, key, insecure_loopback))
 
     def __repr__(self) -> str:
         return f"Client({self.address!r})"
@@ -227,9 +225,7 @@ class Client:
         tasks = _train.spread(ranks, ranks_per_task)
         brought = _paths(packages)
         payload = _pickling.pickle_call(func, args, kwargs, brought)
-        call = _pickling.pack_call(
-            func, payload, os.path.abspath(workdir) if workdir else None
-        )
+        call = _pickling.pack_call(func, payload, os.path.abspath(workdir) if workdir else None)
         interpreter = python or (None if image else sys.executable) or "python3"
         argv = _train.command_of(interpreter, bool(image))
         options = {
@@ -358,8 +354,7 @@ class Client:
         answer = self._rpc.call("SubmitJob", question)
         if answer.never_fits:
             raise Error(
-                f"job {request.spec.name} can never run here: "
-                + "; ".join(answer.never_fits),
+                f"job {request.spec.name} can never run here: " + "; ".join(answer.never_fits),
                 code="FAILED_PRECONDITION",
                 reason="NEVER_FITS",
             )

@@ -61,9 +61,7 @@ class _Lines:
             self.lines.append((len(body) - len(bare), bare, number))
 
     def error(self, number: int, text: str) -> InvalidArgumentError:
-        return InvalidArgumentError(
-            f"{self.source}:{number}: {text}", code="INVALID_ARGUMENT"
-        )
+        return InvalidArgumentError(f"{self.source}:{number}: {text}", code="INVALID_ARGUMENT")
 
 
 def _without_comment(line: str) -> str:
@@ -174,8 +172,7 @@ def parse(text: str, source: str) -> Config:
                 config.contexts[context] = _context(context, fields, source)
         else:
             raise InvalidArgumentError(
-                f"{source}: there is no field {name}; there are current-context "
-                "and contexts",
+                f"{source}: there is no field {name}; there are current-context and contexts",
                 code="INVALID_ARGUMENT",
             )
     return config

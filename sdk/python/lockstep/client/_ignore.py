@@ -17,9 +17,7 @@ _INCLUDE = "#!include:"
 def includes(text: str) -> list[str]:
     """Returns the names after "#!include:", in order."""
     return [
-        line[len(_INCLUDE) :].rstrip(" ")
-        for line in text.splitlines()
-        if line.startswith(_INCLUDE)
+        line[len(_INCLUDE) :].rstrip(" ") for line in text.splitlines() if line.startswith(_INCLUDE)
     ]
 
 

@@ -167,9 +167,7 @@ class Job:
         """
         if save:
             self._save(seconds("timeout", timeout))
-        request = self._rpc.message(
-            "CancelJobRequest", request_id=request_id(), name=self._name
-        )
+        request = self._rpc.message("CancelJobRequest", request_id=request_id(), name=self._name)
         return _views.job_of(self._rpc.schema, self._rpc.call("CancelJob", request))
 
     def files(self, path: str = "", *, rank: int = 0) -> list[str]:
@@ -177,9 +175,7 @@ class Job:
 
         Folders end with "/". At most 1,000 names.
         """
-        request = self._rpc.message(
-            "ListFilesRequest", name=self._name, rank=rank, path=path
-        )
+        request = self._rpc.message("ListFilesRequest", name=self._name, rank=rank, path=path)
         answer = self._rpc.call("ListFiles", request)
         return [file.path + ("/" if file.directory else "") for file in answer.files]
 
@@ -193,9 +189,7 @@ class Job:
             FAILED_PRECONDITION: the job sets its own working directory.
             RESOURCE_EXHAUSTED: the file exceeds the site's limit (1 GiB).
         """
-        request = self._rpc.message(
-            "ReadFileRequest", name=self._name, rank=rank, path=path
-        )
+        request = self._rpc.message("ReadFileRequest", name=self._name, rank=rank, path=path)
         pieces = []
         size = -1
         for answer in self._rpc.stream("ReadFile", request):
@@ -284,9 +278,7 @@ class Job:
         deadline = time.monotonic() + limit
         while True:
             job = self._get()
-            if job.HasField("last_checkpoint") and (
-                job.last_checkpoint != before.last_checkpoint
-            ):
+            if job.HasField("last_checkpoint") and (job.last_checkpoint != before.last_checkpoint):
                 return
             status = _views.job_of(self._rpc.schema, job)
             if status.ended:

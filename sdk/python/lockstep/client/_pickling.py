@@ -56,9 +56,7 @@ def _cloudpickle() -> Any:
     return cloudpickle
 
 
-def pickle_call(
-    func: Callable[..., Any], args: Any, kwargs: Any, packages: list[str]
-) -> bytes:
+def pickle_call(func: Callable[..., Any], args: Any, kwargs: Any, packages: list[str]) -> bytes:
     """Pickles the call. InvalidArgumentError says what cannot be pickled."""
     cloudpickle = _cloudpickle()
     module = _own_module(func, packages)
@@ -70,8 +68,7 @@ def pickle_call(
         return _dumps(cloudpickle, (func, tuple(args), dict(kwargs or {})))
     except Exception as error:
         raise InvalidArgumentError(
-            f"func: the function, its arguments or what it refers to cannot be "
-            f"pickled: {error}",
+            f"func: the function, its arguments or what it refers to cannot be pickled: {error}",
             code="INVALID_ARGUMENT",
         ) from error
     finally:
@@ -105,9 +102,7 @@ def _source_of(func: Any) -> dict[str, str]:
     return {code.co_filename: text} if 0 < len(text) <= _MOST_SOURCE else {}
 
 
-def pack_call(
-    func: Callable[..., Any], payload: bytes, workdir: str | None
-) -> _package.Packed:
+def pack_call(func: Callable[..., Any], payload: bytes, workdir: str | None) -> _package.Packed:
     """Makes the package of a call."""
     cloudpickle = _cloudpickle()
     header = json.dumps(

@@ -20,7 +20,7 @@ from lockstep.errors import Error, InvalidArgumentError, NotFoundError, error_fo
 _quiet = "GRPC_VERBOSITY" not in os.environ
 if _quiet:
     os.environ["GRPC_VERBOSITY"] = "NONE"
-import grpc  # type: ignore[import-untyped,unused-ignore]
+import grpc  # type: ignore[import-untyped,unused-ignore]  # noqa: E402
 
 if _quiet:
     del os.environ["GRPC_VERBOSITY"]
@@ -222,9 +222,7 @@ class Rpc:
         except grpc.RpcError as error:
             raise error_of(error, self.address) from None
 
-    def stream(
-        self, method: str, request: Any, timeout: float | None = None
-    ) -> Iterator[Any]:
+    def stream(self, method: str, request: Any, timeout: float | None = None) -> Iterator[Any]:
         """Yields the answers. Ends the call when the generator is closed."""
         call = self._stub(method, "unary_stream")(request, timeout=timeout)
         try:

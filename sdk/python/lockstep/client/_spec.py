@@ -138,9 +138,7 @@ def _set_resources(
         resources.gpu_type = gpu_type
 
 
-def _set_texts(
-    target: Any, argument: str, values: Mapping[str, Any] | None, fix: str
-) -> None:
+def _set_texts(target: Any, argument: str, values: Mapping[str, Any] | None, fix: str) -> None:
     for name, value in (values or {}).items():
         if not isinstance(value, (str, int, float)) or isinstance(value, bool):
             raise bad(argument, f"{name} is {value!r}; {fix}")

@@ -147,6 +147,4 @@ def logs(rpc: Rpc, request: Any, on_break: OnBreak | None = None) -> Iterator[An
         # The last N lines may be others by now.
         if request.tail > 0 and lines.earliest is not None:
             request.tail = 0
-            request.since.seconds, request.since.nanos = divmod(
-                lines.earliest, 1_000_000_000
-            )
+            request.since.seconds, request.since.nanos = divmod(lines.earliest, 1_000_000_000)

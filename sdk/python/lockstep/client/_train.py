@@ -109,9 +109,7 @@ class TrainJob(Job, Generic[T]):
         value: T = self._value(self._succeeded(timeout, progress), 0)
         return value
 
-    def results(
-        self, timeout: Seconds | None = None, *, progress: bool | None = None
-    ) -> list[T]:
+    def results(self, timeout: Seconds | None = None, *, progress: bool | None = None) -> list[T]:
         """As ``result``, and returns the values of all ranks, by rank."""
         status = self._succeeded(timeout, progress)
         return [self._value(status, rank.rank) for rank in _by_rank(status)]
