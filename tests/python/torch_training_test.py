@@ -145,8 +145,10 @@ def same_as_gloo() -> None:
     }
     for name, way in ways.items():
         wanted, got = way(gloo), way(ours)
+        # Gloo rounds 16-bit sums at each hop, lockstep once.
+        near = {"rtol": 1e-2, "atol": 1e-3} if "16" in name else {"rtol": 1e-4, "atol": 1e-5}
         torch.testing.assert_close(
-            got, wanted, rtol=1e-4, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}"
+            got, wanted, **near, msg=lambda text, name=name: f"{name}: {text}"
         )
         alike: List[Any] = [torch.empty_like(got) for _ in range(dist.get_world_size())]
         dist.all_gather(alike, got)
