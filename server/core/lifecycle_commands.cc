@@ -4,6 +4,7 @@
 #include "server/core/generation.h"
 #include "server/core/job_roles.h"
 #include "server/core/lifecycle.h"
+#include "server/core/moving.h"
 #include "server/core/work_files.h"
 
 namespace lockstep::server {
