@@ -81,7 +81,20 @@ class Resnet50(nn.Module):
         return self.fc(self.stages(x).mean((2, 3)))
 
 
+class Wide(nn.Module):
+    """25.6 M parameters, little to compute."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc1 = nn.Linear(3200, 4000)
+        self.fc2 = nn.Linear(4000, 3200)
+
+    def forward(self, x):
+        return self.fc2(torch.relu(self.fc1(x)))
+
+
 MODELS = {"shallow": (Shallow, 64, (1, 28, 28), 10),
+          "wide": (Wide, 1, (3200,), 3200),
           "resnet50": (Resnet50, 4, (3, 64, 64), 1000)}
 
 
