@@ -93,11 +93,13 @@ class LightSessionTest : public ::testing::Test {
 
 // A sanitizer's allocator and its threads do not survive a fork of a process
 // with threads: the child hangs or is ended.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define LOCKSTEP_NEEDS_FORK() GTEST_SKIP() << "it forks beside threads"
-#else
-#define LOCKSTEP_NEEDS_FORK() static_cast<void>(0)
-#endif
+extern "C" {
+[[gnu::weak]] void __asan_init();
+[[gnu::weak]] void __tsan_init();
+}
+#define LOCKSTEP_NEEDS_FORK()                             \
+  if (&__asan_init != nullptr || &__tsan_init != nullptr) \
+  GTEST_SKIP() << "it forks beside threads"
 
 // The exit code of `child`, in a forked process.
 int InChild(const std::function<int()>& child) {
