@@ -96,6 +96,14 @@ install(TARGETS lockstep_client lockstep_runtime EXPORT lockstepTargets
   LIBRARY DESTINATION lib
     COMPONENT libs NAMELINK_COMPONENT dev
   INCLUDES DESTINATION include)
+# The C interface needs nothing of the above.
+if(TARGET lockstep_c)
+  install(TARGETS lockstep_c
+    LIBRARY DESTINATION lib
+      COMPONENT libs NAMELINK_COMPONENT dev)
+  install(FILES ${PROJECT_SOURCE_DIR}/sdk/include/lockstep/lockstep.h
+    DESTINATION include/lockstep COMPONENT dev)
+endif()
 install(EXPORT lockstepTargets NAMESPACE lockstep::
   DESTINATION lib/cmake/lockstep COMPONENT dev)
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/lockstepConfig.cmake.in

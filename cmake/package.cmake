@@ -81,8 +81,8 @@ makes its certificates, and packs training data.")
 set(CPACK_DEBIAN_CLI_PACKAGE_SUGGESTS "lockstep-coordinator, lockstep-worker")
 lockstep_package(libs liblockstep0 libs ""
   "libraries of programs that train or submit jobs with lockstep"
-  "Shared libraries: one makes a program a rank of a job, the other submits
-and follows jobs.")
+  "Shared libraries: one makes a C++ program a rank of a job, one submits
+and follows jobs, and one has the C interface.")
 set(CPACK_DEBIAN_LIBS_PACKAGE_RECOMMENDS lockstep-worker)
 lockstep_package(dev lockstep-dev libdevel "libabsl-dev"
   "headers for programs that train or submit jobs with lockstep"

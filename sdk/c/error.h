@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <exception>
+#include <new>
 
 #include "common/base/status.h"
 #include "sdk/include/lockstep/lockstep.h"

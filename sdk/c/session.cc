@@ -51,6 +51,14 @@ int32_t lockstep_join(const lockstep_join_options* options,
   });
 }
 
+int32_t lockstep_session_close(lockstep_session* session,
+                               lockstep_error* error) {
+  return Guard(error, [&]() -> Status {
+    LOCKSTEP_RETURN_IF_ERROR(Check(session));
+    return session->session->Close();
+  });
+}
+
 void lockstep_session_free(lockstep_session* session) { delete session; }
 
 int32_t lockstep_session_get_info(const lockstep_session* session,

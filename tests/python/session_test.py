@@ -121,6 +121,42 @@ class SessionTest(unittest.TestCase):
             thread.join()
         self.assertEqual(errors, [])
 
+    def test_a_question_that_waits_holds_up_no_other_thread(self) -> None:
+        asked, stepped = threading.Event(), threading.Event()
+
+        def wait(*_: object) -> int:
+            asked.set()
+            return 0 if stepped.wait(30) else 4
+
+        answers: list[bool] = []
+        asking = threading.Thread(target=lambda: answers.append(self.session._ask(wait)))
+        asking.start()
+        self.assertTrue(asked.wait(30))
+        # It would wait for the lock, if the question held it.
+        self.session.step(samples=1)
+        stepped.set()
+        asking.join(30)
+        self.assertEqual(answers, [False])
+
+    def test_close_waits_for_a_question(self) -> None:
+        asked, go_on = threading.Event(), threading.Event()
+
+        def wait(*_: object) -> int:
+            asked.set()
+            return 0 if go_on.wait(30) else 4
+
+        asking = threading.Thread(target=self.session._ask, args=(wait,))
+        asking.start()
+        self.assertTrue(asked.wait(30))
+        closing = threading.Thread(target=self.session.close)
+        closing.start()
+        while not self.session.closed:
+            pass
+        self.assertTrue(closing.is_alive())
+        go_on.set()
+        closing.join(30)
+        self.assertFalse(closing.is_alive())
+
     def test_a_child_of_fork_is_refused(self) -> None:
         context = multiprocessing.get_context("fork")
         with context.Pool(1) as pool:

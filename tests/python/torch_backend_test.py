@@ -265,7 +265,7 @@ def layouts() -> None:
     dist.all_gather(lists, torch.full((2, 3), float(rank)))
     for r, one in enumerate(lists):
         assert one.eq(float(r)).all(), lists
-    # Works that nobody waits for, whose tensors are gone.
+    # Works that no thread waits for, and whose tensors are gone.
     for _ in range(40):
         dist.all_reduce(torch.ones(1000), async_op=True)
     dist.barrier()

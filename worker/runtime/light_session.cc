@@ -119,7 +119,8 @@ class LightSession::Impl {
   }
 
   // Calls `use` under the lock, unless the session is not this process's or is
-  // closed. The fork first: the lock of a child may be held by nobody.
+  // closed. The fork is checked first: a child has no thread that would release
+  // the lock.
   template <typename Use>
   Status Locked(Use use) {
     LOCKSTEP_RETURN_IF_ERROR(CheckFork());

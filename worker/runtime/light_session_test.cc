@@ -385,7 +385,7 @@ TEST_F(LightSessionTest, ChangesNoSignalHandler) {
   Expect(Welcome(0));
   auto session = Join();
   daemon_.Stop();
-  EXPECT_TRUE(session->ReportEvent("nobody listens").ok());
+  EXPECT_TRUE(session->ReportEvent("no daemon listens").ok());
   struct sigaction now {};
   ASSERT_EQ(::sigaction(SIGPIPE, nullptr, &now), 0);
   EXPECT_EQ(now.sa_handler, SIG_DFL);
@@ -421,7 +421,7 @@ TEST_F(LightSessionTest, SaysWhyItCannotJoin) {
               HasSubstr("LOCKSTEP_LINK_FILE"));
 }
 
-// Alone it needs nobody's answer. Of several ranks: light_orders_test.cc.
+// A rank of one needs no answers. light_orders_test.cc has several ranks.
 TEST_F(LightSessionTest, ObeysDirectivesAfterTheNextStep) {
   v1::RankWelcome welcome = Welcome(0);
   welcome.set_world_size(1);

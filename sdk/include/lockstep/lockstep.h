@@ -62,7 +62,7 @@ typedef struct lockstep_error {
   char message[2048];
 } lockstep_error;
 
-/* The version of the library, "0.5.0": that of the daemons it is built with. */
+/* The version of the library, "0.1.0": that of the daemons it is built with. */
 LOCKSTEP_API const char* lockstep_version(void);
 
 /* ---- Groups: collectives over the caller's memory ------------------------
@@ -266,10 +266,10 @@ LOCKSTEP_API int32_t lockstep_work_ended(const lockstep_work* work);
 LOCKSTEP_API void lockstep_work_free(lockstep_work* work);
 /* For one thread that serves callbacks: waits until an operation that was
  * started with a cookie has ended, and returns the cookies of up to `capacity`
- * of them, in the order of their ends. 0 of them: `timeout_ns` passed; negative:
- * for ever. ABORTED: the group was aborted or is being freed, and no cookie is
- * left. To end such a thread, abort the group and join the thread; then free
- * the group. */
+ * of them, in the order of their ends. 0 of them: `timeout_ns` passed;
+ * negative: for ever. ABORTED: the group was aborted or is being freed, and no
+ * cookie is left. To end such a thread, abort the group and join the thread;
+ * then free the group. */
 LOCKSTEP_API int32_t lockstep_group_next_ended(lockstep_group* group,
                                                int64_t timeout_ns,
                                                uint64_t* cookies,
@@ -315,7 +315,11 @@ typedef struct lockstep_session_info {
 LOCKSTEP_API int32_t lockstep_join(const lockstep_join_options* options,
                                    lockstep_session** session,
                                    lockstep_error* error);
-/* Hands over what is queued, for at most a second, and frees the session. */
+/* Hands over what is queued, for at most a second, and leaves the job. Calls
+ * that wait return, and later ones fail, with FAILED_PRECONDITION. */
+LOCKSTEP_API int32_t lockstep_session_close(lockstep_session* session,
+                                            lockstep_error* error);
+/* Closes the session and frees it. No other call of it may be under way. */
 LOCKSTEP_API void lockstep_session_free(lockstep_session* session);
 LOCKSTEP_API int32_t lockstep_session_get_info(const lockstep_session* session,
                                                lockstep_session_info* info,

@@ -226,6 +226,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         (c_void_p, c_int64, POINTER(c_uint64), c_size_t, POINTER(c_size_t)),
     ),
     "join": (_CODE, (POINTER(JoinOptions), POINTER(c_void_p), _ERROR)),
+    "session_close": (_CODE, (c_void_p, _ERROR)),
     "session_free": (None, (c_void_p,)),
     "session_get_info": (_CODE, (c_void_p, POINTER(SessionInfo), _ERROR)),
     "session_enter": (c_int32, (c_void_p, c_int32)),
@@ -259,6 +260,7 @@ class Library:
     work_free: Callable[..., None]
     group_next_ended: Callable[..., int]
     join: Callable[..., int]
+    session_close: Callable[..., int]
     session_free: Callable[..., None]
     session_get_info: Callable[..., int]
     session_enter: Callable[..., int]

@@ -5,6 +5,7 @@ All functions and methods may be called from any thread.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import math
 import os
@@ -37,7 +38,10 @@ def _after_fork() -> None:
     _lock = threading.Lock()
     if _current is not None:
         _current._forked = True
+        # The parent's threads, which may hold the lock or ask, are not here.
         _current._lock = threading.RLock()
+        _current._answered = threading.Condition(_current._lock)
+        _current._asking = 0
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -65,6 +69,8 @@ def join(*, timeout: float = 10.0) -> Session:
                 code="ALREADY_EXISTS",
             )
         _current = Session(timeout)
+        # So that the last step and what was reported last arrive.
+        atexit.register(_current.close)
         return _current
 
 
@@ -198,8 +204,9 @@ class Session:
         self._forked = False
         self._step = _library.Step()
         self._step_pointer = ctypes.byref(self._step)
-        self._answer = ctypes.c_int32()
-        self._answer_pointer = ctypes.byref(self._answer)
+        # Threads that are in _ask, outside of the lock.
+        self._asking = 0
+        self._answered = threading.Condition(self._lock)
         self._error = error
         self._error_pointer = ctypes.byref(error)
         info = _library.SessionInfo()
@@ -319,7 +326,7 @@ class Session:
         self._call(self._lib.session_resumed, step)
 
     def checkpoint_due(self) -> bool:
-        """Whether somebody wants a checkpoint of the step that ended last.
+        """Whether a checkpoint of the step that ended last was asked for.
 
         True once for each request, after the same step on every rank, also before
         a stop. Ask after each step, on every rank, and before should_stop(). A
@@ -349,7 +356,13 @@ class Session:
         self._flush()
         with self._lock:
             handle, self._handle = self._handle, None
-            if handle is not None:
+        if handle is None:
+            return
+        atexit.unregister(self.close)
+        self._lib.session_close(handle, None)
+        with self._lock:
+            # It has ended every wait. Should one go on, its memory must stay.
+            if self._answered.wait_for(lambda: self._asking == 0, timeout=5.0):
                 self._lib.session_free(handle)
 
     def __enter__(self) -> Session:
@@ -392,12 +405,20 @@ class Session:
             _library.check(function(self._open(), *arguments, self._error_pointer), self._error)
 
     def _ask(self, function: Callable[..., int]) -> bool:
+        # It may wait for minutes: other threads go on, and close() ends the wait.
         self._flush()
         with self._lock:
-            code = function(self._open(), self._answer_pointer, self._error_pointer)
-            if code:
-                _library.check(code, self._error)
-            return self._answer.value != 0
+            handle = self._open()
+            self._asking += 1
+        try:
+            answer = ctypes.c_int32()
+            record = _library.error_record()
+            _library.check(function(handle, ctypes.byref(answer), ctypes.byref(record)), record)
+            return answer.value != 0
+        finally:
+            with self._lock:
+                self._asking -= 1
+                self._answered.notify_all()
 
     def _report_step(self, ended: Step) -> None:
         with self._lock:

@@ -61,7 +61,7 @@ void RankSampler::ReadPage(const RankRef& ref, bool last) {
   const auto result = last ? rank.page->ReadLast(&page, &error)
                            : rank.page->Read(&page, &error);
   if (result == task::PageReader::Result::kOk) {
-    // A page that nobody writes any more stands still for no reason.
+    // A page that has no writer any more stands still, and that is no stall.
     if (!last && has_left_(ref)) {
       page.progress.phase = task::RankPhase::kFinished;
     }
