@@ -351,12 +351,30 @@ def refusals() -> None:
     dist.destroy_process_group()
 
 
+def exits() -> None:
+    """The process ends while a callback of a future is still in torch."""
+    torch_ranks.start()
+    running = threading.Event()
+
+    def compute(done: Any) -> float:
+        total = 0.0
+        until = time.monotonic() + 1.0
+        while time.monotonic() < until:
+            running.set()
+            total += torch.ones(10_000).cumsum(0)[-1].item()
+        return total
+
+    dist.all_reduce(torch.ones(4), async_op=True).get_future().then(compute)
+    assert running.wait(60)
+
+
 PROGRAMS = {
     "reductions": reductions,
     "copies": copies,
     "layouts": layouts,
     "groups": groups,
     "refusals": refusals,
+    "exits": exits,
 }
 
 

@@ -14,7 +14,7 @@ from .. import _group, _library, errors
 from ._collectives import Collectives
 from ._process_group import LockstepProcessGroup
 from ._store import TorchStore, bind_address, shared_key
-from ._work import Completer, raise_for
+from ._work import Completer, end_completers, raise_for
 
 NAME = "lockstep"
 
@@ -177,5 +177,10 @@ def register() -> None:
     if NAME.upper() in dist.Backend._plugins:
         return
     dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])
-    # Before Python ends: threads of the library call the store.
-    atexit.register(_group.close_all)
+    atexit.register(_close_all)
+
+
+def _close_all() -> None:
+    """Ends all threads before Python ends: they call the store and torch."""
+    _group.close_all()
+    end_completers()

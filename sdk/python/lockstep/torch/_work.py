@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
+import weakref
 from datetime import timedelta
 from typing import Any, NoReturn, Optional, Sequence
 
@@ -18,6 +21,8 @@ _NO_TIMEOUT = timedelta(0)
 # Collectives end in their order, so the first one ends first; messages do not.
 _ORDERED_SLICE_S = 0.05
 _MIXED_SLICE_S = 0.001
+# How long an exiting process waits for what was chained to the futures.
+_EXIT_S = 10.0
 
 
 def raise_for(error: errors.Error) -> NoReturn:
@@ -186,11 +191,14 @@ class Completer:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._pid = os.getpid()
         self._state = threading.Condition()
         self._pending: list[LockstepWork] = []
         self._waiting = False  # a thread waits for operations
         self._idle = 0
         self._stopped = False
+        self._threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+        _completers.add(self)
 
     def add(self, work: LockstepWork) -> None:
         """Completes the work's future when it ends."""
@@ -204,13 +212,24 @@ class Completer:
             self._stopped = True
             self._state.notify_all()
 
+    def end(self, timeout_s: float) -> None:
+        """Stops, and waits that long for the threads to end."""
+        if os.getpid() != self._pid:
+            return  # A child that forked has no such threads.
+        self.stop()
+        until = time.monotonic() + timeout_s
+        for thread in list(self._threads):
+            thread.join(max(0.0, until - time.monotonic()))
+
     def _need_thread(self) -> None:
         if self._waiting:
             return
         if self._idle:
             self._state.notify()
             return
-        threading.Thread(target=self._serve, name=self._name, daemon=True).start()
+        thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+        self._threads.add(thread)
+        thread.start()
 
     def _serve(self) -> None:
         while True:
@@ -246,3 +265,17 @@ class Completer:
             ended = [work for work in pending if work.poll()]
             if ended:
                 return ended
+
+
+_completers: weakref.WeakSet[Completer] = weakref.WeakSet()
+
+
+def end_completers() -> None:
+    """Ends every completer of this process, after its groups were closed.
+
+    Python ends a daemon thread wherever the thread next asks for the
+    interpreter. In torch's C++ that place is a destructor, and the process
+    would abort.
+    """
+    for completer in list(_completers):
+        completer.end(_EXIT_S)
