@@ -129,6 +129,7 @@ def same_as_gloo() -> None:
     gloo = dist.new_group(backend="gloo")
     ways: Dict[str, Callable[[Any], Any]] = {
         "plain": lambda g: train(g, rank),
+        "long": lambda g: train(g, rank, steps=200),
         "no_sync": lambda g: train(g, rank, accumulate=True),
         "static_graph": lambda g: train(g, rank, static_graph=True),
         "unused": lambda g: train(g, rank, find_unused_parameters=True),
@@ -147,6 +148,8 @@ def same_as_gloo() -> None:
         wanted, got = way(gloo), way(ours)
         # Gloo rounds 16-bit sums at each hop, lockstep once.
         near = {"rtol": 1e-2, "atol": 1e-3} if "16" in name else {"rtol": 1e-4, "atol": 1e-5}
+        if name == "long" and dist.get_world_size() == 2:  # No order of more terms.
+            near = {"rtol": 0.0, "atol": 1e-6}
         torch.testing.assert_close(
             got, wanted, **near, msg=lambda text, name=name: f"{name}: {text}"
         )
