@@ -6,6 +6,8 @@ PYTHONPATH=build/release/python python3 tests/python/torch_backend_test.py
 from __future__ import annotations
 
 import re
+import threading
+import time
 import unittest
 from datetime import timedelta
 from typing import Any, Callable, List
