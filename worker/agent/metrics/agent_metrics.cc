@@ -87,6 +87,8 @@ void CollectTask(const TaskReading& task, MetricFamilies* out) {
   out->Counter("lockstep_task_cpu_seconds_total",
                "CPU time of a rank and its children.", task.cpu_seconds,
                labels);
+  out->Gauge("lockstep_task_processes", "Processes of a rank.", task.processes,
+             labels);
   out->Gauge("lockstep_task_memory_bytes",
              "Resident memory of a rank and its children.",
              static_cast<double>(task.memory_bytes), labels);

@@ -65,6 +65,7 @@ TaskReading FullTask(int32_t rank) {
   task.rank = rank;
   task.restarts = 1;
   task.cpu_seconds = 12.5;
+  task.processes = 3;
   task.log.sent_bytes = 100;
   task.log.dropped_bytes = 11;
   task.log.gaps = 2;
@@ -387,6 +388,9 @@ TEST_F(AgentMetricsTest, RanksByPhase) {
   EXPECT_THAT(page,
               HasSubstr("lockstep_task_restarts_total{job_id=\"mnist\",role="
                         "\"worker\",index=\"1\",rank=\"1\"} 1"));
+  EXPECT_THAT(page,
+              HasSubstr("lockstep_task_processes{job_id=\"mnist\",role="
+                        "\"worker\",index=\"1\",rank=\"1\"} 3"));
   // A program without a page has no steps.
   AgentReadings readings;
   readings.tasks.push_back(FullTask(0));

@@ -30,6 +30,8 @@ struct TaskReading {
   int32_t restarts = 0;
   bool ended = false;
   double cpu_seconds = 0;
+  // Living ones: the rank and its children.
+  int32_t processes = 0;
   int64_t memory_bytes = 0;
   int64_t memory_peak_bytes = 0;
   uint64_t read_bytes = 0;

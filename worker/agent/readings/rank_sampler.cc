@@ -24,6 +24,7 @@ void RankSampler::AddTo(const RankRef& ref, TaskReading* reading) const {
   if (it == ranks_.end()) return;
   const Sampled& rank = it->second;
   reading->cpu_seconds = rank.usage.cpu_seconds;
+  reading->processes = reading->ended ? 0 : rank.living;
   reading->memory_bytes = rank.usage.memory_bytes;
   reading->memory_peak_bytes = rank.usage.memory_peak_bytes;
   reading->read_bytes = rank.read_bytes;
@@ -93,6 +94,7 @@ void RankSampler::SampleTree(const RankRef& ref,
                 &rank.processes);
   const auto tree = ReadTreeMetrics(*shim, all);
   if (!tree.ok()) return;
+  rank.living = std::max(0, tree->processes - 1);  // Without the shim.
   Usage& usage = rank.usage;
   usage.cpu_seconds =
       std::max(usage.cpu_seconds, tree->user_seconds + tree->system_seconds);

@@ -84,6 +84,7 @@ class RankSampler {
     // Sum and number of readings of the GPUs' utilization, for its mean.
     double gpu_sum = 0;
     int64_t gpu_samples = 0;
+    int32_t living = 0;  // processes at the last sample
     // Content of the file RankPaths::processes.
     std::string processes;
   };
