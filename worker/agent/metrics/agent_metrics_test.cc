@@ -33,7 +33,7 @@ constexpr int kGpus = 8;
 constexpr size_t kFixedBudget = 60;  // With up to four devices of each kind.
 constexpr size_t kGpuBudget = 64;
 constexpr size_t kRankBudget = 35;  // Of its page.
-constexpr size_t kTaskBudget = 11;  // Of its process.
+constexpr size_t kTaskBudget = 12;  // Of its process.
 constexpr size_t kChiefBudget = 5;  // Rank 0 beyond that.
 // Of a job whose chief is here; a histogram is one.
 constexpr size_t kJobBudget = 8;
