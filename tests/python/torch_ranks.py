@@ -29,6 +29,7 @@ class Ranks:
                     **os.environ,
                     "RANK_PROGRAM": name,
                     "RANK": str(rank),
+                    "LOCAL_RANK": str(rank),
                     "WORLD_SIZE": str(ranks),
                     "RANK_FOLDER": self._folder.name,
                     "OMP_NUM_THREADS": "1",
