@@ -28,7 +28,8 @@ class LintTest(unittest.TestCase):
         self.check("mypy", "--config-file", config, "--ignore-missing-imports", "lockstep")
 
     def test_ruff(self) -> None:
-        folders = (PACKAGE, SOURCE / "tests" / "python", SOURCE / "examples")
+        tests = SOURCE / "tests"
+        folders = (PACKAGE, tests / "python", tests / "gpu", SOURCE / "examples")
         self.check("ruff", "check", "--no-cache", "--config", PACKAGE / "pyproject.toml", *folders)
         self.check(
             "ruff", "format", "--no-cache", "--check", "--config", PACKAGE / "pyproject.toml",

@@ -353,6 +353,43 @@ def refusals() -> None:
     dist.destroy_process_group()
 
 
+def mixed() -> None:
+    """Groups of lockstep for the CPU and another backend for GPUs, without a GPU."""
+    if not torch.cuda.is_available():
+        # PyTorch itself makes no NCCL group then, whatever has the CPU.
+        refused(
+            lambda: torch_ranks.start("cpu:lockstep,cuda:nccl", store="refused"),
+            "no GPUs found|NCCL built in",
+            (ValueError, RuntimeError),
+        )
+        assert not dist.is_initialized()
+    rank = torch_ranks.start("cpu:lockstep,cuda:gloo")
+    n = dist.get_world_size()
+    assert "cpu:lockstep" in dist.get_backend_config(), dist.get_backend_config()
+    tensors = [torch.full((1000,), float(rank)) for _ in range(20)]
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    for tensor, work in zip(tensors, works):
+        work.wait()
+        assert tensor.eq(n * (n - 1) / 2).all(), tensor
+        assert work.get_future().done()
+    gathered = torch.empty(n)
+    dist.all_gather_into_tensor(gathered, torch.tensor([float(rank)]))
+    assert gathered.tolist() == [float(r) for r in range(n)], gathered
+    objects: List[Any] = [None] * n
+    dist.all_gather_object(objects, rank)
+    assert objects == list(range(n)), objects
+    dist.barrier()
+    group = dist.new_group(list(range(n)))
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor, group=group)
+    assert tensor.eq(n).all(), tensor
+    model = torch.nn.Linear(4, 2)
+    parallel = torch.nn.parallel.DistributedDataParallel(model)
+    parallel(torch.full((1, 4), float(rank))).sum().backward()
+    assert model.weight.grad.eq((n - 1) / 2).all(), model.weight.grad
+    dist.destroy_process_group()
+
+
 def exits() -> None:
     """The process ends while a callback of a future is still in torch."""
     torch_ranks.start()
@@ -376,6 +413,7 @@ PROGRAMS = {
     "layouts": layouts,
     "groups": groups,
     "refusals": refusals,
+    "mixed": mixed,
     "exits": exits,
 }
 

@@ -76,8 +76,13 @@ def run(test: unittest.TestCase, file: str, name: str, ranks: int, **more: str) 
     return printed
 
 
-def start(backend: str = "lockstep", timeout_s: float = 60, **more: Any) -> int:
-    """Makes the default process group of this rank; returns the rank."""
+def start(
+    backend: str = "lockstep", timeout_s: float = 60, store: str = "store", **more: Any
+) -> int:
+    """Makes the default process group of this rank; returns the rank.
+
+    A second group of the same processes needs another name for its store.
+    """
     from datetime import timedelta
 
     import torch.distributed as dist
@@ -85,7 +90,7 @@ def start(backend: str = "lockstep", timeout_s: float = 60, **more: Any) -> int:
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     dist.init_process_group(
         backend,
-        init_method=f"file://{os.environ['RANK_FOLDER']}/store",
+        init_method=f"file://{os.environ['RANK_FOLDER']}/{store}",
         rank=rank,
         world_size=ranks,
         timeout=timedelta(seconds=timeout_s),

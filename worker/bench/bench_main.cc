@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <vector>
 
 #include "common/base/logging.h"
 #include "common/base/random.h"
@@ -27,11 +29,24 @@ int Fail(int rank, const Status& status) {
   return kExitWrong;
 }
 
+// The GPU of `rank`. Ranks that share one look like hosts of their own: NCCL
+// refuses them within a host.
+int DeviceOf(const BenchOptions& options, int rank) {
+  if (options.backend != "nccl") return -1;
+  const std::vector<int>& devices = options.devices;
+  if (devices.empty()) return rank;
+  if (std::count(devices.begin(), devices.end(), devices[rank]) > 1) {
+    setenv("NCCL_HOSTID", fmt::format("rank-{}", rank).c_str(), 1);
+  }
+  return devices[rank];
+}
+
 int LocalRank(const BenchOptions& options, collective::CommunicatorOptions form,
               int rank) {
   signal(SIGPIPE, SIG_IGN);
   if (options.pin) PinToCore(rank);
   form.rank = rank;
+  form.device = DeviceOf(options, rank);
   form.forming_deadline = MonotonicNow() + kFormingTimeout;
   auto communicator = FormCommunicator(form);
   if (!communicator.ok()) return Fail(rank, communicator.status());

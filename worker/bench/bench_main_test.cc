@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
@@ -14,6 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 class BenchMainTest : public testing::Test {
  protected:
@@ -139,7 +141,10 @@ TEST_F(BenchMainTest, WrongUsageIsTwoAndHelpIsZero) {
         "allreduce -f 1", "allreduce -g 0", "allreduce --root 2 -g 2",
         "step --parameters 0", "step --wire fp8", "step --slow 2",
         "step --slow 2=10 -g 2", "step --compute 1 --flops 1G",
-        "step --accumulate 0", "allreduce --backend gloo"}) {
+        "step --accumulate 0", "allreduce --backend gloo",
+        "allreduce --devices 0,1", "allreduce --backend nccl --devices 0",
+        "allreduce --backend nccl --devices 0,x",
+        "allreduce --backend nccl --devices 0,1,2"}) {
     EXPECT_EQ(Run(wrong), 2) << wrong;
     EXPECT_THAT(err_, HasSubstr("lockstep-bench --help")) << wrong;
     EXPECT_THAT(out_, IsEmpty()) << wrong;
@@ -154,6 +159,18 @@ TEST_F(BenchMainTest, WhatCannotRunIsOneAndSaysWhy) {
   EXPECT_THAT(err_, HasSubstr("unknown backend nothing"));
   EXPECT_EQ(Run("broadcast --root 2"), 1);
   EXPECT_THAT(err_, HasSubstr("there are 2 ranks"));
+}
+
+TEST_F(BenchMainTest, RanksAskForTheirGpus) {
+  if (access("/dev/nvidiactl", F_OK) == 0) {
+    GTEST_SKIP() << "there is a GPU: tests/gpu measures it";
+  }
+  for (const char* devices : {"", "--devices 0,0"}) {
+    EXPECT_EQ(Run(fmt::format("allreduce --backend nccl {}", devices)), 1);
+    EXPECT_THAT(err_, HasSubstr("backend nccl cannot be used: rank 0 "));
+    // It has looked for one.
+    EXPECT_THAT(err_, Not(HasSubstr("rank 0 has no GPU\n")));
+  }
 }
 
 }  // namespace

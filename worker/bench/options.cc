@@ -9,6 +9,7 @@
 #include <iostream>
 #include <string_view>
 
+#include "common/base/ascii.h"
 #include "common/base/version.h"
 #include "common/cli/command.h"
 #include "worker/bench/table.h"
@@ -47,6 +48,7 @@ struct Raw {
   std::string op = "sum";
   double timeout = 60;
   int iterations = 0;  // 0: not given
+  std::string devices;
   StepBenchTexts step;
 };
 
@@ -84,6 +86,9 @@ void AddRanks(const FlagGroup& group, BenchOptions* o, Raw* raw) {
             InRange(1, kMostRanks), ShowDefault, SetsGiven(&o->ranks_given));
   group.Add("--backend NAME", &o->backend, "auto, shm, tcp, nccl, ...",
             ShowDefault);
+  group.Add("--devices LIST", &raw->devices,
+            "GPU of each rank started here, such as 0,0 (default: 0,1,...). "
+            "Ranks that share a GPU reach each other by sockets");
   group.Add("--bind ADDRESS", &o->bind_address,
             "Listen address of ranks started here", ShowDefault);
   group.Add("--pin", &o->pin, "Pin rank i to the i-th allowed core");
@@ -121,6 +126,18 @@ std::string Settle(const Raw& raw, BenchOptions* o) {
                        o->max_bytes);
   }
   if (o->max_bytes > kMostBytes) return "at most 16G per operation";
+  if (!raw.devices.empty()) {
+    if (o->backend != "nccl") {
+      return fmt::format("--devices is for --backend nccl, not for {}",
+                         o->backend);
+    }
+    if (!ParseDevices(raw.devices, o->ranks, &o->devices)) {
+      return fmt::format(
+          "--devices: \"{}\" does not have a GPU's number for each of {} "
+          "ranks, such as 0,1",
+          raw.devices, o->ranks);
+    }
+  }
   if (o->ranks_given && o->root >= o->ranks) {
     return fmt::format("--root {}: there are {} ranks", o->root, o->ranks);
   }
@@ -185,6 +202,19 @@ bool ParseCount(const std::string& text, double* value) {
     return false;
   }
   return std::isfinite(*value) && *value > 0;
+}
+
+bool ParseDevices(const std::string& text, int ranks,
+                  std::vector<int>* devices) {
+  devices->clear();
+  for (const std::string_view part : SplitText(text, ',')) {
+    int device = 0;
+    const char* const end = part.data() + part.size();
+    const auto [after, error] = std::from_chars(part.data(), end, device);
+    if (error != std::errc() || after != end || device < 0) return false;
+    devices->push_back(device);
+  }
+  return static_cast<int>(devices->size()) == ranks;
 }
 
 std::string SettleSteps(const StepBenchTexts& texts, StepBenchOptions* o) {

@@ -64,6 +64,9 @@ struct BenchOptions {
   std::string bind_address = "127.0.0.1";
 
   std::string backend = "auto";
+  // The GPU of each rank that this program starts, for backend nccl. Empty:
+  // that of the rank's number.
+  std::vector<int> devices;
   Duration timeout = std::chrono::seconds(60);
   std::string json;
   // One line on stdout, for those who read the output of a job.
@@ -88,6 +91,11 @@ ParsedBench ParseBench(int argc, char** argv);
 
 // Empty, or what is wrong.
 std::string SettleSteps(const StepBenchTexts& texts, StepBenchOptions* options);
+
+// Parses "0,1,1", a number for each of `ranks` ranks. Returns false unless it
+// is that.
+bool ParseDevices(const std::string& text, int ranks,
+                  std::vector<int>* devices);
 
 // Parses "25.6M": digits with an optional point, then K, M, G or T for 10^3 to
 // 10^12. Returns false unless the value is finite and above 0.

@@ -1,24 +1,18 @@
-// The nccl backend on a real GPU: two ranks, each a process with a host of its
-// own by NCCL_HOSTID, so that one GPU is enough. Skips, with the reason, where
-// NCCL cannot be used.
+// The nccl backend on a real GPU.
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/mman.h>
 
 #include <atomic>
 #include <cmath>
-#include <cstdlib>
-#include <filesystem>
 #include <limits>
-#include <new>
+#include <memory>
 #include <thread>
 #include <vector>
 
-#include "worker/collective/factory/form_communicator.h"
 #include "worker/collective/handshake.h"
-#include "worker/collective/testing.h"
+#include "worker/collective/nccl/nccl_gpu_test_util.h"
 
 namespace lockstep::worker::collective::nccl {
 namespace {
@@ -26,70 +20,18 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr int kRanks = 2;
-// Creating contexts on a busy GPU can take long.
-constexpr Duration kForming = seconds(90);
-constexpr int kSkip = 77;
+constexpr int kRanks = kGpuRanks;
+constexpr Duration kForming = kGpuForming;
 
-// Seen by parent and children.
-struct Shared {
-  std::atomic<int> steps[kRanks];
-  std::atomic<int64_t> nanoseconds;
-  char why[512];
-};
-
-class NcclGpuTest : public ::testing::Test {
+class NcclGpuTest : public GpuRanksTest {
  protected:
-  void SetUp() override {
-    char path[] = "/tmp/nccl-gpu-XXXXXX";
-    dir_ = ::mkdtemp(path);
-    void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE,
-                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    ASSERT_NE(memory, MAP_FAILED);
-    shared_ = new (memory) Shared();
-  }
-  void TearDown() override {
-    ::munmap(shared_, sizeof(Shared));
-    std::filesystem::remove_all(dir_);
-  }
-
-  // In a child: the exit code of `body`, kSkip where there is no NCCL.
+  // `body` gets the communicator, which ends after it.
   template <typename Body>
   int Rank(int rank, Body body) {
-    ::signal(SIGPIPE, SIG_IGN);
-    ::setenv("NCCL_HOSTID", fmt::format("rank-{}", rank).c_str(), 1);
-    DirectoryRendezvousStore store(dir_);
-    CommunicatorOptions options = TestOptions(rank, kRanks, &store);
-    options.backend = "nccl";
-    options.device = 0;
-    options.forming_deadline = MonotonicNow() + kForming;
-    auto formed = FormCommunicator(options);
-    if (!formed.ok()) {
-      fmt::format_to_n(shared_->why, sizeof(shared_->why) - 1, "{}",
-                       Message(formed.status()));
-      // A host that cannot; anything else is a failure.
-      const bool cannot =
-          formed.status().code() == StatusCode::kFailedPrecondition ||
-          formed.status().code() == StatusCode::kNotFound;
-      return cannot ? kSkip : 1;
-    }
-    const int code = body(formed->get());
-    formed->reset();
-    return code != 0 || ::testing::Test::HasFailure() ? 1 : 0;
+    return GpuRanksTest::Rank(rank, [&](std::unique_ptr<Communicator> c) {
+      return body(c.get());
+    });
   }
-
-  // Whether the test goes on: false after a skip or a failure.
-  void JoinAll(RankProcesses* ranks, std::initializer_list<int> which) {
-    for (const int rank : which) {
-      const int code =
-          ranks->Join(rank, MonotonicNow() + kForming + seconds(60));
-      if (code == kSkip) GTEST_SKIP() << shared_->why;
-      EXPECT_EQ(code, 0) << "rank " << rank << ": " << shared_->why;
-    }
-  }
-
-  std::string dir_;
-  Shared* shared_ = nullptr;
 };
 
 // Random, the same everywhere.
@@ -223,14 +165,14 @@ TEST_F(NcclGpuTest, EveryOperationAndTheHandshake) {
 }
 
 // Steps until the first error, which must be the abort.
-int StepUntilAborted(Communicator* c, Shared* shared) {
+int StepUntilAborted(Communicator* c, std::atomic<int>* steps) {
   const Buffer* buffer = *c->AllocateOnDevice(size_t{64} << 20);
   const Operation operation = {
       .slice = {buffer, 0, size_t{16} << 20, DataType::kFloat32}};
   Status status;
   while (status.ok()) {
     status = collective::Run(c, operation, seconds(120));
-    shared->steps[c->rank()].fetch_add(1);
+    steps->fetch_add(1);
   }
   EXPECT_EQ(status.code(), StatusCode::kAborted) << status;
   return 0;
@@ -254,7 +196,7 @@ TEST_F(NcclGpuTest, AnAbortEndsARunningCollective) {
         EXPECT_TRUE(Await([&] { return shared_->steps[1] >= 10; }));
         c->Abort("stop");
       });
-      const int code = StepUntilAborted(c, shared_);
+      const int code = StepUntilAborted(c, &shared_->steps[rank]);
       aborter.join();
       return code;
     });
