@@ -1,13 +1,13 @@
 // gpu_ranks: starts the ranks of a program as a worker daemon does, with a link
 // and a page each, and says what their pages had in the end.
 //
-//   gpu_ranks --ranks N --pages FILE [--timeout SECONDS] -- PROGRAM [ARGUMENT...]
+//   gpu_ranks --ranks N --pages FILE [--timeout S] -- PROGRAM [ARGUMENT...]
 //
 // A rank finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, and RANK_FOLDER,
-// which is all ranks' and removed in the end. FILE becomes a JSON list, with an
-// object for each rank that has joined, and null for others. Exits as the first
-// rank that fails, with 128 + N for signal N, and with 124 when time is up (300 s
-// unless said otherwise): the other ranks are killed then.
+// a folder that all ranks share and that is removed in the end. FILE becomes a
+// JSON list, with an object for each rank that has joined, and null for others.
+// Exits as the first rank that fails, with 128 + N for signal N, and with 124
+// when S seconds are over (default: 300): the other ranks are killed then.
 #include <fmt/format.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -122,8 +122,8 @@ int JoinAll(const Flags& flags, RankProcesses* ranks) {
     if (MonotonicNow() >= deadline) return code != 0 ? code : kExitTimeout;
     for (int rank = 0; rank < flags.ranks; ++rank) {
       if (ended[rank]) continue;
-      const int its = ranks->Join(
-          rank, MonotonicNow() + std::chrono::milliseconds(20));
+      const int its =
+          ranks->Join(rank, MonotonicNow() + std::chrono::milliseconds(20));
       if (its < 0) continue;
       ended[rank] = true;
       --left;
@@ -191,8 +191,8 @@ int main(int argc, char** argv) {
   lockstep::Flags flags;
   if (!lockstep::ParseFlags(argc, argv, &flags)) {
     std::fputs(
-        "usage: gpu_ranks --ranks N --pages FILE [--timeout SECONDS] -- "
-        "PROGRAM [ARGUMENT...]\n",
+        "usage: gpu_ranks --ranks N --pages FILE [--timeout S] -- PROGRAM "
+        "[ARGUMENT...]\n",
         stderr);
     return lockstep::kExitUsage;
   }

@@ -3,9 +3,10 @@
 //
 //   gpu_readings [LIBRARY]
 //
-// LIBRARY takes the place of the driver's libnvidia-ml.so.1. Memory is in bytes,
-// power in W, temperatures in C, clocks in Hz, utilization 0 to 1. A reading that
-// the GPU does not have is left out. Exits with 77 where there is no driver.
+// LIBRARY takes the place of the driver's libnvidia-ml.so.1. Memory is in
+// bytes, power in W, temperatures in C, clocks in Hz, utilization 0 to 1. A
+// reading that the GPU does not have is left out. Exits with 77 where there is
+// no driver.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -50,12 +51,9 @@ nlohmann::json GpuJson(const Nvml& nvml, size_t i) {
   for (const auto& [value, name] : kCompared) {
     if (const auto& number = reading.Get(value)) values[name] = *number;
   }
-  return {{"index", gpu.index},
-          {"uuid", gpu.uuid},
-          {"name", gpu.model},
-          {"pci_bus_id", nvml.places()[i].pci_bus_id},
-          {"error", reading.error},
-          {"values", values}};
+  return {{"index", gpu.index},     {"uuid", gpu.uuid},
+          {"name", gpu.model},      {"pci_bus_id", nvml.places()[i].pci_bus_id},
+          {"error", reading.error}, {"values", values}};
 }
 
 int Main(const std::string& library) {

@@ -111,6 +111,19 @@ class GoogleTestTest(SuiteTest):
             [row.outcome for row in native.gtest_rows("engine", passed, 1)], [PASSED, FAILED]
         )
 
+    def test_on_a_host_with_a_gpu_few_reasons_excuse(self) -> None:
+        old = "rank 0 has a driver for CUDA 12.4, which is older than the CUDA 13.0 that"
+        for reason, dry_run, outcome in (
+            ("rank 0 has no GPU number 0", True, SKIPPED),
+            ("rank 0 has no GPU number 0", False, FAILED),
+            ("rank 0 cannot open NCCL's library", False, FAILED),
+            (old, False, SKIPPED),
+        ):
+            context = Context(self.folder, dry_run, gpus=1)
+            row = native.no_excuse(context, Row("engine: Sums", SKIPPED, reason=reason))
+            self.assertEqual(row.outcome, outcome, reason)
+            self.assertIn(reason, row.reason)
+
 
 class TrainingTest(SuiteTest):
     def ddp(self, ratio: float, spread: float, steps: int = 40) -> Row:

@@ -48,10 +48,10 @@ class DeviceRank {
   void Write(size_t i, const std::vector<float>& values) const {
     const auto gradient = reducer()->gradient(i);
     ASSERT_EQ(gradient.size(), values.size());
-    EXPECT_EQ(cudaMemcpyAsync(gradient.data(), values.data(),
-                              gradient.size_bytes(), cudaMemcpyHostToDevice,
-                              stream_),
-              cudaSuccess);
+    EXPECT_EQ(
+        cudaMemcpyAsync(gradient.data(), values.data(), gradient.size_bytes(),
+                        cudaMemcpyHostToDevice, stream_),
+        cudaSuccess);
   }
   void WriteAll(float value) const {
     for (size_t i = 0; i < kParameters.size(); ++i) {
@@ -61,10 +61,10 @@ class DeviceRank {
   std::vector<float> Read(size_t i) const {
     const auto gradient = reducer()->gradient(i);
     std::vector<float> values(gradient.size());
-    EXPECT_EQ(cudaMemcpyAsync(values.data(), gradient.data(),
-                              gradient.size_bytes(), cudaMemcpyDeviceToHost,
-                              stream_),
-              cudaSuccess);
+    EXPECT_EQ(
+        cudaMemcpyAsync(values.data(), gradient.data(), gradient.size_bytes(),
+                        cudaMemcpyDeviceToHost, stream_),
+        cudaSuccess);
     EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
     return values;
   }

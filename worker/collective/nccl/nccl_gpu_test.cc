@@ -28,9 +28,8 @@ class NcclGpuTest : public GpuRanksTest {
   // `body` gets the communicator, which ends after it.
   template <typename Body>
   int Rank(int rank, Body body) {
-    return GpuRanksTest::Rank(rank, [&](std::unique_ptr<Communicator> c) {
-      return body(c.get());
-    });
+    return GpuRanksTest::Rank(
+        rank, [&](std::unique_ptr<Communicator> c) { return body(c.get()); });
   }
 };
 
