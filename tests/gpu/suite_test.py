@@ -146,6 +146,12 @@ class TrainingTest(SuiteTest):
         wide = self.ddp(0.996, 0.05)
         self.assertEqual((wide.outcome, "too wide" in wide.reason), (FAILED, True))
 
+    def test_a_dry_run_is_not_judged(self) -> None:
+        self.context.dry_run = True
+        row = self.ddp(0.9, 0.0)
+        self.assertEqual((row.outcome, "not judged" in row.figure), (PASSED, True))
+        self.assertIn(training.DRY, row.reason)
+
     def test_steps_that_the_page_lacks_are_a_failure(self) -> None:
         self.assertEqual(self.ddp(1.0, 0.0, steps=39).outcome, FAILED)
 

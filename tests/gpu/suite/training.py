@@ -83,7 +83,8 @@ def ddp_row(
         report.Result("ddp", "the same without", ours, theirs, ranks=ranks, paired=True)
     )
     step = report.seconds(report.median(found["without"]) / found["steps"])
-    figure = f"{value:.4f} of the rate [{low:.4f}, {high:.4f}], must be {MUST}; a step {step}"
+    must = "not judged" if context.dry_run else f"must be {MUST}"
+    figure = f"{value:.4f} of the rate [{low:.4f}, {high:.4f}], {must}; a step {step}"
     where = f"{ranks} ranks over {found['backend']}"
     values = {"ratio": [value, low, high], "rounds": found}
     counted = [page and page["steps"] for page in pages]
