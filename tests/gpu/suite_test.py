@@ -6,8 +6,10 @@ LOCKSTEP_BUILD=build/release LOCKSTEP_FAKE_NVML=... tests/gpu/suite_test.py
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -172,6 +174,66 @@ class TrainingTest(SuiteTest):
         self.assertEqual(results.exit_code([*rows, Row("c", FAILED)]), 1)
         self.assertEqual(results.summary(rows), "1 passed, 0 failed, 1 skipped")
         self.assertEqual(results.table(rows), "a  passed   1 s\nb  skipped\n    why")
+
+
+JOINS = """
+import lockstep, os
+session = lockstep.join()
+assert (session.rank, session.world_size) == (int(os.environ["RANK"]), 2), session
+for _ in range(3):
+    session.step(samples=5)
+"""
+
+
+class RanksTest(SuiteTest):
+    """gpu_ranks: what ranks find, what their pages had, and how it ends."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.program = BUILD / "tests" / "gpu_ranks"
+        self.pages = self.folder / "pages.json"
+        if not self.program.exists():
+            self.skipTest(f"there is no {self.program}")
+
+    def ranks(self, *command: str, timeout: int = 60) -> "subprocess.CompletedProcess[str]":
+        words = ["--ranks", "2", "--pages", self.pages, "--timeout", str(timeout), "--"]
+        return subprocess.run(
+            [self.program, *words, *command],
+            env={**os.environ, "PYTHONPATH": str(BUILD / "python")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def test_a_rank_has_a_session_and_a_page(self) -> None:
+        done = self.ranks(sys.executable, "-c", JOINS)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        pages = json.loads(self.pages.read_text())
+        self.assertEqual([page["rank"] for page in pages], [0, 1])
+        for page in pages:
+            self.assertEqual((page["steps"], page["samples"]), (3, 15))
+            self.assertGreater(page["seconds"]["other"], 0)
+
+    def test_a_rank_finds_its_place(self) -> None:
+        done = self.ranks("sh", "-c", "echo $RANK $LOCAL_RANK of $WORLD_SIZE; test -d $RANK_FOLDER")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(sorted(done.stdout.splitlines()), ["0 0 of 2", "1 1 of 2"])
+        self.assertEqual(json.loads(self.pages.read_text()), [None, None])
+
+    def test_a_rank_that_fails_is_the_exit_code(self) -> None:
+        self.assertEqual(self.ranks("sh", "-c", "exit $((RANK * 7))").returncode, 7)
+        self.assertEqual(self.ranks("sh", "-c", "kill -KILL $$").returncode, 128 + 9)
+        done = self.ranks("/nonexistent/program")
+        self.assertEqual(done.returncode, 127)
+        self.assertIn("cannot start /nonexistent/program", done.stderr)
+
+    def test_ranks_that_do_not_end_are_killed(self) -> None:
+        done = self.ranks("sleep", "1000", timeout=1)
+        self.assertEqual(done.returncode, 124)
+
+    def test_wrong_usage_is_two(self) -> None:
+        done = subprocess.run([self.program, "--ranks", "0"], capture_output=True, check=False)
+        self.assertEqual(done.returncode, 2)
 
 
 class ReadingsTest(SuiteTest):
