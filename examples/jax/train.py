@@ -1,11 +1,12 @@
 """JAX on several processes: a sum over all devices with shard_map."""
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+import lockstep.jax
 
-import lockstep
+lockstep.jax.use_collectives()  # Before JAX is imported.
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
 
 
 def main() -> None:

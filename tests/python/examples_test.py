@@ -12,6 +12,7 @@ import tempfile
 import unittest
 
 import lockstep
+import lockstep.client
 
 SOURCE = pathlib.Path(os.environ.get("LOCKSTEP_SOURCE") or pathlib.Path(__file__).parents[2])
 EXAMPLES = SOURCE / "examples"
@@ -19,6 +20,17 @@ FRAMEWORKS = pathlib.Path(os.environ.get("LOCKSTEP_FRAMEWORKS", "/nonexistent"))
 BIN = os.environ.get("LOCKSTEP_BIN") or str(SOURCE / "build/release/bin")
 # Seconds: two ranks import a framework on a loaded machine.
 LONG = 240
+VARIABLES = {
+    "PYTHONPATH": os.environ["PYTHONPATH"],
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    "JAX_PLATFORMS": "cpu",
+    "OMP_NUM_THREADS": "1",
+}
+
+
+def python(framework: str) -> str:
+    return str(FRAMEWORKS / framework / "bin" / "python")
 
 
 def local(*args: str) -> None:
@@ -42,26 +54,32 @@ class ExamplesTest(unittest.TestCase):
         self.client = lockstep.Client()
         self.addCleanup(self.client.close)
 
-    def submit(self, name: str, framework: str, *arguments: str, **more: str):
+    def submit(self, name: str, framework: str) -> lockstep.client.Job:
         return self.client.submit(
-            [str(FRAMEWORKS / framework / "bin" / "python"), "train.py", *arguments],
+            [python(framework), "train.py"],
             tasks=2,
             workdir=str(EXAMPLES / name),
             output=str(self.output),
-            env={
-                "PYTHONPATH": os.environ["PYTHONPATH"],
-                "PYTHONDONTWRITEBYTECODE": "1",
-                "TF_CPP_MIN_LOG_LEVEL": "2",
-                "JAX_PLATFORMS": "cpu",
-                "OMP_NUM_THREADS": "1",
-                **more,
-            },
+            env=VARIABLES,
             max_restarts=1,
         )
 
+    def submit_file(self, name: str, framework: str) -> lockstep.client.Job:
+        """With the example's job file, which the client in Python does not read."""
+        variables = [f"--env={key}={value}" for key, value in VARIABLES.items()]
+        subprocess.run(
+            [BIN + "/lockstep", "submit", "-f", EXAMPLES / name / "job.yaml", "--detach"]
+            + ["--name", name, "--workdir", EXAMPLES / name, "--output", self.output]
+            + [*variables, "--max-restarts", "1", "--", python(framework), "train.py"],
+            check=True,
+        )
+        return self.client.job(name)
+
     def run_example(self, name: str, framework: str, shown: str, steps: int) -> None:
         """It ends well, prints what matches `shown`, and its job has `steps`."""
-        job = self.submit(name, framework)
+        self.check_example(self.submit(name, framework), shown, steps)
+
+    def check_example(self, job: lockstep.client.Job, shown: str, steps: int) -> None:
         status = job.wait(timeout=LONG, progress=False)
         text = "\n".join(line.text for line in job.logs())
         self.assertEqual(status.state, "SUCCEEDED", text[-4000:])
@@ -86,6 +104,23 @@ class ExamplesTest(unittest.TestCase):
 
     def test_jax(self) -> None:
         self.run_example("jax", "tensorflow", r"2 devices: sum \[4\.0, 6\.0, 8\.0, 10\.0\]", 10)
+
+    def test_tf_parameter_server(self) -> None:
+        job = self.submit_file("tf-parameter-server", "tensorflow")
+        self.check_example(job, r"accuracy 0\.[6-9]\d+ after 5 rounds", 5)
+        self.assertTrue((self.output / "checkpoints" / "checkpoint").exists())
+
+    def test_transfer_learning(self) -> None:
+        self.run_example(
+            "transfer-learning", "tensorflow", r"accuracy 0\.[6-9]\d+ .*, then 0\.[6-9]", 120
+        )
+        records = sorted(path.name for path in (self.output / "records").iterdir())
+        self.assertEqual(
+            records,
+            ["test-00-180.tfrec", "test-01-180.tfrec", "train-00-719.tfrec", "train-01-718.tfrec"],
+        )
+        # The shards are what lockstep's own reader takes.
+        subprocess.run([BIN + "/lockstep", "data", "check", self.output / "records"], check=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,162 @@
+// Fits y = 3x + 1 by gradient descent, in as many ranks as the job has.
+#include <lockstep/runtime.h>
+
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+namespace rt = lockstep::runtime;
+
+namespace {
+
+constexpr int64_t kSteps = 100;
+constexpr int64_t kSamples = 8;  // Of each rank in a step.
+constexpr float kRate = 0.2F;
+
+struct State {
+  int64_t step = 0;
+  std::array<float, 2> line = {0, 0};  // Slope and offset.
+};
+
+// Rank 0 keeps the state: it is the same on all ranks.
+std::string PathOf(const rt::Session& session) {
+  return session.output_directory() + "/line.state";
+}
+
+State Load(const std::string& path) {
+  State state;
+  std::ifstream file(path, std::ios::binary);
+  if (!file.read(reinterpret_cast<char*>(&state), sizeof(state))) return {};
+  return state;
+}
+
+// Nothing sees half a checkpoint: it has its name once it is published.
+bool Save(const std::string& path, const State& state) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(reinterpret_cast<const char*>(&state), sizeof(state));
+  file.close();
+  return !file.fail();
+}
+
+absl::StatusOr<State> Restore(rt::Session* session) {
+  const State own = session->rank() == 0 ? Load(PathOf(*session)) : State();
+  std::string bytes(reinterpret_cast<const char*>(&own), sizeof(own));
+  if (auto status = session->Broadcast(&bytes); !status.ok()) return status;
+  State state;
+  std::memcpy(&state, bytes.data(), sizeof(state));
+  if (state.step > 0) {
+    session->ReportResumed(state.step);
+    std::printf("rank %d resumed at step %d\n", session->rank(),
+                static_cast<int>(state.step));
+  }
+  return state;
+}
+
+// Adds this rank's part of the gradient; returns the sum of its losses.
+double Backward(const rt::Session& session, const State& state,
+                std::span<float> gradient) {
+  double losses = 0;
+  const auto all = static_cast<float>(kSamples * session.world_size());
+  for (int64_t i = 0; i < kSamples; ++i) {
+    const auto number = static_cast<float>(session.rank() * kSamples + i);
+    const float x = 2 * number / all - 1;
+    const float error = state.line[0] * x + state.line[1] - (3 * x + 1);
+    gradient[0] += 2 * error * x / all;
+    gradient[1] += 2 * error / all;
+    losses += static_cast<double>(error) * static_cast<double>(error);
+  }
+  return losses;
+}
+
+// lockstep compares it now and then: equal states on all ranks.
+uint64_t Hash(const State& state) {
+  return std::hash<std::string_view>()(
+      {reinterpret_cast<const char*>(&state), sizeof(state)});
+}
+
+// Saves when it is told to, and publishes what all ranks have agreed on.
+absl::Status Checkpoint(rt::Session* session, rt::Reducer* reducer,
+                        const State& state, const rt::StepOrders& orders) {
+  const std::string path = PathOf(*session);
+  if (orders.settled && session->rank() == 0) {
+    std::error_code error;
+    if (orders.settled->complete) {
+      std::filesystem::rename(path + ".new", path, error);
+      if (error) return absl::UnavailableError(path + ": " + error.message());
+      session->ReportCheckpoint(orders.settled->order, path, sizeof(State));
+    } else {
+      std::filesystem::remove(path + ".new", error);
+    }
+  }
+  if (!orders.checkpoint) return absl::OkStatus();
+  session->Enter(rt::Phase::kCheckpoint);
+  const bool saved = session->rank() != 0 || Save(path + ".new", state);
+  return reducer->Vote(orders.checkpoint->id, saved);
+}
+
+absl::Status Train(rt::Session* session) {
+  if (auto status = session->Form({{"model", "line"}}); !status.ok()) {
+    return status;
+  }
+  auto restored = Restore(session);
+  if (!restored.ok()) return restored.status();
+  State state = *restored;
+  auto made =
+      session->MakeReducer({{"line", state.line.size()}},
+                           {.start_step = state.step, .total_steps = kSteps});
+  if (!made.ok()) return made.status();
+  rt::Reducer& reducer = **made;
+  for (bool stop = false; !stop && reducer.committed() < kSteps;) {
+    session->Enter(rt::Phase::kCompute);
+    const double losses = Backward(*session, state, reducer.gradient(0));
+    std::optional<uint64_t> hash;
+    if (reducer.wants_state_hash()) hash = Hash(state);
+    const auto result = reducer.Finish(
+        {.samples = kSamples, .loss_sum = losses, .state_hash = hash});
+    if (!result.ok()) return result.status();
+    session->Enter(rt::Phase::kOptimizer);
+    for (size_t i = 0; result->apply && i < state.line.size(); ++i) {
+      state.line[i] -= kRate * reducer.gradient(0)[i];
+    }
+    const auto orders = reducer.Commit();
+    if (!orders.ok()) return orders.status();
+    state.step = reducer.committed();
+    stop = orders->stop;
+    auto status = Checkpoint(session, &reducer, state, *orders);
+    if (!status.ok()) return status;
+    reducer.ZeroGradients();
+  }
+  while (reducer.checkpoint_in_flight()) {
+    const auto orders = reducer.Settle();
+    if (!orders.ok()) return orders.status();
+    auto status = Checkpoint(session, &reducer, state, *orders);
+    if (!status.ok()) return status;
+  }
+  session->Report("slope", state.line[0]);
+  std::printf("rank %d of %d: y = %.2fx + %.2f after %d steps\n",
+              session->rank(), session->world_size(),
+              static_cast<double>(state.line[0]),
+              static_cast<double>(state.line[1]), static_cast<int>(state.step));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int main() {
+  auto session = rt::Session::Join({.local_output_directory = "."});
+  if (!session.ok()) {
+    std::fprintf(stderr, "%s\n", session.status().ToString().c_str());
+    return 1;
+  }
+  const absl::Status status = Train(session->get());
+  if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  return (*session)->Leave(status);
+}
