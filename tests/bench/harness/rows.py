@@ -150,7 +150,7 @@ STEPS = {
            "M1-mwms": (2.7, 3.5)},
 }
 
-# PyTorch over lockstep's backend (harness/torch_rows.py): id: {bytes: (must, aim)}.
+# PyTorch and JAX over lockstep (harness/torch_rows.py): id: {bytes: (must, aim)}.
 TORCH = {
     "P1": {0: (1.4, 1.8)},
     "P2": {0: (1.25, 1.45)},
@@ -158,6 +158,7 @@ TORCH = {
     "P4": {0: (1.2, 1.5)},
     "P5": {MIB: (1.2, 1.5), 25 * MIB: (1.2, 1.5)},
     "P6": {0: (1, 5)},
+    "J1": {25 * MIB: (3, 6)},
 }
 
 # The control plane, and reading records: `cluster_rows ID` measures them
@@ -197,6 +198,7 @@ WHAT.update({
     "P4": "an FSDP2 step in PyTorch, 8 layers of 4 M parameters",
     "P5": "dist.all_reduce from Python, over TCP",
     "P6": "session.step() in Python",
+    "J1": "psum in JAX",
     "L1": "submit to first instruction",
     "L2": "submit to first collective",
     "Q1": "1,000 jobs",

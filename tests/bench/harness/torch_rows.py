@@ -1,8 +1,9 @@
-"""P1 to P6: PyTorch over lockstep's backend, by turns with Gloo.
+"""P1 to P6 and J1: PyTorch and JAX over lockstep, by turns with Gloo.
 
-Both sides are PyPI's torch in LOCKSTEP_FRAMEWORKS/torch, two ranks pinned to two
-cores, one thread each, the same program with another word for the backend. A
-round of one side follows a round of the other, as in steps.py.
+Both sides are PyPI's torch in LOCKSTEP_FRAMEWORKS/torch, or its jax in
+LOCKSTEP_FRAMEWORKS/tensorflow: two ranks pinned to two cores, one thread each, the
+same program with another word for the collectives. A round of one side follows a
+round of the other, as in steps.py.
 
   P1  a DDP step of two layers: 25.6 M parameters, little to compute
   P2  a DDP step of the TensorFlow tutorial's network, M1's
@@ -10,6 +11,7 @@ round of one side follows a round of the other, as in steps.py.
   P4  a step of FSDP2, 8 layers of 4 M parameters
   P5  dist.all_reduce over TCP, between two network namespaces
   P6  session.step(), beside the 5 us that it may take
+  J1  psum of JAX, 25 MiB
 """
 import os
 import subprocess
@@ -33,12 +35,12 @@ for _ in range(16):
 """
 
 
-def python_of(programs):
-    python = steps.framework_python("torch")
+def python_of(programs, environment="torch"):
+    python = steps.framework_python(environment)
     package = programs.dir.parent / PACKAGE
     if not os.path.exists(python):
-        raise NotMeasured("no PyTorch: run tests/frameworks/setup DIR and set "
-                          "LOCKSTEP_FRAMEWORKS=DIR")
+        raise NotMeasured(f"there is no {python}: run tests/frameworks/setup DIR and "
+                          "set LOCKSTEP_FRAMEWORKS=DIR")
     if not (package / "lockstep" / "lib").exists():
         raise NotMeasured(f"there is no {package}; ninja lockstep_python makes it")
     return ["env", f"PYTHONPATH={package}", python]
@@ -61,7 +63,18 @@ def plain(programs, work, backend):
     return command
 
 
-def pair(id, make, turns, options, rounds=11, size=0, hosts=None, **tolerance):
+def psum(programs, size, collectives):
+    def command(rank, directory):
+        words = steps.common(rank, directory, "none")
+        return steps.tuned([
+            *python_of(programs, "tensorflow"), str(machine.PEERS / "jax_rank.py"),
+            "--bytes", str(size), "--collectives", collectives,
+            *words[:words.index("--model")]])
+    return command
+
+
+def pair(id, make, turns, options, rounds=11, size=0, hosts=None,
+         peer="torch's Gloo", **tolerance):
     """The results of one row: a list of one."""
     def placed(command):
         if hosts is None:
@@ -69,7 +82,7 @@ def pair(id, make, turns, options, rounds=11, size=0, hosts=None, **tolerance):
         return lambda rank, directory: hosts.command(rank, command(rank, directory))
 
     sides = [steps.Side(name, placed(make(backend)))
-             for name, backend in (("lockstep", "lockstep"), ("torch's Gloo", "gloo"))]
+             for name, backend in (("lockstep", "lockstep"), (peer, "gloo"))]
     run = steps.Rounds(sides, rounds, turns, options, tolerance)
     if not run.samples[1]:
         raise NotMeasured("there is no peer")
@@ -118,6 +131,12 @@ def run(id, programs, options):
     elif id == "P5":
         with Hosts(steps.RANKS, 40) as hosts:
             versions, results = sizes(id, programs, options, hosts)
+    elif id == "J1":
+        size = 25 * MIB
+        versions, results = pair(
+            id, lambda collectives: psum(programs, size, collectives),
+            steps.Turns(samples=4, steps=COUNTS[size]), options, size=size,
+            peer="JAX's Gloo")
     else:
         versions, results = step_cost(programs)
     print_results(results)
