@@ -51,8 +51,9 @@ void World::Finalize() {
     kept = kept_;
   }
   for (Communicator* communicator : kept) communicator->Close();
-  const std::lock_guard lock(splitting_);
-  if (all_ != nullptr) all_->Close();
+  // A split that still waits for other ranks ends with the process.
+  const std::unique_lock lock(splitting_, std::try_to_lock);
+  if (lock && all_ != nullptr) all_->Close();
 }
 
 bool World::initialized() {
