@@ -24,7 +24,14 @@ lockstep_error& LastError() {
 }
 
 // A code of the C interface as a number of MPI.
-int Returned(int32_t code) { return code == LOCKSTEP_OK ? kSUCCESS : kFailed; }
+int Returned(int32_t code) {
+  return code == LOCKSTEP_OK ? int{kSUCCESS} : kFailed;
+}
+
+Handle ToHandle(Request* request) {
+  return request == nullptr ? Handle{kREQUEST_NULL}
+                            : reinterpret_cast<Handle>(request);
+}
 
 int Refuse(const char* name) {
   return Returned(Fail(&LastError(), LOCKSTEP_UNIMPLEMENTED,
@@ -267,7 +274,7 @@ LOCKSTEP_MPI_EXPORT int MPIABI_Isend(const void* data, int count, Handle type,
   const int32_t code =
       StartMessage({LOCKSTEP_SEND, data, count, type, to, tag},
                    ToCommunicator(communicator), &made, &LastError());
-  *request = made == nullptr ? kREQUEST_NULL : reinterpret_cast<Handle>(made);
+  *request = ToHandle(made);
   return Returned(code);
 }
 
@@ -278,7 +285,7 @@ LOCKSTEP_MPI_EXPORT int MPIABI_Irecv(void* data, int count, Handle type,
   const int32_t code =
       StartMessage({LOCKSTEP_RECV, data, count, type, from, tag},
                    ToCommunicator(communicator), &made, &LastError());
-  *request = made == nullptr ? kREQUEST_NULL : reinterpret_cast<Handle>(made);
+  *request = ToHandle(made);
   return Returned(code);
 }
 

@@ -52,7 +52,7 @@ def rows_of(kind: str, count: int = 6) -> np.ndarray:
     numbers = (np.arange(RANKS)[:, None] + np.arange(count)[None, :]) % 3 + 1
     rows = numbers.astype(kind)
     if kind.startswith("uint"):
-        rows[:, 0] = np.iinfo(kind).max - np.arange(RANKS)
+        rows[:, 0] = [np.iinfo(kind).max - rank for rank in range(RANKS)]
     elif kind.startswith("int"):
         rows[:, 0] = np.arange(RANKS) - 1
     elif kind in COMPLEX:
@@ -108,6 +108,8 @@ def operations() -> None:
         copies(mesh, kind)
     big = np.ones((RANKS, 1 << 20), np.float32)
     same(over(mesh, lambda x: lax.psum(x, "ranks"), big), big.sum(0), "a large psum")
+    halves = rows_of("float32").astype(jnp.bfloat16)
+    same(over(mesh, lambda x: lax.psum(x, "ranks"), halves), halves.sum(0), "psum bfloat16")
     bools = np.arange(RANKS * 4).reshape(RANKS, 4) % 3 == 0
     same(over(mesh, lambda x: lax.all_gather(x[0], "ranks")[None], bools), bools, "bools")
 
@@ -176,8 +178,8 @@ def refusals() -> None:
     start()
     mesh = line()
     rows = rows_of("complex64")
-    halves = rows_of("float32").astype(jnp.bfloat16)
-    refused(lambda: over(mesh, lambda x: lax.psum(x, "ranks"), halves), "bf16")
+    halves = rows_of("float16")
+    refused(lambda: over(mesh, lambda x: lax.psum(x, "ranks"), halves), "f16")
     # The communicator goes on.
     same(over(mesh, lambda x: lax.psum(x, "ranks"), rows), rows.sum(0), "after a refusal")
 
