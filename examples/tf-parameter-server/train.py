@@ -82,8 +82,7 @@ def train(
         session.step(samples=BATCH * options.steps, loss=float(loss))
         with session.phase("checkpoint"):
             rounds.assign(done + 1)
-            path = manager.save()
-            session.checkpoint_saved(done + 1, path)
+            session.checkpoint_saved(done + 1, manager.save() + ".index")
 
     points, labels = next(iter(data().unbatch().batch(1024)))
     right = tf.reduce_mean(tf.cast(tf.argmax(model(points), axis=1) == labels, tf.float32))

@@ -66,6 +66,7 @@ def read(shard: str, first: int) -> tf.data.Dataset:
     def parse(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         values = tf.io.parse_single_example(record, FEATURES)
         picture = tf.io.decode_jpeg(values["image/encoded"], channels=1)
+        picture = tf.ensure_shape(picture, [SIDE, SIDE, 1])
         return tf.cast(picture, tf.float32) / 255, values["image/class/label"] - first
 
     dataset = tf.data.TFRecordDataset(shard).map(parse)
@@ -85,7 +86,6 @@ def network() -> keras.Model:
             layers.Conv2D(8, 3, strides=2, activation="relu"),
             layers.Conv2D(16, 3, strides=2, activation="relu"),
             layers.Flatten(),
-            layers.Dense(32, activation="relu"),
         ],
         name="features",
     )
