@@ -29,7 +29,14 @@ def free_port() -> int:
 class Ranks:
     """Processes of jax_ranks.py, which find each other as a job's do."""
 
-    def __init__(self, test: unittest.TestCase, name: str, ranks: int, **more: str) -> None:
+    def __init__(
+        self,
+        test: unittest.TestCase,
+        name: str,
+        ranks: int,
+        only_last: dict[str, str] | None = None,
+        **more: str,
+    ) -> None:
         self._test = test
         self._name = name
         folder = tempfile.TemporaryDirectory(prefix="lockstep-jax-")
@@ -51,6 +58,7 @@ class Ranks:
                     "OMP_NUM_THREADS": "1",
                     "RANK_FOLDER": folder.name,
                     **more,
+                    **((only_last or {}) if rank == ranks - 1 else {}),
                 },
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -109,9 +117,18 @@ class JaxTest(unittest.TestCase):
         self.assertRegex(printed, r"lost: .*lockstep: .*rank 1")
 
     def test_one_variable_is_missing(self) -> None:
-        printed = Ranks(self, "missing", 2, MASTER_PORT="").succeed()
-        for text in printed:
-            self.assertIn("the variable MASTER_PORT is not set", text)
+        for text in Ranks(self, "cannot_form", 2, MASTER_PORT="").succeed():
+            self.assertIn("lockstep: the variable MASTER_PORT is not set", text)
+
+    def test_ranks_of_two_jobs(self) -> None:
+        ranks = Ranks(self, "cannot_form", 2, only_last={"LOCKSTEP_JOB": "other"})
+        printed = ranks.printed(1)
+        self.assertEqual(ranks.processes[1].returncode, 0, printed)
+        self.assertRegex(printed, r'rank 0 is of "/.*, and this rank of "other/')
+
+    def test_several_devices_of_a_process(self) -> None:
+        for text in Ranks(self, "cannot_form", 2, JAX_NUM_CPU_DEVICES="2").succeed():
+            self.assertRegex(text, "refused: .*Each process must have one CPU device")
 
     def test_use_comes_before_jax(self) -> None:
         code = (
