@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import zipfile
 
 BUILD = pathlib.Path(os.environ["LOCKSTEP_BINARY_DIR"]).parent
 
@@ -32,6 +33,9 @@ class WheelTest(unittest.TestCase):
         self.assertRegex(
             wheels[0].name, r"^lockstep-\d+\.\d+\.\d+-py3-none-manylinux_2_35_x86_64\.whl$"
         )
+        with zipfile.ZipFile(wheels[0]) as wheel:
+            for library in ("liblockstep.so.0", "liblockstep_mpi.so"):
+                self.assertIn("lockstep/lib/" + library, wheel.namelist())
         with tempfile.TemporaryDirectory() as folder:
             run(sys.executable, "-m", "venv", folder)
             python = folder + "/bin/python"
