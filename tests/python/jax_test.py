@@ -82,9 +82,9 @@ class Ranks:
 
     def _kill(self) -> None:
         for process in self.processes:
-            if process.poll() is None:
-                process.kill()
-                process.communicate()
+            process.kill()  # Nothing, where it has ended.
+            process.wait()
+            process.stdout.close()
 
 
 class JaxTest(unittest.TestCase):
