@@ -5,6 +5,7 @@ PYTHONPATH=build/release/python python3 tests/python/torch_backend_test.py
 
 from __future__ import annotations
 
+import gc
 import re
 import threading
 import time
@@ -335,6 +336,58 @@ def groups() -> None:
     dist.destroy_process_group()
 
 
+def monitored() -> None:
+    """A barrier names who did not come, and breaks nothing."""
+    rank, n = torch_ranks.start(), dist.get_world_size()
+    for _ in range(3):
+        dist.monitored_barrier(timeout=timedelta(seconds=60), wait_all_ranks=True)
+    if rank == 0:
+        for all_of_them, who in ((False, "Rank 1"), (True, "Ranks 1, 2")):
+            refused(
+                lambda all_of_them=all_of_them: dist.monitored_barrier(
+                    timeout=timedelta(milliseconds=50), wait_all_ranks=all_of_them
+                ),
+                f"^lockstep: {who} failed to pass monitoredBarrier in 50 ms$",
+                dist.DistBackendError,
+            )
+    # The late ranks hear of it, and the next barrier is one of all ranks again.
+    dist.barrier()
+    if rank:
+        for who in ("Rank 1", "Ranks 1, 2"):
+            refused(
+                lambda: dist.monitored_barrier(timeout=timedelta(seconds=60)),
+                f"Rank {rank} successfully reached .*rank 0: {who} failed to pass",
+                dist.DistBackendError,
+            )
+    dist.monitored_barrier(timeout=timedelta(seconds=60))
+    assert n == 3
+    dist.destroy_process_group()
+
+
+def lifetimes() -> None:
+    """torch's C++ may be all that holds a work or a group."""
+    rank, n = torch_ranks.start(), dist.get_world_size()
+    # DDP's reducer waits for a work in the backward pass, which Python does not keep.
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1, bias=False))
+    with model.join(divide_by_initial_world_size=False):
+        for _ in range(rank + 1):
+            model(torch.ones(1, 2)).sum().backward()
+    assert model.module.weight.grad.eq(rank + 1).all(), model.module.weight.grad
+    one = torch.full((1,), float(n))
+    work = dist.all_reduce(one, async_op=True)
+    work.wait()
+    # DDP's join takes the value at once.
+    future = work.get_future()
+    assert future.done() and future.value()[0].item() == n * n
+    dist.set_debug_level(dist.DebugLevel.DETAIL)
+    group = dist.new_group()
+    gc.collect()
+    got = torch.empty(n)
+    dist.all_gather_into_tensor(got, one, group=group)
+    assert got.eq(n * n).all()
+    dist.destroy_process_group()
+
+
 def refusals() -> None:
     rank = torch_ranks.start()
     ones = torch.ones(4)
@@ -413,15 +466,20 @@ PROGRAMS = {
     "copies": copies,
     "layouts": layouts,
     "groups": groups,
+    "lifetimes": lifetimes,
     "refusals": refusals,
     "mixed": mixed,
     "exits": exits,
+    "monitored": monitored,
 }
 
 
 class TorchBackendTest(unittest.TestCase):
+    def test_a_monitored_barrier(self) -> None:
+        torch_ranks.run(self, __file__, "monitored", 3)
+
     def test_two_ranks(self) -> None:
-        for name in PROGRAMS:
+        for name in PROGRAMS.keys() - {"monitored"}:
             with self.subTest(name):
                 torch_ranks.run(self, __file__, name, 2)
 

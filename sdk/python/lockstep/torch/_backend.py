@@ -12,11 +12,17 @@ from torch._C._distributed_c10d import Backend
 
 from .. import _group, _library, errors
 from ._collectives import Collectives
+from ._compile import not_compiled
+from ._monitored import MonitoredBarrier
 from ._process_group import LockstepProcessGroup
 from ._store import TorchStore, bind_address, shared_key
-from ._work import Completer, end_completers, raise_for
+from ._work import Completer, LockstepWork, end_completers, raise_for
 
 NAME = "lockstep"
+
+# The backends that were not shut down: torch's C++ may be all that holds one, and
+# without its Python object its operations are those of the base class.
+_alive: set[LockstepBackend] = set()
 
 
 class LockstepBackend(Collectives, Backend):  # type: ignore[misc]
@@ -40,6 +46,7 @@ class LockstepBackend(Collectives, Backend):  # type: ignore[misc]
         self.completer = Completer(f"lockstep {label}")
         _library.library()  # Where it is not there, no rank need be told.
         found = TorchStore(store)
+        self.monitored = MonitoredBarrier(found, rank, size)
         try:
             self.group = _group.Group(
                 found,
@@ -57,6 +64,7 @@ class LockstepBackend(Collectives, Backend):  # type: ignore[misc]
             raise dist.DistBackendError(
                 f"lockstep: rank 0 of {label} did not come within {timeout}"
             ) from error
+        _alive.add(self)
 
     @property
     def options(self) -> Any:
@@ -115,6 +123,7 @@ class LockstepBackend(Collectives, Backend):  # type: ignore[misc]
         return self.group.describe()
 
     def shutdown(self) -> None:
+        _alive.discard(self)
         self.completer.stop()
         self.group.close("the process group was destroyed")
 
@@ -176,6 +185,8 @@ def register() -> None:
     """
     if NAME.upper() in dist.Backend._plugins:
         return
+    for kind in (Collectives, LockstepBackend, LockstepProcessGroup, LockstepWork):
+        not_compiled(kind)
     dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])
     atexit.register(_close_all)
 

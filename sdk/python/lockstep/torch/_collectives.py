@@ -7,6 +7,7 @@ refused with its name, before anything was sent.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from typing import Any, List, Optional, Sequence
 
 import torch
@@ -14,6 +15,7 @@ import torch
 from .. import _library, errors
 from .._group import Group, Work
 from ._checks import one_list, parts, row_splits, sizes
+from ._monitored import MonitoredBarrier
 from ._tensors import (
     Memory,
     check_types,
@@ -27,6 +29,12 @@ from ._work import Completer, LockstepWork, raise_for
 
 Tensors = List[torch.Tensor]
 
+# torch's C++ may hold a work whose Python object is gone, and then its wait never
+# returns: DDP's join keeps the work of a number that way until the backward pass. So
+# as many of the last small works stay alive, and no large tensors with them.
+_RECENT = 64
+_SMALL = 256  # elements
+
 
 class _PerThread(threading.local):
     coalesced: Optional[list[LockstepWork]] = None
@@ -38,11 +46,13 @@ class Collectives:
 
     group: Group
     completer: Completer
+    monitored: MonitoredBarrier
     default_timeout_s: float
     sequence = 0
 
     def __init__(self) -> None:
         self.thread = _PerThread()
+        self._recent: deque[LockstepWork] = deque(maxlen=_RECENT)
 
     # ---- reductions
 
@@ -335,12 +345,8 @@ class Collectives:
         return self._do(_library.BARRIER, none, none, opts, result=[])
 
     def monitored_barrier(self, opts: Any, wait_all_ranks: bool = False) -> None:
-        if wait_all_ranks:
-            raise NotImplementedError(
-                "lockstep: monitored_barrier names the first rank that did not come; "
-                "it does not have wait_all_ranks"
-            )
-        self.barrier(opts).wait()
+        timeout = opts.timeout.total_seconds()
+        self.monitored.wait(self.default_timeout_s if timeout < 0 else timeout, wait_all_ranks)
 
     # ---- several calls as one work
 
@@ -380,7 +386,7 @@ class Collectives:
         parts: tuple[Work, ...] = ()
         try:
             if later or getattr(opts, "asyncOp", True) or (self.thread.coalesced is not None):
-                work = self.group.start(
+                part = self.group.start(
                     collective,
                     source.kind,
                     source.spans,
@@ -388,12 +394,15 @@ class Collectives:
                     keep=(source.keep, target.keep),
                     **arguments,
                 )
-                parts = (work,)
+                parts = (part,)
             else:
                 self.group.run(collective, source.kind, source.spans, target.spans, **arguments)
         except errors.Error as error:
             raise_for(error)
-        return self._made(LockstepWork(parts, self.completer, result, target.copies))
+        work = LockstepWork(parts, self.completer, result, target.copies)
+        if parts and sum(span[1] for span in source.spans) <= _SMALL:
+            self._recent.append(work)
+        return self._made(work)
 
     def _message(
         self,

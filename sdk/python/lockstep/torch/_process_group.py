@@ -26,6 +26,11 @@ class LockstepProcessGroup(ProcessGroup):  # type: ignore[misc]
         """Makes the process group in the place of the one that torch made."""
         return cls(opts.store, opts.group_rank, opts.group_size)._take(backend, made)
 
+    def getBackendName(self) -> str:  # noqa: N802 - torch's name
+        """Returns the name for DDP's log; torch's own would be "custom"."""
+        name: str = self._backend.getBackendName()
+        return name
+
     def split_group(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the group of some of these ranks, of this class, too."""
         made = super().split_group(*args, **kwargs)

@@ -52,6 +52,13 @@ class TorchStore:
         value: bytes = self._store.get(name)
         return value
 
+    def forget(self, key: str) -> None:
+        """Removes a key, where this kind of store can."""
+        try:
+            self._store.delete_key(_PREFIX + key)
+        except (RuntimeError, NotImplementedError):
+            pass  # It stays: a few bytes.
+
 
 def shared_key(store: TorchStore, rank: int, timeout: timedelta) -> bytes:
     """Returns the secret of the group: rank 0 makes it, the store has it."""

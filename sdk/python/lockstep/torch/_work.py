@@ -29,7 +29,13 @@ def raise_for(error: errors.Error) -> NoReturn:
     """Raises what torch's users expect: DistBackendError, or ValueError."""
     if isinstance(error, errors.InvalidArgumentError):
         raise ValueError(error.message) from error
-    raise dist.DistBackendError(error.message) from error
+    raise dist.DistBackendError(_sentence(error)) from error
+
+
+def _sentence(error: errors.Error) -> str:
+    if isinstance(error, errors.TimeoutError):
+        return f"{error.message}; a longer timeout is an argument of the operation or its group"
+    return error.message
 
 
 class _Failure:
@@ -97,10 +103,8 @@ class LockstepWork(Work):  # type: ignore[misc]
         return self.is_completed() and self.error() is None
 
     def exception(self) -> Optional[BaseException]:
-        if not self.poll() or self.error() is None:
-            return None
-        seen: BaseException = dist.DistBackendError(str(self.error()))
-        return seen
+        error = self.error() if self.poll() else None
+        return None if error is None else dist.DistBackendError(_sentence(error))
 
     def result(self) -> Any:
         self.wait()
@@ -114,14 +118,19 @@ class LockstepWork(Work):  # type: ignore[misc]
 
     def get_future(self) -> Any:
         with self._lock:
-            if self._future is None:
-                # Only a callback that raises makes a future fail for C++: one
-                # with an exception as its value looks like a success there,
-                # and DDP would go on after the loss of a peer.
-                self._first = torch.futures.Future()
-                self._future = self._first.then(_unwrap)
-                self._completer.add(self)
-            return self._future
+            if self._future is not None:
+                return self._future
+            # Only a callback that raises makes a future fail for C++: one with an
+            # exception as its value looks like a success there, and DDP would go
+            # on after the loss of a peer.
+            self._first = torch.futures.Future()
+            self._future = self._first.then(_unwrap)
+        # DDP's C++ takes the value of a work that it has waited for at once.
+        if self.poll():
+            self.complete()
+        else:
+            self._completer.add(self)
+        return self._future
 
     # ---- for works of several calls
 
