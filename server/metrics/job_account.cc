@@ -96,7 +96,9 @@ TimeState JobAccount::StateOf(const Job& job) const {
   if (job.failing) return TimeState::kRecovering;
   if (!stepping_) {
     // It need not join, so nothing is known of it before its first step.
-    if (job.spec.kind == JobKind::kProgram) return TimeState::kProductive;
+    if (job.spec.kind == JobKind::kProgram) {
+      return quiet_ ? TimeState::kStalled : TimeState::kProductive;
+    }
     return job.restarts > 0 || job.attempt > 1 ? TimeState::kRecovering
                                                : TimeState::kLaunching;
   }
@@ -152,8 +154,11 @@ void JobAccount::Progress(const CoordinatorView::JobEntry& entry, Time now,
     stepping_ = true;
     phases_.OnFirstStep(*snapshot.job, *entry.last_step, now, timings);
   }
+  // A program has a limit of its own, which it may have set.
+  const bool is_native = snapshot.job->spec.kind == JobKind::kNative;
   quiet_ = snapshot.stall.has_value() ||
-           (entry.last_step && now.mono - *entry.last_step > kQuietTime);
+           (is_native && entry.last_step &&
+            now.mono - *entry.last_step > kQuietTime);
   training_.Take(snapshot);
 }
 

@@ -30,9 +30,10 @@ enum class TimeState {
   kProductive,
   // Steps that were done before the last failure.
   kRecomputed,
-  // No step for 30 s, or a rank that delays the others has stalled, from the
-  // look that sees it (stall.h: after half of a step's limit). Time before that
-  // is counted elsewhere already, because counters never decrease.
+  // A program shows no progress for its limit. Of a native job: no step for
+  // 30 s, or a rank that delays the others has stalled, from the look that sees
+  // it (stall.h: after half of a step's limit). Time before that is counted
+  // elsewhere already, because counters never decrease.
   kStalled,
   // From a failure to the first step after it.
   kRecovering,

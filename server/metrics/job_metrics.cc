@@ -147,6 +147,10 @@ void AddJobMetrics(const JobSnapshot& snapshot, const CoordinatorView& view,
                job.state == state ? 1 : 0,
                with("state", LowerName(Name(state))));
   }
+  out->Gauge("lockstep_job_stalled",
+             "1 while the job shows no progress for longer than its limit.",
+             snapshot.stall && snapshot.stall->still > snapshot.stall->limit,
+             id);
   const auto restarts = RestartsOf(job);
   for (size_t i = 0; i < kRestartReasons; ++i) {
     out->Counter(
