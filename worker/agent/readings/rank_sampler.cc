@@ -12,12 +12,13 @@ namespace lockstep::worker::agent {
 RankSampler::RankSampler(
     EventLoop* loop, FileSystem* files, RankTable* table,
     std::function<std::optional<pid_t>(const RankRef&)> shim_of,
-    std::function<bool(const RankRef&)> has_left)
+    std::function<bool(const RankRef&)> has_left, Duration first_sign)
     : loop_(loop),
       files_(files),
       table_(table),
       shim_of_(std::move(shim_of)),
       has_left_(std::move(has_left)),
+      first_sign_(first_sign),
       outputs_(loop, [this](const RankRef& ref) {
         const auto it = ranks_.find(ref);
         if (it == ranks_.end() || it->second.signs == nullptr) return;
@@ -64,7 +65,7 @@ RankSigns* RankSampler::SignsOf(const RankRef& ref) {
   if (signs == nullptr) {
     signs = std::make_unique<RankSigns>(
         SignOptions{known.stall_after, known.progress_pattern,
-                    known.paths.log},
+                    known.paths.log, first_sign_},
         loop_->Now().mono);
   }
   return signs.get();

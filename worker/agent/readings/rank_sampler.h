@@ -37,9 +37,11 @@ class RankSampler {
   // Pointers are borrowed. `shim_of` returns the process whose tree contains
   // the rank; absent if unknown. `has_left` returns whether the process that
   // wrote the rank's page has ended before its rank, as a program's may.
+  // `first_sign`: how long a program may show none before its first.
   RankSampler(EventLoop* loop, FileSystem* files, RankTable* table,
               std::function<std::optional<pid_t>(const RankRef& ref)> shim_of,
-              std::function<bool(const RankRef& ref)> has_left);
+              std::function<bool(const RankRef& ref)> has_left,
+              Duration first_sign);
 
   const RankProgress& ProgressOf(const RankRef& ref) {
     return ranks_[ref].progress;
@@ -108,6 +110,7 @@ class RankSampler {
   RankTable* const table_;
   const std::function<std::optional<pid_t>(const RankRef&)> shim_of_;
   const std::function<bool(const RankRef&)> has_left_;
+  const Duration first_sign_;
   std::map<RankRef, Sampled> ranks_;
   OutputWatch outputs_;
 };

@@ -37,6 +37,7 @@ RankSigns::RankSigns(const SignOptions& options, MonoTime now)
 SignLimits RankSigns::Limits() const {
   SignLimits limits;
   limits.stall_after = options_.stall_after;
+  limits.grace = options_.first_sign;
   return limits;
 }
 

@@ -22,6 +22,8 @@ struct SignOptions {
   std::optional<Duration> stall_after;
   std::string progress_pattern;
   std::string log_path;
+  // SignLimits::grace.
+  Duration first_sign{};
 };
 
 class RankSigns {
