@@ -21,6 +21,10 @@ const v1::ProgressSigns* SignsOf(const v1::Job& job) {
       best = &signs;
     }
   }
+  // A list has no ranks, but the chief's progress.
+  if (best == nullptr && job.progress().chief().has_signs()) {
+    best = &job.progress().chief().signs();
+  }
   return best;
 }
 

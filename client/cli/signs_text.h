@@ -10,7 +10,8 @@
 namespace lockstep::cli {
 
 // Returns the signs of the rank that speaks for the job: the one with the best
-// source and the newest sign. Null: it is a native job, or has none that runs.
+// source and the newest sign; in a list of jobs those of the chief. Null: it is
+// a native job, or has none that runs.
 const v1::ProgressSigns* SignsOf(const v1::Job& job);
 
 // "log", "session", "files", "activity", "none".

@@ -101,8 +101,9 @@ std::string Describe(const Job& job, const Stall& stall) {
     return what + "; it runs on, as its --hang warn says";
   }
   if (job.spec.kind == JobKind::kProgram) {
-    return what + "; it is stopped and started again, as its --hang restart "
-                  "says";
+    return what +
+           "; it is stopped and started again, as its --hang restart "
+           "says";
   }
   // After the deadline the coordinator asks the nodes.
   const std::string sooner =

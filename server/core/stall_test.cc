@@ -440,11 +440,10 @@ TEST(StallTextTest, SaysWhatIsMissingAndWhatFollows) {
   stall.still = 63s;
   stall.limit = 60s;
   EXPECT_EQ(Describe(job, stall),
-            RankLabel(job, 0) +
-                " shows no progress for " + FormatDuration(63s) +
+            RankLabel(job, 0) + " shows no progress for " +
+                FormatDuration(63s) +
                 ": its log names no new step after 120; the limit is " +
-                FormatDuration(60s) +
-                "; it runs on, as its --hang warn says");
+                FormatDuration(60s) + "; it runs on, as its --hang warn says");
   job.spec.hang = HangPolicy::kRestart;
   EXPECT_NE(Describe(job, stall).find("--hang restart"), std::string::npos);
   EXPECT_EQ(CauseOf(job, stall).reason, Reason::kStalled);

@@ -110,9 +110,9 @@ void Signs(const JobSnapshot& snapshot, Html* html) {
   html->Fact("seen by", std::string(Name(signs->source)));
   if (signs->log_step) {
     html->Fact("step in the log",
-               signs->log_total
-                   ? fmt::format("{} of {}", *signs->log_step, *signs->log_total)
-                   : std::to_string(*signs->log_step));
+               signs->log_total ? fmt::format("{} of {}", *signs->log_step,
+                                              *signs->log_total)
+                                : std::to_string(*signs->log_step));
   }
   html->Fact("last sign", FormatDuration(signs->still) + " ago");
   html->Fact("stalled after", FormatDuration(signs->limit));

@@ -10,8 +10,8 @@
 namespace lockstep {
 namespace {
 
-using ::testing::HasSubstr;
 using std::chrono::seconds;
+using ::testing::HasSubstr;
 
 class HangTest : public ClusterTest {
  protected:
@@ -50,20 +50,18 @@ class HangTest : public ClusterTest {
   }
   // The job once it is called stalled.
   v1::Job WaitStalled(const std::string& name) {
-    return WaitUntil(name, "a notice that it has stalled",
-                     [](const v1::Job& job) {
-                       return FirstNotice(job) != nullptr;
-                     });
+    return WaitUntil(
+        name, "a notice that it has stalled",
+        [](const v1::Job& job) { return FirstNotice(job) != nullptr; });
   }
 };
 
 TEST_F(HangTest, StepsThatEndAreMissedInTime) {
-  Submit(After(Shell("still", 1, Steps() + WaitForGo() + "echo step 21/100"),
-               3));
+  Submit(
+      After(Shell("still", 1, Steps() + WaitForGo() + "echo step 21/100"), 3));
   const v1::Job job = WaitStalled("still");
   ASSERT_NE(FirstNotice(job), nullptr);
-  EXPECT_THAT(FirstNotice(job)->message(),
-              HasSubstr("rank 0 (chief 0 on "));
+  EXPECT_THAT(FirstNotice(job)->message(), HasSubstr("rank 0 (chief 0 on "));
   EXPECT_THAT(FirstNotice(job)->message(),
               HasSubstr("its log names no new step after 20"));
   EXPECT_THAT(FirstNotice(job)->message(), HasSubstr("--hang warn"));
@@ -85,11 +83,12 @@ TEST_F(HangTest, StepsThatEndAreMissedInTime) {
 }
 
 TEST_F(HangTest, ItIsStartedAgainWhereTheJobWantsThat) {
-  v1::JobSpec spec = After(
-      Shell("again", 1,
-            Steps() + "if [ -e " + Path("second") + " ]; then exit 0; fi; "
-                      "touch " + Path("second") + "; sleep 1000"),
-      3);
+  v1::JobSpec spec = After(Shell("again", 1,
+                                 Steps() + "if [ -e " + Path("second") +
+                                     " ]; then exit 0; fi; "
+                                     "touch " +
+                                     Path("second") + "; sleep 1000"),
+                           3);
   spec.set_hang(v1::HANG_POLICY_RESTART);
   Submit(spec);
   const v1::Job end = WaitEnd("again", v1::JOB_STATE_SUCCEEDED);
@@ -100,16 +99,15 @@ TEST_F(HangTest, ItIsStartedAgainWhereTheJobWantsThat) {
 }
 
 TEST_F(HangTest, AProgramThatOnlyComputesIsNone) {
-  Submit(After(Shell("busy", 1, "while [ ! -e " + Path("go") + " ]; do :; done"),
-               3));
+  Submit(After(
+      Shell("busy", 1, "while [ ! -e " + Path("go") + " ]; do :; done"), 3));
   Submit(After(Shell("idle", 1, "sleep 1000"), 3));
   const v1::Job idle = WaitStalled("idle");
   ASSERT_NE(FirstNotice(idle), nullptr);
   EXPECT_THAT(FirstNotice(idle)->message(), HasSubstr("CPU"));
   // It has run for as long, under the same limit.
   const v1::Job busy = WaitUntil("busy", "its time", [&](const v1::Job& job) {
-    return SecondsOf(job.state_time()) + 8 <
-           UnixSeconds();
+    return SecondsOf(job.state_time()) + 8 < UnixSeconds();
   });
   EXPECT_EQ(FirstNotice(busy), nullptr);
   EXPECT_EQ(Ranks(busy).at(0).progress().signs().source(),
@@ -133,8 +131,7 @@ TEST_F(HangTest, AStoppedRankThatJoinedIsMissed) {
   const double stopped = UnixSeconds();
   const v1::Job job = WaitStalled("joined");
   ASSERT_NE(FirstNotice(job), nullptr);
-  EXPECT_THAT(FirstNotice(job)->message(),
-              HasSubstr("stands still for "));
+  EXPECT_THAT(FirstNotice(job)->message(), HasSubstr("stands still for "));
   EXPECT_LE(SecondsOf(FirstNotice(job)->time()) - stopped, 5);
   ASSERT_EQ(kill(pid, SIGCONT), 0);
   WriteFile(Path("go"), "");

@@ -41,8 +41,8 @@ struct Action {
   GangKey gang;
   int32_t rank = 0;
   Duration grace{};
-  std::string message;  // kAbort.
-  Directive directive;  // kDirective.
+  std::string message;    // kAbort.
+  Directive directive;    // kDirective.
   uint32_t evidence = 0;  // kCapture: Assignment::evidence.
 
   bool operator==(const Action&) const = default;

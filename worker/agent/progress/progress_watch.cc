@@ -58,12 +58,11 @@ Duration ProgressWatch::Limit(Duration usual) const {
   const Duration least = joined && distances_.size() >= kFew
                              ? limits_.joined_least
                              : limits_.least;
-  const Duration busy = std::max(
-      joined && says_ ? limits_.phase_busy_least : limits_.busy_least,
-      limits_.busy_factor * usual);
-  const Duration rested =
-      std::max(last_, active_.value_or(last_)) - last_ +
-      std::max(least, limits_.factor * usual);
+  const Duration busy =
+      std::max(joined && says_ ? limits_.phase_busy_least : limits_.busy_least,
+               limits_.busy_factor * usual);
+  const Duration rested = std::max(last_, active_.value_or(last_)) - last_ +
+                          std::max(least, limits_.factor * usual);
   return std::min(rested, busy);
 }
 

@@ -84,8 +84,9 @@ TEST(StepLinesTest, LinesThatAlternateAreNone) {
 
 TEST(StepLinesTest, ABarIsRedrawnInOneLine) {
   StepScanner scanner("");
-  EXPECT_TRUE(scanner.Take("\r 1/9 [00:01<00:08]\r 2/9 [00:02<00:07]"
-                           "\r 3/9 [00:03<00:06]"));
+  EXPECT_TRUE(
+      scanner.Take("\r 1/9 [00:01<00:08]\r 2/9 [00:02<00:07]"
+                   "\r 3/9 [00:03<00:06]"));
   EXPECT_EQ(scanner.step(), 3);
   EXPECT_EQ(scanner.total(), 9);
   EXPECT_FALSE(scanner.Take("\r 3/9 [00:59<01:06]")) << "only the clock runs";
@@ -112,8 +113,7 @@ TEST(ProgressPatternTest, WhatIsNoneIsRefusedWithItsReason) {
   const auto open = ProgressPattern::Make("step (");
   ASSERT_FALSE(open.ok());
   EXPECT_NE(Message(open.status()).find("step ("), std::string::npos);
-  EXPECT_FALSE(
-      ProgressPattern::Make("(a)(a)(a)(a)(a)(a)(a)(a)(a)").ok());
+  EXPECT_FALSE(ProgressPattern::Make("(a)(a)(a)(a)(a)(a)(a)(a)(a)").ok());
   EXPECT_FALSE(ProgressPattern::Make("(?=a)").ok()) << "not of RE2";
 }
 

@@ -15,8 +15,8 @@ void OutputWatch::Look(const RankRef& ref, const std::string& directory) {
   thread_.Add([this, ref, directory] {
     auto found = std::make_shared<std::vector<OutputFile>>(FindOutputFiles(
         directory, OutputLimits(), [] { return MonotonicNow(); }));
-    loop_->Post(lifetime_.Guard(
-        [this, ref, found] { Take(ref, std::move(*found)); }));
+    loop_->Post(
+        lifetime_.Guard([this, ref, found] { Take(ref, std::move(*found)); }));
   });
 }
 

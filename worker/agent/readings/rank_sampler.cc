@@ -64,8 +64,8 @@ RankSigns* RankSampler::SignsOf(const RankRef& ref) {
   std::unique_ptr<RankSigns>& signs = ranks_[ref].signs;
   if (signs == nullptr) {
     signs = std::make_unique<RankSigns>(
-        SignOptions{known.stall_after, known.progress_pattern,
-                    known.paths.log, first_sign_},
+        SignOptions{known.stall_after, known.progress_pattern, known.paths.log,
+                    first_sign_},
         loop_->Now().mono);
   }
   return signs.get();
