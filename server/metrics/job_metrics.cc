@@ -194,6 +194,13 @@ void AddAccountMetrics(const Job& job, const JobAccount& account,
         "A job's time by activity; goodput is the share of productive time.",
         account.seconds(state), with("state", Name(state)));
   }
+  for (size_t i = 0; i < kTimeClasses; ++i) {
+    const auto time_class = static_cast<TimeClass>(i);
+    out->Counter("lockstep_job_rank_seconds_total",
+                 "Seconds of all ranks by what they did; each counts once.",
+                 account.rank_time().seconds(time_class),
+                 with("class", Name(time_class)));
+  }
   for (const auto& [pool, held] : account.held()) {
     for (const auto& [resource, seconds] :
          {std::pair("cpu", held.core_seconds),
@@ -206,10 +213,10 @@ void AddAccountMetrics(const Job& job, const JobAccount& account,
     }
   }
   out->Counter("lockstep_checkpoints_total", "Complete checkpoints published.",
-               static_cast<double>(account.checkpoints()), id);
+               static_cast<double>(account.checkpoints().count), id);
   out->Counter("lockstep_checkpoint_bytes_total",
-               "Bytes of the complete checkpoints.", account.checkpoint_bytes(),
-               id);
+               "Bytes of the complete checkpoints.",
+               account.checkpoints().bytes, id);
   const bool native = job.spec.kind == JobKind::kNative;
   // A program whose chief has not joined.
   if (!native && account.training().steps() == 0) return;
