@@ -56,8 +56,7 @@ std::optional<Cause> SnapshotMaker::TroubleOf(const JobEntry& entry,
   const auto last_step = entry.meter.last_step_time();
   // A program's daemons judge it by limits of its own.
   if (job.spec.kind != JobKind::kNative || job.state != JobState::kRunning ||
-      job.failing || !last_step ||
-      now.mono - *last_step < kQuietTime) {
+      job.failing || !last_step || now.mono - *last_step < kQuietTime) {
     return std::nullopt;
   }
   return Cause{
