@@ -236,6 +236,7 @@ Status AgentApp::Start(const AgentFlags& flags) {
   }
   config.daemon.environment = agent::FromStrings(CurrentEnvironment());
   config.ranks.inherit = flags.inherit;
+  config.ranks.first_sign = Seconds(flags.first_sign_seconds);
   agent::PortRange ephemeral{32768, 60999};  // Linux's default.
   if (const auto text = ReadProcFile("/proc/sys/net/ipv4/ip_local_port_range");
       text.ok()) {

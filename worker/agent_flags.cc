@@ -108,6 +108,10 @@ void AddTaskFlags(Command* command, AgentFlags* flags) {
   command->Add("--package-cache", &flags->package_cache,
                "Size of the cache of unused packages", AsSize,
                WithDefault("20GiB"));
+  command->Add("--first-sign-seconds", &flags->first_sign_seconds,
+               "How long a program may show no sign of progress before its "
+               "first, in seconds",
+               InRange(1.0, 1e6), ShowDefault);
   command->Add(
       "--inherit", &flags->inherit,
       "Variables of the daemon that jobs may request: names, prefixes such as "

@@ -25,6 +25,7 @@ struct AgentFlags {
   std::optional<uint64_t> memory;
   std::optional<int32_t> gpus;
   double gpu_sample_seconds = 1;
+  double first_sign_seconds = 600;
   std::string pool = "default";
   std::string ca;
   std::string cert;

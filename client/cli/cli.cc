@@ -262,7 +262,7 @@ Command BuildCommands(Cli* cli) {
                    NodesUndrainCommand(cli), NodesApproveCommand(cli),
                    NodesForgetCommand(cli)),
       EventsCommand(cli), BenchCommand(cli), TopCommand(cli), UiCommand(cli),
-      InitCommand(cli),
+      UsageCommand(cli), InitCommand(cli),
       GroupCommand("cert", "Certificates of daemons and users",
                    "lockstep cert issue worker host-a", CertIssueCommand(cli)),
       GroupCommand("context,contexts", "Clusters, and how to connect to them",

@@ -122,6 +122,7 @@ Command ContextUseCommand(Cli* cli);
 Command ContextSetCommand(Cli* cli);
 Command ContextDeleteCommand(Cli* cli);
 Command UiCommand(Cli* cli);
+Command UsageCommand(Cli* cli);
 Command VersionCommand(Cli* cli);
 Command CompletionCommand(Cli* cli);
 

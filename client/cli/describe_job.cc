@@ -9,6 +9,7 @@
 #include "client/cli/job_resource.h"
 #include "client/cli/job_view.h"
 #include "client/cli/progress.h"
+#include "client/cli/signs_text.h"
 #include "client/cli/summary.h"
 #include "client/lib/client.h"
 #include "common/model/resources.h"
@@ -158,6 +159,7 @@ std::string ProgressRow(const v1::Job& job, WallTime now) {
 std::string SpeedRows(const v1::Job& job, WallTime now) {
   const std::string progress = ProgressRow(job, now);
   std::string text = progress;
+  text += DescribeRow("seen by", SignsText(job));
   text += DescribeRow("training", TrainingText(job));
   // The progress already has a newer loss.
   text += DescribeRow("values", ValuesText(job, progress.empty()));

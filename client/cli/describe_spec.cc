@@ -8,6 +8,8 @@
 
 #include "client/cli/summary.h"
 #include "client/cli/text.h"
+#include "client/lib/client.h"
+#include "common/model/job.h"
 #include "common/model/reduction_plan.h"
 #include "common/model/resources.h"
 
@@ -38,6 +40,15 @@ std::string RolesText(const v1::JobSpec& spec) {
   return text;
 }
 
+// "warn", "restart, after 30 s without a sign of progress"; "" for the default.
+std::string HangText(const v1::JobSpec& spec) {
+  std::string text(Name(static_cast<HangPolicy>(spec.hang())));
+  if (!spec.has_stall_after()) return text;
+  if (text.empty()) text = Name(HangPolicy::kWarn);
+  return fmt::format("{}, after {} without a sign of progress", text,
+                     FormatDuration(ToDuration(spec.stall_after())));
+}
+
 }  // namespace
 
 std::string SpecRows(const v1::JobSpec& spec) {
@@ -61,6 +72,8 @@ std::string SpecRows(const v1::JobSpec& spec) {
   } else if (spec.end_with() == v1::END_WITH_CHIEF) {
     text += DescribeRow("ends with", "the chief");
   }
+  text += DescribeRow("when stalled", HangText(spec));
+  text += DescribeRow("progress by", Printable(spec.progress_pattern()));
   text += DescribeRow("pool", Printable(spec.pool()));
   if (!spec.runtime().name().empty()) {
     text += DescribeRow("runtime", Printable(spec.runtime().name() + " (" +

@@ -63,6 +63,9 @@ constexpr FieldFlag kSubmit[] = {
     {"spec.comment", "--comment"},
     {"spec.reduction_plan", "--reduction-plan"},
     {"spec.pool", "--pool"},
+    {"spec.hang", "--hang"},
+    {"spec.stall_after", "--stall-after"},
+    {"spec.progress_pattern", "--progress-pattern"},
     {"spec.slurm_environment", "--slurm-env"},
     // A flag applies to all roles.
     {"spec.roles[0].count", "--tasks"},

@@ -42,4 +42,18 @@ void AddEndOptions(const FlagGroup& group, SubmitFlags* f) {
       "end; with parameter servers they are stopped at once (default: 5m)");
 }
 
+void AddHangOptions(const FlagGroup& group, SubmitFlags* f) {
+  group.Add("--hang", &f->hang,
+            "When it shows no progress: warn (an event and an alert), restart, "
+            "or off (default: warn for programs, restart for native jobs)",
+            OneOf({"warn", "restart", "off"}));
+  group.Add("--stall-after DURATION", &f->stall_after,
+            "Of a program: the longest time without a sign of progress "
+            "(default: learned from its steps)");
+  group.Add("--progress-pattern RE", &f->progress_pattern,
+            "Of a program: a regular expression (RE2) of log lines that show "
+            "progress, as 'shard ([0-9]+) done' (default: the lines of common "
+            "frameworks)");
+}
+
 }  // namespace lockstep::cli

@@ -15,6 +15,8 @@ void AddResourceOptions(const FlagGroup& group, SubmitFlags* f,
                         const std::string& unit);
 // Adds --end-with and --end-grace.
 void AddEndOptions(const FlagGroup& group, SubmitFlags* f);
+// Adds --hang, --stall-after and --progress-pattern.
+void AddHangOptions(const FlagGroup& group, SubmitFlags* f);
 
 }  // namespace lockstep::cli
 

@@ -139,6 +139,7 @@ void AddOwnOptions(const FlagGroup& group, SubmitFlags* f,
   group.Add("--output DIR", &f->output,
             "Output directory, shared by all hosts (default: none)");
   AddEndOptions(group, f);
+  AddHangOptions(group, f);
   group.Add(
       "--workdir DIR", &f->working_directory,
       "Directory in which ranks start: a folder of the nodes, or \"output\", "

@@ -25,8 +25,8 @@ struct RunFlags {
   // Flags that lockstep sets itself, by name as given.
   std::vector<std::string> settled;
   // Flags of lockstep. Only these are set: name, cpus, memory, gpus, gpu_type,
-  // pool, output, env, slurm_env, end_with, end_grace, max_running_time,
-  // working_directory.
+  // pool, output, env, slurm_env, end_with, end_grace, hang, stall_after,
+  // progress_pattern, max_running_time, working_directory.
   SubmitFlags job;
   // Empty for the active virtual environment's interpreter, or python3 in PATH
   // of the nodes.

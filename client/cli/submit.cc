@@ -151,6 +151,7 @@ void AddJobOptions(const FlagGroup& group, SubmitFlags* f) {
             "3)",
             AtLeast(0));
   AddEndOptions(group, f);
+  AddHangOptions(group, f);
   group.Add("--priority", &f->priority, "0 to 1000, larger first (default: 0)",
             InRange(0, 1000));
   group.Add("--max-running-time DURATION", &f->max_running_time,

@@ -137,6 +137,27 @@ Status SetDuration(const char* flag, const std::optional<std::string>& text,
   return OkStatus();
 }
 
+Status SetHang(const SubmitFlags& flags, v1::JobSpec* spec) {
+  if (flags.hang) {
+    if (*flags.hang == "warn") {
+      spec->set_hang(v1::HANG_POLICY_WARN);
+    } else if (*flags.hang == "restart") {
+      spec->set_hang(v1::HANG_POLICY_RESTART);
+    } else if (*flags.hang == "off") {
+      spec->set_hang(v1::HANG_POLICY_OFF);
+    } else {
+      return InvalidArgument("--hang: \"{}\" is none of warn, restart and off",
+                             *flags.hang);
+    }
+  }
+  if (flags.progress_pattern) {
+    spec->set_progress_pattern(*flags.progress_pattern);
+  }
+  if (!flags.stall_after) return OkStatus();
+  return SetDuration("--stall-after", flags.stall_after,
+                     spec->mutable_stall_after());
+}
+
 Status SetLimits(const SubmitFlags& flags, v1::JobSpec* spec) {
   if (flags.checkpoint_interval_steps) {
     spec->mutable_checkpoint()->set_interval_steps(
@@ -250,6 +271,7 @@ StatusOr<v1::JobSpec> BuildSpec(const SubmitFlags& flags,
   LOCKSTEP_RETURN_IF_ERROR(SetResources(flags, file_roles, &spec));
   LOCKSTEP_RETURN_IF_ERROR(SetEnvironment(flags, env, &spec));
   LOCKSTEP_RETURN_IF_ERROR(SetLimits(flags, &spec));
+  LOCKSTEP_RETURN_IF_ERROR(SetHang(flags, &spec));
   if (flags.name && flags.name->empty()) {
     return InvalidArgument(
         "--name: is empty; the default is the program's name and six "

@@ -40,6 +40,9 @@ struct SubmitFlags {
   std::optional<std::string> max_wait_time;
   std::optional<std::string> end_with;
   std::optional<std::string> end_grace;
+  std::optional<std::string> hang;
+  std::optional<std::string> stall_after;
+  std::optional<std::string> progress_pattern;
   std::vector<std::string> labels;
   // kOutputWorkdir: the output directory.
   std::optional<std::string> working_directory;

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "client/cli/job_view.h"
+#include "client/cli/signs_text.h"
 #include "client/lib/client.h"
 #include "common/model/resources.h"
 
@@ -164,6 +165,13 @@ std::string TimeOf(const v1::Job& job, WallTime now) {
 std::string StepOf(const v1::Job& job) {
   const v1::RankProgress& chief = job.progress().chief();
   const int64_t step = std::max(job.committed_step(), chief.committed_step());
+  if (const v1::ProgressSigns* signs = SignsOf(job);
+      step <= 0 && signs != nullptr && signs->has_log_step()) {
+    return signs->has_log_total()
+               ? fmt::format("{}/{}", Grouped(signs->log_step()),
+                             Grouped(signs->log_total()))
+               : Grouped(signs->log_step());
+  }
   if (step <= 0) return "-";
   if (chief.total_steps() <= 0) return Grouped(step);
   return fmt::format("{}/{}", Grouped(step), Grouped(chief.total_steps()));
@@ -174,10 +182,14 @@ std::vector<std::string> JobRow(const TopState& state, const v1::Job& job,
   const bool live = job.has_progress() && !IsFinalState(job.state());
   const v1::RankProgress& chief = job.progress().chief();
   std::string phases = PhaseBar(state.PhasesOf(job), bar);
-  // A job without steps shows the reason instead.
-  if (!live || phases.find_first_not_of(' ') == std::string::npos) {
-    phases =
-        job.state() == v1::JOB_STATE_RUNNING ? "" : CauseText(job, job.cause());
+  // A job without steps shows the reason instead, and a stalled one, too.
+  const bool stalled = job.cause().reason() == v1::REASON_NO_PROGRESS;
+  if (!live || stalled || phases.find_first_not_of(' ') == std::string::npos) {
+    const v1::ProgressSigns* const signs = SignsOf(job);
+    phases = job.state() != v1::JOB_STATE_RUNNING || stalled
+                 ? CauseText(job, job.cause())
+             : signs != nullptr ? "seen by " + SourceText(signs->source())
+                                : "";
   }
   return {Printable(job.name()),
           style.State(job.state()),

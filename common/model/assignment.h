@@ -61,6 +61,9 @@ struct GangSpec {
   // unless `restore` says so.
   std::optional<Checkpoint> known_checkpoint = {};
   std::optional<RestoreTarget> restore = {};
+  // As in JobSpec.
+  std::optional<Duration> stall_after = {};
+  std::string progress_pattern = {};
 
   bool operator==(const GangSpec&) const = default;
 };
@@ -79,6 +82,8 @@ struct Assignment {
   std::string stop_message;
   // The store's version at the time of sending.
   int64_t version = 0;
+  // The node captures evidence of its ranks when this rises; 0: not asked.
+  uint32_t evidence = 0;
 
   bool operator==(const Assignment&) const = default;
 };

@@ -49,6 +49,36 @@ std::string_view Name(JobKind kind) {
   return kind == JobKind::kNative ? "native" : "program";
 }
 
+std::string_view Name(HangPolicy policy) {
+  switch (policy) {
+    case HangPolicy::kUnspecified:
+      return "";
+    case HangPolicy::kWarn:
+      return "warn";
+    case HangPolicy::kRestart:
+      return "restart";
+    case HangPolicy::kOff:
+      return "off";
+  }
+  return "unknown";
+}
+
+std::string_view Name(SignSource source) {
+  switch (source) {
+    case SignSource::kNone:
+      return "none";
+    case SignSource::kActivity:
+      return "activity";
+    case SignSource::kFiles:
+      return "files";
+    case SignSource::kLog:
+      return "log";
+    case SignSource::kSession:
+      return "session";
+  }
+  return "unknown";
+}
+
 std::string_view Name(Reason reason) {
   switch (reason) {
     case Reason::kNone:

@@ -26,6 +26,22 @@ enum class JobKind { kNative = 1, kProgram = 2 };
 // The ranks that must exit with 0 for the job to succeed. Submission settles
 // kUnspecified. Jobs stored by older versions keep it and end as with kChief.
 enum class EndWith { kUnspecified = 0, kAll = 1, kChief = 2 };
+// What happens when a running job shows no progress. Unspecified: kRestart for
+// native jobs, kWarn for programs.
+enum class HangPolicy {
+  kUnspecified = 0,
+  kWarn = 1,
+  kRestart = 2,
+  kOff = 3,
+};
+// What shows that a program's rank makes progress, best last.
+enum class SignSource {
+  kNone = 0,
+  kActivity = 1,
+  kFiles = 2,
+  kLog = 3,
+  kSession = 4,
+};
 enum class TaskType { kChief = 1, kWorker = 2, kPs = 3, kEvaluator = 4 };
 
 enum class JobState {
@@ -125,6 +141,10 @@ std::string_view Name(JobState state);
 std::string_view Name(TaskType type);
 std::string_view Name(JobKind kind);
 std::string_view Name(Reason reason);
+// "warn", "restart", "off"; kUnspecified: "".
+std::string_view Name(HangPolicy policy);
+// What users read: "session", "log", "files", "activity", "none".
+std::string_view Name(SignSource source);
 // Returns the phase of a state: "queued" ... "finishing". Final states: "".
 std::string_view PhaseName(JobState state);
 bool IsFinal(JobState state);
@@ -263,6 +283,12 @@ struct JobSpec {
   // With kChief and no parameter servers: how long workers may run after the
   // chief's end.
   Duration end_grace = std::chrono::minutes(5);
+  HangPolicy hang = HangPolicy::kUnspecified;
+  // Of programs: how long a rank may show no sign of progress; absent: learned.
+  std::optional<Duration> stall_after;
+  // Of programs: an expression for log lines that show progress (RE2). Empty:
+  // the lines of common frameworks.
+  std::string progress_pattern;
 
   bool operator==(const JobSpec&) const = default;
 };
@@ -329,6 +355,23 @@ struct Straggler {
 // and backward. The job's GPU utilisation is computed from it.
 inline constexpr char kFlopsPerSample[] = "flops_per_sample";
 
+// Signs of progress of a program's rank.
+struct ProgressSigns {
+  // The best one seen so far; the rest is about its signs.
+  SignSource source = SignSource::kNone;
+  // Since the last sign, or since the rank started.
+  Duration still{};
+  // The 99th percentile of the distances of signs; 0: not learned yet.
+  Duration usual{};
+  // The rank has stalled when `still` is above this.
+  Duration limit{};
+  // Numbers of the last log line that named a step.
+  std::optional<int64_t> log_step = std::nullopt;
+  std::optional<int64_t> log_total = std::nullopt;
+
+  bool operator==(const ProgressSigns&) const = default;
+};
+
 struct RankProgress {
   int64_t step = -1;
   int64_t committed_step = -1;
@@ -346,6 +389,8 @@ struct RankProgress {
   std::string phase;
   std::optional<Straggler> straggler = std::nullopt;
   double allreduce_busy_seconds = 0;
+  // Of programs.
+  std::optional<ProgressSigns> signs = std::nullopt;
 
   bool operator==(const RankProgress&) const = default;
 };

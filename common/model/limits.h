@@ -20,6 +20,9 @@ inline constexpr int64_t kMaxTfConfigTasks = (kMaxArgument - 256) / 24;
 // between worker daemon and rank with other fields.
 inline constexpr size_t kMaxReductionPlan = 24 * 1024;
 
+// JobSpec::progress_pattern, in bytes.
+inline constexpr size_t kMaxProgressPattern = 1024;
+
 }  // namespace lockstep
 
 #endif  // LOCKSTEP_COMMON_MODEL_LIMITS_H_

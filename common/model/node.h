@@ -150,6 +150,8 @@ struct GangStatus {
   std::vector<RankEvent> events;
   std::optional<int64_t> resumed_step;
   uint32_t directive_done = 0;
+  // The highest Assignment::evidence whose evidence is on disk there.
+  uint32_t evidence_done = 0;
   // In the order of the tasks, like `ports`.
   std::vector<TaskPreparation> preparations;
   std::map<std::string, int32_t> service_ports;

@@ -102,6 +102,8 @@ LOCKSTEP_FIELDS(GangSpec, v1::GangSpec) {
   LOCKSTEP_FIELD(output_identity, Text(kMaxOutputIdentity));
   LOCKSTEP_FIELD(known_checkpoint);
   LOCKSTEP_FIELD(restore);
+  LOCKSTEP_FIELD(stall_after);
+  LOCKSTEP_FIELD(progress_pattern, Text(kMaxProgressPattern));
   v.Rule([](GangSpec* spec, FieldChecker* check) {
     check->Require(!spec->tasks.empty(), "tasks", "is empty");
     CheckRanks(*spec, check);
@@ -128,6 +130,7 @@ LOCKSTEP_FIELDS(Assignment, v1::Assignment) {
   LOCKSTEP_FIELD(directives, AtMost(4095));
   LOCKSTEP_FIELD(grace, OmitDefault());
   LOCKSTEP_FIELD(stop_message, Bytes(kMaxReportText));
+  LOCKSTEP_FIELD(evidence);
   v.Rule([](Assignment* assignment, FieldChecker* check) {
     CheckGoal(*assignment, check);
   });

@@ -4,7 +4,9 @@
 #include <iterator>
 #include <set>
 
+#include "common/model/limits.h"
 #include "common/model/names.h"
+#include "common/model/progress_pattern.h"
 #include "common/wire/environment_fields.h"
 #include "common/wire/fields.h"
 
@@ -159,7 +161,23 @@ void CheckKind(const JobSpec& spec, FieldChecker* check) {
   check->Require(spec.kind == JobKind::kNative || spec.reduction_plan.empty(),
                  "reduction_plan",
                  "is for NATIVE jobs: a PROGRAM reduces by itself");
+  check->Require(spec.kind == JobKind::kProgram ||
+                     (!spec.stall_after && spec.progress_pattern.empty()),
+                 "kind",
+                 "is NATIVE: stall_after and progress_pattern are for a "
+                 "PROGRAM, and the steps of a native job show its progress");
 }
+
+void CheckProgressPattern(const JobSpec& spec, FieldChecker* check) {
+  if (spec.progress_pattern.empty()) return;
+  if (const auto made = ProgressPattern::Make(spec.progress_pattern);
+      !made.ok()) {
+    check->Fail("progress_pattern", Message(made.status()));
+  }
+}
+
+// Signs of progress are looked for each second.
+constexpr Duration kLeastStallAfter = std::chrono::seconds(1);
 
 void CheckTimes(const JobSpec& spec, FieldChecker* check) {
   const auto must_be_some = [&](std::string_view field,
@@ -167,6 +185,9 @@ void CheckTimes(const JobSpec& spec, FieldChecker* check) {
     check->Require(!limit || *limit > Duration{}, field,
                    "must be longer than 0 s; leave it out for no limit");
   };
+  check->Require(!spec.stall_after || *spec.stall_after >= kLeastStallAfter,
+                 "stall_after",
+                 "must be 1 s or more; leave it out for a learned time");
   must_be_some("max_running_time", spec.max_running_time);
   must_be_some("max_wait_time", spec.max_wait_time);
 }
@@ -206,6 +227,9 @@ LOCKSTEP_FIELDS(JobSpec, v1::JobSpec) {
   LOCKSTEP_FIELD(priority, Range(0, 1000));
   LOCKSTEP_FIELD(end_with);
   LOCKSTEP_FIELD(end_grace, OmitDefault());
+  LOCKSTEP_FIELD(hang);
+  LOCKSTEP_FIELD(stall_after);
+  LOCKSTEP_FIELD(progress_pattern, Text(kMaxProgressPattern));
   LOCKSTEP_FIELD(labels, kLabels);
   LOCKSTEP_FIELD(working_directory, kPath);
   LOCKSTEP_FIELD(comment, Text(4096));
@@ -226,6 +250,7 @@ LOCKSTEP_FIELDS(JobSpec, v1::JobSpec) {
     CheckRoles(spec->roles, spec->kind, check);
     CheckTimes(*spec, check);
     CheckKind(*spec, check);
+    CheckProgressPattern(*spec, check);
     // One string of TF_CONFIG, and that one of the environment.
     check->Bytes("tf_config_job", spec->environment_options.tf_config_job,
                  kMaxArgument / 2);

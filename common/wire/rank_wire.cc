@@ -32,6 +32,15 @@ LOCKSTEP_FIELDS(Straggler, v1::Straggler) {
   });
 }
 
+LOCKSTEP_FIELDS(ProgressSigns, v1::ProgressSigns) {
+  LOCKSTEP_FIELD(source);
+  LOCKSTEP_FIELD(still);
+  LOCKSTEP_FIELD(usual);
+  LOCKSTEP_FIELD(limit);
+  LOCKSTEP_FIELD(log_step, kExact);
+  LOCKSTEP_FIELD(log_total, kExact);
+}
+
 LOCKSTEP_FIELDS(RankProgress, v1::RankProgress) {
   LOCKSTEP_FIELD(step, Range(-1, kMaxExact));
   LOCKSTEP_FIELD(committed_step, Range(-1, kMaxExact));
@@ -49,6 +58,7 @@ LOCKSTEP_FIELDS(RankProgress, v1::RankProgress) {
   LOCKSTEP_FIELD(phase, Text(32));
   LOCKSTEP_FIELD(straggler);
   LOCKSTEP_FIELD(allreduce_busy_seconds, kSeconds);
+  LOCKSTEP_FIELD(signs);
 }
 
 LOCKSTEP_FIELDS(Usage, v1::Usage) {

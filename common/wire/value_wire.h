@@ -41,6 +41,8 @@ LOCKSTEP_CONVERTS_ENUM(DirectiveKind, "kind", false)
 LOCKSTEP_CONVERTS_ENUM(NodeState, "state", false)
 LOCKSTEP_CONVERTS_ENUM(PackageFormat, "format", false)
 LOCKSTEP_CONVERTS_ENUM(EndWith, "end_with", true)
+LOCKSTEP_CONVERTS_ENUM(HangPolicy, "hang", true)
+LOCKSTEP_CONVERTS_ENUM(SignSource, "source", true)
 
 // ---- Time ------------------------------------------------------------------
 // 1970 to 2261.
@@ -74,6 +76,7 @@ LOCKSTEP_CONVERTS(Cause, "cause")
 LOCKSTEP_CONVERTS(ExitStatus, "exit")
 LOCKSTEP_CONVERTS(PhaseSeconds, "phases")
 LOCKSTEP_CONVERTS(Straggler, "straggler")
+LOCKSTEP_CONVERTS(ProgressSigns, "signs")
 LOCKSTEP_CONVERTS(RankProgress, "progress")
 LOCKSTEP_CONVERTS(Usage, "usage")
 LOCKSTEP_CONVERTS(RankStatus, "rank")

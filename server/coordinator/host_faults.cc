@@ -107,8 +107,11 @@ const PairProbe* HostFaults::FindPairProbe(const JobName& job) const {
 std::optional<Stall> HostFaults::StallOf(const JobEntry& entry,
                                          const JobView& view, Time now) {
   const Job& job = *entry.job;
-  if (job.state != JobState::kRunning) return std::nullopt;
-  const auto ranks = static_cast<int32_t>(RanksOf(job).size());
+  if (job.state != JobState::kRunning ||
+      HangPolicyOf(job.spec) != HangPolicy::kRestart) {
+    return std::nullopt;
+  }
+  const StallWatch::Ranks ranks = entry.Ranks();
   std::optional<Stall> stall = entry.stall.Check(ranks, now.mono);
   if (stall || job.failing) return stall;
   // To be sure of a standstill takes long, and to ask the nodes does not.

@@ -21,7 +21,17 @@ bool BeginsAnew(const Job* before, const Job& job) {
 
 std::optional<Stall> JobEntry::StalledRank(MonoTime now) const {
   if (job->state != JobState::kRunning || job->failing) return std::nullopt;
-  return stall.StalledRank(static_cast<int32_t>(RanksOf(*job).size()), now);
+  if (HangPolicyOf(job->spec) == HangPolicy::kOff) return std::nullopt;
+  return stall.StalledRank(Ranks(), now);
+}
+
+StallWatch::Ranks JobEntry::Ranks() const {
+  StallWatch::Ranks ranks;
+  for (const RankStatus* rank : RanksOf(*job)) {
+    ++ranks.count;
+    if (rank->exit) ranks.ended.insert(rank->rank);
+  }
+  return ranks;
 }
 
 WallTime EndOf(const Job& job) { return job.end_time.value_or(job.state_time); }
@@ -94,6 +104,7 @@ JobRegistry::Applied JobRegistry::Apply(std::shared_ptr<const Job> job,
     entry.all_started_since.reset();
     entry.meter.Reset(job->generation);
     entry.stall.Reset(job->generation, job->spec.kind);
+    entry.capture.Reset(job->generation);
   }
   // Its place before: the priority may be another now.
   if (before != nullptr) {

@@ -15,6 +15,7 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "server/coordinator/shared_cluster_spec.h"
+#include "server/core/capture_wait.h"
 #include "server/core/job.h"
 #include "server/core/job_places.h"
 #include "server/core/progress.h"
@@ -28,8 +29,10 @@ namespace lockstep::server {
 struct JobEntry {
   explicit JobEntry(const StallOptions& options) : stall(options) {}
 
-  // Returns the stalled rank that delays a running job.
+  // Returns the stalled rank that delays a running job. Nullopt if the job does
+  // not want to be watched.
   std::optional<Stall> StalledRank(MonoTime now) const;
+  StallWatch::Ranks Ranks() const;
 
   std::shared_ptr<const Job> job;
   // The size of its spec.
@@ -49,6 +52,7 @@ struct JobEntry {
   // The job's history has an open stall event.
   bool stall_noted = false;
   MonoTime stalled_since;
+  CaptureWait capture;
 };
 
 class JobRegistry {

@@ -17,6 +17,7 @@ JobView JobViewBuilder::ViewOf(const JobEntry& entry, Time now,
   JobView view;
   view.state_since = entry.state_since;
   view.all_started_since = entry.all_started_since;
+  view.evidence_asked = entry.capture.number();
   parts_.faults->AddEvidence(entry.job->spec.name, now, &view);
   for (const NodeName& name : nodes) {
     view.nodes[name] = ViewOf(entry, name, now);

@@ -97,13 +97,30 @@ void Reconciler::NoteBadGpus(Job* job, const JobView& view, Time now) const {
   }
 }
 
+std::optional<Stall> Reconciler::StallToEnd(JobEntry* entry,
+                                            const JobView& view,
+                                            Time now) const {
+  std::optional<Stall> stall = parts_.faults->StallOf(*entry, view, now);
+  const Job& job = *entry->job;
+  if (job.failing) return stall;
+  if (!stall) {
+    entry->capture.Drop();
+    return std::nullopt;
+  }
+  if (entry->capture.Ask(job, view, now.mono)) {
+    parts_.state->agenda.nodes.merge(NodesOf(job));
+  }
+  if (!entry->capture.IsOver(job, view, now.mono)) return std::nullopt;
+  return stall;
+}
+
 Job Reconciler::DecideOne(JobEntry* entry, Time now) {
   entry->pace.Decided();
   NoteStarted(entry, now);
   JobView view = views_.ViewOf(*entry, now);
   AwaitRestarts(*entry->job, view, now, &entry->awaited_since);
   view.awaited_since = entry->awaited_since;
-  view.stall = parts_.faults->StallOf(*entry, view, now);
+  view.stall = StallToEnd(entry, view, now);
   Job next = server::Decide(*entry->job, view, parts_.options->timeouts, now);
   parts_.faults->NoteOutcome(*entry->job, next, view, now);
   NoteStall(entry, &next, now);

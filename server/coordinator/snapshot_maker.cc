@@ -54,8 +54,9 @@ std::optional<Cause> SnapshotMaker::TroubleOf(const JobEntry& entry,
     return Cause{Reason::kNoProgress, Describe(job, *snapshot.stall)};
   }
   const auto last_step = entry.meter.last_step_time();
-  if (job.state != JobState::kRunning || job.failing || !last_step ||
-      now.mono - *last_step < kQuietTime) {
+  // A program's daemons judge it by limits of its own.
+  if (job.spec.kind != JobKind::kNative || job.state != JobState::kRunning ||
+      job.failing || !last_step || now.mono - *last_step < kQuietTime) {
     return std::nullopt;
   }
   return Cause{

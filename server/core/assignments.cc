@@ -87,6 +87,8 @@ GangSpec Assigner::SpecFor(const NodeName& node) const {
   spec.packages = job.spec.packages;
   spec.runtime = job.spec.runtime;
   spec.inherited_environment = job.spec.inherited_environment;
+  spec.stall_after = job.spec.stall_after;
+  spec.progress_pattern = job.spec.progress_pattern;
   spec.services = ServicesOf(job.spec);
   for (const size_t index : places_.TasksOn(node)) {
     const TaskStatus& task = job.tasks[index];
@@ -186,7 +188,10 @@ std::vector<Assignment> Assigner::For(const NodeName& node) const {
       a.spec = SpecFor(node);
       if (goal <= Goal::kLaunch) SetReductionPlan(job_, &*a.spec);
       if (goal >= Goal::kLaunch) a.job_key = job_.job_key;
-      if (goal == Goal::kGo) a.directives = job_.directives;
+      if (goal == Goal::kGo) {
+        a.directives = job_.directives;
+        if (current) a.evidence = view_.evidence_asked;
+      }
     }
     wanted[hold.generation] = std::move(a);
   }

@@ -67,7 +67,7 @@ size_t OwnBytes(const JobSpec& spec) {
                  spec.output_directory.size() + spec.working_directory.size() +
                  spec.job_dir.size() +
                  spec.environment_options.tf_config_job.size() +
-                 spec.reduction_plan.size();
+                 spec.reduction_plan.size() + spec.progress_pattern.size();
   bytes += BytesOf(spec.labels) + BytesOf(spec.inherited_environment);
   for (const Package& package : spec.packages) {
     bytes += package.digest.size() + package.file_name.size() + 2 * kEntryBytes;

@@ -68,8 +68,10 @@ struct JobView {
   std::optional<MonoTime> all_started_since;
   // By rank and its number of restarts: when its wait began, see restart.h.
   std::map<std::pair<int32_t, int32_t>, MonoTime> awaited_since;
-  // The straggler, see stall.h.
+  // The straggler, see stall.h. Absent while evidence of it is captured.
   std::optional<Stall> stall;
+  // Assignment::evidence of the generation.
+  uint32_t evidence_asked = 0;
   // For a generation that is being given up: the nodes that it waited for
   // (evidence.h), whether all its ranks stalled in one all-reduce (stall.h),
   // and which of its nodes reach each other (pair_probe.h). The decision waits

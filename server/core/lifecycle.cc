@@ -192,29 +192,6 @@ void DecideForming(Job* job, const JobView& view,
        now);
 }
 
-Cause CauseOf(const Job& job, const Stall& stall) {
-  if (stall.rank < 0) {
-    return {
-        Reason::kStalled,
-        fmt::format("all {} ranks have stalled in the all-reduce of step {} "
-                    "for {}: the network between them is cut, or one was "
-                    "stopped there",
-                    stall.waiting, stall.step, FormatDuration(stall.still))};
-  }
-  // A program's ranks need not be seen waiting.
-  const std::string others =
-      stall.waiting == 0
-          ? std::string(", and no rank that has joined goes on")
-          : fmt::format(" while {} other rank{} for it", stall.waiting,
-                        stall.waiting == 1 ? " waits" : "s wait");
-  return {Reason::kStalled,
-          fmt::format("{} has stalled in {} of step {} for {}{}; a step of "
-                      "this job should end within {}",
-                      RankLabel(job, stall.rank), stall.phase, stall.step,
-                      FormatDuration(stall.still), others,
-                      FormatDuration(stall.deadline))};
-}
-
 void Succeed(Job* job, Time now) {
   Finish(job, JobState::kSucceeded,
          {Reason::kCompleted,

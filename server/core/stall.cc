@@ -35,14 +35,10 @@ bool Works(const RankProgress& progress) {
          progress.phase == "optimizer" || progress.phase == "other";
 }
 
-// Of a program: whether its process has joined. Others have no page.
-bool HasJoined(const RankProgress& progress) { return !progress.phase.empty(); }
-
-// In this phase a program may do anything.
-constexpr char kSilentPhase[] = "other";
-
-bool Says(const RankProgress& progress) {
-  return progress.phase != kSilentPhase;
+// Of a program's rank, since its last sign of progress.
+Duration StillOf(const RankProgress& progress, MonoTime reported,
+                 MonoTime now) {
+  return progress.signs->still + (now - reported);
 }
 
 bool IsDone(const RankProgress& progress) {
@@ -50,9 +46,32 @@ bool IsDone(const RankProgress& progress) {
          progress.committed_step >= progress.total_steps;
 }
 
-}  // namespace
+// Of a program whose ranks have not joined.
+bool IsOfSigns(const Stall& stall) { return stall.phase.empty(); }
 
-std::string Describe(const Job& job, const Stall& stall) {
+// "its log names no new step after 120".
+std::string Missing(const Stall& stall) {
+  switch (stall.source) {
+    case SignSource::kLog:
+      return stall.log_step ? fmt::format("its log names no new step after {}",
+                                          *stall.log_step)
+                            : std::string("its log names no new step");
+    case SignSource::kFiles:
+      return "nothing new is in its output directory";
+    case SignSource::kActivity:
+      return "it uses neither CPU nor GPU nor disk any more";
+    default:
+      return "it has used neither CPU nor GPU nor disk so far";
+  }
+}
+
+std::string NoProgress(const Job& job, const Stall& stall) {
+  return fmt::format("{} shows no progress for {}: {}; the limit is {}",
+                     RankLabel(job, stall.rank), FormatDuration(stall.still),
+                     Missing(stall), FormatDuration(stall.limit));
+}
+
+std::string StandsStill(const Job& job, const Stall& stall) {
   const std::string who = stall.rank < 0
                               ? fmt::format("all {} ranks stand", stall.waiting)
                               : RankLabel(job, stall.rank) + " stands";
@@ -61,6 +80,31 @@ std::string Describe(const Job& job, const Stall& stall) {
           ? ""
           : fmt::format(", and {} other rank{} for it", stall.waiting,
                         stall.waiting == 1 ? " waits" : "s wait");
+  return fmt::format("{} still for {} in {} of step {}{}", who,
+                     FormatDuration(stall.still), stall.phase, stall.step,
+                     others);
+}
+
+}  // namespace
+
+HangPolicy HangPolicyOf(const JobSpec& spec) {
+  if (spec.hang != HangPolicy::kUnspecified) return spec.hang;
+  return spec.kind == JobKind::kNative ? HangPolicy::kRestart
+                                       : HangPolicy::kWarn;
+}
+
+std::string Describe(const Job& job, const Stall& stall) {
+  const std::string what = stall.rank >= 0 && IsOfSigns(stall)
+                               ? NoProgress(job, stall)
+                               : StandsStill(job, stall);
+  if (HangPolicyOf(job.spec) == HangPolicy::kWarn) {
+    return what + "; it runs on, as its --hang warn says";
+  }
+  if (job.spec.kind == JobKind::kProgram) {
+    return what +
+           "; it is stopped and started again, as its --hang restart "
+           "says";
+  }
   // After the deadline the coordinator asks the nodes.
   const std::string sooner =
       stall.rank < 0 && NodesOf(job).size() > 1
@@ -69,10 +113,32 @@ std::string Describe(const Job& job, const Stall& stall) {
                 FormatDuration(stall.deadline))
           : "";
   return fmt::format(
-      "{} still for {} in {} of step {}{}; the gang is stopped and started "
-      "again after {} at the earliest{}",
-      who, FormatDuration(stall.still), stall.phase, stall.step, others,
-      FormatDuration(stall.limit), sooner);
+      "{}; the gang is stopped and started again after {} at the earliest{}",
+      what, FormatDuration(stall.limit), sooner);
+}
+
+Cause CauseOf(const Job& job, const Stall& stall) {
+  if (stall.rank < 0) {
+    return {
+        Reason::kStalled,
+        fmt::format("all {} ranks have stalled in the all-reduce of step {} "
+                    "for {}: the network between them is cut, or one was "
+                    "stopped there",
+                    stall.waiting, stall.step, FormatDuration(stall.still))};
+  }
+  if (IsOfSigns(stall)) return {Reason::kStalled, NoProgress(job, stall)};
+  // A program's ranks need not be seen waiting.
+  const std::string others =
+      stall.waiting == 0
+          ? std::string(", and no rank that has joined goes on")
+          : fmt::format(" while {} other rank{} for it", stall.waiting,
+                        stall.waiting == 1 ? " waits" : "s wait");
+  return {Reason::kStalled,
+          fmt::format("{} has stalled in {} of step {} for {}{}; a step of "
+                      "this job should end within {}",
+                      RankLabel(job, stall.rank), stall.phase, stall.step,
+                      FormatDuration(stall.still), others,
+                      FormatDuration(stall.deadline))};
 }
 
 bool StallWatch::Page::UsesCpu() const {
@@ -143,7 +209,6 @@ std::optional<StallWatch::Standing> StallWatch::Standstill(MonoTime now) const {
   Standing standing;
   const Duration deadline = Deadline();
   for (const auto& [rank, page] : pages_) {
-    if (kind_ == JobKind::kProgram && !HasJoined(page.progress)) continue;
     if (now - page.reported > options_.fresh || IsDone(page.progress) ||
         !(Waits(page.progress) || Works(page.progress))) {
       return std::nullopt;
@@ -181,54 +246,73 @@ std::optional<Stall> StallWatch::Frozen(const Standing& standing, int64_t front,
   return found;
 }
 
-std::optional<Stall> StallWatch::Silent(const Standing& standing,
-                                        MonoTime now) const {
-  const Duration deadline = Deadline();
-  bool all_say = true;
-  bool any_busy = false;
-  for (const auto& [rank, page] : standing) {
-    all_say = all_say && Says(page->progress);
-    any_busy = any_busy || page->UsesCpu();
+std::optional<StallWatch::Standing> StallWatch::StalledSpeakers(
+    const Ranks& ranks, MonoTime now) const {
+  SignSource best = SignSource::kNone;
+  size_t known = ranks.ended.size();
+  for (const auto& [rank, page] : pages_) {
+    if (ranks.ended.contains(rank)) continue;
+    // An older daemon, or a silent host: nothing is known.
+    if (!page.progress.signs || now - page.reported > options_.fresh) {
+      return std::nullopt;
+    }
+    ++known;
+    best = std::max(best, page.progress.signs->source);
   }
-  if (!all_say && any_busy) return std::nullopt;
-  const Duration limit =
-      std::max({announced_, options_.patient_factor * deadline,
-                all_say ? options_.patient_least : options_.silent_least});
-  // The one that is behind, or else does nothing, or else changed first.
-  const auto blame = [](const auto& entry) {
-    const Page& page = *entry.second;
-    return std::make_tuple(page.progress.step, Waits(page.progress),
-                           page.UsesCpu(), page.since);
-  };
-  const auto worst = std::min_element(
-      standing.begin(), standing.end(),
-      [&](const auto& a, const auto& b) { return blame(a) < blame(b); });
-  // All must have stood still for the limit.
-  Duration shortest = Duration::max();
-  for (const auto& [rank, page] : standing) {
-    shortest = std::min(shortest, now - page->since);
+  if (known != static_cast<size_t>(ranks.count)) return std::nullopt;
+  Standing speakers;
+  for (const auto& [rank, page] : pages_) {
+    if (ranks.ended.contains(rank) || page.progress.signs->source != best) {
+      continue;
+    }
+    if (IsDone(page.progress) || StillOf(page.progress, page.reported, now) <=
+                                     page.progress.signs->limit) {
+      return std::nullopt;
+    }
+    speakers[rank] = &page;
   }
-  if (shortest <= limit / 2) return std::nullopt;
-  return Stall{worst->first,
-               worst->second->progress.phase,
-               worst->second->progress.step,
-               shortest,
-               deadline,
-               limit,
-               0};
+  return speakers;
 }
 
-std::optional<Stall> StallWatch::StalledRank(int32_t world_size,
+std::optional<Stall> StallWatch::StalledProgram(const Ranks& ranks,
+                                                MonoTime now) const {
+  const std::optional<Standing> speakers = StalledSpeakers(ranks, now);
+  if (!speakers || speakers->empty()) return std::nullopt;
+  // The one that is behind, or else waits for no other, or else does nothing,
+  // or else changed first.
+  const auto blame = [now](const auto& entry) {
+    const Page& page = *entry.second;
+    return std::make_tuple(page.progress.step, Waits(page.progress),
+                           page.UsesCpu(),
+                           -StillOf(page.progress, page.reported, now));
+  };
+  const auto worst = std::min_element(
+      speakers->begin(), speakers->end(),
+      [&](const auto& a, const auto& b) { return blame(a) < blame(b); });
+  const RankProgress& progress = worst->second->progress;
+  Stall stall;
+  stall.rank = worst->first;
+  stall.source = progress.signs->source;
+  if (stall.source == SignSource::kSession) stall.phase = progress.phase;
+  stall.step = progress.step;
+  stall.still = StillOf(progress, worst->second->reported, now);
+  stall.deadline = stall.limit = progress.signs->limit;
+  stall.log_step = progress.signs->log_step;
+  stall.waiting = static_cast<int32_t>(
+      std::count_if(speakers->begin(), speakers->end(), [&](const auto& entry) {
+        return entry.first != worst->first && Waits(entry.second->progress);
+      }));
+  return stall;
+}
+
+std::optional<Stall> StallWatch::StalledRank(const Ranks& ranks,
                                              MonoTime now) const {
-  const bool native = kind_ == JobKind::kNative;
-  if (native &&
-      (world_size < 2 || pages_.size() != static_cast<size_t>(world_size))) {
+  if (kind_ == JobKind::kProgram) return StalledProgram(ranks, now);
+  if (ranks.count < 2 || pages_.size() != static_cast<size_t>(ranks.count)) {
     return std::nullopt;
   }
-  if (!native && !stepped_) return std::nullopt;
   const std::optional<Standing> standing = Standstill(now);
   if (!standing || standing->empty()) return std::nullopt;
-  const bool all = standing->size() == static_cast<size_t>(world_size);
   const Duration deadline = Deadline();
   int64_t front = -1;
   for (const auto& [rank, page] : *standing) {
@@ -240,23 +324,21 @@ std::optional<Stall> StallWatch::StalledRank(int32_t world_size,
     shortest = std::min(shortest, now - page->since);
     if (Waits(page->progress) && page->progress.step == front) ++waiting;
   }
-  if (waiting == world_size && world_size > 1) {
+  if (waiting == ranks.count) {
     const Duration limit = std::max(
         {options_.all_least, options_.all_factor * deadline, announced_});
     return Stall{-1, "allreduce", front, shortest, deadline, limit, waiting};
   }
   std::optional<Stall> found = Frozen(*standing, front, now);
-  const bool seen =
-      found && waiting > 0 && all && (native || found->phase != kSilentPhase);
-  if (!seen) return native ? std::nullopt : Silent(*standing, now);
+  if (!found || waiting == 0) return std::nullopt;
   // All ranks must have stalled for the deadline.
   found->limit = std::max(found->limit, found->still - shortest + deadline);
   found->waiting = waiting;
   return found;
 }
 
-std::optional<Stall> StallWatch::Check(int32_t world_size, MonoTime now) const {
-  std::optional<Stall> stall = StalledRank(world_size, now);
+std::optional<Stall> StallWatch::Check(const Ranks& ranks, MonoTime now) const {
+  std::optional<Stall> stall = StalledRank(ranks, now);
   if (stall && stall->still <= stall->limit) stall.reset();
   return stall;
 }

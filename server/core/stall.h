@@ -19,27 +19,28 @@
 //   - before six times D, and a minute, for a rank that uses the CPU (more than
 //     2 % of one core over the last two seconds) or waits for input: it may be
 //     slow but healthy.
-// Of a program only the ranks that have joined are looked at, and nothing is
-// known of the others. Its all-reduce is inside its framework, so often no rank
-// is seen waiting, and it may save or evaluate without saying so. So the rule
-// above counts only where all ranks have joined, some of them wait in the phase
-// all-reduce, and the frozen one is in a phase that says what it does (not
-// "other"). Else all joined ranks must stand still
-//   - in phases that say what they do, for six times D and at least a minute;
-//   - with one in "other", for six times D and at least 10 min, and none of
-//     them may use the CPU.
-// Before it has made steps there is no limit at all.
-// From half of D on, then from half of the limit, the rank counts as stalled,
-// and users see when the generation will be stopped. The announced limit
+// Of a program the worker daemons judge each rank by its signs of progress
+// (worker/agent/progress/progress_watch.h). The ranks with the best source of
+// signs speak for the others, which may print nothing or wait in a server's
+// loop: the job has stalled when each of them is past its own limit. While one
+// of them goes on, or says that it saves or evaluates, others may wait for it.
+// Ranks that have ended are not looked at; of a node that is silent nothing is
+// known.
+// Of native ranks the stall is announced long before it is acted on: from half
+// of D on, then from half of the limit, the rank counts as stalled, and users
+// see when the generation will be stopped. The announced limit
 // applies to the whole gang, because a rank other than the named one may stall,
 // too. It may grow when the rank begins to use the CPU, and it never shrinks
 // until a rank makes progress.
+// JobSpec::hang says what follows: a restart (of native jobs by default), a
+// warning alone (of programs), or nothing at all.
 #ifndef LOCKSTEP_SERVER_CORE_STALL_H_
 #define LOCKSTEP_SERVER_CORE_STALL_H_
 
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "server/core/job.h"
@@ -53,7 +54,6 @@ struct StallOptions {
   int factor = 4;
   int patient_factor = 6;
   Duration patient_least = std::chrono::minutes(1);
-  Duration silent_least = std::chrono::minutes(10);
   int all_factor = 3;
   Duration all_least = std::chrono::seconds(30);
   // A page that is older than this is not evidence.
@@ -72,13 +72,24 @@ struct Stall {
   Duration limit{};
   // Number of ranks that are seen to wait for it.
   int32_t waiting = 0;
+  // Of a program: what had shown its progress, and the newest step of its log.
+  SignSource source = SignSource::kNone;
+  std::optional<int64_t> log_step = std::nullopt;
 };
+
+// What happens to a job that has stalled.
+HangPolicy HangPolicyOf(const JobSpec& spec);
 
 // "rank 1 (worker 0 on b) stands still for 12 s in compute of step 7, and 1
 // other rank waits for it; the gang is stopped and started again after 20 s at
 // the earliest". If all ranks wait, it adds that the deadline applies if their
-// nodes do not reach each other. `stall` belongs to `job`.
+// nodes do not reach each other. Of a program that has not joined: "rank 0
+// (chief on a) shows no progress for 63 s: its log names no new step after 120;
+// the limit is 60 s; it runs on, as its --hang warn says". `stall` belongs to
+// `job`.
 std::string Describe(const Job& job, const Stall& stall);
+// The cause of a generation that is ended for the stall.
+Cause CauseOf(const Job& job, const Stall& stall);
 
 class StallWatch {
  public:
@@ -90,11 +101,16 @@ class StallWatch {
 
   // The stall deadline D.
   Duration Deadline() const;
-  // For a generation of `world_size` ranks, those outside the group included:
-  // returns the stalled rank that is nearest to its limit or past it.
-  std::optional<Stall> StalledRank(int32_t world_size, MonoTime now) const;
+  // The ranks of a generation, those outside the group included.
+  struct Ranks {
+    int32_t count = 0;
+    // Of a program: those that have ended.
+    std::set<int32_t> ended = {};
+  };
+  // Returns the stalled rank that is nearest to its limit or past it.
+  std::optional<Stall> StalledRank(const Ranks& ranks, MonoTime now) const;
   // Returns the same, but only past its limit: the rank is frozen.
-  std::optional<Stall> Check(int32_t world_size, MonoTime now) const;
+  std::optional<Stall> Check(const Ranks& ranks, MonoTime now) const;
   // Records that users were shown `stall` and its limit.
   void RecordAnnounced(const Stall& stall);
 
@@ -122,8 +138,11 @@ class StallWatch {
   // its limit.
   std::optional<Stall> Frozen(const Standing& standing, int64_t front,
                               MonoTime now) const;
-  // The same for a program where no rank is known to wait for another.
-  std::optional<Stall> Silent(const Standing& standing, MonoTime now) const;
+  // The ranks of a program that speak for it, if all of them are past their
+  // limits.
+  std::optional<Standing> StalledSpeakers(const Ranks& ranks,
+                                          MonoTime now) const;
+  std::optional<Stall> StalledProgram(const Ranks& ranks, MonoTime now) const;
 
   const StallOptions options_;
   Generation generation_ = 0;

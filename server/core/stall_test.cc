@@ -5,6 +5,7 @@
 namespace lockstep::server {
 namespace {
 
+using std::chrono_literals::operator""h;
 using std::chrono_literals::operator""min;
 using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
@@ -62,7 +63,7 @@ class StallTest : public testing::Test {
     }
     return std::nullopt;
   }
-  std::optional<Stall> Stalled() { return watch_.Check(3, now_); }
+  std::optional<Stall> Stalled() { return watch_.Check({3, {}}, now_); }
 
   StallWatch watch_;
   MonoTime now_ = MonoTime(std::chrono::hours(1));
@@ -92,8 +93,8 @@ TEST_F(StallTest, ItIsSeenLongBeforeItIsGivenUp) {
   Steps(20);
   Freeze("compute");
   const MonoTime began = now_;
-  while (!watch_.StalledRank(3, now_) && now_ - began < 10s) Beat();
-  const auto seen = watch_.StalledRank(3, now_);
+  while (!watch_.StalledRank({3, {}}, now_) && now_ - began < 10s) Beat();
+  const auto seen = watch_.StalledRank({3, {}}, now_);
   ASSERT_TRUE(seen);
   EXPECT_EQ(seen->rank, 1);
   EXPECT_EQ(seen->waiting, 2);
@@ -104,7 +105,7 @@ TEST_F(StallTest, ItIsSeenLongBeforeItIsGivenUp) {
   ++step_;
   for (int32_t rank = 0; rank < 3; ++rank) Put(rank, "compute");
   Beat();
-  EXPECT_FALSE(watch_.StalledRank(3, now_));
+  EXPECT_FALSE(watch_.StalledRank({3, {}}, now_));
 }
 
 // What a rank used before it stopped says nothing of it now.
@@ -113,8 +114,8 @@ TEST_F(StallTest, BurstOfCpuBeforeTheStopBuysNoTime) {
   Freeze("compute");
   ranks_[1].usage.cpu_seconds += 0.15;
   const MonoTime began = now_;
-  while (!watch_.StalledRank(3, now_) && now_ - began < 10s) Beat();
-  const auto seen = watch_.StalledRank(3, now_);
+  while (!watch_.StalledRank({3, {}}, now_) && now_ - began < 10s) Beat();
+  const auto seen = watch_.StalledRank({3, {}}, now_);
   ASSERT_TRUE(seen);
   EXPECT_LE(seen->limit, 6s);
   const auto after = After(60s);
@@ -127,8 +128,8 @@ TEST_F(StallTest, WhatPeopleWereToldIsKept) {
   busy_ = 1;
   Freeze("compute");
   const MonoTime since = now_;
-  while (!watch_.StalledRank(3, now_) && now_ - since < 10s) Beat();
-  const auto told = watch_.StalledRank(3, now_);
+  while (!watch_.StalledRank({3, {}}, now_) && now_ - since < 10s) Beat();
+  const auto told = watch_.StalledRank({3, {}}, now_);
   ASSERT_TRUE(told);
   ASSERT_EQ(told->limit, 1min);
   watch_.RecordAnnounced(*told);
@@ -143,8 +144,8 @@ TEST_F(StallTest, WhatPeopleWereToldCountsUntilItMoves) {
   Steps(20);
   busy_ = 1;
   Freeze("compute");
-  while (!watch_.StalledRank(3, now_)) Beat();
-  watch_.RecordAnnounced(*watch_.StalledRank(3, now_));
+  while (!watch_.StalledRank({3, {}}, now_)) Beat();
+  watch_.RecordAnnounced(*watch_.StalledRank({3, {}}, now_));
   busy_ = -1;
   Steps(1);
   Freeze("compute");
@@ -162,8 +163,8 @@ TEST_F(StallTest, WhatPeopleWereToldCountsForAnotherFrozenRank) {
   Put(2, "compute");
   Beat();
   const MonoTime since = now_;
-  while (!watch_.StalledRank(3, now_) && now_ - since < 10s) Beat();
-  const auto told = watch_.StalledRank(3, now_);
+  while (!watch_.StalledRank({3, {}}, now_) && now_ - since < 10s) Beat();
+  const auto told = watch_.StalledRank({3, {}}, now_);
   ASSERT_TRUE(told);
   ASSERT_EQ(told->rank, 1);
   ASSERT_EQ(told->limit, 1min);
@@ -295,99 +296,167 @@ TEST_F(StallTest, RestoredStepIsNoStep) {
 }
 
 TEST_F(StallTest, LoneRankIsNeverStalled) {
-  EXPECT_FALSE(watch_.Check(1, now_ + 1min));
-  EXPECT_FALSE(watch_.Check(4, now_)) << "one was never heard of";
+  EXPECT_FALSE(watch_.Check({1, {}}, now_ + 1min));
+  EXPECT_FALSE(watch_.Check({4, {}}, now_)) << "one was never heard of";
 }
 
-// A program of which the ranks join that want to.
-class ProgramStallTest : public StallTest {
+// A program, whose daemons judge each rank by its signs.
+class ProgramStallTest : public testing::Test {
  protected:
-  ProgramStallTest() { watch_.Reset(2, JobKind::kProgram); }
-  void PutAll(const std::string& phase) {
-    for (int32_t rank = 0; rank < 3; ++rank) Put(rank, phase);
-    Beat();
+  ProgramStallTest() {
+    watch_.Reset(2, JobKind::kProgram);
+    for (int32_t rank = 0; rank < 3; ++rank) {
+      ranks_[rank].rank = rank;
+      ranks_[rank].progress.signs = ProgressSigns();
+      ranks_[rank].progress.signs->limit = 10min;
+    }
   }
-  void Leave(int32_t rank) { ranks_[rank].progress = RankProgress(); }
+
+  void Set(int32_t rank, SignSource source, Duration still, Duration limit) {
+    ProgressSigns& signs = *ranks_[rank].progress.signs;
+    signs.source = source;
+    signs.still = still;
+    signs.limit = limit;
+  }
+  void Beat(int ranks = 3) {
+    now_ += 500ms;
+    for (int i = 0; i < ranks; ++i) watch_.Take(ranks_[i], now_);
+  }
+  std::optional<Stall> Stalled(std::set<int32_t> ended = {}) {
+    return watch_.Check({3, std::move(ended)}, now_);
+  }
+
+  StallWatch watch_;
+  MonoTime now_ = MonoTime(std::chrono::hours(1));
+  RankStatus ranks_[3];
 };
 
-TEST_F(ProgramStallTest, ThatDoesNotJoinIsNeverStalled) {
-  for (int32_t rank = 0; rank < 3; ++rank) Leave(rank);
-  EXPECT_EQ(After(std::chrono::hours(3)), std::nullopt);
+TEST_F(ProgramStallTest, TheRankThatPrintsStepsSpeaksForTheRest) {
+  Set(0, SignSource::kLog, 59s, 60s);
+  ranks_[0].progress.signs->log_step = 120;
+  Beat();
+  EXPECT_FALSE(Stalled());
+  Set(0, SignSource::kLog, 61s, 60s);
+  Beat();
+  const auto stall = Stalled();
+  ASSERT_TRUE(stall);
+  EXPECT_EQ(stall->rank, 0);
+  EXPECT_EQ(stall->source, SignSource::kLog);
+  EXPECT_EQ(stall->still, 61s);
+  EXPECT_EQ(stall->limit, 60s);
+  EXPECT_EQ(stall->log_step, 120);
 }
 
-TEST_F(ProgramStallTest, BeforeItsFirstStepsNothingIsKnown) {
-  EXPECT_EQ(After(std::chrono::hours(3)), std::nullopt);
+TEST_F(ProgramStallTest, RanksWithWorseSignsMayStand) {
+  Set(0, SignSource::kLog, 1s, 60s);
+  Set(1, SignSource::kActivity, 1h, 60s);
+  Beat();
+  EXPECT_FALSE(Stalled());
 }
 
-TEST_F(ProgramStallTest, FrozenRankForWhichOthersWaitIsNamedAfterTheDeadline) {
-  Steps(50);
-  Freeze("compute");
-  EXPECT_EQ(After(60s), 5500ms);
-  EXPECT_EQ(Stalled()->rank, 1);
+TEST_F(ProgramStallTest, AllThatSpeakMustStand) {
+  for (int32_t rank = 0; rank < 3; ++rank) {
+    Set(rank, SignSource::kSession, 30s, 10s);
+  }
+  // It saves, and the others wait for it.
+  Set(2, SignSource::kSession, 0s, 10s);
+  Beat();
+  EXPECT_FALSE(Stalled());
+  Set(2, SignSource::kSession, 11s, 10s);
+  Beat();
+  EXPECT_TRUE(Stalled());
 }
 
-TEST_F(ProgramStallTest, RanksThatSayWhatTheyDoGetAMinute) {
-  Steps(50);
-  ranks_[1].progress.step = 50;
-  ranks_[2].progress.step = 51;
-  const auto after = After(5min);
-  ASSERT_TRUE(after);
-  EXPECT_GT(*after, 59s);
-  EXPECT_LT(*after, 63s);
-  EXPECT_EQ(Stalled()->rank, 1);
+TEST_F(ProgramStallTest, TheOneThatDoesNotWaitIsNamed) {
+  for (int32_t rank = 0; rank < 3; ++rank) {
+    Set(rank, SignSource::kSession, 30s, 10s);
+    ranks_[rank].progress.step = 7;
+    ranks_[rank].progress.phase = rank == 1 ? "compute" : "allreduce";
+  }
+  Beat();
+  const auto stall = Stalled();
+  ASSERT_TRUE(stall);
+  EXPECT_EQ(stall->rank, 1);
+  EXPECT_EQ(stall->phase, "compute");
+  EXPECT_EQ(stall->step, 7);
+  EXPECT_EQ(stall->waiting, 2);
+  ranks_[0].progress.step = 6;
+  Beat();
+  EXPECT_EQ(Stalled()->rank, 0) << "it is behind";
 }
 
-// As those that spin in a collective of their framework.
-TEST_F(ProgramStallTest, AlsoIfTheyUseTheCpu) {
-  Steps(50);
-  busy_ = 0;
-  EXPECT_TRUE(After(5min));
-  EXPECT_NE(Stalled()->rank, 0);
+TEST_F(ProgramStallTest, TimePassesBetweenReports) {
+  for (int32_t rank = 0; rank < 3; ++rank) {
+    Set(rank, SignSource::kLog, 2500ms, 3s);
+  }
+  Beat();
+  EXPECT_FALSE(Stalled());
+  now_ += 600ms;
+  EXPECT_TRUE(Stalled());
+  now_ += 3s;
+  EXPECT_FALSE(Stalled()) << "of a silent host nothing is known";
 }
 
-TEST_F(ProgramStallTest, ARankThatSaysNothingMaySaveOrEvaluate) {
-  Steps(50);
-  PutAll("other");
-  const auto after = After(30min);
-  ASSERT_TRUE(after);
-  EXPECT_GT(*after, 599s);
-  // While others wait for it, too.
-  Freeze("other");
-  EXPECT_FALSE(After(9min));
+TEST_F(ProgramStallTest, EveryRankMustBeKnown) {
+  Set(0, SignSource::kLog, 61s, 60s);
+  Beat(2);
+  EXPECT_FALSE(Stalled()) << "rank 2 may be the one that prints";
+  EXPECT_TRUE(Stalled({2})) << "it has ended";
 }
 
-TEST_F(ProgramStallTest, ARankThatSaysNothingAndUsesTheCpuWorks) {
-  Steps(50);
-  PutAll("other");
-  busy_ = 2;
-  EXPECT_EQ(After(std::chrono::hours(3)), std::nullopt);
+TEST_F(ProgramStallTest, ARankThatHasEndedSaysNoMore) {
+  Set(0, SignSource::kSession, 1s, 10s);
+  Set(1, SignSource::kLog, 61s, 60s);
+  Beat();
+  EXPECT_FALSE(Stalled());
+  EXPECT_TRUE(Stalled({0}));
 }
 
-TEST_F(ProgramStallTest, ACheckpointMayTakeLong) {
-  Steps(50);
-  PutAll("compute");
-  Put(0, "checkpoint");
-  EXPECT_EQ(After(std::chrono::hours(3)), std::nullopt);
-}
-
-TEST_F(ProgramStallTest, WhoHasJoinedSpeaksForTheRest) {
-  Leave(1);
-  Leave(2);
-  Steps(50);
-  Leave(1);
-  Leave(2);
-  const auto after = After(5min);
-  ASSERT_TRUE(after);
-  EXPECT_EQ(Stalled()->rank, 0);
-  EXPECT_EQ(Stalled()->waiting, 0);
+TEST_F(ProgramStallTest, ADaemonOfBeforeSaysNothing) {
+  for (RankStatus& rank : ranks_) rank.progress.signs.reset();
+  Beat();
+  EXPECT_FALSE(Stalled());
 }
 
 TEST_F(ProgramStallTest, APlannedEndIsNoStall) {
-  Steps(50);
-  for (RankStatus& rank : ranks_) {
-    rank.progress.total_steps = rank.progress.committed_step;
+  for (int32_t rank = 0; rank < 3; ++rank) {
+    Set(rank, SignSource::kSession, 1h, 10s);
+    ranks_[rank].progress.committed_step = 100;
+    ranks_[rank].progress.total_steps = 100;
   }
-  EXPECT_EQ(After(std::chrono::hours(3)), std::nullopt);
+  Beat();
+  EXPECT_FALSE(Stalled());
+}
+
+TEST(StallTextTest, SaysWhatIsMissingAndWhatFollows) {
+  Job job;
+  job.spec.kind = JobKind::kProgram;
+  job.tasks.resize(1);
+  job.tasks[0].node = "a";
+  job.tasks[0].ranks.resize(1);
+  Stall stall;
+  stall.source = SignSource::kLog;
+  stall.log_step = 120;
+  stall.still = 63s;
+  stall.limit = 60s;
+  EXPECT_EQ(Describe(job, stall),
+            RankLabel(job, 0) + " shows no progress for " +
+                FormatDuration(63s) +
+                ": its log names no new step after 120; the limit is " +
+                FormatDuration(60s) + "; it runs on, as its --hang warn says");
+  job.spec.hang = HangPolicy::kRestart;
+  EXPECT_NE(Describe(job, stall).find("--hang restart"), std::string::npos);
+  EXPECT_EQ(CauseOf(job, stall).reason, Reason::kStalled);
+}
+
+TEST(HangPolicyTest, TheDefaultIsOfTheKind) {
+  JobSpec spec;
+  spec.kind = JobKind::kNative;
+  EXPECT_EQ(HangPolicyOf(spec), HangPolicy::kRestart);
+  spec.kind = JobKind::kProgram;
+  EXPECT_EQ(HangPolicyOf(spec), HangPolicy::kWarn);
+  spec.hang = HangPolicy::kOff;
+  EXPECT_EQ(HangPolicyOf(spec), HangPolicy::kOff);
 }
 
 }  // namespace

@@ -43,8 +43,8 @@ RestartReason RestartReasonOf(Reason reason) {
 
 std::string_view Name(TimeState state) {
   static constexpr std::string_view kNames[] = {
-      "queued",  "launching",  "productive", "recomputed",
-      "stalled", "recovering", "finishing"};
+      "queued",     "launching", "productive", "unknown",
+      "recomputed", "stalled",   "recovering", "finishing"};
   return kNames[static_cast<size_t>(state)];
 }
 
@@ -72,9 +72,11 @@ std::array<int64_t, kRestartReasons> RestartsOf(const Job& job) {
 JobAccount::JobAccount(const Job& job, Time now)
     : advanced_(now.mono),
       generation_(job.generation),
-      checkpoint_(job.last_checkpoint),
-      // A job that was found running may or may not make steps.
-      stepping_(job.state == JobState::kRunning),
+      checkpoints_{.newest = job.last_checkpoint},
+      // A native job that was found running may or may not make steps.
+      stepping_(job.state == JobState::kRunning &&
+                job.spec.kind == JobKind::kNative),
+      rank_time_(job),
       training_(job) {
   Take(job);
 }
@@ -96,7 +98,9 @@ TimeState JobAccount::StateOf(const Job& job) const {
   if (job.failing) return TimeState::kRecovering;
   if (!stepping_) {
     // It need not join, so nothing is known of it before its first step.
-    if (job.spec.kind == JobKind::kProgram) return TimeState::kProductive;
+    if (job.spec.kind == JobKind::kProgram) {
+      return quiet_ ? TimeState::kStalled : TimeState::kUnknown;
+    }
     return job.restarts > 0 || job.attempt > 1 ? TimeState::kRecovering
                                                : TimeState::kLaunching;
   }
@@ -109,12 +113,12 @@ void JobAccount::Take(const Job& job) {
   holds_ = job.holds;
   state_ = StateOf(job);
   stragglers_.AddNodes(job);
-  if (job.last_checkpoint &&
-      (!checkpoint_ || !(*job.last_checkpoint == *checkpoint_))) {
-    ++checkpoints_;
-    checkpoint_bytes_ +=
+  rank_time_.Take(job, state_ == TimeState::kStalled, training_.redoes());
+  if (job.last_checkpoint && job.last_checkpoint != checkpoints_.newest) {
+    ++checkpoints_.count;
+    checkpoints_.bytes +=
         static_cast<double>(std::max<int64_t>(0, job.last_checkpoint->bytes));
-    checkpoint_ = job.last_checkpoint;
+    checkpoints_.newest = job.last_checkpoint;
   }
 }
 
@@ -122,6 +126,7 @@ void JobAccount::Advance(MonoTime now, const Pools& pools) {
   const double passed = ToSeconds(std::max(Duration{}, now - advanced_));
   advanced_ = std::max(advanced_, now);
   seconds_[static_cast<size_t>(state_)] += passed;
+  rank_time_.Pass(Seconds(passed));
   for (const Hold& hold : holds_) {
     const auto pool = pools.find(hold.node);
     Held& held = held_[pool == pools.end() ? "default" : pool->second];
@@ -152,8 +157,11 @@ void JobAccount::Progress(const CoordinatorView::JobEntry& entry, Time now,
     stepping_ = true;
     phases_.OnFirstStep(*snapshot.job, *entry.last_step, now, timings);
   }
-  quiet_ = snapshot.stall.has_value() ||
-           (entry.last_step && now.mono - *entry.last_step > kQuietTime);
+  // A program has a limit of its own, which it may have set.
+  const bool is_native = snapshot.job->spec.kind == JobKind::kNative;
+  quiet_ =
+      snapshot.stall.has_value() || (is_native && entry.last_step &&
+                                     now.mono - *entry.last_step > kQuietTime);
   training_.Take(snapshot);
 }
 
@@ -164,6 +172,9 @@ void JobAccount::Look(const CoordinatorView::JobEntry& entry,
   Advance(now.mono, pools);
   if (job.generation != generation_) NewGeneration(job);
   if (job.state == JobState::kRunning || job.state == JobState::kFinishing) {
+    for (const auto& [rank, status] : entry.snapshot.live) {
+      if (!status.exit) rank_time_.TakePage(rank, status.progress);
+    }
     Progress(entry, now, timings);
     stragglers_.Look(entry.snapshot, training_.committed(), now.mono);
   }

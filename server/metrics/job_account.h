@@ -17,6 +17,7 @@
 
 #include "server/coordinator/snapshot.h"
 #include "server/metrics/phase_timer.h"
+#include "server/metrics/rank_time.h"
 #include "server/metrics/straggler_watch.h"
 #include "server/metrics/training_counts.h"
 
@@ -25,21 +26,24 @@ namespace lockstep::server {
 // Activities of a job; disjoint.
 enum class TimeState {
   kQueued,
-  // Until its first step (a program job: until it runs).
+  // Until its first step (of a program: until it runs).
   kLaunching,
   kProductive,
+  // A program runs and has reported no step.
+  kUnknown,
   // Steps that were done before the last failure.
   kRecomputed,
-  // No step for 30 s, or a rank that delays the others has stalled, from the
-  // look that sees it (stall.h: after half of a step's limit). Time before that
-  // is counted elsewhere already, because counters never decrease.
+  // A program shows no progress for its limit. Of a native job: no step for
+  // 30 s, or a rank that delays the others has stalled, from the look that sees
+  // it (stall.h: after half of a step's limit). Time before that is counted
+  // elsewhere already, because counters never decrease.
   kStalled,
   // From a failure to the first step after it.
   kRecovering,
   // Done, and being stopped everywhere.
   kFinishing,
 };
-inline constexpr size_t kTimeStates = 7;
+inline constexpr size_t kTimeStates = 8;
 std::string_view Name(TimeState state);
 
 // The cause of a restart.
@@ -77,8 +81,14 @@ class JobAccount {
   TimeState state() const { return state_; }
   const TrainingCounts& training() const { return training_; }
   const StragglerWatch& stragglers() const { return stragglers_; }
-  double checkpoint_bytes() const { return checkpoint_bytes_; }
-  int64_t checkpoints() const { return checkpoints_; }
+  const RankTime& rank_time() const { return rank_time_; }
+  // Complete ones that were published.
+  struct Checkpoints {
+    double bytes = 0;
+    int64_t count = 0;
+    std::optional<Checkpoint> newest;
+  };
+  const Checkpoints& checkpoints() const { return checkpoints_; }
   // Resources held in one pool, busy or idle.
   struct Held {
     double core_seconds = 0;
@@ -102,13 +112,11 @@ class JobAccount {
   std::array<double, kTimeStates> seconds_{};
   std::map<std::string, Held> held_;
 
-  double checkpoint_bytes_ = 0;
-  int64_t checkpoints_ = 0;
-  std::optional<Checkpoint> checkpoint_;
-
+  Checkpoints checkpoints_;
   // The generation is known to have made a step.
   bool stepping_ = false;
   bool quiet_ = false;
+  RankTime rank_time_;
   TrainingCounts training_;
   PhaseTimer phases_;
   StragglerWatch stragglers_;

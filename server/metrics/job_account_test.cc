@@ -36,6 +36,7 @@ class JobAccountTest : public testing::Test {
     entry.snapshot.job = std::make_shared<const Job>(scene_.job);
     entry.snapshot.time = scene_.now.wall;
     if (step_ago) entry.last_step = scene_.now.mono - *step_ago;
+    entry.snapshot.stall = stall_;
     for (int32_t rank : {0, 1}) {
       RankStatus& live = entry.snapshot.live[rank];
       live.rank = rank;
@@ -77,6 +78,7 @@ class JobAccountTest : public testing::Test {
   JobAccount::Pools pools_ = {{"a", "p"}, {"b", "q"}};
   JobAccount account_;
   int64_t version_ = 0;
+  std::optional<Stall> stall_;
   MonoTime began_ = scene_.now.mono;
 };
 
@@ -116,25 +118,42 @@ class ProgramAccountTest : public JobAccountTest {
   }
 };
 
-TEST_F(ProgramAccountTest, ThatDoesNotJoinIsProductive) {
+TEST_F(ProgramAccountTest, WhatDoesNotJoinIsUnknown) {
   Launch();
   Look(-1, std::nullopt);
   Pass(100s);
   Look(-1, std::nullopt);
-  EXPECT_EQ(account_.state(), TimeState::kProductive);
+  EXPECT_EQ(account_.state(), TimeState::kUnknown);
+  EXPECT_DOUBLE_EQ(Seconds(TimeState::kUnknown), 100);
 }
 
-TEST_F(ProgramAccountTest, ThatMakesStepsMayStandStill) {
+TEST_F(ProgramAccountTest, WhatMakesStepsIsProductiveUntilItsLimit) {
   Launch();
   Look(-1, std::nullopt);
-  EXPECT_EQ(account_.state(), TimeState::kProductive);
+  EXPECT_EQ(account_.state(), TimeState::kUnknown);
   Look(10);
   Pass(5s);
   Look(60);
   EXPECT_EQ(account_.state(), TimeState::kProductive);
   Pass(31s);
   Look(60, 31s);
+  EXPECT_EQ(account_.state(), TimeState::kProductive) << "its limit is longer";
+  stall_ = Stall();
+  Look(60, 31s);
   EXPECT_EQ(account_.state(), TimeState::kStalled);
+  Pass(10s);
+  Look(60, 41s);
+  EXPECT_DOUBLE_EQ(Seconds(TimeState::kStalled), 10);
+}
+
+TEST_F(ProgramAccountTest, WhatDoesNotJoinStandsStillAllTheSame) {
+  Launch();
+  stall_ = Stall();
+  Look(-1, std::nullopt);
+  Pass(10s);
+  Look(-1, std::nullopt);
+  EXPECT_DOUBLE_EQ(Seconds(TimeState::kStalled), 10);
+  EXPECT_DOUBLE_EQ(Seconds(TimeState::kProductive), 0);
 }
 
 TEST_F(JobAccountTest, LaunchIsSplitAndAddsUp) {
@@ -254,8 +273,8 @@ TEST_F(JobAccountTest, CheckpointsAreCounted) {
   Tell();
   scene_.job.last_checkpoint = Checkpoint{20, 1, "q", scene_.now.wall, 500};
   Tell();
-  EXPECT_EQ(account_.checkpoints(), 2);
-  EXPECT_DOUBLE_EQ(account_.checkpoint_bytes(), 1500);
+  EXPECT_EQ(account_.checkpoints().count, 2);
+  EXPECT_DOUBLE_EQ(account_.checkpoints().bytes, 1500);
 }
 
 TEST(RestartsTest, WhatIsNoLongerKeptIsOther) {

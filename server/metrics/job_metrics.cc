@@ -147,6 +147,10 @@ void AddJobMetrics(const JobSnapshot& snapshot, const CoordinatorView& view,
                job.state == state ? 1 : 0,
                with("state", LowerName(Name(state))));
   }
+  out->Gauge("lockstep_job_stalled",
+             "1 while the job shows no progress for longer than its limit.",
+             snapshot.stall && snapshot.stall->still > snapshot.stall->limit,
+             id);
   const auto restarts = RestartsOf(job);
   for (size_t i = 0; i < kRestartReasons; ++i) {
     out->Counter(
@@ -190,6 +194,13 @@ void AddAccountMetrics(const Job& job, const JobAccount& account,
         "A job's time by activity; goodput is the share of productive time.",
         account.seconds(state), with("state", Name(state)));
   }
+  for (size_t i = 0; i < kTimeClasses; ++i) {
+    const auto time_class = static_cast<TimeClass>(i);
+    out->Counter("lockstep_job_rank_seconds_total",
+                 "Seconds of all ranks by what they did; each counts once.",
+                 account.rank_time().seconds(time_class),
+                 with("class", Name(time_class)));
+  }
   for (const auto& [pool, held] : account.held()) {
     for (const auto& [resource, seconds] :
          {std::pair("cpu", held.core_seconds),
@@ -202,10 +213,10 @@ void AddAccountMetrics(const Job& job, const JobAccount& account,
     }
   }
   out->Counter("lockstep_checkpoints_total", "Complete checkpoints published.",
-               static_cast<double>(account.checkpoints()), id);
+               static_cast<double>(account.checkpoints().count), id);
   out->Counter("lockstep_checkpoint_bytes_total",
-               "Bytes of the complete checkpoints.", account.checkpoint_bytes(),
-               id);
+               "Bytes of the complete checkpoints.",
+               account.checkpoints().bytes, id);
   const bool native = job.spec.kind == JobKind::kNative;
   // A program whose chief has not joined.
   if (!native && account.training().steps() == 0) return;

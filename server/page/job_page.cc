@@ -88,6 +88,37 @@ bool MayHaveLoss(const JobSnapshot& snapshot) {
          snapshot.progress->chief.loss != 0;
 }
 
+// The signs of the rank that speaks for a program: of the best source, and of
+// those the newest.
+const ProgressSigns* SignsOf(const JobSnapshot& snapshot) {
+  const ProgressSigns* best = nullptr;
+  for (const auto& [number, rank] : snapshot.live) {
+    if (rank.exit || !rank.progress.signs) continue;
+    const ProgressSigns& signs = *rank.progress.signs;
+    if (best == nullptr || signs.source > best->source ||
+        (signs.source == best->source && signs.still < best->still)) {
+      best = &signs;
+    }
+  }
+  return best;
+}
+
+void Signs(const JobSnapshot& snapshot, Html* html) {
+  const ProgressSigns* const signs = SignsOf(snapshot);
+  if (signs == nullptr || snapshot.job->state != JobState::kRunning) return;
+  html->Element("h2", "Signs of progress").Raw("<table class=\"facts\">\n");
+  html->Fact("seen by", std::string(Name(signs->source)));
+  if (signs->log_step) {
+    html->Fact("step in the log",
+               signs->log_total ? fmt::format("{} of {}", *signs->log_step,
+                                              *signs->log_total)
+                                : std::to_string(*signs->log_step));
+  }
+  html->Fact("last sign", FormatDuration(signs->still) + " ago");
+  html->Fact("stalled after", FormatDuration(signs->limit));
+  html->Raw("</table>\n");
+}
+
 void Speed(const JobSnapshot& snapshot, std::optional<int32_t> late_rank,
            Html* html) {
   if (!snapshot.progress) return;
@@ -226,6 +257,7 @@ http::HttpResponse JobPage(const std::string& cluster, const JobReader& reader,
   Html html;
   html.Raw(PageHead(cluster, job.spec.name));
   Facts(snapshot, &html);
+  Signs(snapshot, &html);
   Speed(snapshot, late_rank, &html);
   StepPhases(snapshot, &html);
   Phases(snapshot, &html);

@@ -42,6 +42,7 @@ RankProgress Shown(const RankProgress& progress) {
   out.checkpoints = progress.checkpoints;
   out.straggler = progress.straggler;
   out.allreduce_busy_seconds = progress.allreduce_busy_seconds;
+  out.signs = progress.signs;
   return out;
 }
 
@@ -132,6 +133,8 @@ JobSpec Shown(const JobSpec& spec) {
   out.pool = spec.pool;
   out.end_with = spec.end_with;
   out.end_grace = spec.end_grace;
+  out.hang = spec.hang;
+  out.stall_after = spec.stall_after;
   return out;
 }
 

@@ -47,9 +47,12 @@ TEST_F(ProgramJoinTest, TheJobShowsWhatItsRanksDo) {
 
 // The others wait for it in the all-reduce, as they say.
 TEST_F(ProgramJoinTest, AFrozenRankIsNamedAndTheGangStartedAgain) {
-  Submit(Shell(
+  v1::JobSpec spec = Shell(
       "still", 2,
-      Light("--steps 100 --phase allreduce --together " + Path("together"))));
+      Light("--steps 100 --phase allreduce --together " + Path("together")));
+  spec.set_hang(v1::HANG_POLICY_RESTART);
+  spec.mutable_stall_after()->set_seconds(3);
+  Submit(spec);
   const v1::Job running = WaitUntil("still", "steps", [](const v1::Job& job) {
     return job.progress().chief().committed_step() >= 100;
   });

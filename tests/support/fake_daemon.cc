@@ -236,6 +236,10 @@ void FakeDaemon::Take(const Assignment& assignment) {
   if (known != gangs.end()) {
     Gang& gang = known->second;
     if (assignment.goal >= gang.assignment.goal) gang.assignment = assignment;
+    if (habits.captures && assignment.evidence > gang.status.evidence_done) {
+      gang.status.evidence_done = assignment.evidence;
+      gang.dirty = true;
+    }
     if (assignment.goal == Goal::kPrepare &&
         gang.status.phase == GangPhase::kPrepared &&
         ImagesOf(gang) != gang.status.images) {

@@ -32,6 +32,8 @@ class FakeDaemon {
     bool stops = true;
     // Told by a directive to save and stop, native ranks do.
     bool obeys = true;
+    // It answers at once that evidence is captured.
+    bool captures = true;
   };
   struct Gang {
     Assignment assignment;

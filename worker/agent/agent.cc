@@ -171,6 +171,9 @@ void Agent::Execute(const Actions& actions) {
       case Action::Kind::kDirective:
         ranks_.links()->Tell(action);
         break;
+      case Action::Kind::kCapture:
+        Capture(action.gang, action.evidence);
+        break;
       case Action::Kind::kKillTree:
         ranks_.Kill(ref, action.grace);
         break;
@@ -187,6 +190,19 @@ void Agent::Execute(const Actions& actions) {
     }
   }
   for (const GangKey& key : changed) reports_.Report(key);
+}
+
+void Agent::Capture(const GangKey& key, uint32_t evidence) {
+  const auto done = lifetime_.Guard([this, key, evidence] {
+    core_.Tell([&](AgentCore* core, Actions* out) {
+      core->OnCaptured(key, evidence, out);
+    });
+  });
+  // Not at once: this is called while the core's decisions are executed.
+  loop_->Post([capture = config_.capture, key, done] {
+    if (capture) return capture(key, done);
+    done();
+  });
 }
 
 void Agent::Forget(const GangKey& key) {

@@ -17,6 +17,7 @@
 #ifndef LOCKSTEP_WORKER_AGENT_AGENT_H_
 #define LOCKSTEP_WORKER_AGENT_AGENT_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -52,6 +53,10 @@ struct AgentConfig {
   StreamOptions stream;
   // Period of retries while containers cannot be removed.
   Duration container_sweep_every = std::chrono::seconds(30);
+  // Captures evidence of a gang's ranks, before they are stopped because they
+  // stand still, and then calls `done`, both on the loop's thread. The
+  // coordinator waits 5 s for it. Null: there is nothing to capture.
+  std::function<void(const GangKey& key, std::function<void()> done)> capture;
   // Borrowed. Null: ranks share the daemon's own cgroup, without limits.
   CgroupTree* cgroups = nullptr;
 };
@@ -109,6 +114,7 @@ class Agent final : public StreamHandler {
   // Executes the core's decisions.
   void Execute(const Actions& actions);
   void OnAssignment(const Assignment& assignment);
+  void Capture(const GangKey& key, uint32_t evidence);
   void Forget(const GangKey& key);
   void RemoveForgotten();
   // Runs a few times a second, in addition to the work that events cause.

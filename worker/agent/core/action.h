@@ -26,6 +26,8 @@ struct Action {
     kGo,
     kAbort,
     kDirective,
+    // Capture evidence of the gang's ranks: answer with OnCaptured.
+    kCapture,
     // SIGTERM to the rank's tree, SIGKILL after `grace` (0: at once).
     kKillTree,
     // Release the gang's ports and other resources.
@@ -39,8 +41,9 @@ struct Action {
   GangKey gang;
   int32_t rank = 0;
   Duration grace{};
-  std::string message;  // kAbort.
-  Directive directive;  // kDirective.
+  std::string message;    // kAbort.
+  Directive directive;    // kDirective.
+  uint32_t evidence = 0;  // kCapture: Assignment::evidence.
 
   bool operator==(const Action&) const = default;
 };

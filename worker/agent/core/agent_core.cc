@@ -138,7 +138,10 @@ void AgentCore::Raise(const GangKey& key, const Assignment& assignment,
     Launch(key, gang, out);
     RestartTasks(key, options_.implied_grace, gang, out);
   }
-  if (assignment.goal == Goal::kGo) Go(key, gang, out);
+  if (assignment.goal == Goal::kGo) {
+    Go(key, gang, out);
+    CaptureIfAsked(key, gang, out);
+  }
 }
 
 void AgentCore::Launch(const GangKey& key, LocalGang* gang, Actions* out) {
@@ -302,6 +305,14 @@ void AgentCore::ForgetIfAsked(const GangKey& key, Actions* out) {
   }
   gangs_.erase(it);
   out->push_back(MakeAction(Action::Kind::kForget, key));
+}
+
+void AgentCore::OnCaptured(const GangKey& key, uint32_t evidence,
+                           Actions* out) {
+  const auto it = gangs_.find(key);
+  if (it == gangs_.end() || it->second.status.evidence_done >= evidence) return;
+  it->second.status.evidence_done = evidence;
+  out->push_back(MakeAction(Action::Kind::kReport, key));
 }
 
 void AgentCore::OnRankStarted(const GangKey& key, int32_t rank, int64_t pid,

@@ -21,6 +21,7 @@
 //   PREPARED   LAUNCH, GO with our ports           LAUNCHED, kStartRank each
 //   PREPARED   LAUNCH, GO with other ports         REFUSED
 //   LAUNCHED   GO                                  kGo to each joined rank
+//   LAUNCHED   GO with a higher `evidence`         kCapture
 //   PREPARING,
 //   PREPARED   STOP                                STOPPED, kRelease
 //   LAUNCHED   STOP                                STOPPING, kAbort, kKillTree
@@ -105,6 +106,8 @@ class AgentCore {
   void OnRankExited(const GangKey& key, int32_t rank, ExitStatus exit,
                     const RankProgress& progress, const Usage& usage,
                     Actions* out);
+  // Evidence of the gang's ranks is on disk, for Assignment::evidence.
+  void OnCaptured(const GangKey& key, uint32_t evidence, Actions* out);
   // Call at NextDeadline or later.
   void OnTick(Time now, Actions* out);
   std::optional<MonoTime> NextDeadline() const;

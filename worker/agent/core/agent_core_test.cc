@@ -1,15 +1,19 @@
 // Getting ready, launching, reporting, and what is adopted.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "worker/agent/core/agent_core_fixture.h"
 
 namespace lockstep::worker::agent {
 namespace {
 
 using std::chrono_literals::operator""s;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 TEST_F(AgentCoreTest, PrepareAsksOnceAndAnswersWithPorts) {
   EXPECT_THAT(Kinds(Do(Goal::kPrepare)),
@@ -317,6 +321,28 @@ TEST_F(AgentCoreTest, AnAdoptedGangThatWasBeingStoppedIsStoppedAgain) {
   Actions actions;
   ASSERT_TRUE(next.OnAssignment(Order(Goal::kStop), now_, &actions).ok());
   EXPECT_THAT(Kinds(actions), ElementsAre(Kind::kKillTree, Kind::kKillTree));
+}
+
+TEST_F(AgentCoreTest, EvidenceIsCapturedOncePerNumber) {
+  Prepare();
+  Assignment order = Order(Goal::kGo);
+  order.evidence = 2;
+  const Actions asked = Do(order);
+  ASSERT_THAT(Kinds(asked), Contains(Kind::kCapture));
+  const auto capture = std::find_if(
+      asked.begin(), asked.end(),
+      [](const Action& action) { return action.kind == Kind::kCapture; });
+  EXPECT_EQ(capture->evidence, 2u);
+  EXPECT_THAT(Kinds(Do(order)), Not(Contains(Kind::kCapture)));
+  Actions actions;
+  core_.OnCaptured(key_, 2, &actions);
+  EXPECT_THAT(Kinds(actions), ElementsAre(Kind::kReport));
+  EXPECT_EQ(Status().evidence_done, 2u);
+  actions.clear();
+  core_.OnCaptured(key_, 1, &actions);
+  EXPECT_THAT(actions, IsEmpty()) << "an older one ends late";
+  order.evidence = 3;
+  EXPECT_THAT(Kinds(Do(order)), Contains(Kind::kCapture));
 }
 
 TEST_F(AgentCoreTest, EventsOfUnknownGangsAndRanksDoNothing) {

@@ -211,6 +211,18 @@ void Go(const GangKey& key, LocalGang* gang, Actions* out) {
   }
 }
 
+void CaptureIfAsked(const GangKey& key, LocalGang* gang, Actions* out) {
+  const uint32_t evidence = gang->assignment.evidence;
+  if (gang->status.phase != GangPhase::kLaunched ||
+      evidence <= std::max(gang->last_evidence, gang->status.evidence_done)) {
+    return;
+  }
+  gang->last_evidence = evidence;
+  Action action = MakeAction(Action::Kind::kCapture, key);
+  action.evidence = evidence;
+  out->push_back(std::move(action));
+}
+
 bool TakeNews(int32_t rank, const RankNews& news, Time now, LocalGang* gang) {
   GangStatus& status = gang->status;
   const GangStatus before = status;

@@ -60,6 +60,7 @@ struct LocalGang {
   std::optional<MonoTime> kill_at;
   uint32_t last_event = 0;
   uint32_t last_directive = 0;
+  uint32_t last_evidence = 0;
   struct FailureReport {
     std::string failure;
     Reason reason = Reason::kNone;
@@ -109,6 +110,9 @@ void RestartTasks(const GangKey& key, Duration grace, LocalGang* gang,
 
 // Sends GO to the joined ranks of a native gang, and new directives to rank 0.
 void Go(const GangKey& key, LocalGang* gang, Actions* out);
+
+// Asks for evidence of the gang's ranks if the coordinator does so anew.
+void CaptureIfAsked(const GangKey& key, LocalGang* gang, Actions* out);
 
 // Stores a report of `rank`. Returns whether the status changed. REQUIRES: the
 // gang has `rank`.

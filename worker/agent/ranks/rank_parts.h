@@ -37,6 +37,8 @@ struct RankOptions {
   uint64_t log_bytes = uint64_t{8} << 30;
   // Time that a restarting rank waits for the resources of its previous shim.
   Duration shim_leave_time = std::chrono::seconds(10);
+  // How long a program's rank may show no sign of progress before its first.
+  Duration first_sign = std::chrono::minutes(10);
   // Unshipped logs of a forgotten gang are dropped after this time.
   Duration forget_after = std::chrono::minutes(10);
 };

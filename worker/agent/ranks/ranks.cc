@@ -23,7 +23,8 @@ Ranks::Ranks(const Parts& parts, RankHooks hooks,
       sampler_(
           parts.loop, parts.files, &table_,
           [this](const RankRef& ref) { return supervisor_.ShimPid(ref); },
-          [this](const RankRef& ref) { return links_.HasNoProcess(ref); }),
+          [this](const RankRef& ref) { return links_.HasNoProcess(ref); },
+          parts.options->first_sign),
       // An ended rank may leave a container.
       exits_({parts.loop, parts.core, &table_, &sampler_, &ports_, &cgroups_,
               &logs_},

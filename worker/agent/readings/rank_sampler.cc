@@ -12,12 +12,18 @@ namespace lockstep::worker::agent {
 RankSampler::RankSampler(
     EventLoop* loop, FileSystem* files, RankTable* table,
     std::function<std::optional<pid_t>(const RankRef&)> shim_of,
-    std::function<bool(const RankRef&)> has_left)
+    std::function<bool(const RankRef&)> has_left, Duration first_sign)
     : loop_(loop),
       files_(files),
       table_(table),
       shim_of_(std::move(shim_of)),
-      has_left_(std::move(has_left)) {}
+      has_left_(std::move(has_left)),
+      first_sign_(first_sign),
+      outputs_(loop, [this](const RankRef& ref) {
+        const auto it = ranks_.find(ref);
+        if (it == ranks_.end() || it->second.signs == nullptr) return;
+        it->second.signs->TakeFiles(loop_->Now().mono);
+      }) {}
 
 void RankSampler::AddTo(const RankRef& ref, TaskReading* reading) const {
   const auto it = ranks_.find(ref);
@@ -49,9 +55,53 @@ void RankSampler::Restart(const RankRef& ref) {
   rank.progress = RankProgress();
   rank.counters.reset();
   rank.cgroup.reset();
+  rank.signs.reset();
+}
+
+RankSigns* RankSampler::SignsOf(const RankRef& ref) {
+  const Rank& known = table_->Get(ref);
+  if (!known.is_program) return nullptr;
+  std::unique_ptr<RankSigns>& signs = ranks_[ref].signs;
+  if (signs == nullptr) {
+    signs = std::make_unique<RankSigns>(
+        SignOptions{known.stall_after, known.progress_pattern, known.paths.log,
+                    first_sign_},
+        loop_->Now().mono);
+  }
+  return signs.get();
+}
+
+void RankSampler::LookForSigns(const RankRef& ref, const Rank& rank) {
+  RankSigns* const signs = SignsOf(ref);
+  if (signs == nullptr) return;
+  const Sampled& sampled = ranks_[ref];
+  const MonoTime now = loop_->Now().mono;
+  signs->Look(now);
+  signs->TakeActivity(
+      {sampled.usage.cpu_seconds, sampled.read_bytes + sampled.write_bytes,
+       sampled.gpu_utilization},
+      now);
+  signs->ReadLog(now);
+  // All ranks write to it; one looks.
+  if (ref.rank == 0 && !rank.output_directory.empty()) {
+    outputs_.Look(ref, rank.output_directory);
+  }
 }
 
 void RankSampler::ReadPage(const RankRef& ref, bool last) {
+  const std::optional<ProgressSigns> before = ranks_[ref].progress.signs;
+  ReadProgress(ref, last);
+  RankProgress& progress = ranks_[ref].progress;
+  progress.signs = before;
+  if (last) return;
+  RankSigns* const signs = SignsOf(ref);
+  if (signs == nullptr) return;
+  const MonoTime now = loop_->Now().mono;
+  signs->TakePage(progress, now);
+  progress.signs = signs->Signs(now);
+}
+
+void RankSampler::ReadProgress(const RankRef& ref, bool last) {
   Sampled& rank = ranks_[ref];
   std::string error;
   if (rank.page == nullptr) {
@@ -79,8 +129,9 @@ void RankSampler::Sample() {
   const std::vector<ProcessStat> all = ReadAllProcesses();
   for (const auto& [ref, rank] : table_->all()) {
     if (rank.ended) continue;
-    ReadPage(ref, /*last=*/false);
     SampleTree(ref, all);
+    LookForSigns(ref, rank);
+    ReadPage(ref, /*last=*/false);
   }
 }
 
@@ -119,6 +170,7 @@ void RankSampler::SampleGpus(const std::vector<GpuUsage>& gpus) {
     if (known.ended) continue;
     Sampled& rank = ranks_[ref];
     const auto use = UseOfGpus(gpus, known.gpus);
+    rank.gpu_utilization = use.utilization;
     if (use.utilization) {
       rank.gpu_sum += *use.utilization;
       ++rank.gpu_samples;

@@ -1,5 +1,5 @@
 // Samples the resource use and progress of each rank: its page, process tree,
-// cgroup and GPUs.
+// cgroup and GPUs, and of programs the signs of progress.
 //
 // Belongs to the event loop's thread. Reads /proc, cgroupfs and the ranks'
 // pages.
@@ -23,7 +23,9 @@
 #include "worker/agent/host/task_cgroup.h"
 #include "worker/agent/loop/event_loop.h"
 #include "worker/agent/metrics/task_reading.h"
+#include "worker/agent/readings/output_watch.h"
 #include "worker/agent/readings/rank_readings.h"
+#include "worker/agent/readings/rank_signs.h"
 #include "worker/agent/store/rank_table.h"
 #include "worker/task/exit_record.h"
 #include "worker/task/rank_page.h"
@@ -35,9 +37,11 @@ class RankSampler {
   // Pointers are borrowed. `shim_of` returns the process whose tree contains
   // the rank; absent if unknown. `has_left` returns whether the process that
   // wrote the rank's page has ended before its rank, as a program's may.
+  // `first_sign`: how long a program may show none before its first.
   RankSampler(EventLoop* loop, FileSystem* files, RankTable* table,
               std::function<std::optional<pid_t>(const RankRef& ref)> shim_of,
-              std::function<bool(const RankRef& ref)> has_left);
+              std::function<bool(const RankRef& ref)> has_left,
+              Duration first_sign);
 
   const RankProgress& ProgressOf(const RankRef& ref) {
     return ranks_[ref].progress;
@@ -56,10 +60,13 @@ class RankSampler {
   // The rank restarts: all values begin at 0, except bytes and the last reading
   // of its cgroup.
   void Restart(const RankRef& ref);
-  void Erase(const RankRef& ref) { ranks_.erase(ref); }
+  void Erase(const RankRef& ref) {
+    ranks_.erase(ref);
+    outputs_.Forget(ref);
+  }
 
-  // Reads the rank's page for its progress. `last` is set if its writer has
-  // ended.
+  // Reads the rank's page for its progress, and judges the signs of a program's
+  // rank. `last` is set if its writer has ended.
   void ReadPage(const RankRef& ref, bool last);
   // Reads all ranks that have not ended.
   void Sample();
@@ -85,18 +92,27 @@ class RankSampler {
     double gpu_sum = 0;
     int64_t gpu_samples = 0;
     int32_t living = 0;  // processes at the last sample
+    std::optional<double> gpu_utilization;
+    // Of programs that have not ended.
+    std::unique_ptr<RankSigns> signs;
     // Content of the file RankPaths::processes.
     std::string processes;
   };
 
+  void ReadProgress(const RankRef& ref, bool last);
   void SampleTree(const RankRef& ref, const std::vector<ProcessStat>& all);
+  // Null for a native rank.
+  RankSigns* SignsOf(const RankRef& ref);
+  void LookForSigns(const RankRef& ref, const Rank& rank);
 
   EventLoop* const loop_;
   FileSystem* const files_;
   RankTable* const table_;
   const std::function<std::optional<pid_t>(const RankRef&)> shim_of_;
   const std::function<bool(const RankRef&)> has_left_;
+  const Duration first_sign_;
   std::map<RankRef, Sampled> ranks_;
+  OutputWatch outputs_;
 };
 
 }  // namespace lockstep::worker::agent

@@ -18,7 +18,12 @@ Rank& RankTable::Get(const RankRef& ref) {
     rank.type = task->type;
     rank.index = task->index;
   }
-  rank.attempts_before = std::max(0, gang->assignment.spec->attempt - 1);
+  const GangSpec& spec = *gang->assignment.spec;
+  rank.is_program = spec.kind == JobKind::kProgram;
+  rank.stall_after = spec.stall_after;
+  rank.progress_pattern = spec.progress_pattern;
+  rank.output_directory = spec.output_directory;
+  rank.attempts_before = std::max(0, spec.attempt - 1);
   rank.gpus = GpusOfRank(gang->assignment, ref.rank);
   return rank;
 }

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,11 @@ struct Rank {
   // Earlier attempts of the job.
   int32_t attempts_before = 0;
   std::vector<int32_t> gpus;
+  // Of programs: what their progress is watched by, as in GangSpec.
+  bool is_program = false;
+  std::optional<Duration> stall_after;
+  std::string progress_pattern;
+  std::string output_directory;
   WallTime start{};
   bool ended = false;
   // TaskIdOf this start, which is also in LOCKSTEP_TASK and names its cgroup;

@@ -116,6 +116,9 @@ class Client:
         wait_limit: Seconds | None = None,
         end_with: str | None = None,
         end_grace: Seconds | None = None,
+        hang: str | None = None,
+        stall_after: Seconds | None = None,
+        progress_pattern: str | None = None,
         labels: Mapping[str, Any] | None = None,
         comment: str | None = None,
     ) -> Job:
@@ -154,6 +157,11 @@ class Client:
           wait_limit: seconds until the first RUNNING; default: no limit.
           end_with: "all" or "chief": whose end is the job's.
           end_grace: seconds for the workers after the chief's end; default 300.
+          hang: "warn", "restart" or "off", when it shows no progress; default: warn
+            for programs, restart for native jobs.
+          stall_after: seconds that a program may show no progress; default: learned.
+          progress_pattern: an expression (RE2) of log lines that show progress;
+            default: the lines of common frameworks.
           labels: keys and values of a-z, 0-9, "_" and "-".
           comment: free text.
 

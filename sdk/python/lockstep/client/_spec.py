@@ -207,6 +207,9 @@ def build(
     wait_limit: Seconds | None = None,
     end_with: str | None = None,
     end_grace: Seconds | None = None,
+    hang: str | None = None,
+    stall_after: Seconds | None = None,
+    progress_pattern: str | None = None,
     labels: Mapping[str, Any] | None = None,
     comment: str | None = None,
 ) -> Any:
@@ -240,6 +243,13 @@ def build(
         if end_with not in ("all", "chief"):
             raise bad("end_with", f'"{end_with}" is neither all nor chief')
         spec.end_with = schema.enum_value("EndWith", "END_WITH_" + end_with.upper())
+    if hang is not None:
+        if hang not in ("warn", "restart", "off"):
+            raise bad("hang", f'"{hang}" is none of warn, restart and off')
+        spec.hang = schema.enum_value("HangPolicy", "HANG_POLICY_" + hang.upper())
+    if stall_after is not None:
+        _set_duration(spec.stall_after, "stall_after", stall_after)
+    spec.progress_pattern = progress_pattern or ""
     spec.pool = pool or ""
     spec.comment = comment or ""
     spec.name = name or job_name(argv[0] if argv else str(image), random)

@@ -1,0 +1,118 @@
+// A program whose daemon says that it shows no progress.
+#include <gmock/gmock.h>
+
+#include "server/coordinator/coordinator_fixture.h"
+
+namespace lockstep::server {
+namespace {
+
+using std::chrono_literals::operator""ms;
+using std::chrono_literals::operator""s;
+using testing::HasSubstr;
+
+class ProgramHangTest : public CoordinatorTest {
+ protected:
+  ProgramHangTest() {
+    for (FakeDaemon* daemon : all_) Connect(daemon);
+  }
+
+  void Start(HangPolicy hang) {
+    JobSpec spec = NativeSpec("j", 1);
+    spec.kind = JobKind::kProgram;
+    spec.hang = hang;
+    MustSubmit(spec);
+    Run();
+    Run();
+    ASSERT_EQ(State("j"), JobState::kRunning);
+  }
+  FakeDaemon* Host() {
+    for (FakeDaemon* daemon : all_) {
+      if (daemon->Find("j") != nullptr) return daemon;
+    }
+    ADD_FAILURE() << "no node has the job";
+    return &a_;
+  }
+  // The daemon reports that the last sign is `still` old, of 60 s allowed.
+  void Beat(Duration still) {
+    clock_.Advance(500ms);
+    FakeDaemon* const host = Host();
+    FakeDaemon::Gang* const gang = host->Find("j");
+    ProgressSigns signs;
+    signs.source = SignSource::kLog;
+    signs.still = still;
+    signs.limit = 60s;
+    for (RankStatus& rank : gang->status.ranks) rank.progress.signs = signs;
+    ASSERT_TRUE(host->Progress("j", gang->status.generation, 0).ok());
+    Run();
+  }
+  int Notices() {
+    int notices = 0;
+    for (const Event& event : Get("j").events) {
+      notices += event.reason == Reason::kNoProgress;
+    }
+    return notices;
+  }
+};
+
+TEST_F(ProgramHangTest, AWarningIsAllByDefault) {
+  Start(HangPolicy::kUnspecified);
+  Beat(59s);
+  EXPECT_EQ(Notices(), 0);
+  Beat(61s);
+  EXPECT_EQ(Notices(), 1);
+  EXPECT_THAT(Get("j").events.back().message, HasSubstr("--hang warn"));
+  const auto seen = coordinator_->queries()->GetJob("j");
+  ASSERT_TRUE(seen.ok());
+  ASSERT_TRUE(seen->stall);
+  EXPECT_EQ(seen->waiting->reason, Reason::kNoProgress);
+  for (int i = 0; i < 60; ++i) Beat(62s);
+  EXPECT_EQ(State("j"), JobState::kRunning);
+  EXPECT_EQ(Get("j").generation, 1u);
+  EXPECT_EQ(Notices(), 1);
+  Beat(0s);
+  EXPECT_EQ(Notices(), 2);
+  EXPECT_THAT(Get("j").events.back().message, HasSubstr("goes on"));
+}
+
+TEST_F(ProgramHangTest, ARestartComesOnceEvidenceIsCaptured) {
+  Start(HangPolicy::kRestart);
+  for (FakeDaemon* daemon : all_) daemon->habits.captures = false;
+  Beat(61s);
+  FakeDaemon* const host = Host();
+  Run();
+  EXPECT_EQ(host->Find("j")->assignment.evidence, 1u) << "the node is asked";
+  Beat(62s);
+  EXPECT_EQ(Get("j").generation, 1u);
+  EXPECT_FALSE(Get("j").failing);
+  host->Find("j")->status.evidence_done = 1;
+  host->Find("j")->dirty = true;
+  Beat(62s);
+  Pass(2s);
+  const Job job = Get("j");
+  ASSERT_EQ(job.attempts.size(), 1u);
+  EXPECT_EQ(job.attempts[0].end_cause.reason, Reason::kStalled);
+  EXPECT_EQ(job.generation, 2u);
+}
+
+TEST_F(ProgramHangTest, ANodeThatDoesNotAnswerDelaysItByFiveSeconds) {
+  Start(HangPolicy::kRestart);
+  for (FakeDaemon* daemon : all_) daemon->habits.captures = false;
+  Beat(61s);
+  for (int i = 0; i < 9; ++i) Beat(62s);
+  EXPECT_EQ(Get("j").generation, 1u);
+  EXPECT_FALSE(Get("j").failing);
+  Beat(62s);
+  Beat(62s);
+  Pass(2s);
+  EXPECT_EQ(Get("j").generation, 2u);
+}
+
+TEST_F(ProgramHangTest, AJobMaySwitchItOff) {
+  Start(HangPolicy::kOff);
+  for (int i = 0; i < 20; ++i) Beat(1000s);
+  EXPECT_EQ(Notices(), 0);
+  EXPECT_FALSE(coordinator_->queries()->GetJob("j")->stall);
+}
+
+}  // namespace
+}  // namespace lockstep::server

@@ -1,0 +1,38 @@
+#include "server/core/capture_wait.h"
+
+#include <algorithm>
+
+#include "server/core/job.h"
+#include "server/core/reports.h"
+
+namespace lockstep::server {
+
+void CaptureWait::Reset(Generation generation) {
+  if (generation == generation_) return;
+  *this = CaptureWait();
+  generation_ = generation;
+}
+
+bool CaptureWait::Ask(const Job& job, const JobView& view, MonoTime now) {
+  if (asked_) return false;
+  asked_ = now;
+  for (const NodeName& node : NodesOf(job)) {
+    const GangStatus* const gang = GangOf(view, node, job.generation);
+    if (gang != nullptr) number_ = std::max(number_, gang->evidence_done);
+  }
+  ++number_;
+  return true;
+}
+
+bool CaptureWait::IsOver(const Job& job, const JobView& view,
+                         MonoTime now) const {
+  if (!asked_) return false;
+  if (now - *asked_ >= kLongest) return true;
+  const std::set<NodeName> nodes = NodesOf(job);
+  return std::all_of(nodes.begin(), nodes.end(), [&](const NodeName& node) {
+    const GangStatus* const gang = GangOf(view, node, job.generation);
+    return gang != nullptr && gang->evidence_done >= number_;
+  });
+}
+
+}  // namespace lockstep::server

@@ -1,0 +1,43 @@
+// Waits until the nodes of a job have captured evidence of its ranks, before
+// the ranks are stopped. Pure: callers pass `now`.
+//
+// The nodes are asked by Assignment::evidence and answer by
+// GangStatus::evidence_done. A node that is silent, or of an older version,
+// delays a restart by kLongest and no longer.
+#ifndef LOCKSTEP_SERVER_CORE_CAPTURE_WAIT_H_
+#define LOCKSTEP_SERVER_CORE_CAPTURE_WAIT_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "common/base/clock.h"
+#include "server/core/job_view.h"
+
+namespace lockstep::server {
+
+class CaptureWait {
+ public:
+  static constexpr Duration kLongest = std::chrono::seconds(5);
+
+  // Discards what is asked of an older generation.
+  void Reset(Generation generation);
+  // Returns true if the nodes must be asked now: nothing was asked since the
+  // last Drop. What the nodes answered to an earlier coordinator is no answer.
+  bool Ask(const Job& job, const JobView& view, MonoTime now);
+  // The reason is gone: a later Ask asks again.
+  void Drop() { asked_.reset(); }
+  // Whether each node with a task of the job has answered, or kLongest has
+  // passed. False before Ask.
+  bool IsOver(const Job& job, const JobView& view, MonoTime now) const;
+  // Assignment::evidence.
+  uint32_t number() const { return number_; }
+
+ private:
+  Generation generation_ = 0;
+  uint32_t number_ = 0;
+  std::optional<MonoTime> asked_;
+};
+
+}  // namespace lockstep::server
+
+#endif  // LOCKSTEP_SERVER_CORE_CAPTURE_WAIT_H_
