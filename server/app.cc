@@ -180,6 +180,7 @@ void App::MakeServices() {
   files_options.max_file_bytes = static_cast<int64_t>(
       std::min<uint64_t>(config.max_file_bytes, INT64_MAX));
   services.work_files = std::make_unique<WorkFiles>(files_options);
+  services.evidence = std::make_unique<EvidenceDesk>();
   services.pools = std::make_unique<CallPools>();
   services.jobs = std::make_unique<JobService>(
       services.pools.get(), coordinator->jobs(), coordinator->queries(), &hub,
@@ -187,7 +188,7 @@ void App::MakeServices() {
       observers.streams.get(), services.work_files.get(),
       JobServiceOptions{config.max_submitter_priority,
                         [this] { return stores.ballast->CheckSpace(); },
-                        observers.readers.get()});
+                        observers.readers.get(), services.evidence.get()});
   services.packages = std::make_unique<PackageService>(
       PackageServiceOptions(), services.pools.get(), upkeep.packages.get());
   services.cluster = std::make_unique<ClusterService>(coordinator->nodes(),
@@ -196,6 +197,7 @@ void App::MakeServices() {
   worker_options.cluster = config.cluster;
   worker_options.lease = MembershipOf(config).lease;
   worker_options.space = [this] { return stores.ballast->CheckSpace(); };
+  worker_options.evidence = services.evidence.get();
   services.workers = std::make_unique<WorkerService>(
       std::move(worker_options), services.pools.get(), coordinator->sessions(),
       coordinator->queries(), stores.logs.get(), observers.streams.get(),

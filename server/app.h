@@ -22,6 +22,7 @@
 #include "server/packages/package_store.h"
 #include "server/packages/package_sweeper.h"
 #include "server/service/cluster_service.h"
+#include "server/service/evidence_desk.h"
 #include "server/service/job_service.h"
 #include "server/service/package_service.h"
 #include "server/service/work_files.h"
@@ -73,6 +74,7 @@ struct Upkeep {
 
 struct Services {
   std::unique_ptr<WorkFiles> work_files;
+  std::unique_ptr<EvidenceDesk> evidence;
   // Declared after everything that streams use and before the services.
   std::unique_ptr<CallPools> pools;
   std::unique_ptr<JobService> jobs;

@@ -23,6 +23,7 @@
 #include "worker/agent/host/host_setup.h"
 #include "worker/agent/metrics/node_metrics.h"
 #include "worker/devices/host_capacity.h"
+#include "worker/evidence/stacks.h"
 
 namespace lockstep::worker {
 namespace {
@@ -237,6 +238,9 @@ Status AgentApp::Start(const AgentFlags& flags) {
   config.daemon.environment = agent::FromStrings(CurrentEnvironment());
   config.ranks.inherit = flags.inherit;
   config.ranks.first_sign = Seconds(flags.first_sign_seconds);
+  config.ranks.stack_tools =
+      evidence::FindStackTools(flags.py_spy, config.ranks.shim_program,
+                               config.daemon.environment["PATH"]);
   agent::PortRange ephemeral{32768, 60999};  // Linux's default.
   if (const auto text = ReadProcFile("/proc/sys/net/ipv4/ip_local_port_range");
       text.ok()) {

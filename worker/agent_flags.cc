@@ -30,6 +30,11 @@ Status CheckFlags(const AgentFlags& flags) {
         "/system.slice/lockstep-ranks.service",
         flags.rank_cgroup);
   }
+  if (flags.py_spy != "auto" && flags.py_spy != "none" &&
+      !flags.py_spy.starts_with('/')) {
+    return InvalidArgument("--py-spy {} is not an absolute path, auto or none",
+                           flags.py_spy);
+  }
   if (!flags.insecure_loopback &&
       (flags.ca.empty() || flags.cert.empty() || flags.key.empty())) {
     return InvalidArgument(
@@ -105,6 +110,10 @@ void AddTaskFlags(Command* command, AgentFlags* flags) {
   command->Add("--container-root", &flags->container_root,
                "Allow containers without --task-user, where root in a "
                "container is root of this host");
+  command->Add("--py-spy", &flags->py_spy,
+               "py-spy for stacks of Python ranks: a path, none, or auto (of "
+               "PATH, or of the rank's environment if it runs as this user)",
+               ShowDefault);
   command->Add("--package-cache", &flags->package_cache,
                "Size of the cache of unused packages", AsSize,
                WithDefault("20GiB"));

@@ -41,6 +41,7 @@ struct AgentFlags {
   uint64_t package_cache = uint64_t{20} << 30;
   std::vector<std::string> inherit = agent::DefaultInherit();
   std::string nvml_library = devices::Nvml::kLibrary;
+  std::string py_spy = "auto";
   std::string log_level = "info";
   std::string allow_faults;
 };

@@ -102,6 +102,8 @@ Command JobsCheckpointCommand(Cli* cli);
 Command JobsRestoreToCommand(Cli* cli);
 Command JobsFilesCommand(Cli* cli);
 Command JobsCpCommand(Cli* cli);
+Command JobsStacksCommand(Cli* cli);
+Command JobsWhyCommand(Cli* cli);
 Command JobsDeleteCommand(Cli* cli);
 Command JobsUpdateCommand(Cli* cli);
 Command JobsStreamLogsCommand(Cli* cli);

@@ -29,6 +29,7 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "lockstep/v1/cluster.pb.h"
+#include "lockstep/v1/evidence.pb.h"
 #include "lockstep/v1/job.pb.h"
 #include "lockstep/v1/job_spec.pb.h"
 #include "lockstep/v1/node.pb.h"
@@ -194,6 +195,9 @@ class Client {
   StatusOr<v1::ListFilesResponse> ListFiles(const std::string& name,
                                             int32_t rank,
                                             const std::string& path);
+  // Asks what ranks of a running job do; all of them if `ranks` is empty.
+  StatusOr<v1::JobEvidence> CollectEvidence(const std::string& name,
+                                            const std::vector<int32_t>& ranks);
   // Calls `sink` at least once, even for an empty file. Not retried, because
   // the file may have changed. DataLoss if it ended early. Errors of `sink` are
   // returned unchanged.

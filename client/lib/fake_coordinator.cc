@@ -292,6 +292,17 @@ class FakeJobs final : public v1::JobService::Service {
     return grpc::Status::OK;
   }
 
+  grpc::Status CollectEvidence(grpc::ServerContext*,
+                               const v1::CollectEvidenceRequest* request,
+                               v1::JobEvidence* response) override {
+    if (Status error = shared_->TakeError(); !error.ok()) return ToGrpc(error);
+    shared_->Update([&](FakeAnswers* a) {
+      a->evidence_requests.push_back(*request);
+      *response = a->evidence;
+    });
+    return grpc::Status::OK;
+  }
+
   grpc::Status ReadFile(
       grpc::ServerContext*, const v1::ReadFileRequest* request,
       grpc::ServerWriter<v1::ReadFileResponse>* writer) override {

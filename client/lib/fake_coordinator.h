@@ -51,6 +51,9 @@ struct FakeAnswers {
   // The results of ListFiles and ReadFile, by "RANK/PATH".
   std::map<std::string, v1::ListFilesResponse> folders;
   std::map<std::string, std::string> files;
+  // The result of CollectEvidence, and its requests.
+  v1::JobEvidence evidence;
+  std::vector<v1::CollectEvidenceRequest> evidence_requests;
   // Reads break UNAVAILABLE after this number of bytes. 0 for never.
   size_t file_break = 0;
 

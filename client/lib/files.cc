@@ -1,4 +1,4 @@
-// Files of tasks' working directories.
+// Files of tasks' working directories, and evidence about ranks.
 #include <algorithm>
 #include <memory>
 
@@ -15,6 +15,15 @@ StatusOr<v1::ListFilesResponse> Client::ListFiles(const std::string& name,
   request.set_rank(rank);
   request.set_path(path);
   return impl_->Call(impl_->jobs, &v1::JobService::Stub::ListFiles, request);
+}
+
+StatusOr<v1::JobEvidence> Client::CollectEvidence(
+    const std::string& name, const std::vector<int32_t>& ranks) {
+  v1::CollectEvidenceRequest request;
+  request.set_name(name);
+  request.mutable_ranks()->Add(ranks.begin(), ranks.end());
+  return impl_->Call(impl_->jobs, &v1::JobService::Stub::CollectEvidence,
+                     request);
 }
 
 Status Client::ReadFile(const std::string& name, int32_t rank,

@@ -144,6 +144,37 @@ StatusOr<ClusterQueries::FoundWork> ClusterQueries::FindWork(
   return FoundWork{entry->job->uid, std::move(site)};
 }
 
+StatusOr<ClusterQueries::FoundRanks> ClusterQueries::FindRunning(
+    const JobName& name, const std::set<int32_t>& ranks,
+    const JobCheck& may) const {
+  MutexLock lock(&mu_);
+  LOCKSTEP_ASSIGN_OR_RETURN(const JobEntry* entry,
+                            parts_.state->jobs.Get(name));
+  const Job& job = *entry->job;
+  LOCKSTEP_RETURN_IF_ERROR(may(job));
+  FoundRanks found{name, job.uid, job.generation, {}};
+  std::set<int32_t> unknown = ranks;
+  for (const TaskStatus& task : job.tasks) {
+    for (const RankStatus& rank : task.ranks) {
+      unknown.erase(rank.rank);
+      const bool wanted = ranks.empty() || ranks.contains(rank.rank);
+      const bool runs =
+          rank.state == RankState::kStarted || rank.state == RankState::kJoined;
+      if (wanted && runs) found.running[task.node].push_back(rank.rank);
+    }
+  }
+  if (!unknown.empty() && !job.tasks.empty()) {
+    return NotFound("job {} has no rank {}", name, *unknown.begin());
+  }
+  if (found.running.empty()) {
+    return FailedPrecondition(
+        "no rank {}of job {} runs now: it is {}; see `lockstep jobs describe "
+        "{}`",
+        ranks.empty() ? "" : "of these ", name, Name(job.state), name);
+  }
+  return found;
+}
+
 std::set<std::string> ClusterQueries::NeededPackages() const {
   MutexLock lock(&mu_);
   std::set<std::string> digests;

@@ -5,6 +5,7 @@
 #define LOCKSTEP_SERVER_COORDINATOR_CLUSTER_QUERIES_H_
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -28,6 +29,14 @@ class ClusterQueries {
   struct FoundWork {
     std::string job_uid;
     WorkSite site;
+  };
+
+  struct FoundRanks {
+    JobName job;
+    std::string job_uid;
+    Generation generation = 0;
+    // Ascending, by node.
+    std::map<NodeName, std::vector<int32_t>> running;
   };
 
   // All outlive this object.
@@ -69,6 +78,12 @@ class ClusterQueries {
   // WorkSiteOf.
   StatusOr<FoundWork> FindWork(const JobName& name, int32_t rank,
                                const JobCheck& may) const;
+  // Returns those of `ranks` that run, of all if it is empty, if `may` allows
+  // the caller to look at them. NotFound: the job does not have one of them.
+  // FailedPrecondition: none runs.
+  StatusOr<FoundRanks> FindRunning(const JobName& name,
+                                   const std::set<int32_t>& ranks,
+                                   const JobCheck& may) const;
   // Returns package digests of all unfinished jobs.
   std::set<std::string> NeededPackages() const;
   Prices prices() const;

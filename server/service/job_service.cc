@@ -38,6 +38,21 @@ bool BringsPackages(const v1::SubmitJobRequest& request, const JobSpec& spec) {
          (request.has_training() && !spec.roles.front().container);
 }
 
+// PermissionDenied if `priority` exceeds the limit `most` of submitters.
+Status CheckPriority(const pki::Identity& caller, int32_t priority,
+                     int32_t most) {
+  if (caller.IsAdmin() || priority <= most) {
+    return OkStatus();
+  }
+  return WithReason(
+      PermissionDenied(
+          "priority: {} is more than the limit {} of {}; ask an admin "
+          "to raise it (lockstep jobs update JOB --priority {}), or the site "
+          "to raise max_submitter_priority",
+          priority, most, Describe(caller), priority),
+      "PRIORITY_TOO_HIGH");
+}
+
 }  // namespace
 
 JobReader JobService::ReaderFor(const grpc::ServerContextBase& context) const {
@@ -68,21 +83,6 @@ Status JobService::Plan(const JobSpec& spec, const std::string& owner,
   return OkStatus();
 }
 
-Status JobService::CheckPriority(const pki::Identity& caller,
-                                 int32_t priority) const {
-  if (caller.IsAdmin() || priority <= options_.max_submitter_priority) {
-    return OkStatus();
-  }
-  return WithReason(
-      PermissionDenied(
-          "priority: {} is more than the limit {} of {}; ask an admin "
-          "to raise it (lockstep jobs update JOB --priority {}), or the site "
-          "to raise max_submitter_priority",
-          priority, options_.max_submitter_priority, Describe(caller),
-          priority),
-      "PRIORITY_TOO_HIGH");
-}
-
 Status JobService::CheckPackages(const JobSpec& spec, const PackageUser& user) {
   for (size_t i = 0; i < spec.packages.size(); ++i) {
     const Package& package = spec.packages[i];
@@ -111,7 +111,9 @@ grpc::Status JobService::DoSubmitJob(grpc::ServerContextBase* context,
   if (!submitted.ok()) return ToGrpc(submitted.status());
   if (Status s = CheckJobSize(submitted->job); !s.ok()) return ToGrpc(s);
   const JobSpec& spec = submitted->job.spec;
-  if (Status s = CheckPriority(CallerOf(*context), spec.priority); !s.ok()) {
+  if (Status s = CheckPriority(CallerOf(*context), spec.priority,
+                               options_.max_submitter_priority);
+      !s.ok()) {
     return ToGrpc(s);
   }
   v1::SubmitJobResponse answer;
@@ -166,7 +168,9 @@ grpc::Status JobService::DoUpdateJob(grpc::ServerContextBase* context,
       return ToGrpc(InvalidArgument("priority: {} is not in 0..{}", priority,
                                     kMaxPriority));
     }
-    if (Status s = CheckPriority(CallerOf(*context), priority); !s.ok()) {
+    if (Status s = CheckPriority(CallerOf(*context), priority,
+                                 options_.max_submitter_priority);
+        !s.ok()) {
       return ToGrpc(s);
     }
     update.priority = priority;

@@ -15,6 +15,7 @@
 #include "server/metrics/stream_metrics.h"
 #include "server/packages/package_store.h"
 #include "server/query/visibility.h"
+#include "server/service/evidence_desk.h"
 #include "server/service/unary.h"
 #include "server/service/work_files.h"
 #include "server/site/site_tables.h"
@@ -30,6 +31,8 @@ struct JobServiceOptions {
   // For WatchJobs and StreamLogs. Outlives the service's calls. Null for no
   // limits on readers.
   StreamReaders* readers = nullptr;
+  // Outlives the call pools. Null: no evidence is collected.
+  EvidenceDesk* evidence = nullptr;
 };
 
 // A part of a task's working directory, and its node.
@@ -56,7 +59,8 @@ class JobService final : public v1::JobService::CallbackService {
         site_(site),
         packages_(packages),
         streams_(streams),
-        files_(files) {}
+        files_(files),
+        evidence_(options_.evidence) {}
 
   // gRPC calls these on a thread of the caller's pool.
   grpc::ServerUnaryReactor* SubmitJob(
@@ -113,6 +117,11 @@ class JobService final : public v1::JobService::CallbackService {
   grpc::ServerWriteReactor<v1::ReadFileResponse>* ReadFile(
       grpc::CallbackServerContext* context,
       const v1::ReadFileRequest* request) override;
+  // Defined in job_evidence.cc.
+  grpc::ServerUnaryReactor* CollectEvidence(
+      grpc::CallbackServerContext* context,
+      const v1::CollectEvidenceRequest* request,
+      v1::JobEvidence* response) override;
 
  private:
   grpc::Status DoSubmitJob(grpc::ServerContextBase* context,
@@ -152,9 +161,6 @@ class JobService final : public v1::JobService::CallbackService {
                                 const std::string& name, int32_t rank,
                                 const std::string& path);
 
-  // PermissionDenied if `priority` exceeds the caller's limit.
-  Status CheckPriority(const pki::Identity& caller, int32_t priority) const;
-
   const JobServiceOptions options_;
   CallPools* const pools_;
   JobCommands* const commands_;
@@ -165,6 +171,7 @@ class JobService final : public v1::JobService::CallbackService {
   PackageStore* const packages_;
   StreamMetrics* const streams_;
   WorkFiles* const files_;
+  EvidenceDesk* const evidence_;
 };
 
 }  // namespace lockstep::server

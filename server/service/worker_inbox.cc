@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/base/logging.h"
+#include "common/wire/evidence_wire.h"
 #include "common/wire/probe_wire.h"
 #include "common/wire/protocol_version.h"
 #include "common/wire/worker_wire.h"
@@ -34,6 +35,9 @@ WorkerInbox::WorkerInbox(WorkerServiceOptions options,
 void WorkerInbox::OnStreamEnd() {
   if (services_.files != nullptr)
     services_.files->Disconnect(files_connection_);
+  if (services_.evidence != nullptr) {
+    services_.evidence->Disconnect(evidence_connection_);
+  }
   if (session_ != 0) services_.sessions->OnStreamEnd(session_);
 }
 
@@ -86,6 +90,14 @@ Status WorkerInbox::Take(const v1::WorkerMessage& message) {
       LOCKSTEP_ASSIGN_OR_RETURN(const ProbeAnswer answer,
                                 FromProto(message.probe_reply()));
       return services_.sessions->OnProbed(session_, answer);
+    }
+    case v1::WorkerMessage::kEvidenceReply: {
+      LOCKSTEP_ASSIGN_OR_RETURN(EvidenceAnswer answer,
+                                FromProto(message.evidence_reply()));
+      if (services_.evidence != nullptr) {
+        services_.evidence->OnAnswer(evidence_connection_, std::move(answer));
+      }
+      return OkStatus();
     }
     case v1::WorkerMessage::MESSAGE_NOT_SET:
       break;
@@ -141,6 +153,14 @@ void WorkerInbox::SettleIn() {
     files_connection_ = services_.files->Connect(
         node_, [outbox = outbox_](const FileQuery& query) {
           outbox->SendFileQuery(query);
+        });
+  }
+  if (services_.evidence != nullptr) {
+    evidence_connection_ = services_.evidence->Connect(
+        node_, [outbox = outbox_](const EvidenceQuery& query) {
+          v1::CoordinatorMessage message;
+          *message.mutable_evidence_request() = ToProto(query);
+          outbox->Send({std::move(message)});
         });
   }
   DropOldWork(std::exchange(work_jobs_, {}));

@@ -15,6 +15,7 @@
 #include "server/coordinator/cluster_queries.h"
 #include "server/coordinator/node_sessions.h"
 #include "server/logs/log_store.h"
+#include "server/service/evidence_desk.h"
 #include "server/service/work_files.h"
 #include "server/service/worker_outbox.h"
 #include "server/service/worker_service.h"
@@ -28,6 +29,7 @@ struct WorkerInboxServices {
   LogStore* logs;
   // May be null.
   WorkFiles* files;
+  EvidenceDesk* evidence;
 };
 
 class WorkerInbox {
@@ -67,6 +69,7 @@ class WorkerInbox {
   std::vector<std::string> work_jobs_;
   bool settled_in_ = false;
   WorkFiles::Connection files_connection_ = 0;
+  EvidenceDesk::Connection evidence_connection_ = 0;
 };
 
 }  // namespace lockstep::server

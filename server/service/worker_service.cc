@@ -112,8 +112,8 @@ grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>*
 WorkerService::Connect(grpc::CallbackServerContext* context) {
   // A server with --insecure-loopback authenticates no daemon.
   return new Stream(options_, pools_->streams(CallRole::kWorkers),
-                    {sessions_, queries_, logs_, files_}, streams_,
-                    CallerOf(*context), ObeyedEpoch(*context));
+                    {sessions_, queries_, logs_, files_, options_.evidence},
+                    streams_, CallerOf(*context), ObeyedEpoch(*context));
 }
 
 }  // namespace lockstep::server

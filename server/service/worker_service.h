@@ -13,6 +13,7 @@
 #include "server/coordinator/node_sessions.h"
 #include "server/logs/log_store.h"
 #include "server/metrics/stream_metrics.h"
+#include "server/service/evidence_desk.h"
 #include "server/service/work_files.h"
 
 namespace lockstep::server {
@@ -24,6 +25,8 @@ struct WorkerServiceOptions {
   // An error rejects logs, so that nodes keep and resend them. Empty to accept
   // always. Its dependencies outlive the call pools.
   std::function<Status()> space = nullptr;
+  // Outlives the call pools. Null: no evidence is collected.
+  EvidenceDesk* evidence = nullptr;
 };
 
 class WorkerService final : public v1::WorkerService::CallbackService {

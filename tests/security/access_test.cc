@@ -53,6 +53,7 @@ const std::map<std::string, For>& Rows() {
       {"/lockstep.v1.JobService/RestoreJob", For::kSubmitters},
       {"/lockstep.v1.JobService/ListFiles", For::kSubmitters},
       {"/lockstep.v1.JobService/ReadFile", For::kSubmitters},
+      {"/lockstep.v1.JobService/CollectEvidence", For::kSubmitters},
       {"/lockstep.v1.ClusterService/ListNodes", For::kViewers},
       {"/lockstep.v1.ClusterService/GetNode", For::kViewers},
       {"/lockstep.v1.ClusterService/DrainNode", For::kAdmins},

@@ -216,6 +216,7 @@ void ServiceTest::SetUp() {
   ASSERT_TRUE(packages.ok()) << Message(packages.status());
   packages_ = *std::move(packages);
   files_ = std::make_unique<WorkFiles>(files_options_);
+  evidence_ = std::make_unique<EvidenceDesk>();
   pools_ = std::make_unique<CallPools>();
   readers_ = std::make_unique<StreamReaders>(reader_limits_);
   package_service_ = std::make_unique<PackageService>(
@@ -223,12 +224,14 @@ void ServiceTest::SetUp() {
   job_service_ = std::make_unique<JobService>(
       pools_.get(), coordinator_->jobs(), coordinator_->queries(), hub_.get(),
       logs_.get(), tables_.get(), packages_.get(), &streams_, files_.get(),
-      JobServiceOptions{max_submitter_priority_, space_, readers_.get()});
+      JobServiceOptions{max_submitter_priority_, space_, readers_.get(),
+                        evidence_.get()});
   cluster_service_ = std::make_unique<ClusterService>(coordinator_->nodes(),
                                                       coordinator_->queries());
   WorkerServiceOptions worker_options;
   worker_options.cluster = kCluster;
   worker_options.space = space_;
+  worker_options.evidence = evidence_.get();
   worker_service_ = std::make_unique<WorkerService>(
       worker_options, pools_.get(), coordinator_->sessions(),
       coordinator_->queries(), logs_.get(), &streams_, files_.get());

@@ -146,6 +146,7 @@ class ServiceTest : public testing::Test {
   std::unique_ptr<PackageStore> packages_;
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<WorkFiles> files_;
+  std::unique_ptr<EvidenceDesk> evidence_;
   std::unique_ptr<CallPools> pools_;
   std::unique_ptr<JobService> job_service_;
   std::unique_ptr<ClusterService> cluster_service_;

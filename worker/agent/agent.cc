@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/base/logging.h"
+#include "common/wire/evidence_wire.h"
 #include "common/wire/probe_wire.h"
 #include "common/wire/worker_wire.h"
 #include "worker/agent/host/stray_processes.h"
@@ -70,7 +71,7 @@ Agent::Agent(AgentConfig config, EventLoop* loop, FileSystem* files,
                   }),
       ranks_(
           {&config_.daemon, &config_.ranks, loop, files, &core_, &store_,
-           &containers_, &work_, config_.cgroups},
+           &containers_, &work_, config_.cgroups, gpus},
           HooksOfRanks(),
           [this](const v1::WorkerMessage& message) { stream_.Send(message); }),
       preparer_(
@@ -114,6 +115,11 @@ RankHooks Agent::HooksOfRanks() {
       preparer_.times()->NoteStarted(ref.gang, *gang, ref.rank,
                                      loop_->Now().mono);
     }
+  };
+  hooks.answer = [this](uint64_t stream, const EvidenceAnswer& answer) {
+    v1::WorkerMessage message;
+    *message.mutable_evidence_reply() = ToProto(answer);
+    stream_.Answer(stream, message);
   };
   hooks.restarting = [this](const GangKey& key) {
     reports_.leftovers()->Reset(key);
@@ -286,6 +292,12 @@ void Agent::OnMessage(uint64_t stream, const v1::CoordinatorMessage& message) {
       const auto query = FromProto(message.probe_request());
       if (!query.ok()) return LogMalformed(query.status());
       if (stream_.welcomed()) requests_.OnProbe(stream, *query);
+      return;
+    }
+    case v1::CoordinatorMessage::kEvidenceRequest: {
+      const auto query = FromProto(message.evidence_request());
+      if (!query.ok()) return LogMalformed(query.status());
+      if (stream_.welcomed()) ranks_.evidence()->OnQuery(stream, *query);
       return;
     }
     // The stream's own.

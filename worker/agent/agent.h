@@ -7,7 +7,7 @@
 //   stream/      the coordinator: stream, heartbeats, logs, requests
 //   prepare/     prepares gangs, prefetches
 //   ranks/       starts ranks and finds them again; with link/, exits/,
-//                readings/ and ports/
+//                readings/, ports/ and evidence/
 //   containers/  the container engine
 //   work/        working directories
 //   store/       state for the next daemon

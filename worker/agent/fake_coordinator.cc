@@ -48,6 +48,14 @@ void FakeCoordinator::Send(const ProbeQuery& query) {
   stream_->Write(message);
 }
 
+void FakeCoordinator::Send(const EvidenceQuery& query) {
+  MutexLock lock(&mu_);
+  if (stream_ == nullptr) return;
+  v1::CoordinatorMessage message;
+  *message.mutable_evidence_request() = ToProto(query);
+  stream_->Write(message);
+}
+
 void FakeCoordinator::SendDropWork(const std::vector<std::string>& uids) {
   MutexLock lock(&mu_);
   if (stream_ == nullptr) return;
@@ -164,6 +172,12 @@ void FakeCoordinator::Take(const v1::WorkerMessage& message, Stream* stream) {
     case v1::WorkerMessage::kProbeReply:
       keep(FromProto(message.probe_reply()),
            [&](const ProbeAnswer& reply) { probe_answers[reply.id] = reply; });
+      break;
+    case v1::WorkerMessage::kEvidenceReply:
+      keep(FromProto(message.evidence_reply()),
+           [&](const EvidenceAnswer& reply) {
+             evidence[reply.id].push_back(reply);
+           });
       break;
     case v1::WorkerMessage::kLogChunk:
       keep(FromProto(message.log_chunk()),

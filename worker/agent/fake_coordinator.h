@@ -12,6 +12,7 @@
 
 #include "common/base/mutex.h"
 #include "common/rpc/server.h"
+#include "common/wire/evidence_wire.h"
 #include "common/wire/probe_wire.h"
 #include "common/wire/worker_wire.h"
 #include "lockstep/v1/worker.grpc.pb.h"
@@ -41,6 +42,7 @@ class FakeCoordinator final : public v1::WorkerService::Service {
   void Send(const Prefetch& wanted);
   void Send(const FileQuery& query);
   void Send(const ProbeQuery& query);
+  void Send(const EvidenceQuery& query);
   void SendDropWork(const std::vector<std::string>& uids);
   // Ends the stream; the daemon comes again.
   void Drop();
@@ -73,6 +75,7 @@ class FakeCoordinator final : public v1::WorkerService::Service {
   std::map<RankRef, Log> logs;
   std::map<uint64_t, FileAnswer> file_answers;
   std::map<uint64_t, ProbeAnswer> probe_answers;
+  std::map<uint64_t, std::vector<EvidenceAnswer>> evidence;
   std::vector<std::string> errors;
 
   grpc::Status Connect(

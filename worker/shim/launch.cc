@@ -99,6 +99,16 @@ void BecomeUser(const ShimSpec& spec, int status) {
   }
 }
 
+// Where kernel.yama.ptrace_scope is 1, only a process's own ancestors may read
+// its stack, and what the daemon starts for that is none. This lets the daemon
+// and its children; it holds for this process until it or the daemon ends, also
+// over execve, but not for what the rank starts. The program may take it back
+// by the same call with 0. Without Yama it has no effect.
+void LetTrace(const ShimSpec& spec, pid_t daemon) {
+  // A daemon that changes the user is root.
+  if (!spec.set_ids) (void)prctl(PR_SET_PTRACER, daemon, 0, 0, 0);
+}
+
 // As execvp(3), but with the rank's PATH and without handing files that are
 // no programs to a shell.
 [[noreturn]] void Exec(const ShimSpec& spec, const std::string& path,
@@ -131,6 +141,11 @@ void BecomeUser(const ShimSpec& spec, int status) {
   Fail(status, Stage::kExec, error);
 }
 
+struct Parents {
+  pid_t daemon;
+  pid_t shim;
+};
+
 struct ChildFds {
   int go;
   int status;
@@ -144,7 +159,8 @@ struct ChildFds {
 // The forked child, up to its program. The order matters: the parent-death
 // signal is cleared by a change of user, so it is set after it; and the
 // directory is entered as the user, who must be able to.
-[[noreturn]] void RunChild(const ShimSpec& spec, pid_t shim, ChildFds fds) {
+[[noreturn]] void RunChild(const ShimSpec& spec, Parents parents,
+                           ChildFds fds) {
   DefaultSignals();
   WaitForGo(fds.go);
   const int status = fcntl(fds.status, F_DUPFD_CLOEXEC, kHigh);
@@ -178,6 +194,7 @@ struct ChildFds {
   }
   EnterCgroup(spec, status);
   BecomeUser(spec, status);
+  LetTrace(spec, parents.daemon);
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) {
     Fail(status, Stage::kSetUp, errno);
   }
@@ -186,7 +203,7 @@ struct ChildFds {
       prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
     Fail(status, Stage::kSetUp, errno);
   }
-  if (getppid() != shim) _exit(126);  // It died before the line above.
+  if (getppid() != parents.shim) _exit(126);  // It died before the line above.
   if (chdir(spec.cwd.c_str()) != 0) Fail(status, Stage::kDirectory, errno);
   const std::vector<char*> argv = Pointers(spec.argv);
   const std::vector<char*> env = Pointers(spec.env);
@@ -278,7 +295,7 @@ bool ForkRank(const ShimSpec& spec, Launch* launch, std::string* error,
   }
   fcntl(launch->status.get(), F_SETFL, O_NONBLOCK);
   if (launch->init) fcntl(launch->init.get(), F_SETFL, O_NONBLOCK);
-  const pid_t shim = getpid();
+  const Parents parents = {getppid(), getpid()};
   const pid_t pid = fork();
   if (pid < 0) {
     *error_number = errno;
@@ -287,7 +304,7 @@ bool ForkRank(const ShimSpec& spec, Launch* launch, std::string* error,
   }
   if (pid == 0) {
     launch->go.Reset();  // Else it would never see end of file.
-    RunChild(spec, shim,
+    RunChild(spec, parents,
              {go_read.get(), status_write.get(), null.get(), out_write.get(),
               err_write.get(), secret ? secret.get() : -1,
               init_write ? init_write.get() : -1});

@@ -102,4 +102,17 @@ uint64_t LogEnd(const std::string& log_path) {
   return segments->back().offset + segments->back().size;
 }
 
+std::string LogTail(const std::string& log_path, uint64_t bytes) {
+  const uint64_t end = LogEnd(log_path);
+  std::string tail;
+  // It may lie in several segments.
+  for (uint64_t at = end - std::min(end, bytes); at < end;) {
+    const auto chunk = ReadLog(log_path, at, end - at);
+    if (!chunk.ok() || chunk->bytes.empty()) break;
+    tail += chunk->bytes;
+    at = chunk->next_offset;
+  }
+  return tail;
+}
+
 }  // namespace lockstep::worker::shim

@@ -27,6 +27,8 @@ StatusOr<LogChunk> ReadLog(const std::string& log_path, uint64_t offset,
                            uint64_t max_bytes);
 // Current end of the log; 0 if there is none.
 uint64_t LogEnd(const std::string& log_path);
+// The complete lines of about the last `bytes` of a log; "" if there is none.
+std::string LogTail(const std::string& log_path, uint64_t bytes);
 
 }  // namespace lockstep::worker::shim
 

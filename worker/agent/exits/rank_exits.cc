@@ -37,19 +37,6 @@ std::string ReadRanksFile(const std::string& path) {
   return text;
 }
 
-// The last `bytes` of a log, that perhaps lie in several files.
-std::string LogTail(const std::string& path, uint64_t bytes) {
-  const uint64_t end = shim::LogEnd(path);
-  std::string tail;
-  for (uint64_t at = end - std::min(end, bytes); at < end;) {
-    const auto chunk = shim::ReadLog(path, at, end - at);
-    if (!chunk.ok() || chunk->bytes.empty()) break;
-    tail += chunk->bytes;
-    at = chunk->next_offset;
-  }
-  return tail;
-}
-
 // A rank that was killed from outside wrote nothing about it: its log ends with
 // something else.
 bool NeedsExitMessage(const ExitStatus& exit) {
@@ -179,7 +166,7 @@ void RankExits::AddExitMessage(const RankRef& ref, ExitStatus* exit) {
     const bool crashed =
         exit->how == ExitStatus::How::kSignal || exit->value > 128;
     ExitMessage logged =
-        MessageOfLog(LogTail(paths.log, kExitMessageLog), crashed);
+        MessageOfLog(shim::LogTail(paths.log, kExitMessageLog), crashed);
     // The error file has no place in one of its shapes, and the class without
     // its package.
     if (logged.message.ends_with(words.message)) {

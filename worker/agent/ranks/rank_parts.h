@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/model/evidence.h"
 #include "worker/agent/containers/containers.h"
 #include "worker/agent/exits/rank_exits.h"
 #include "worker/agent/host/daemon_setup.h"
@@ -25,6 +26,7 @@
 #include "worker/agent/stream/log_shipper.h"
 #include "worker/agent/work/work_directories.h"
 #include "worker/container/reach.h"
+#include "worker/evidence/stacks.h"
 
 namespace lockstep::worker::agent {
 
@@ -32,6 +34,8 @@ struct RankOptions {
   std::string shim_program;  // An absolute path.
   // Variables of the daemon that a job may request (RankEnvironmentInput).
   std::vector<std::string> inherit = DefaultInherit();
+  // The programs that read the stacks of ranks.
+  evidence::StackTools stack_tools = {};
   // Approximate limit for the logs of all ranks here; it determines each rank's
   // share.
   uint64_t log_bytes = uint64_t{8} << 30;
@@ -79,6 +83,9 @@ struct RankHooks {
   std::function<void(const GangKey& key)> restarting;
   // A gang of an earlier daemon is recovered; its ranks are not yet.
   std::function<void(const GangKey& key, const GangStatus& status)> adopted;
+  // Sends an answer on the coordinator's stream of that number, if it is still
+  // open.
+  std::function<void(uint64_t stream, const EvidenceAnswer& answer)> answer;
 };
 
 }  // namespace lockstep::worker::agent

@@ -32,7 +32,14 @@ Ranks::Ranks(const Parts& parts, RankHooks hooks,
       supervisor_(parts.loop, parts.options->shim_program,
                   parts.setup->node.boot_id, this),
       starter_(AllParts(), &hooks_),
-      restarts_(AllParts(), &hooks_, parts.files, &starter_) {}
+      restarts_(AllParts(), &hooks_, parts.files, &starter_),
+      evidence_(
+          {parts.setup, &parts.options->stack_tools, parts.loop, &table_,
+           &sampler_, &cgroups_, parts.gpus},
+          [this](const RankRef& ref) { return supervisor_.ShimPid(ref); },
+          [this](uint64_t stream, const EvidenceAnswer& answer) {
+            hooks_.answer(stream, answer);
+          }) {}
 
 RankParts Ranks::AllParts() {
   RankParts parts;

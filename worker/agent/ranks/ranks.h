@@ -14,17 +14,19 @@
 #include "common/base/file.h"
 #include "common/base/status.h"
 #include "lockstep/v1/worker.pb.h"
+#include "worker/agent/evidence/rank_evidence.h"
 #include "worker/agent/metrics/task_reading.h"
 #include "worker/agent/ranks/rank_parts.h"
 #include "worker/agent/ranks/rank_restarts.h"
 #include "worker/agent/ranks/rank_starter.h"
 #include "worker/agent/store/removal.h"
+#include "worker/devices/gpu_sampler.h"
 
 namespace lockstep::worker::agent {
 
 class Ranks final : public SupervisorHandler {
  public:
-  // Owners that it uses. All are borrowed; `cgroups` may be null.
+  // Owners that it uses. All are borrowed; `cgroups` and `gpus` may be null.
   struct Parts {
     const DaemonSetup* setup = nullptr;
     const RankOptions* options = nullptr;
@@ -35,6 +37,7 @@ class Ranks final : public SupervisorHandler {
     Containers* containers = nullptr;
     WorkDirectories* work = nullptr;
     CgroupTree* cgroups = nullptr;
+    const devices::GpuSampler* gpus = nullptr;
   };
 
   // `send` sends to the coordinator.
@@ -47,6 +50,7 @@ class Ranks final : public SupervisorHandler {
   LogShipper* logs() { return &logs_; }
   RankSampler* sampler() { return &sampler_; }
   RankExits* exits() { return &exits_; }
+  RankEvidenceTaker* evidence() { return &evidence_; }
   const RankTable& table() const { return table_; }
   // Returns a reading of each rank.
   std::vector<TaskReading> Readings() const;
@@ -98,6 +102,7 @@ class Ranks final : public SupervisorHandler {
   Supervisor supervisor_;
   RankStarter starter_;
   RankRestarts restarts_;
+  RankEvidenceTaker evidence_;
   // Time at which the gang was forgotten.
   std::map<GangKey, MonoTime> forgotten_;
 };

@@ -1,0 +1,133 @@
+// `lockstep jobs stacks` against canned answers.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "client/cli/cli_fixture.h"
+
+namespace lockstep::cli {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+class StacksTest : public CliTest {
+ protected:
+  void Serve() {
+    ServeJob(Ended("fashion", v1::JOB_STATE_SUCCEEDED));
+    v1::JobEvidence evidence;
+    evidence.set_job("fashion");
+    evidence.set_verdict(
+        "rank 1 waits in load (train.py:88); 2 ranks wait for it in "
+        "all_reduce");
+    v1::StackGroup* group = evidence.add_groups();
+    group->add_ranks(0);
+    group->add_ranks(2);
+    group->set_where("waits in all_reduce (train.py:90)");
+    group = evidence.add_groups();
+    group->add_ranks(1);
+    group->set_where("waits in load (train.py:88)");
+    group->set_odd(true);
+    v1::StackFrame* const frame = group->add_frames();
+    frame->set_function("load\x1b[31m");
+    frame->set_file("train.py");
+    frame->set_line(88);
+    evidence.add_differences("rank 1 has 1 GiB in swap");
+    evidence.add_hints("install py-spy");
+    v1::RankEvidence* const rank = evidence.add_ranks();
+    rank->set_rank(1);
+    rank->set_node("host-a");
+    v1::ProcessEvidence* const process = rank->add_processes();
+    process->set_pid(4711);
+    process->set_command("python3");
+    process->set_state("S");
+    server_->Update([&](FakeAnswers* a) { a->evidence = evidence; });
+  }
+};
+
+TEST_F(StacksTest, AVerdictAndGroups) {
+  Serve();
+  ASSERT_EQ(Run({"jobs", "stacks", "fashion"}), 0) << err_.str();
+  EXPECT_THAT(out_.str(), HasSubstr("rank 1 waits in load (train.py:88); 2"));
+  EXPECT_THAT(out_.str(), HasSubstr("ranks 0 and 2: waits in all_reduce"));
+  EXPECT_THAT(out_.str(), HasSubstr("rank 1 (not where most are): waits"));
+  EXPECT_THAT(out_.str(), HasSubstr("train.py:88"));
+  EXPECT_THAT(out_.str(), HasSubstr("1 GiB in swap"));
+  EXPECT_THAT(out_.str(), HasSubstr("install py-spy"));
+  // A program's texts command no terminal.
+  EXPECT_EQ(out_.str().find('\x1b'), std::string::npos);
+  EXPECT_THAT(out_.str(), Not(HasSubstr("4711")));
+  ASSERT_EQ(Run({"jobs", "stacks", "fashion", "--all"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("process 4711 python3"));
+}
+
+TEST_F(StacksTest, RanksAreChosen) {
+  Serve();
+  ASSERT_EQ(Run({"jobs", "stacks", "fashion", "--rank", "0-1,5"}), 0);
+  EXPECT_THAT(server_->Answers().evidence_requests.back().ranks(),
+              ElementsAre(0, 1, 5));
+  EXPECT_EQ(Run({"jobs", "stacks", "fashion", "--rank", "x"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("--rank"));
+}
+
+TEST_F(StacksTest, Json) {
+  Serve();
+  ASSERT_EQ(Run({"jobs", "stacks", "fashion", "-o", "json"}), 0);
+  const auto json = nlohmann::json::parse(out_.str(), nullptr, false);
+  ASSERT_TRUE(json.is_object());
+  EXPECT_EQ(json["groups"].size(), 2u);
+  EXPECT_EQ(json["groups"][1]["odd"], true);
+}
+
+TEST_F(StacksTest, WhyARunningJobHangs) {
+  Serve();
+  server_->Update([](FakeAnswers* a) {
+    a->jobs[0].set_state(v1::JOB_STATE_RUNNING);
+    v1::Event* const event = a->jobs[0].add_events();
+    event->set_reason(v1::REASON_STALLED);
+    event->set_message("no step for 20 min");
+  });
+  ASSERT_EQ(Run({"jobs", "why", "fashion"}), 0) << err_.str();
+  EXPECT_THAT(out_.str(), HasSubstr("fashion RUNNING"));
+  EXPECT_THAT(out_.str(), HasSubstr("rank 1 waits in load (train.py:88); 2"));
+  EXPECT_THAT(out_.str(), HasSubstr("ranks 0 and 2: waits in all_reduce"));
+  EXPECT_THAT(out_.str(), HasSubstr("no step for 20 min"));
+  ASSERT_EQ(Run({"jobs", "why", "fashion", "-o", "json"}), 0);
+  const auto json = nlohmann::json::parse(out_.str(), nullptr, false);
+  ASSERT_TRUE(json.is_object());
+  EXPECT_EQ(json["state"], "RUNNING");
+  EXPECT_EQ(json["evidence"]["groups"].size(), 2u);
+  EXPECT_EQ(json["events"].size(), 1u);
+}
+
+TEST_F(StacksTest, WhyAJobFailed) {
+  v1::Job job = Ended("fashion", v1::JOB_STATE_FAILED);
+  v1::ExitStatus* const exit =
+      job.mutable_tasks(0)->mutable_ranks(0)->mutable_exit();
+  exit->set_message("ValueError: no data");
+  exit->set_location("train.py:12");
+  ServeJob(job);
+  ASSERT_EQ(Run({"jobs", "why", "fashion"}), 0) << err_.str();
+  EXPECT_THAT(out_.str(),
+              HasSubstr("rank 0 (chief 0 on host-a) ended with exit code 3, at "
+                        "train.py:12: ValueError: no data"));
+  // An ended job has no ranks to look at.
+  EXPECT_TRUE(server_->Answers().evidence_requests.empty());
+}
+
+TEST_F(StacksTest, WhyAJobWaits) {
+  v1::Job job;
+  job.set_name("fashion");
+  job.set_state(v1::JOB_STATE_QUEUED);
+  job.mutable_cause()->set_reason(v1::REASON_NO_CAPACITY);
+  job.mutable_cause()->set_message("it needs 8 GPUs and 4 are free");
+  ServeJob(job);
+  server_->Update(
+      [](FakeAnswers* a) { a->jobs[0].set_state(v1::JOB_STATE_QUEUED); });
+  ASSERT_EQ(Run({"jobs", "why", "fashion"}), 0) << err_.str();
+  EXPECT_THAT(out_.str(), HasSubstr("it needs 8 GPUs and 4 are free"));
+}
+
+}  // namespace
+}  // namespace lockstep::cli

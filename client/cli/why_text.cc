@@ -1,0 +1,42 @@
+#include "client/cli/why_text.h"
+
+#include <fmt/format.h>
+
+#include "client/cli/describe_tasks.h"
+#include "client/cli/job_view.h"
+#include "client/cli/progress.h"
+#include "client/cli/text.h"
+
+namespace lockstep::cli {
+namespace {
+
+// "rank 3 (worker 1 on host-a) ended with exit code 1, at train.py:12:
+// ValueError: no data".
+std::string FailureText(const RankView& view) {
+  const v1::ExitStatus& exit = view.rank->exit();
+  std::string text =
+      fmt::format("rank {} ({} on {}) ended with {}", view.rank->rank(),
+                  TaskText(*view.task), view.task->node(), DescribeExit(exit));
+  if (exit.out_of_memory()) text += ", out of memory";
+  if (!exit.location().empty()) text += ", at " + exit.location();
+  if (!exit.message().empty()) text += ": " + exit.message();
+  return text;
+}
+
+}  // namespace
+
+std::string WhyVerdict(const v1::Job& job, const v1::JobEvidence* evidence) {
+  if (evidence != nullptr) return evidence->verdict();
+  if (job.state() == v1::JOB_STATE_FAILED) {
+    if (const auto failure = FirstFailure(job)) return FailureText(*failure);
+  }
+  const std::string cause = CauseText(job, job.cause());
+  if (!cause.empty()) return cause;
+  if (job.queue_position() > 0) {
+    return fmt::format("it waits at position {} of the queue",
+                       job.queue_position());
+  }
+  return fmt::format("it is {}, for no other reason", Text(job.state()));
+}
+
+}  // namespace lockstep::cli

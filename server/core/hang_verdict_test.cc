@@ -1,0 +1,274 @@
+// Which rank is named, and when none is.
+#include "server/core/hang_verdict.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/model/rank_list.h"
+#include "server/core/stack_groups.h"
+
+namespace lockstep::server {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+using Frames = std::vector<StackFrame>;
+
+// In an all-reduce that the program called in `line` of train.py.
+Frames Reducing(int32_t line = 90) {
+  return {{"torch.distributed.distributed_c10d", "all_reduce",
+           "distributed_c10d.py", 2806, true},
+          {"train", "step", "train.py", line, false},
+          {"train", "<module>", "train.py", 120, false}};
+}
+
+Frames Loading() {
+  return {{"threading", "Condition.wait", "threading.py", 327, true},
+          {"torch.utils.data.dataloader", "DataLoader.__next__",
+           "dataloader.py", 630, true},
+          {"train", "step", "train.py", 88, false},
+          {"train", "<module>", "train.py", 120, false}};
+}
+
+RankEvidence Rank(int32_t rank, Frames frames, const std::string& state = "S") {
+  RankEvidence evidence;
+  evidence.rank = rank;
+  evidence.node = "a";
+  ProcessEvidence& process = evidence.processes.emplace_back();
+  process.pid = 100 + rank;
+  process.command = "python3";
+  process.state = state;
+  process.stack_source = frames.empty() ? "" : kPySpySource;
+  ThreadEvidence& thread = process.threads.emplace_back();
+  thread.id = process.pid;
+  thread.main = true;
+  thread.state = state;
+  thread.frames = std::move(frames);
+  return evidence;
+}
+
+HangVerdict Judge(const std::vector<RankEvidence>& evidence,
+                  const std::vector<int32_t>& missing = {}) {
+  return JudgeHang(evidence, GroupRanks(evidence), missing);
+}
+
+TEST(StackGroupsTest, LinesAndDepthsDoNotSeparate) {
+  Frames deeper = Reducing(91);
+  deeper.insert(deeper.begin() + 1, deeper[1]);
+  const auto groups = GroupRanks({Rank(0, Reducing(90)), Rank(1, Reducing(91)),
+                                  Rank(2, deeper), Rank(3, Loading())});
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_THAT(groups[0].ranks, ElementsAre(0, 1, 2));
+  EXPECT_FALSE(groups[0].odd);
+  EXPECT_EQ(groups[0].position.collective, "all_reduce");
+  EXPECT_THAT(groups[1].ranks, ElementsAre(3));
+  EXPECT_TRUE(groups[1].odd);
+}
+
+TEST(StackGroupsTest, WithoutAMajorityNoneIsOdd) {
+  const auto groups = GroupRanks({Rank(0, Reducing()), Rank(1, Loading())});
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_FALSE(groups[0].odd);
+  EXPECT_FALSE(groups[1].odd);
+}
+
+TEST(StackGroupsTest, TheProgramBehindALauncherCounts) {
+  RankEvidence evidence = Rank(0, Loading());
+  ProcessEvidence shell;
+  shell.pid = 5;
+  shell.command = "sh";
+  shell.state = "S";
+  shell.threads.resize(1);
+  evidence.processes.insert(evidence.processes.begin(), shell);
+  EXPECT_EQ(PositionOf(evidence).function, "DataLoader.__next__");
+  // An ended process, too.
+  ProcessEvidence zombie = shell;
+  zombie.command = "python3";
+  zombie.state = "Z";
+  evidence.processes.insert(evidence.processes.begin(), zombie);
+  EXPECT_EQ(PositionOf(evidence).function, "DataLoader.__next__");
+}
+
+TEST(StackGroupsTest, CollectivesOfManyLibrariesAreKnown) {
+  for (const auto& [module, function] :
+       std::vector<std::pair<const char*, const char*>>{
+           {"torch.distributed.distributed_c10d", "all_gather_into_tensor"},
+           {"horovod.torch.mpi_ops", "allreduce"},
+           {"jax.experimental.multihost_utils", "sync_global_devices"},
+           {"libtorch_cpu.so",
+            "c10d::ProcessGroupGloo::allreduce(std::vector<at::Tensor>&)"},
+           {"libnccl.so.2", "ncclAllReduce"},
+           {"train", "Comm.barrier"}}) {
+    const RankEvidence rank =
+        Rank(0, {{module, function, "", 0, true},
+                 {"train", "main", "train.py", 1, false}});
+    EXPECT_EQ(PositionOf(rank).activity, RankActivity::kInCollective)
+        << function;
+  }
+  // Threads of one process wait for each other there.
+  const RankEvidence rank =
+      Rank(0, {{"threading", "Barrier.wait", "threading.py", 1, true},
+               {"threading", "barrier", "threading.py", 1, true},
+               {"train", "main", "train.py", 1, false}});
+  EXPECT_EQ(PositionOf(rank).activity, RankActivity::kWaits);
+}
+
+TEST(HangVerdictTest, TheRankThatIsNotInTheCollectiveIsNamed) {
+  std::vector<RankEvidence> evidence;
+  for (int32_t rank = 0; rank < 64; ++rank) {
+    evidence.push_back(Rank(rank, rank == 17 ? Loading() : Reducing()));
+  }
+  const HangVerdict verdict = Judge(evidence);
+  EXPECT_EQ(verdict.sentence,
+            "rank 17 waits in DataLoader.__next__ (train.py:88); 63 ranks wait "
+            "for it in all_reduce");
+  EXPECT_THAT(verdict.cause, ElementsAre(17));
+}
+
+TEST(HangVerdictTest, OfTwoRanksTheOneOutsideIsNamed) {
+  const HangVerdict verdict = Judge({Rank(0, Loading()), Rank(1, Reducing())});
+  EXPECT_EQ(verdict.sentence,
+            "rank 0 waits in DataLoader.__next__ (train.py:88); 1 rank waits "
+            "for it in all_reduce");
+  EXPECT_THAT(verdict.cause, ElementsAre(0));
+}
+
+TEST(HangVerdictTest, ASpinningRankRuns) {
+  const Frames spin = {{"train", "augment", "train.py", 31, false}};
+  const HangVerdict verdict =
+      Judge({Rank(0, spin, "R"), Rank(1, Reducing()), Rank(2, Reducing())});
+  EXPECT_EQ(verdict.sentence,
+            "rank 0 runs in augment (train.py:31); 2 ranks wait for it in "
+            "all_reduce");
+}
+
+TEST(HangVerdictTest, AStoppedRankIsNamedWhereverItStopped) {
+  const HangVerdict verdict = Judge(
+      {Rank(0, Reducing()), Rank(1, Reducing(), "T"), Rank(2, Reducing())});
+  EXPECT_THAT(verdict.sentence,
+              HasSubstr("rank 1 is stopped by a signal or a debugger"));
+  EXPECT_THAT(verdict.sentence, HasSubstr("2 ranks wait for it"));
+  EXPECT_THAT(verdict.cause, ElementsAre(1));
+  EXPECT_THAT(verdict.hints, ElementsAre(HasSubstr("kill -CONT")));
+  // Its stack need not be known, nor that of others.
+  EXPECT_THAT(Judge({Rank(0, {}), Rank(1, {}, "T")}, {2}).cause,
+              ElementsAre(1));
+}
+
+TEST(HangVerdictTest, ARankWithoutAProcessIsNamed) {
+  RankEvidence gone;
+  gone.rank = 1;
+  gone.node = "b";
+  const HangVerdict verdict = Judge({Rank(0, Reducing()), gone});
+  EXPECT_EQ(verdict.sentence,
+            "rank 1 has no process; 1 rank waits for it in all_reduce");
+  EXPECT_THAT(verdict.cause, ElementsAre(1));
+}
+
+TEST(HangVerdictTest, ARankInTheKernelIsNamedWithWhatHoldsIt) {
+  RankEvidence stuck = Rank(1, Loading(), "D");
+  stuck.processes[0].threads[0].wait_channel = "nfs_wait_bit_killable";
+  const HangVerdict verdict = Judge({Rank(0, Reducing()), stuck});
+  EXPECT_THAT(verdict.sentence, HasSubstr("rank 1 is stuck in the kernel, in "
+                                          "nfs_wait_bit_killable"));
+  EXPECT_THAT(verdict.cause, ElementsAre(1));
+}
+
+TEST(HangVerdictTest, WhenAllWaitInOneCallNoneIsNamed) {
+  const HangVerdict verdict =
+      Judge({Rank(0, Reducing()), Rank(1, Reducing()), Rank(2, Reducing())});
+  EXPECT_THAT(verdict.cause, IsEmpty());
+  EXPECT_THAT(verdict.sentence,
+              HasSubstr("cannot be known, because all 3 ranks wait in "
+                        "all_reduce (train.py:90)"));
+}
+
+TEST(HangVerdictTest, DifferentCallsAreToldButNoRankIsBlamed) {
+  const HangVerdict verdict = Judge(
+      {Rank(0, Reducing(90)), Rank(1, Reducing(95)), Rank(2, Reducing(90))});
+  EXPECT_THAT(verdict.cause, IsEmpty());
+  EXPECT_THAT(verdict.sentence,
+              HasSubstr("ranks 0 and 2 in all_reduce (train.py:90), rank 1 in "
+                        "all_reduce (train.py:95)"));
+}
+
+TEST(HangVerdictTest, ARankThatCouldNotBeReadKeepsOthersFromBlame) {
+  const HangVerdict silent =
+      Judge({Rank(0, Loading()), Rank(1, Reducing())}, {2, 3});
+  EXPECT_THAT(silent.cause, IsEmpty());
+  EXPECT_THAT(silent.sentence,
+              HasSubstr("cannot be known, because ranks 2 and 3 could not be "
+                        "read; rank 0 waits in DataLoader.__next__"));
+  RankEvidence unread = Rank(1, {});
+  unread.processes[0].stack_error =
+      "py-spy is not installed here (pip install py-spy)";
+  const HangVerdict without = Judge({Rank(0, Reducing()), unread});
+  EXPECT_THAT(without.cause, IsEmpty());
+  EXPECT_THAT(without.sentence, HasSubstr("py-spy is not installed"));
+  EXPECT_THAT(without.hints, ElementsAre(HasSubstr("pip install py-spy")));
+}
+
+TEST(HangVerdictTest, FewWaitingForMostBlamesNone) {
+  // A step that goes well: one rank is ahead of the others.
+  const Frames forward = {{"train", "forward", "train.py", 40, false}};
+  const HangVerdict verdict =
+      Judge({Rank(0, Reducing()), Rank(1, forward, "R"), Rank(2, forward, "R"),
+             Rank(3, forward, "R")});
+  EXPECT_THAT(verdict.cause, IsEmpty());
+  EXPECT_EQ(verdict.sentence,
+            "ranks 1-3 run in forward (train.py:40); 1 rank waits for them in "
+            "all_reduce");
+}
+
+TEST(HangVerdictTest, WithoutCollectivesNoneIsNamed) {
+  const Frames sleeping = {{"train", "idle", "train.py", 7, false}};
+  const HangVerdict verdict =
+      Judge({Rank(0, sleeping), Rank(1, sleeping), Rank(2, Loading())});
+  EXPECT_THAT(verdict.cause, IsEmpty());
+  EXPECT_THAT(verdict.sentence, HasSubstr("cannot be known"));
+  EXPECT_THAT(verdict.sentence,
+              HasSubstr("ranks 0 and 1 wait in idle (train.py:7)"));
+  EXPECT_EQ(Judge({Rank(0, sleeping)}).sentence,
+            "rank 0 waits in idle (train.py:7)");
+  EXPECT_THAT(Judge({}).sentence, HasSubstr("cannot be known"));
+}
+
+TEST(HangVerdictTest, DifferencesOfRanks) {
+  std::vector<RankEvidence> evidence;
+  for (int32_t rank = 0; rank < 4; ++rank) {
+    RankEvidence one = Rank(rank, Reducing());
+    one.readings["cpu.some.avg10"] = rank == 2 ? 43 : 1;
+    one.readings["gpu" + std::to_string(rank) + ".clock_sm"] =
+        rank == 3 ? 400e6 : 1700e6;
+    if (rank == 1) one.readings["gpu1.xid"] = 79;
+    if (rank == 0) one.processes[0].swap_bytes = int64_t{1} << 30;
+    evidence.push_back(std::move(one));
+  }
+  EXPECT_THAT(
+      DifferencesOf(evidence),
+      testing::UnorderedElementsAre(
+          HasSubstr("rank 1: GPU 1 of a reported Xid 79"),
+          HasSubstr("rank 0 has 1 GiB in swap"),
+          HasSubstr("rank 2 waited for a processor for 43 % of the time"),
+          HasSubstr("rank 3 has a GPU at 400000000 Hz")));
+  EXPECT_THAT(DifferencesOf({Rank(0, {}), Rank(1, {})}), IsEmpty());
+}
+
+TEST(RankListTest, ManyRanksInFewWords) {
+  EXPECT_EQ(RankList({3}), "rank 3");
+  EXPECT_EQ(RankList({0, 1}), "ranks 0 and 1");
+  EXPECT_EQ(RankList({0, 1, 2, 7}), "ranks 0-2 and 7");
+  EXPECT_EQ(RankList({0, 1, 2, 3, 8, 10}), "ranks 0-3, 8 and 10");
+  std::vector<int32_t> even;
+  for (int32_t rank = 0; rank < 40; rank += 2) even.push_back(rank);
+  EXPECT_EQ(RankList(even), "ranks 0, 2, 4, 6, 8, 10 and 14 more");
+}
+
+}  // namespace
+}  // namespace lockstep::server

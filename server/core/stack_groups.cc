@@ -1,0 +1,245 @@
+#include "server/core/stack_groups.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <iterator>
+#include <map>
+#include <string_view>
+#include <utility>
+
+namespace lockstep::server {
+namespace {
+
+// Names of operations that wait for other ranks, of PyTorch, TensorFlow, JAX,
+// Horovod, MPI, NCCL, Gloo and lockstep, in lower case and without "_".
+constexpr std::string_view kCollectives[] = {
+    "allreduce",
+    "allreducecoalesced",
+    "allgather",
+    "allgatherbase",
+    "allgatherintotensor",
+    "allgatherobject",
+    "reducescatter",
+    "reducescattertensor",
+    "alltoall",
+    "alltoallsingle",
+    "broadcast",
+    "broadcastobjectlist",
+    "barrier",
+    "monitoredbarrier",
+    "syncglobaldevices",
+    "processallgather",
+    "waitallreduce",
+    "ncclallreduce",
+    "mpiallreduce",
+    "mpibarrier",
+    "mpiallgather",
+    "collectiveallreduce",
+    "psum",
+    // Of two ranks; their waiting has the same meaning.
+    "recv",
+    "irecv",
+    "send",
+    "isend",
+    "recvtensor",
+    "sendtensor",
+};
+// Their functions of the same names do not wait for other ranks.
+constexpr std::string_view kNotCollective[] = {
+    "threading",      "asyncio",          "multiprocessing", "numpy",
+    "jax._src.numpy", "torch.functional", "concurrent"};
+// A launcher that waits for the program proper.
+constexpr std::string_view kLaunchers[] = {
+    "sh", "bash", "dash", "env", "timeout", "tini", "nice", "numactl", "srun"};
+
+template <size_t N>
+bool OneOf(std::string_view text, const std::string_view (&list)[N]) {
+  return std::find(std::begin(list), std::end(list), text) != std::end(list);
+}
+
+// "ProcessGroupGloo::allreduce(std::vector<...>)" -> "allreduce".
+std::string_view LastName(std::string_view function) {
+  function = function.substr(0, function.find('('));
+  const size_t mark = function.find_last_of(".:>");
+  return mark == function.npos ? function : function.substr(mark + 1);
+}
+
+std::string Plain(std::string_view name) {
+  std::string plain;
+  for (const char c : name) {
+    if (c != '_') {
+      plain += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    }
+  }
+  return plain;
+}
+
+std::string CollectiveOf(const StackFrame& frame) {
+  for (const std::string_view module : kNotCollective) {
+    if (frame.module.starts_with(module)) return "";
+  }
+  const std::string_view name = LastName(frame.function);
+  return OneOf(Plain(name), kCollectives) ? std::string(name) : std::string();
+}
+
+// The outermost, which is what the program called.
+std::string CollectiveOf(const std::vector<StackFrame>& frames) {
+  for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
+    if (std::string name = CollectiveOf(*frame); !name.empty()) return name;
+  }
+  return "";
+}
+
+const ThreadEvidence* MainThread(const ProcessEvidence& process) {
+  const auto main =
+      std::find_if(process.threads.begin(), process.threads.end(),
+                   [](const ThreadEvidence& thread) { return thread.main; });
+  if (main != process.threads.end()) return &*main;
+  return process.threads.empty() ? nullptr : &process.threads.front();
+}
+
+bool IsAlive(const ProcessEvidence& process) {
+  return process.state != "Z" && process.state != "X";
+}
+
+// The process that stands for the rank: the first Python process whose stack is
+// known, else the first that is not a launcher.
+const ProcessEvidence* ProcessOf(const RankEvidence& evidence) {
+  const ProcessEvidence* first = nullptr;
+  for (const ProcessEvidence& process : evidence.processes) {
+    if (!IsAlive(process) || process.command == "lockstep-shim") continue;
+    if (process.stack_source == kPySpySource) return &process;
+    const bool better =
+        first == nullptr || (OneOf(first->command, kLaunchers) &&
+                             !OneOf(process.command, kLaunchers));
+    if (better) first = &process;
+  }
+  return first;
+}
+
+RankActivity ActivityOf(const ProcessEvidence& process,
+                        const ThreadEvidence& thread, bool collective) {
+  const std::string& state =
+      thread.state.empty() ? process.state : thread.state;
+  if (state == "T" || state == "t") return RankActivity::kStopped;
+  if (state == "D") return RankActivity::kStuckInKernel;
+  if (thread.frames.empty()) return RankActivity::kUnknown;
+  if (collective) return RankActivity::kInCollective;
+  return state == "R" ? RankActivity::kRuns : RankActivity::kWaits;
+}
+
+// What the program called, and its line: the innermost frame of the program
+// itself, and the frame that it called.
+void AddPlace(RankPosition* position) {
+  const auto& frames = position->frames;
+  const auto own =
+      std::find_if(frames.begin(), frames.end(),
+                   [](const StackFrame& frame) { return !frame.library; });
+  if (frames.empty()) return;
+  const auto place = own == frames.end() ? frames.begin() : own;
+  const auto called = place == frames.begin() ? place : place - 1;
+  position->function = called->function;
+  if (!place->file.empty()) {
+    position->place = place->line > 0
+                          ? fmt::format("{}:{}", place->file, place->line)
+                          : place->file;
+  }
+}
+
+// Loops and recursion make stacks of different depths of the same function.
+std::string KeyOf(const RankPosition& position) {
+  std::string key = fmt::format("{}", static_cast<int>(position.activity));
+  const StackFrame* before = nullptr;
+  for (const StackFrame& frame : position.frames) {
+    const bool again = before != nullptr && before->module == frame.module &&
+                       before->function == frame.function;
+    before = &frame;
+    if (!again) key += fmt::format("\n{}:{}", frame.module, frame.function);
+  }
+  if (position.activity == RankActivity::kStuckInKernel) {
+    key += "\n" + position.kernel;
+  }
+  return key;
+}
+
+}  // namespace
+
+RankPosition PositionOf(const RankEvidence& evidence) {
+  RankPosition position;
+  const ProcessEvidence* const process = ProcessOf(evidence);
+  const ThreadEvidence* const thread =
+      process == nullptr ? nullptr : MainThread(*process);
+  if (thread == nullptr) {
+    position.activity = RankActivity::kGone;
+    position.key = KeyOf(position);
+    return position;
+  }
+  position.frames = thread->frames;
+  const std::string collective = CollectiveOf(position.frames);
+  position.activity = ActivityOf(*process, *thread, !collective.empty());
+  if (position.activity == RankActivity::kInCollective) {
+    position.collective = collective;
+  }
+  if (position.activity == RankActivity::kStuckInKernel) {
+    position.kernel = thread->wait_channel;
+  }
+  AddPlace(&position);
+  position.key = KeyOf(position);
+  return position;
+}
+
+std::string Describe(const RankPosition& position) {
+  std::string where;
+  if (!position.function.empty()) {
+    where = " in " + position.function;
+    if (!position.place.empty()) where += " (" + position.place + ")";
+  }
+  switch (position.activity) {
+    case RankActivity::kGone:
+      return "has no process";
+    case RankActivity::kStopped:
+      return "is stopped by a signal or a debugger" + where;
+    case RankActivity::kStuckInKernel:
+      return fmt::format(
+          "is stuck in the kernel{}{}",
+          position.kernel.empty() ? std::string() : ", in " + position.kernel,
+          where.empty() ? std::string() : "," + where);
+    case RankActivity::kInCollective:
+    case RankActivity::kWaits:
+      return "waits" + where;
+    case RankActivity::kRuns:
+      return "runs" + where;
+    case RankActivity::kUnknown:
+      break;
+  }
+  return "does something that could not be read";
+}
+
+std::vector<StackGroup> GroupRanks(const std::vector<RankEvidence>& evidence) {
+  std::map<std::string, StackGroup> by_key;
+  for (const RankEvidence& rank : evidence) {
+    RankPosition position = PositionOf(rank);
+    StackGroup& group = by_key[position.key];
+    if (group.ranks.empty()) group.position = std::move(position);
+    group.ranks.push_back(rank.rank);
+  }
+  std::vector<StackGroup> groups;
+  for (auto& [key, group] : by_key) {
+    std::sort(group.ranks.begin(), group.ranks.end());
+    groups.push_back(std::move(group));
+  }
+  std::sort(groups.begin(), groups.end(),
+            [](const StackGroup& a, const StackGroup& b) {
+              return a.ranks.size() != b.ranks.size()
+                         ? a.ranks.size() > b.ranks.size()
+                         : a.ranks < b.ranks;
+            });
+  const bool majority =
+      !groups.empty() && 2 * groups.front().ranks.size() > evidence.size();
+  for (size_t i = 1; majority && i < groups.size(); ++i) groups[i].odd = true;
+  return groups;
+}
+
+}  // namespace lockstep::server

@@ -1,0 +1,183 @@
+// Evidence about a running job's ranks, for callers who see the job's details
+// (visibility.h).
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "common/rpc/status_conversion.h"
+#include "common/wire/evidence_wire.h"
+#include "common/wire/value_wire.h"
+#include "server/core/hang_verdict.h"
+#include "server/core/stack_groups.h"
+#include "server/service/job_service.h"
+#include "server/service/request.h"
+#include "server/stream/stream_reactor.h"
+
+namespace lockstep::server {
+namespace {
+
+// Of an answer; a message has at most 4 MiB.
+constexpr size_t kMaxAnswer = 3 << 20;
+
+void AddGroup(const StackGroup& group, v1::JobEvidence* to) {
+  v1::StackGroup* const message = to->add_groups();
+  message->mutable_ranks()->Add(group.ranks.begin(), group.ranks.end());
+  message->set_where(Describe(group.position));
+  message->set_collective(group.position.collective);
+  message->set_odd(group.odd);
+  for (const StackFrame& frame : group.position.frames) {
+    WriteValue(frame, message->add_frames());
+  }
+}
+
+// The ranks of odd groups come first where not all of them fit.
+void AddRanks(const std::vector<RankEvidence>& ranks,
+              const std::vector<StackGroup>& groups, v1::JobEvidence* to) {
+  std::set<int32_t> odd;
+  for (const StackGroup& group : groups) {
+    if (group.odd) odd.insert(group.ranks.begin(), group.ranks.end());
+  }
+  size_t size = to->ByteSizeLong();
+  size_t left_out = 0;
+  for (const bool wanted : {true, false}) {
+    for (const RankEvidence& rank : ranks) {
+      if (odd.contains(rank.rank) != wanted) continue;
+      v1::RankEvidence message = ToProto(rank);
+      size += message.ByteSizeLong();
+      if (size > kMaxAnswer) {
+        ++left_out;
+      } else {
+        *to->add_ranks() = std::move(message);
+      }
+    }
+  }
+  std::sort(to->mutable_ranks()->begin(), to->mutable_ranks()->end(),
+            [](const v1::RankEvidence& a, const v1::RankEvidence& b) {
+              return a.rank() < b.rank();
+            });
+  if (left_out > 0) {
+    to->add_notes(fmt::format(
+        "the stacks of {} ranks are left out, which are in their groups",
+        left_out));
+  }
+}
+
+class EvidenceCollecting final : public StreamSource<v1::JobEvidence> {
+ public:
+  EvidenceCollecting(EvidenceDesk* desk, const pki::Identity& caller,
+                     ClusterQueries::FoundRanks found, WallTime now,
+                     StreamPeer* peer)
+      : desk_(desk),
+        found_(std::move(found)),
+        now_(now),
+        peer_(peer),
+        ticket_(desk->limiter(), caller, peer) {}
+
+  StreamStep Next(v1::JobEvidence* message) override {
+    if (const auto admitted = ticket_.Poll(); !admitted || !admitted->ok()) {
+      return admitted ? StreamStep::End(*admitted)
+                      : StreamStep::Sleep(ticket_.deadline());
+    }
+    if (!collection_) collection_.emplace(desk_, Queries(), peer_);
+    if (!collection_->Done()) return StreamStep::Sleep(collection_->deadline());
+    Fill(collection_->Take(), message);
+    return StreamStep::End(OkStatus());
+  }
+
+ private:
+  std::map<NodeName, EvidenceQuery> Queries() const {
+    std::map<NodeName, EvidenceQuery> queries;
+    for (const auto& [node, ranks] : found_.running) {
+      EvidenceQuery query;
+      query.job = found_.job;
+      query.generation = found_.generation;
+      query.ranks = ranks;
+      query.stacks = true;
+      queries[node] = std::move(query);
+    }
+    return queries;
+  }
+
+  void Fill(EvidenceDesk::Collected collected, v1::JobEvidence* message) {
+    // Of all that a node answers, only ranks that it was asked for.
+    std::set<int32_t> left;
+    for (const auto& [node, ranks] : found_.running) {
+      left.insert(ranks.begin(), ranks.end());
+    }
+    std::erase_if(collected.ranks, [&](const RankEvidence& rank) {
+      const auto of_node = found_.running.find(rank.node);
+      return of_node == found_.running.end() ||
+             std::find(of_node->second.begin(), of_node->second.end(),
+                       rank.rank) == of_node->second.end() ||
+             left.erase(rank.rank) == 0;
+    });
+    std::sort(collected.ranks.begin(), collected.ranks.end(),
+              [](const RankEvidence& a, const RankEvidence& b) {
+                return a.rank < b.rank;
+              });
+    const std::vector<StackGroup> groups = GroupRanks(collected.ranks);
+    const HangVerdict verdict =
+        JudgeHang(collected.ranks, groups, {left.begin(), left.end()});
+    message->set_job(found_.job);
+    message->set_generation(found_.generation);
+    WriteValue(now_, message->mutable_time());
+    message->set_trigger("by hand");
+    message->set_verdict(verdict.sentence);
+    message->mutable_cause_ranks()->Add(verdict.cause.begin(),
+                                        verdict.cause.end());
+    for (const std::string& text : verdict.differences) {
+      message->add_differences(text);
+    }
+    for (const std::string& text : verdict.hints) message->add_hints(text);
+    for (const std::string& note : collected.notes) message->add_notes(note);
+    for (const StackGroup& group : groups) AddGroup(group, message);
+    AddRanks(collected.ranks, groups, message);
+  }
+
+  EvidenceDesk* const desk_;
+  const ClusterQueries::FoundRanks found_;
+  const WallTime now_;
+  StreamPeer* const peer_;
+  AdmissionLimiter::Ticket ticket_;
+  std::optional<EvidenceDesk::Collection> collection_;
+};
+
+StatusOr<ClusterQueries::FoundRanks> FindRanks(
+    const ClusterQueries& queries, const JobReader& reader,
+    const v1::CollectEvidenceRequest& request) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckJobName(request.name()));
+  if (request.ranks_size() > kMaxRanks) {
+    return InvalidArgument("ranks: has {} entries; at most {} are allowed",
+                           request.ranks_size(), kMaxRanks);
+  }
+  return queries.FindRunning(
+      request.name(), {request.ranks().begin(), request.ranks().end()},
+      [&](const Job& job) {
+        return CheckSees(reader, job.spec.name, job.owner, "stacks");
+      });
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* JobService::CollectEvidence(
+    grpc::CallbackServerContext* context,
+    const v1::CollectEvidenceRequest* request, v1::JobEvidence* response) {
+  if (evidence_ == nullptr) {
+    return Answer(context,
+                  ToGrpc(Unimplemented("this server collects no evidence")));
+  }
+  const auto found = FindRanks(*queries_, ReaderFor(*context), *request);
+  if (!found.ok()) return Answer(context, ToGrpc(found.status()));
+  const WallTime now = queries_->clock().Now().wall;
+  return StartCall<WaitingReactor<v1::JobEvidence>>(
+      context, pools_,
+      [&](StreamPeer* peer) {
+        return std::make_unique<EvidenceCollecting>(
+            evidence_, CallerOf(*context), *found, now, peer);
+      },
+      response);
+}
+
+}  // namespace lockstep::server

@@ -1,0 +1,41 @@
+// What /proc and cgroupfs tell about the processes of a rank. It stops none of
+// them, and takes milliseconds.
+//
+// Safe from any thread. What cannot be read is left out: a process may end at
+// any moment.
+#ifndef LOCKSTEP_WORKER_EVIDENCE_RANK_PROCESSES_H_
+#define LOCKSTEP_WORKER_EVIDENCE_RANK_PROCESSES_H_
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "common/model/evidence.h"
+#include "common/os/procfs.h"
+
+namespace lockstep::worker::evidence {
+
+// Adds the descendants of `shim` in `all` (ReadAllProcesses): processes with
+// their threads, and open sockets with their peers.
+void AddProcesses(pid_t shim, const std::vector<ProcessStat>& all,
+                  RankEvidence* evidence);
+
+// Adds pressure, memory and throttling of the cgroup in `directory`, or, if it
+// is empty, the pressure of the host.
+void AddPressures(const std::string& directory, RankEvidence* evidence);
+
+// Where the user of the process may be asked for, and its program.
+struct ProcessPlace {
+  uid_t uid = 0;
+  gid_t gid = 0;
+  // The path of its executable; empty if it may not be read.
+  std::string program;
+  // argv[0].
+  std::string called;
+};
+ProcessPlace PlaceOf(pid_t pid);
+
+}  // namespace lockstep::worker::evidence
+
+#endif  // LOCKSTEP_WORKER_EVIDENCE_RANK_PROCESSES_H_

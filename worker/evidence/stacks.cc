@@ -1,0 +1,181 @@
+#include "worker/evidence/stacks.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/file.h"
+#include "common/os/procfs.h"
+#include "worker/container/command.h"
+#include "worker/evidence/py_spy.h"
+#include "worker/evidence/rank_processes.h"
+#include "worker/evidence/text.h"
+
+namespace lockstep::worker::evidence {
+namespace {
+
+// Of one child. py-spy takes 30 ms for a small program.
+constexpr Duration kToolTime = std::chrono::seconds(2);
+
+bool IsProgram(const std::string& path) {
+  return access(path.c_str(), X_OK) == 0;
+}
+
+std::string Folder(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == path.npos ? std::string() : path.substr(0, slash);
+}
+
+// A py-spy that came with the job's program is the user's code: it may run with
+// that user's rights only.
+std::string PySpyOf(const StackTools& tools, const ProcessPlace& place) {
+  if (tools.py_spy == "none") return "";
+  if (tools.py_spy != "auto") return tools.py_spy;
+  std::string_view rest = tools.path;
+  while (!rest.empty()) {
+    const size_t end = std::min(rest.find(':'), rest.size());
+    const std::string path =
+        JoinPath(std::string(rest.substr(0, end)), "py-spy");
+    if (path.starts_with('/') && IsProgram(path)) return path;
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  if (place.uid != geteuid() || geteuid() == 0) return "";
+  // A virtual environment's interpreter is a link, so its path leads elsewhere.
+  for (const std::string* program : {&place.called, &place.program}) {
+    const std::string path = JoinPath(Folder(*program), "py-spy");
+    if (path.starts_with('/') && IsProgram(path)) return path;
+  }
+  return "";
+}
+
+StatusOr<std::string> RunTool(std::vector<std::string> argv,
+                              const StackTools& tools, MonoTime deadline) {
+  container::Command command;
+  command.argv = std::move(argv);
+  // Nothing that makes libdw fetch files, or Rust print its own stack.
+  command.env = {"PATH=" + tools.path, "LANG=C", "RUST_BACKTRACE=0"};
+  // py-spy says what is wrong in the first line.
+  std::string first;
+  command.on_line = [&](const std::string& line) {
+    if (first.empty()) first = line;
+    return true;
+  };
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      container::CommandResult result,
+      container::RunCommand(command,
+                            std::min(deadline, MonotonicNow() + kToolTime)));
+  if (!result.ok()) {
+    if (first.starts_with("Error: ")) first.erase(0, 7);
+    return Unavailable(
+        "{}", ShortText(first.empty() ? "it failed without a word" : first,
+                        kMaxEvidenceName));
+  }
+  return std::move(result.output);
+}
+
+StatusOr<std::vector<ThreadEvidence>> PythonStacks(const std::string& py_spy,
+                                                   const StackTools& tools,
+                                                   int64_t pid,
+                                                   MonoTime deadline) {
+  // --nonblocking: it stops no thread, and so also reads a stopped process.
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string json,
+                            RunTool({py_spy, "dump", "--nonblocking", "--json",
+                                     "--pid", std::to_string(pid)},
+                                    tools, deadline));
+  return ParsePySpy(json);
+}
+
+StatusOr<std::vector<ThreadEvidence>> NativeStacks(const StackTools& tools,
+                                                   int64_t pid,
+                                                   MonoTime deadline) {
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const std::string text,
+      RunTool({tools.native, std::to_string(pid)}, tools, deadline));
+  return ParseNativeStacks(text);
+}
+
+void Take(StatusOr<std::vector<ThreadEvidence>> stacks, const char* source,
+          ProcessEvidence* process) {
+  process->stack_source = source;
+  process->stack_error.clear();
+  MergeStacks(*std::move(stacks), process);
+}
+
+void AddError(const std::string& tool, const Status& status,
+              ProcessEvidence* process) {
+  std::string text = fmt::format("{}: {}", tool, Message(status));
+  const bool refused = text.find("not permitted") != text.npos ||
+                       text.find("ermission denied") != text.npos ||
+                       status.code() == StatusCode::kPermissionDenied;
+  if (refused) text += "; " + WhyRefused();
+  if (!process->stack_error.empty()) process->stack_error += "; ";
+  process->stack_error =
+      ShortText(process->stack_error + text, kMaxEvidenceText);
+}
+
+}  // namespace
+
+StackTools FindStackTools(const std::string& py_spy, const std::string& shim,
+                          const std::string& path) {
+  StackTools tools;
+  tools.py_spy = py_spy;
+  tools.path = path;
+  const std::string native = JoinPath(Folder(shim), "lockstep-stacks");
+  if (IsProgram(native)) tools.native = native;
+  return tools;
+}
+
+std::string WhyRefused() {
+  const auto text = ReadProcFile("/proc/sys/kernel/yama/ptrace_scope");
+  const char scope = text.ok() && !text->empty() ? (*text)[0] : '0';
+  switch (scope) {
+    case '1':
+      return "kernel.yama.ptrace_scope is 1: only processes that the rank "
+             "itself starts may not be read; run the daemon as root, or set "
+             "the value to 0";
+    case '2':
+      return "kernel.yama.ptrace_scope is 2: the daemon needs CAP_SYS_PTRACE";
+    case '3':
+      return "kernel.yama.ptrace_scope is 3: this machine allows no reading of "
+             "stacks until it boots again";
+    default:
+      return "the process belongs to another user, or a security module or a "
+             "seccomp filter denies ptrace(2)";
+  }
+}
+
+void ReadStacks(const StackTools& tools, MonoTime deadline,
+                ProcessEvidence* process) {
+  const ProcessPlace place = PlaceOf(static_cast<pid_t>(process->pid));
+  if (MonotonicNow() >= deadline) {
+    process->stack_error = "the time was over before its turn";
+    return;
+  }
+  if (IsPythonName(place.program) || IsPythonName(process->command)) {
+    const std::string py_spy = PySpyOf(tools, place);
+    if (py_spy.empty()) {
+      process->stack_error =
+          "py-spy is not installed here (pip install py-spy)";
+    } else {
+      auto stacks = PythonStacks(py_spy, tools, process->pid, deadline);
+      if (stacks.ok()) return Take(std::move(stacks), kPySpySource, process);
+      AddError("py-spy", stacks.status(), process);
+    }
+  }
+  if (tools.native.empty()) {
+    if (process->stack_error.empty()) {
+      process->stack_error = "this daemon has no lockstep-stacks";
+    }
+    return;
+  }
+  auto stacks = NativeStacks(tools, process->pid, deadline);
+  if (!stacks.ok())
+    return AddError("lockstep-stacks", stacks.status(), process);
+  const std::string before = process->stack_error;
+  Take(std::move(stacks), kNativeSource, process);
+  // Without it, the functions are those of the interpreter.
+  process->stack_error = before;
+}
+
+}  // namespace lockstep::worker::evidence
