@@ -1,0 +1,104 @@
+"""How the ranks of a process group meet before the library connects them.
+
+Rank 0 hears from all of them and then answers all of them: with the secret of
+the group, or with the reason why there is none. So the ranks of two jobs that
+share a store get the same sentence, and none waits for a group that cannot form.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from .. import _group, _library, errors
+from ._store import TorchStore, bind_address
+from ._work import raise_for
+
+_ACCEPTED = b"key "
+_REFUSED = b"no "
+# The other ranks wait that much longer for rank 0's answer, so that it can say
+# which ranks did not come.
+_ANSWER_S = 5.0
+
+
+def form(store: TorchStore, rank: int, size: int, timeout: timedelta, label: str) -> _group.Group:
+    """Forms the library's group; raises what torch's users expect."""
+    _library.library()  # Where it is not there, no rank need be told.
+    key = _agree(store, rank, size, timeout, label)
+    seconds = timeout.total_seconds()
+    try:
+        return _group.Group(
+            store,
+            rank=rank,
+            world_size=size,
+            label=label,
+            bind_address=bind_address(),
+            key=key,
+            forming_timeout_s=seconds,
+            operation_timeout_s=seconds,
+        )
+    except errors.Error as error:
+        raise_for(error)
+
+
+def _own_job() -> str:
+    """The job that started this process, and the start of it; "": no job did."""
+    job = os.environ.get("LOCKSTEP_JOB", "")
+    return f"{job}, generation {os.environ.get('LOCKSTEP_GENERATION', '?')}" if job else ""
+
+
+def _agree(store: TorchStore, rank: int, size: int, timeout: timedelta, label: str) -> bytes:
+    """Returns the secret of the group, or raises rank 0's refusal."""
+    if rank == 0:
+        refusal = _refusal(store, size, timeout, label)
+        answer = _REFUSED + refusal.encode()
+        if not refusal:
+            answer = _ACCEPTED + secrets.token_hex(32).encode()
+        store.put("answer", answer)
+    else:
+        store.put(f"job/{rank}", _own_job().encode())
+        try:
+            answer = store.get("answer", timeout.total_seconds() + _ANSWER_S)
+        except TimeoutError as error:
+            raise dist.DistBackendError(
+                f"lockstep: rank 0 of {label} did not come within {timeout}"
+            ) from error
+    if answer.startswith(_ACCEPTED):
+        return answer[len(_ACCEPTED) :]
+    raise dist.DistBackendError(f"lockstep: {answer[len(_REFUSED) :].decode()}")
+
+
+def _refusal(store: TorchStore, size: int, timeout: timedelta, label: str) -> str:
+    """Hears from all ranks; returns why they are not a group, or nothing."""
+    until = time.monotonic() + timeout.total_seconds()
+    missing: list[int] = []
+    members: dict[str, list[int]] = {_own_job(): [0]}
+    for rank in range(1, size):
+        try:
+            job = store.get(f"job/{rank}", until - time.monotonic()).decode()
+        except TimeoutError:
+            missing.append(rank)
+        else:
+            members.setdefault(job, []).append(rank)
+    if missing:
+        return f"{_ranks(missing)} of {label} did not come within {timeout}"
+    # A process that no job started may belong to any.
+    members.pop("", None)
+    if len(members) < 2:
+        return ""
+    shown = "; ".join(f"{_ranks(ranks)}: {job}" for job, ranks in members.items())
+    return (
+        f"{label} has processes of different jobs ({shown}); give each job a store of its "
+        f"own: the MASTER_ADDR and MASTER_PORT that it has, or another file"
+    )
+
+
+def _ranks(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, numbers[:8]))
+    more = f" and {len(numbers) - 8} more" if len(numbers) > 8 else ""
+    return f"rank{'s' if len(numbers) > 1 else ''} {shown}{more}"
