@@ -11,7 +11,6 @@ import os
 import secrets
 import time
 from datetime import timedelta
-from typing import Any
 
 import torch.distributed as dist
 
