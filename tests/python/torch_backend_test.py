@@ -473,8 +473,14 @@ def two_jobs() -> None:
     rank = int(os.environ["RANK"])
     os.environ["LOCKSTEP_JOB"] = "mnist" if rank < 2 else "bert"
     os.environ["LOCKSTEP_GENERATION"] = "3"
+    torch_ranks.find()
+    # Rank 0 has the store, and ends as soon as it has the sentence.
+    port = dist.FileStore(os.environ["RANK_FOLDER"] + "/port")
+    store = dist.TCPStore("127.0.0.1", 0 if rank == 0 else int(port.get("port")), None, rank == 0)
+    if rank == 0:
+        port.set("port", str(store.port))
     refused(
-        torch_ranks.start,
+        lambda: dist.init_process_group("lockstep", store=store, rank=rank, world_size=3),
         r"process group .* has processes of different jobs \(ranks 0, 1: mnist, generation 3; "
         r"rank 2: bert, generation 3\); give each job a store",
         dist.DistBackendError,

@@ -88,9 +88,7 @@ def start(
 
     import torch.distributed as dist
 
-    if not finds_backends():
-        import lockstep.torch  # noqa: F401
-
+    find()
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     dist.init_process_group(
         backend,
@@ -101,6 +99,12 @@ def start(
         **more,
     )
     return rank
+
+
+def find() -> None:
+    """Where this PyTorch does not find the backend by itself, imports it."""
+    if not finds_backends():
+        import lockstep.torch  # noqa: F401
 
 
 def version() -> Tuple[int, int]:

@@ -11,6 +11,7 @@ import os
 import secrets
 import time
 from datetime import timedelta
+from typing import Optional
 
 import torch.distributed as dist
 
@@ -21,7 +22,8 @@ from ._work import raise_for
 _ACCEPTED = b"key "
 _REFUSED = b"no "
 # The other ranks wait that much longer for rank 0's answer, so that it can say
-# which ranks did not come.
+# which ranks did not come; and rank 0, whose process often has the store, waits
+# that long until they have heard why there is no group.
 _ANSWER_S = 5.0
 
 
@@ -54,11 +56,14 @@ def _own_job() -> str:
 def _agree(store: TorchStore, rank: int, size: int, timeout: timedelta, label: str) -> bytes:
     """Returns the secret of the group, or raises rank 0's refusal."""
     if rank == 0:
-        refusal = _refusal(store, size, timeout, label)
-        answer = _REFUSED + refusal.encode()
+        refusal, came = _refusal(store, size, timeout, label)
         if not refusal:
             answer = _ACCEPTED + secrets.token_hex(32).encode()
-        store.put("answer", answer)
+            store.put("answer", answer)
+        else:
+            answer = _REFUSED + refusal.encode()
+            store.put("answer", answer)
+            _await_all(store, [f"heard/{other}" for other in came], _ANSWER_S)
     else:
         store.put(f"job/{rank}", _own_job().encode())
         try:
@@ -69,32 +74,44 @@ def _agree(store: TorchStore, rank: int, size: int, timeout: timedelta, label: s
             ) from error
     if answer.startswith(_ACCEPTED):
         return answer[len(_ACCEPTED) :]
+    if rank != 0:
+        store.put(f"heard/{rank}", b"")
     raise dist.DistBackendError(f"lockstep: {answer[len(_REFUSED) :].decode()}")
 
 
-def _refusal(store: TorchStore, size: int, timeout: timedelta, label: str) -> str:
-    """Hears from all ranks; returns why they are not a group, or nothing."""
-    until = time.monotonic() + timeout.total_seconds()
-    missing: list[int] = []
+def _refusal(store: TorchStore, size: int, timeout: timedelta, label: str) -> tuple[str, list[int]]:
+    """Hears from all ranks: why they are not a group ("": they are), and who came."""
+    others = range(1, size)
+    jobs = _await_all(store, [f"job/{rank}" for rank in others], timeout.total_seconds())
     members: dict[str, list[int]] = {_own_job(): [0]}
-    for rank in range(1, size):
-        try:
-            job = store.get(f"job/{rank}", until - time.monotonic()).decode()
-        except TimeoutError:
-            missing.append(rank)
-        else:
-            members.setdefault(job, []).append(rank)
+    for rank, job in zip(others, jobs):
+        if job is not None:
+            members.setdefault(job.decode(), []).append(rank)
+    missing = [rank for rank, job in zip(others, jobs) if job is None]
+    came = [rank for rank, job in zip(others, jobs) if job is not None]
     if missing:
-        return f"{_ranks(missing)} of {label} did not come within {timeout}"
+        return f"{_ranks(missing)} of {label} did not come within {timeout}", came
     # A process that no job started may belong to any.
     members.pop("", None)
     if len(members) < 2:
-        return ""
+        return "", came
     shown = "; ".join(f"{_ranks(ranks)}: {job}" for job, ranks in members.items())
     return (
         f"{label} has processes of different jobs ({shown}); give each job a store of its "
         f"own: the MASTER_ADDR and MASTER_PORT that it has, or another file"
-    )
+    ), came
+
+
+def _await_all(store: TorchStore, keys: list[str], timeout_s: float) -> list[Optional[bytes]]:
+    """Returns the values of the keys; None: it was not there within the time for all."""
+    until = time.monotonic() + timeout_s
+    values: list[Optional[bytes]] = []
+    for key in keys:
+        try:
+            values.append(store.get(key, until - time.monotonic()))
+        except TimeoutError:
+            values.append(None)
+    return values
 
 
 def _ranks(numbers: list[int]) -> str:
