@@ -76,8 +76,9 @@ class LightSession {
   // Reads the environment, says Hello, maps the page. AlreadyExists: this
   // process has joined and not closed, or another process of this rank has and
   // lives. PermissionDenied: the daemon refuses, also a rank of a protocol that
-  // it does not have (worker/rank_link/protocol.h). DeadlineExceeded: it does not
-  // answer. FailedPrecondition: the daemon is too old, or the job is native.
+  // it does not have (worker/rank_link/protocol.h). DeadlineExceeded: it does
+  // not answer. FailedPrecondition: the daemon is too old, or the job is
+  // native.
   static StatusOr<std::unique_ptr<LightSession>> Join(
       LightSessionOptions options);
   // Closes.
