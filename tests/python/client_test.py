@@ -352,6 +352,30 @@ class TrainTest(ClusterTest):
             self.assertEqual(job.result(LONG), os.path.realpath(folder))
         self.assertEqual(job.describe().attempt, 2)
 
+    def test_a_restart_goes_on_in_the_data(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o777)
+            checkpoint = folder + "/step-4"
+
+            def work() -> object:
+                import lockstep
+
+                session = lockstep.join()
+                if session.generation == 1:
+                    session.step(step=4)
+                    if session.chief:
+                        pathlib.Path(checkpoint).write_text("state")
+                        session.checkpoint_saved(4, checkpoint, data_position=[1, 250])
+                        session.close()
+                        raise SystemExit(3)
+                    time.sleep(600)
+                session.resumed(4, checkpoint)
+                return session.data_position()
+
+            path = {"PYTHONPATH": os.environ["PYTHONPATH"]}
+            job = self.client.train(work, ranks=2, max_restarts=2, env=path)
+            self.assertEqual(job.results(LONG), [[1, 250], [1, 250]])
+
     def test_a_result_has_a_timeout(self) -> None:
         job = self.client.train(time.sleep, (600,), ranks=1)
         with self.assertRaises(TimeoutError):

@@ -3,11 +3,16 @@
 PYTHONPATH=build/release/python python3 tests/python/session_test.py
 """
 
+import glob
 import multiprocessing
 import os
+import pathlib
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 import unittest
 
 import lockstep
@@ -54,6 +59,58 @@ class SessionTest(unittest.TestCase):
         self.assertIs(session.checkpoint_due(), False)
         self.assertIs(session.should_stop(), False)
 
+    def test_a_data_position_belongs_to_its_checkpoint(self) -> None:
+        position = {"epoch": 3, "shards": [4, 0, 17], "seed": "abc"}
+        with tempfile.TemporaryDirectory() as folder:
+            file, directory = folder + "/step-7.pt", folder + "/step-9"
+            pathlib.Path(file).write_text("state")
+            os.mkdir(directory)
+            self.session.step(step=7)
+            self.session.checkpoint_saved(7, file, data_position=position)
+            # What was said last goes with the next one.
+            self.session.data_position([9])
+            self.session.checkpoint_saved(9, directory)
+            self.assertEqual(self.session.data_position(), [9])
+            # No scan for checkpoints finds the files.
+            names = glob.glob(folder + "/step-*")
+            self.assertEqual(sorted(names), [file, directory])
+            self.session.close()
+
+            self.session = lockstep.join()
+            self.assertIsNone(self.session.data_position())
+            self.session.resumed(7, file)
+            self.assertEqual(self.session.data_position(), position)
+            # It is the old one's, and not the next one's.
+            other = folder + "/step-8.pt"
+            pathlib.Path(other).write_text("state")
+            self.session.checkpoint_saved(8, other)
+            self.session.resumed(8, other)
+            self.assertIsNone(self.session.data_position())
+            self.session.resumed(9, directory)
+            self.assertEqual(self.session.data_position(), [9])
+            # Another checkpoint at the same path, of which nothing was said.
+            self.session.resumed(10, directory)
+            self.assertIsNone(self.session.data_position())
+            self.session.resumed(0)
+            self.assertIsNone(self.session.data_position())
+
+    def test_a_bad_data_position_is_refused(self) -> None:
+        session = self.session
+        for value in ({1, 2}, float("nan"), "x" * (64 << 10)):
+            with self.assertRaisesRegex(lockstep.InvalidArgumentError, "a data position"):
+                session.data_position(value)
+        self.assertIsNone(session.data_position())
+        with tempfile.TemporaryDirectory() as folder:
+            with self.assertRaises(lockstep.InvalidArgumentError):
+                session.checkpoint_saved(1, folder, data_position=object())
+            self.assertEqual(os.listdir(folder), [])
+            session.checkpoint_saved(1, folder, data_position=5)
+            (name,) = os.listdir(folder)
+            pathlib.Path(folder, name).write_text("[")
+            with self.assertRaisesRegex(lockstep.Error, name) as caught:
+                session.resumed(1, folder)
+            self.assertEqual(caught.exception.code, "DATA_LOSS")
+
     def test_a_block_that_raises_is_no_step(self) -> None:
         with self.assertRaises(KeyError), self.session.step() as step:
             raise KeyError
@@ -95,6 +152,7 @@ class SessionTest(unittest.TestCase):
             lambda: self.session.phase("input"),
             lambda: self.session.report(a=1.0),
             lambda: self.session.event("text"),
+            lambda: self.session.data_position(3),
         ):
             with self.assertRaisesRegex(lockstep.Error, "closed"):
                 call()
@@ -150,8 +208,9 @@ class SessionTest(unittest.TestCase):
         self.assertTrue(asked.wait(30))
         closing = threading.Thread(target=self.session.close)
         closing.start()
+        until = time.monotonic() + 30
         while not self.session.closed:
-            pass
+            self.assertLess(time.monotonic(), until)
         self.assertTrue(closing.is_alive())
         go_on.set()
         closing.join(30)
@@ -184,6 +243,43 @@ class ProcessTest(unittest.TestCase):
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("lockstep.errors", done.stderr)
         self.assertIn("native job", done.stderr)
+
+    def test_a_daemon_of_another_version_says_what_to_do(self) -> None:
+        why = "lockstep 0.1.0 of this program and lockstep-worker 9.0.0 of this node"
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as daemon,
+        ):
+            daemon.bind(folder + "/link")
+            daemon.listen()
+            daemon.settimeout(30)
+            pathlib.Path(folder, "file").write_text(f"{folder}/link\nnonce\n")
+            hellos: list[bytes] = []
+
+            def refuse() -> None:
+                connection, _ = daemon.accept()
+                hellos.append(connection.recv(1 << 16))
+                # DaemonMessage.refusal.message of rank.proto.
+                text = b"\x0a" + bytes([len(why)]) + why.encode()
+                connection.send(b"\x12" + bytes([len(text)]) + text)
+                connection.close()
+
+            serving = threading.Thread(target=refuse)
+            serving.start()
+            done = run(
+                "import lockstep\n"
+                "try:\n    lockstep.join()\n"
+                "except lockstep.Error as error:\n    print(error.code, error)",
+                LOCKSTEP_LINK_FILE=folder + "/file",
+                LOCKSTEP_JOB="mnist",
+                LOCKSTEP_GENERATION="1",
+                LOCKSTEP_RANK="0",
+            )
+            serving.join(30)
+        # The daemon judges by what Hello has: the protocol, 1, and the version.
+        said = b"\x30\x01\x3a" + bytes([len(lockstep.__version__)])
+        self.assertIn(said + lockstep.__version__.encode(), hellos[0])
+        self.assertRegex(done.stdout, f"^PERMISSION_DENIED .*{why}", done.stderr)
 
     def test_a_library_that_is_missing_is_named(self) -> None:
         done = run(

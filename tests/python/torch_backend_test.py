@@ -6,6 +6,7 @@ PYTHONPATH=build/release/python python3 tests/python/torch_backend_test.py
 from __future__ import annotations
 
 import gc
+import os
 import re
 import threading
 import time
@@ -312,13 +313,7 @@ def groups() -> None:
     dist.broadcast(tensor, 0, group=backward)
     assert tensor.item() == 0.0
     if n == 4:
-        half = dist.split_group(split_ranks=[[0, 2], [3, 1]])
-        tensor = torch.tensor([float(rank)])
-        dist.broadcast(tensor, group_src=0, group=half)
-        assert tensor.item() == (0.0 if rank in (0, 2) else 3.0), tensor
-        work = dist.all_reduce(tensor, group=half, async_op=True)
-        work.wait()
-        assert work.is_completed()
+        split(rank)
     objects: List[Any] = [None] * n
     dist.all_gather_object(objects, {"rank": rank, "list": list(range(rank))})
     assert [one["rank"] for one in objects] == list(range(n))
@@ -331,7 +326,8 @@ def groups() -> None:
     lists: Any = [None] * n if rank == 0 else None
     dist.gather_object(rank * rank, lists, 0)
     assert rank or lists == [r * r for r in range(n)]
-    dist.monitored_barrier(timeout=timedelta(seconds=30))
+    if torch_ranks.takes_backends():
+        dist.monitored_barrier(timeout=timedelta(seconds=30))
     assert "lockstep" in dist.get_backend(), dist.get_backend()
     dist.destroy_process_group()
 
@@ -339,6 +335,10 @@ def groups() -> None:
 def monitored() -> None:
     """A barrier names who did not come, and breaks nothing."""
     rank, n = torch_ranks.start(), dist.get_world_size()
+    if not torch_ranks.takes_backends():
+        # torch has it for gloo alone there.
+        refused(dist.monitored_barrier, "only implemented for GLOO", ValueError)
+        return
     for _ in range(3):
         dist.monitored_barrier(timeout=timedelta(seconds=60), wait_all_ranks=True)
     if rank == 0:
@@ -388,6 +388,23 @@ def lifetimes() -> None:
     dist.destroy_process_group()
 
 
+def split(rank: int) -> None:
+    def make() -> Any:
+        return dist.split_group(split_ranks=[[0, 2], [3, 1]])
+
+    if torch_ranks.version() < (2, 15):
+        # torch has it for devices alone there.
+        refused(make, "No device associated with the default pg", RuntimeError)
+        return
+    half = make()
+    tensor = torch.tensor([float(rank)])
+    dist.broadcast(tensor, group_src=0, group=half)
+    assert tensor.item() == (0.0 if rank in (0, 2) else 3.0), tensor
+    work = dist.all_reduce(tensor, group=half, async_op=True)
+    work.wait()
+    assert work.is_completed()
+
+
 def refusals() -> None:
     rank = torch_ranks.start()
     ones = torch.ones(4)
@@ -408,6 +425,13 @@ def refusals() -> None:
 
 def mixed() -> None:
     """Groups of lockstep for the CPU and another backend for GPUs, without a GPU."""
+    if not torch_ranks.takes_backends():
+        refused(
+            lambda: torch_ranks.start("cpu:lockstep,cuda:gloo"),
+            r'init_process_group\("lockstep"\), or PyTorch 2\.',
+            NotImplementedError,
+        )
+        return
     if not torch.cuda.is_available():
         # PyTorch itself makes no NCCL group then, whatever has the CPU.
         refused(
@@ -444,6 +468,48 @@ def mixed() -> None:
     dist.destroy_process_group()
 
 
+def two_jobs() -> None:
+    """Processes of two jobs share a store by mistake: every rank gets the sentence."""
+    rank = int(os.environ["RANK"])
+    os.environ["LOCKSTEP_JOB"] = "mnist" if rank < 2 else "bert"
+    os.environ["LOCKSTEP_GENERATION"] = "3"
+    torch_ranks.find()
+    # Rank 0 has the store, and ends as soon as it has the sentence.
+    port = dist.FileStore(os.environ["RANK_FOLDER"] + "/port")
+    store = dist.TCPStore("127.0.0.1", 0 if rank == 0 else int(port.get("port")), None, rank == 0)
+    if rank == 0:
+        port.set("port", str(store.port))
+    refused(
+        lambda: dist.init_process_group("lockstep", store=store, rank=rank, world_size=3),
+        r"process group .* has processes of different jobs \(ranks 0, 1: mnist, generation 3; "
+        r"rank 2: bert, generation 3\); give each job a store",
+        dist.DistBackendError,
+    )
+
+
+def two_generations() -> None:
+    """A process that outlived its generation, and one of the next."""
+    rank = int(os.environ["RANK"])
+    os.environ["LOCKSTEP_JOB"], os.environ["LOCKSTEP_GENERATION"] = "mnist", str(3 - rank)
+    refused(torch_ranks.start, "rank 1: mnist, generation 2", dist.DistBackendError)
+
+
+def one_job() -> None:
+    """A job's ranks, and a process that no job started."""
+    if os.environ["RANK"] != "1":
+        os.environ["LOCKSTEP_JOB"], os.environ["LOCKSTEP_GENERATION"] = "mnist", "3"
+    torch_ranks.start()
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def absent() -> None:
+    """The ranks that did not come are named on all that did."""
+    if os.environ["RANK"] in "13":
+        return
+    refused(lambda: torch_ranks.start(timeout_s=3), "ranks 1, 3 of .* did not come", RuntimeError)
+
+
 def exits() -> None:
     """The process ends while a callback of a future is still in torch."""
     torch_ranks.start()
@@ -471,6 +537,10 @@ PROGRAMS = {
     "mixed": mixed,
     "exits": exits,
     "monitored": monitored,
+    "two_jobs": two_jobs,
+    "two_generations": two_generations,
+    "one_job": one_job,
+    "absent": absent,
 }
 
 
@@ -479,14 +549,19 @@ class TorchBackendTest(unittest.TestCase):
         torch_ranks.run(self, __file__, "monitored", 3)
 
     def test_two_ranks(self) -> None:
-        for name in PROGRAMS.keys() - {"monitored"}:
+        for name in PROGRAMS.keys() - {"monitored", "two_jobs", "one_job", "absent"}:
             with self.subTest(name):
                 torch_ranks.run(self, __file__, name, 2)
 
     def test_four_ranks(self) -> None:
-        for name in ("reductions", "copies", "layouts", "groups"):
+        for name in ("reductions", "copies", "layouts", "groups", "absent"):
             with self.subTest(name):
                 torch_ranks.run(self, __file__, name, 4)
+
+    def test_a_group_has_processes_of_one_job(self) -> None:
+        for name in ("two_jobs", "one_job"):
+            with self.subTest(name):
+                torch_ranks.run(self, __file__, name, 3)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ import subprocess
 import sys
 import tempfile
 import unittest
-from typing import Any, Callable, Dict, List, Optional
+from types import WrapperDescriptorType
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 TIMEOUT_S = 240
 NOISE = ("init.cpp", "DaemonConfigLoader", "IpcFabric", "CUDA initialization")
@@ -87,6 +88,7 @@ def start(
 
     import torch.distributed as dist
 
+    find()
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     dist.init_process_group(
         backend,
@@ -97,6 +99,34 @@ def start(
         **more,
     )
     return rank
+
+
+def find() -> None:
+    """Where this PyTorch does not find the backend by itself, imports it."""
+    if not finds_backends():
+        import lockstep.torch  # noqa: F401
+
+
+def version() -> Tuple[int, int]:
+    """PyTorch's: (2, 15)."""
+    import torch
+
+    major, minor = torch.__version__.split(".")[:2]
+    return int(major), int(minor)
+
+
+def finds_backends() -> bool:
+    """Whether this PyTorch finds backends by the entry points of packages."""
+    import torch.distributed as dist
+
+    return hasattr(dist.Backend, "_ensure_backend_registered")
+
+
+def takes_backends() -> bool:
+    """Whether a backend may be a class in Python; else a whole process group is one."""
+    from torch._C._distributed_c10d import Backend
+
+    return not isinstance(vars(Backend)["__init__"], WrapperDescriptorType)
 
 
 def main(programs: Dict[str, Callable[[], Optional[int]]]) -> None:

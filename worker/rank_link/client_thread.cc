@@ -8,8 +8,10 @@
 #include <chrono>
 #include <utility>
 
+#include "common/base/version.h"
 #include "worker/rank_link/client_impl.h"
 #include "worker/rank_link/packet.h"
+#include "worker/rank_link/protocol.h"
 
 namespace lockstep::worker::rank_link {
 namespace {
@@ -105,6 +107,8 @@ bool RankLink::Impl::TryConnect() {
     hello->set_rank(identity_.key.rank);
     hello->set_nonce(identity_.nonce);
     hello->set_instance(identity_.instance);
+    hello->set_protocol(kLinkProtocol);
+    hello->set_version(kVersion);
     connected = SendPacket(fd->get(), message.SerializeAsString()) ==
                 PacketResult::kDone;
   }

@@ -8,9 +8,12 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <thread>
 
+#include "common/base/version.h"
 #include "worker/rank_link/client.h"
 #include "worker/rank_link/packet.h"
+#include "worker/rank_link/protocol.h"
 #include "worker/rank_link/server.h"
 #include "worker/rank_link/testing.h"
 #include "worker/rank_link/text.h"
@@ -84,6 +87,58 @@ TEST_F(RankLinkTest, AWrongNonceIsRefused) {
       {Key(0), daemon_.path(), "nonce-1"}, {}, In(seconds(5)));
   EXPECT_EQ(link.status().code(), StatusCode::kPermissionDenied);
   EXPECT_THAT(Message(link.status()), HasSubstr("wrong nonce"));
+}
+
+TEST_F(RankLinkTest, AProtocolThatTheDaemonDoesNotHaveIsRefused) {
+  Expect(0);
+  v1::RankMessage message;
+  ASSERT_TRUE(message.ParseFromString(Hello(Key(0), "nonce-0")));
+  message.mutable_hello()->set_protocol(kLinkProtocol + 1);
+  message.mutable_hello()->set_version("9.8.7");
+  const Fd fd = Raw();
+  SendPacket(fd.get(), message.SerializeAsString());
+  v1::DaemonMessage answer;
+  ASSERT_EQ(Next(fd, &answer), PacketResult::kDone);
+  const std::string why = answer.refusal().message();
+  EXPECT_THAT(why, HasSubstr("lockstep 9.8.7 of this program"));
+  EXPECT_THAT(why, HasSubstr(fmt::format("lockstep-worker {} of", kVersion)));
+  EXPECT_THAT(why, HasSubstr("upgrade lockstep-worker to 9.8.7"));
+  daemon_.With(
+      [&](RankLinkServer* server) { EXPECT_FALSE(server->connected(Key(0))); });
+  // The release alone says nothing, and older ranks say no protocol.
+  message.mutable_hello()->clear_protocol();
+  const Fd other = Raw();
+  SendPacket(other.get(), message.SerializeAsString());
+  ASSERT_EQ(Next(other, &answer), PacketResult::kDone);
+  EXPECT_TRUE(answer.has_welcome());
+}
+
+TEST_F(RankLinkTest, ARankSaysItsProtocolAndRelease) {
+  const std::string path = dir_.path() + "/listener";
+  const StatusOr<Fd> listener = ListenPackets(path);
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  Status joined = OkStatus();
+  std::thread rank([&] {
+    joined =
+        RankLink::Connect({Key(0), path, "n"}, {}, In(seconds(30))).status();
+  });
+  pollfd waited{listener->get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&waited, 1, 30'000), 1);
+  const Fd fd(::accept(listener->get(), nullptr, nullptr));
+  waited.fd = fd.get();
+  EXPECT_EQ(::poll(&waited, 1, 30'000), 1);
+  std::string packet;
+  v1::RankMessage message;
+  EXPECT_EQ(ReceivePacket(fd.get(), &packet), PacketResult::kDone);
+  EXPECT_TRUE(message.ParseFromString(packet));
+  EXPECT_EQ(message.hello().protocol(), kLinkProtocol);
+  EXPECT_EQ(message.hello().version(), kVersion);
+  v1::DaemonMessage answer;
+  answer.mutable_refusal()->set_message("lockstep 9 and lockstep-worker 8");
+  SendPacket(fd.get(), answer.SerializeAsString());
+  rank.join();
+  EXPECT_EQ(joined.code(), StatusCode::kPermissionDenied);
+  EXPECT_THAT(Message(joined), HasSubstr("lockstep 9 and lockstep-worker 8"));
 }
 
 TEST_F(RankLinkTest, AnotherGenerationIsRefused) {

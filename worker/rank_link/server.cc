@@ -10,6 +10,7 @@
 
 #include "common/base/logging.h"
 #include "worker/rank_link/packet.h"
+#include "worker/rank_link/protocol.h"
 #include "worker/rank_link/text.h"
 #include "worker/task/same_secret.h"
 
@@ -155,6 +156,12 @@ bool RankLinkServer::OnHello(RankConnection* c, const v1::RankHello& hello) {
     LOG_WARN("rank link: pid {} uid {} is not {}", c->peer.pid, c->peer.uid,
              Describe(key));
     Refuse(c, "wrong nonce or user for " + Describe(key));
+    return true;
+  }
+  if (const Status understood = CheckProtocol(hello); !understood.ok()) {
+    LOG_WARN("rank link: {} is refused: {}", Describe(key),
+             Message(understood));
+    Refuse(c, std::string(Message(understood)));
     return true;
   }
   if (RankConnection* old = connections_->Find(expected->connection)) {

@@ -13,6 +13,8 @@
 // refused; its own, with the same RankHello.instance, is a reconnect. A server
 // that has just started knows of no process: the first Hello counts.
 //
+// A rank whose protocol the server does not have (protocol.h) is refused.
+//
 // A peer loses its connection when it sends a packet that is too long or not a
 // RankMessage, anything before Hello, or a Hello with a wrong nonce or from
 // another user; no other connection is affected. connections.h has the limits.

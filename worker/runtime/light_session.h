@@ -75,8 +75,10 @@ class LightSession {
  public:
   // Reads the environment, says Hello, maps the page. AlreadyExists: this
   // process has joined and not closed, or another process of this rank has and
-  // lives. PermissionDenied: the daemon refuses. DeadlineExceeded: it does not
-  // answer. FailedPrecondition: the daemon is too old, or the job is native.
+  // lives. PermissionDenied: the daemon refuses, also a rank of a protocol that
+  // it does not have (worker/rank_link/protocol.h). DeadlineExceeded: it does
+  // not answer. FailedPrecondition: the daemon is too old, or the job is
+  // native.
   static StatusOr<std::unique_ptr<LightSession>> Join(
       LightSessionOptions options);
   // Closes.

@@ -311,7 +311,8 @@ typedef struct lockstep_session_info {
 } lockstep_session_info;
 
 /* ALREADY_EXISTS: this process has joined. PERMISSION_DENIED: the daemon
- * refuses this process, and says why. */
+ * refuses this process, and says why; where this library is of a version that
+ * it does not understand, the sentence has both versions. */
 LOCKSTEP_API int32_t lockstep_join(const lockstep_join_options* options,
                                    lockstep_session** session,
                                    lockstep_error* error);

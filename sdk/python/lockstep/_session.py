@@ -12,9 +12,9 @@ import os
 import threading
 import weakref
 from types import TracebackType
-from typing import Callable, Optional, SupportsFloat, Union
+from typing import Any, Callable, Optional, SupportsFloat, Union
 
-from . import _library
+from . import _data_position, _library
 from .errors import Error, InvalidArgumentError
 
 Number = SupportsFloat
@@ -58,7 +58,9 @@ def join(*, timeout: float = 10.0) -> Session:
 
     Raises:
       Error: ALREADY_EXISTS: this process has joined, or another process of the
-        same rank has. PERMISSION_DENIED: the daemon refuses this process.
+        same rank has. PERMISSION_DENIED: the daemon refuses this process;
+        where it does not understand this version of the package, the sentence
+        has both versions and says what to install.
       TimeoutError: the daemon did not answer.
     """
     global _current
@@ -202,6 +204,9 @@ class Session:
         self._lock = threading.RLock()
         self._pending: Optional[weakref.ref[Step]] = None
         self._forked = False
+        # Where in the data: said by the program, or the resumed checkpoint's.
+        self._position: Any = None
+        self._said_position = False
         self._step = _library.Step()
         self._step_pointer = ctypes.byref(self._step)
         # Threads that are in _ask, outside of the lock.
@@ -308,22 +313,58 @@ class Session:
         self._call(self._lib.session_artifact, name.encode(), os.fsencode(path))
 
     def checkpoint_saved(
-        self, step: int, path: Union[str, os.PathLike[str]], size: Optional[int] = None
+        self,
+        step: int,
+        path: Union[str, os.PathLike[str]],
+        size: Optional[int] = None,
+        *,
+        data_position: Any = None,
     ) -> None:
-        """Reports that a complete checkpoint of ``step`` is at ``path``.
+        """Reports that a complete checkpoint of ``step`` is at ``path``; rank 0.
 
         Args:
           step: the step whose state it holds.
           path: a file or a directory.
           size: in bytes; None: it is measured.
+          data_position: kept with the checkpoint; None: what data_position() said.
         """
         if size is None:
             size = _size(path)
+        if data_position is None and self._said_position:
+            data_position = self._position
+        if data_position is not None:
+            self.data_position(data_position)
+            if self.chief and step >= 0:
+                _data_position.write(path, step, data_position)
         self._call(self._lib.session_checkpoint_saved, step, os.fsencode(path), size)
 
-    def resumed(self, step: int) -> None:
-        """Reports the step from which this rank resumed; 0: from the start."""
+    def resumed(self, step: int, path: Union[None, str, os.PathLike[str]] = None) -> None:
+        """Reports the step from which this rank resumed; 0: from the start.
+
+        Args:
+          step: the step whose state it has.
+          path: of the checkpoint; then data_position() returns what belongs to it.
+        """
         self._call(self._lib.session_resumed, step)
+        self._position = None if path is None else _data_position.read(path, step)
+        self._said_position = False
+
+    def data_position(self, value: Any = None) -> Any:
+        """Where in the data the job is: an epoch, samples, a list of shards.
+
+        With a value, which JSON can hold in 64 KiB: the position that the next
+        checkpoint_saved() keeps with its checkpoint. It is one for the job, said by
+        rank 0; where each rank has a position of its own, a list of all of them.
+
+        Returns:
+          The last value, and after resumed(step, path) what was kept with that
+          checkpoint. None: the checkpoint has none, or nothing was said.
+        """
+        if value is not None:
+            self._open()
+            _data_position.check(value)
+            self._position, self._said_position = value, True
+        return self._position
 
     def checkpoint_due(self) -> bool:
         """Whether a checkpoint of the step that ended last was asked for.

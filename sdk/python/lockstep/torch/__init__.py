@@ -1,7 +1,7 @@
 """lockstep for PyTorch.
 
 ``torch.distributed.init_process_group("lockstep")`` uses lockstep's collectives
-for tensors on the CPU. PyTorch from 2.15 on finds the backend by itself; for an
+for tensors on the CPU. PyTorch from 2.14 on finds the backend by itself; for an
 older one import this module first.
 """
 

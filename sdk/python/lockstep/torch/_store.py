@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 import socket
 import struct
 import time
-from datetime import timedelta
 from typing import Any
 
 _PREFIX = "lockstep/"
@@ -58,15 +56,6 @@ class TorchStore:
             self._store.delete_key(_PREFIX + key)
         except (RuntimeError, NotImplementedError):
             pass  # It stays: a few bytes.
-
-
-def shared_key(store: TorchStore, rank: int, timeout: timedelta) -> bytes:
-    """Returns the secret of the group: rank 0 makes it, the store has it."""
-    if rank == 0:
-        key = secrets.token_hex(32).encode()
-        store.put("key", key)
-        return key
-    return store.get("key", timeout.total_seconds())
 
 
 def bind_address() -> str:
