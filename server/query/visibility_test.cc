@@ -38,6 +38,9 @@ Paths OpenPaths() {
                         "optimizer", "checkpoint", "evaluation", "other"}),
       &progress);
   Add(Under("straggler.", {"rank", "steps", "late_steps", "cost"}), &progress);
+  Add(Under("signs.",
+            {"source", "still", "usual", "limit", "log_step", "log_total"}),
+      &progress);
   Paths task = {"type",
                 "index",
                 "node",
@@ -69,7 +72,8 @@ Paths OpenPaths() {
            "roles.machine.type", "roles.machine.ml_units_per_hour",
            "checkpoint.interval_steps", "checkpoint.keep", "restart_budget",
            "max_running_time", "max_wait_time", "priority",
-           "restart_worker_alone", "pool", "end_with", "end_grace"}),
+           "restart_worker_alone", "pool", "end_with", "end_grace", "hang",
+           "stall_after"}),
       &open);
   Add(Under("spec.roles.resources.", resources), &open);
   Add(Under("spec.roles.machine.nominal.", resources), &open);
@@ -127,7 +131,8 @@ Paths HiddenPaths() {
              "environment", "output_directory", "labels", "working_directory",
              "comment", "packages", "runtime", "inherited_environment",
              "master_in_tf_config", "slurm_environment", "tf_config_job",
-             "job_dir", "empty_tf_config", "reduction_plan"}),
+             "job_dir", "empty_tf_config", "reduction_plan",
+             "progress_pattern"}),
       &hidden);
   Add(Under("tasks.", task), &hidden);
   Add(Under("attempts.tasks.", task), &hidden);
@@ -206,12 +211,21 @@ bool Has(const v1::Job& job, const std::string& path) {
 JobSnapshot FullSnapshot() {
   Job job = FullJob();
   job.spec.reduction_plan = "plan";
+  job.spec.hang = HangPolicy::kRestart;
+  job.spec.stall_after = std::chrono::seconds(60);
+  job.spec.progress_pattern = "pattern";
   const auto fill = [](TaskStatus* task) {
     task->work = WorkDirectory{1, 2, {{"model.pt", 3, {}, false}}, true};
     for (RankStatus& rank : task->ranks) {
       rank.exit->location = "train.py:12";
       rank.progress.straggler = Straggler{1, 2, 3, 0.5};
       rank.progress.allreduce_busy_seconds = 1;
+      rank.progress.signs = ProgressSigns{SignSource::kLog,
+                                          std::chrono::seconds(1),
+                                          std::chrono::seconds(2),
+                                          std::chrono::seconds(3),
+                                          4,
+                                          5};
     }
   };
   fill(&job.tasks.at(0));

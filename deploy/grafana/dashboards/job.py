@@ -101,6 +101,13 @@ TIME = [
           "All of the job's time; productive means lasting progress.",
           Query(rate("lockstep_job_time_seconds_total", "job_id, state"),
                 "{{job_id}} {{state}}"), stacked=True, width=12, height=10),
+    graph("Rank seconds by class", "percentunit",
+          "Each second of each rank is in one class. unknown: a program that "
+          "has not joined its job.",
+          Query(rate("lockstep_job_rank_seconds_total", "job_id, class")
+                + " / on (job_id) group_left () sum by (job_id) (rate("
+                + metric("lockstep_job_rank_seconds_total") + RATE + "))",
+                "{{job_id}} {{class}}"), stacked=True, maximum=1, width=24),
     heatmap("Waiting for others, by rank", "percentunit",
             "Share of its time in which a rank waits for the last one to join "
             "the all-reduce. A straggler itself hardly waits: it is a light "
@@ -312,6 +319,10 @@ RANKS = [
                 "{{job_id}} rank {{rank}}")),
     graph("Memory by rank", "bytes", "Resident.",
           Query(metric("lockstep_task_memory_bytes"),
+                "{{job_id}} rank {{rank}}")),
+    graph("Processes by rank", "none",
+          "The rank and its children, such as the workers of a data loader.",
+          Query(metric("lockstep_task_processes"),
                 "{{job_id}} rank {{rank}}")),
     graph("Storage by rank", "Bps", "Read and written.",
           Query(rate("lockstep_task_io_bytes_total",
