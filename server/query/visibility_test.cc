@@ -66,14 +66,13 @@ Paths OpenPaths() {
       "committed_step", "exit_code",        "queue_position",
       "resumed_step",   "restore.step",     "restore.from_start",
       "details_hidden"};
-  Add(Under(
-          "spec.",
-          {"name", "kind", "roles.type", "roles.count", "roles.ranks_per_task",
-           "roles.machine.type", "roles.machine.ml_units_per_hour",
-           "checkpoint.interval_steps", "checkpoint.keep", "restart_budget",
-           "max_running_time", "max_wait_time", "priority",
-           "restart_worker_alone", "pool", "end_with", "end_grace", "hang",
-           "stall_after"}),
+  Add(Under("spec.",
+            {"name", "kind", "roles.type", "roles.count",
+             "roles.ranks_per_task", "roles.machine.type",
+             "roles.machine.ml_units_per_hour", "checkpoint.interval_steps",
+             "checkpoint.keep", "restart_budget", "max_running_time",
+             "max_wait_time", "priority", "restart_worker_alone", "pool",
+             "end_with", "end_grace", "hang", "stall_after"}),
       &open);
   Add(Under("spec.roles.resources.", resources), &open);
   Add(Under("spec.roles.machine.nominal.", resources), &open);
@@ -126,13 +125,12 @@ Paths HiddenPaths() {
                   "attempts.end_cause.message",
                   "training.labels",
                   "training.lockstep"};
-  Add(Under("spec.",
-            {"roles.argv", "roles.environment", "roles.container", "argv",
-             "environment", "output_directory", "labels", "working_directory",
-             "comment", "packages", "runtime", "inherited_environment",
-             "master_in_tf_config", "slurm_environment", "tf_config_job",
-             "job_dir", "empty_tf_config", "reduction_plan",
-             "progress_pattern"}),
+  Add(Under("spec.", {"roles.argv", "roles.environment", "roles.container",
+                      "argv", "environment", "output_directory", "labels",
+                      "working_directory", "comment", "packages", "runtime",
+                      "inherited_environment", "master_in_tf_config",
+                      "slurm_environment", "tf_config_job", "job_dir",
+                      "empty_tf_config", "reduction_plan", "progress_pattern"}),
       &hidden);
   Add(Under("tasks.", task), &hidden);
   Add(Under("attempts.tasks.", task), &hidden);

@@ -11,10 +11,12 @@ namespace lockstep::cli {
 namespace {
 
 using ::testing::AnyOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::Property;
 
 constexpr int kRanks = 4;
 
@@ -114,13 +116,17 @@ TEST_F(EvidenceTest, ANativeRankThatHangsIsNamed) {
   StartHanging("lock", program, 2, "lock");
   const v1::Job before = Get("lock");
   const v1::JobEvidence evidence = Collect("lock", "rank 2 waits in");
-  EXPECT_THAT(evidence.verdict(), HasSubstr("wait_for_lock"));
+  // libc's function, and the program's line that called it.
+  EXPECT_THAT(evidence.verdict(), HasSubstr("pthread_mutex_lock"));
+  EXPECT_THAT(evidence.verdict(), HasSubstr("(hang_program.cc:"));
   EXPECT_THAT(evidence.verdict(),
               HasSubstr("3 ranks wait for it in all_reduce"));
   EXPECT_THAT(CauseOf(evidence), ElementsAre(2));
   ASSERT_EQ(evidence.groups_size(), 2);
   EXPECT_THAT(evidence.groups(0).ranks(), ElementsAre(0, 1, 3));
   EXPECT_TRUE(evidence.groups(1).odd());
+  EXPECT_THAT(evidence.groups(1).frames(),
+              Contains(Property(&v1::StackFrame::function, "wait_for_lock()")));
   ASSERT_EQ(evidence.ranks_size(), kRanks);
   for (const v1::RankEvidence& rank : evidence.ranks()) {
     EXPECT_THAT(rank.node(), Not(IsEmpty()));
