@@ -22,13 +22,13 @@ constexpr const char* kPatterns[] = {
     // Keras: "120/938 ----- 2:35 166ms/step", "120/938 [==>...] - ETA: 3s",
     // "938/938 - 4s - 3ms/step".
     R"((?:^|\s)(\d+)/(\d+|Unknown) +(?:[^\x00-\x7f]|\[[=>.]|- \d|\d+s ))",
-    R"((?i)(?:^|[^a-z0-9_])(?:(?:global|train|training|optimizer)[_ ]?)?)"
-    R"((?:steps?|iter|iters|iterations?|batch|batches|updates?))"
-    R"(["']? *[:=#]? *[(\[]? *(\d[\d.,]*)(?: *(?:/|of) *(\d+))?)",
+    (R"((?i)(?:^|[^a-z0-9_])(?:(?:global|train|training|optimizer)[_ ]?)?)"
+     R"((?:steps?|iter|iters|iterations?|batch|batches|updates?))"
+     R"(["']? *[:=#]? *[(\[]? *(\d[\d.,]*)(?: *(?:/|of) *(\d+))?)"),
     // "[ 640/60000 (1%)]".
     R"(\[ *(\d+) */ *(\d+)[^\d/])",
-    R"((?i)(?:^|[^a-z0-9_])(?:epochs?|episodes?|rounds?))"
-    R"(["']? *[:=#]? *[(\[]? *(\d[\d.]*)(?: *(?:/|of) *(\d+))?)",
+    (R"((?i)(?:^|[^a-z0-9_])(?:epochs?|episodes?|rounds?))"
+     R"(["']? *[:=#]? *[(\[]? *(\d[\d.]*)(?: *(?:/|of) *(\d+))?)"),
     // CLU of JAX: "[1200] loss=0.3".
     R"(^\s*(?:[IWE]\d{4} .*\] )?\[(\d+)\] )",
 };
