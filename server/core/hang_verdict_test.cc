@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -117,6 +118,49 @@ TEST(StackGroupsTest, CollectivesOfManyLibrariesAreKnown) {
                {"threading", "barrier", "threading.py", 1, true},
                {"train", "main", "train.py", 1, false}});
   EXPECT_EQ(PositionOf(rank).activity, RankActivity::kWaits);
+}
+
+TEST(StackGroupsTest, AWrapperOfACollectiveIsNotWhatIsCalled) {
+  Frames wrapped = Reducing();
+  wrapped.insert(wrapped.begin() + 1, {"torch.distributed.c10d_logger",
+                                       "_exception_logger.<locals>.wrapper",
+                                       "c10d_logger.py", 83, true});
+  EXPECT_EQ(Describe(PositionOf(Rank(0, wrapped))),
+            "waits in all_reduce (train.py:90)");
+}
+
+// As libdw reads a Python process: the interpreter's frames, no program's.
+Frames Interpreter(Frames called) {
+  for (const char* function :
+       {"PyObject_Vectorcall", "_PyEval_EvalFrameDefault", "_PyEval_Vector",
+        "PyEval_EvalCode", "Py_RunMain", "__libc_start_main", "_start"}) {
+    called.push_back({"libpython3.11.so.1.0", function, "ceval.c", 4769,
+                      std::string_view(function) != "_start"});
+  }
+  return called;
+}
+
+TEST(HangVerdictTest, WithoutPySpyTheFunctionOfCIsTold) {
+  const Frames waiting = Interpreter(
+      {{"libc.so.6", "pthread_cond_wait", "", 0, true},
+       {"libtorch_cpu.so", "c10d::Work::wait(std::chrono::duration)", "", 0,
+        true},
+       {"libtorch_python.so", "pybind11::cpp_function::dispatcher(_object*)",
+        "", 0, true},
+       {"python", "cfunction_vectorcall_NOARGS", "methodobject.c", 443, true}});
+  const Frames locked = Interpreter(
+      {{"libc.so.6", "?", "", 0, true},
+       {"python", "PyThread_acquire_lock_timed", "thread_pthread.h", 497, true},
+       {"python", "acquire_timed", "_threadmodule.c", 98, true},
+       {"python", "lock_PyThread_acquire_lock", "_threadmodule.c", 179, true},
+       {"python", "method_vectorcall_NOARGS", "descrobject.c", 364, true}});
+  const HangVerdict verdict = Judge({Rank(0, waiting), Rank(1, locked)});
+  EXPECT_EQ(verdict.sentence,
+            "rank 1 waits in lock_PyThread_acquire_lock; 1 rank waits for it "
+            "in c10d::Work::wait");
+  EXPECT_THAT(verdict.cause, ElementsAre(1));
+  EXPECT_EQ(Describe(PositionOf(Rank(0, Interpreter({}), "R"))),
+            "runs in Python's interpreter");
 }
 
 TEST(HangVerdictTest, TheRankThatIsNotInTheCollectiveIsNamed) {

@@ -50,6 +50,11 @@ constexpr std::string_view kCollectives[] = {
 constexpr std::string_view kNotCollective[] = {
     "threading",      "asyncio",          "multiprocessing", "numpy",
     "jax._src.numpy", "torch.functional", "concurrent"};
+// How Python's interpreter and pybind11 call a function of C or C++.
+constexpr std::string_view kCallGlue[] = {
+    "_Py",      "Py",          "cfunction_", "method_", "vectorcall",
+    "builtin_", "object_vaca", "slot_",      "type_",   "pybind11::"};
+constexpr std::string_view kEvaluation = "_PyEval_EvalFrame";
 // A launcher that waits for the program proper.
 constexpr std::string_view kLaunchers[] = {
     "sh", "bash", "dash", "env", "timeout", "tini", "nice", "numactl", "srun"};
@@ -81,6 +86,9 @@ std::string CollectiveOf(const StackFrame& frame) {
     if (frame.module.starts_with(module)) return "";
   }
   const std::string_view name = LastName(frame.function);
+  if (frame.function.starts_with("c10d::") && name == "wait") {
+    return "c10d::Work::wait";
+  }
   return OneOf(Plain(name), kCollectives) ? std::string(name) : std::string();
 }
 
@@ -130,21 +138,52 @@ RankActivity ActivityOf(const ProcessEvidence& process,
   return state == "R" ? RankActivity::kRuns : RankActivity::kWaits;
 }
 
+// The function of C or C++ that a Python program called last, where the stack
+// has the interpreter's functions instead of the program's. Null: the
+// interpreter itself runs. `end` is the innermost frame that evaluates Python.
+const StackFrame* CalledFromPython(
+    const std::vector<StackFrame>& frames,
+    std::vector<StackFrame>::const_iterator end) {
+  const auto is_glue = [](const StackFrame& frame) {
+    return frame.function == "?" ||
+           std::any_of(std::begin(kCallGlue), std::end(kCallGlue),
+                       [&](std::string_view prefix) {
+                         return frame.function.starts_with(prefix);
+                       });
+  };
+  const auto outermost = std::make_reverse_iterator(end);
+  const auto called = std::find_if_not(outermost, frames.rend(), is_glue);
+  return called == frames.rend() ? nullptr : &*called;
+}
+
 // What the program called, and its line: the innermost frame of the program
-// itself, and the frame that it called.
+// itself, and the frame that it called. A collective may be wrapped by others.
 void AddPlace(RankPosition* position) {
   const auto& frames = position->frames;
-  const auto own =
-      std::find_if(frames.begin(), frames.end(),
-                   [](const StackFrame& frame) { return !frame.library; });
   if (frames.empty()) return;
-  const auto place = own == frames.end() ? frames.begin() : own;
-  const auto called = place == frames.begin() ? place : place - 1;
-  position->function = called->function;
-  if (!place->file.empty()) {
-    position->place = place->line > 0
-                          ? fmt::format("{}:{}", place->file, place->line)
-                          : place->file;
+  const auto python =
+      std::find_if(frames.begin(), frames.end(), [](const StackFrame& frame) {
+        return frame.function.starts_with(kEvaluation);
+      });
+  if (python != frames.end()) {
+    const StackFrame* const called = CalledFromPython(frames, python);
+    position->function =
+        called == nullptr ? "Python's interpreter" : called->function;
+  } else {
+    const auto own =
+        std::find_if(frames.begin(), frames.end(),
+                     [](const StackFrame& frame) { return !frame.library; });
+    const auto place = own == frames.end() ? frames.begin() : own;
+    const auto called = place == frames.begin() ? place : place - 1;
+    position->function = called->function;
+    if (!place->file.empty()) {
+      position->place = place->line > 0
+                            ? fmt::format("{}:{}", place->file, place->line)
+                            : place->file;
+    }
+  }
+  if (!position->collective.empty()) {
+    position->function = position->collective;
   }
 }
 

@@ -29,10 +29,32 @@ T Number(std::string_view word) {
   return error == std::errc() && value >= 0 ? value : T{};
 }
 
+// "c10d::Work::wait" of "c10d::Work::wait(std::chrono::duration<long> >)":
+// without arguments, which fill a screen and tell nothing about a hang. A name
+// of C has none.
+std::string_view WithoutArguments(std::string_view function) {
+  if (function.find("::") == function.npos ||
+      function.find("operator") != function.npos) {
+    return function;
+  }
+  // "(anonymous namespace)" is a part of the name.
+  int depth = 0;
+  for (size_t i = 0; i < function.size(); ++i) {
+    if (function[i] == '<') ++depth;
+    if (function[i] == '>') --depth;
+    if (function[i] == '(' && depth == 0 &&
+        !function.substr(i).starts_with("(anonymous")) {
+      return function.substr(0, i);
+    }
+  }
+  return function;
+}
+
 StackFrame NativeFrame(std::string_view line) {
   StackFrame frame;
   frame.module = ShortText(TakeColumn(&line), kMaxEvidenceName);
-  frame.function = ShortText(TakeColumn(&line), kMaxEvidenceName);
+  frame.function =
+      ShortText(WithoutArguments(TakeColumn(&line)), kMaxEvidenceName);
   frame.file = ShortText(TakeColumn(&line), kMaxEvidenceName);
   frame.line = Number<int32_t>(TakeColumn(&line));
   frame.library = line == "library";

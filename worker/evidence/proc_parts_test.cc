@@ -91,6 +91,22 @@ TEST(ProcPartsTest, PressureAndNumbers) {
                                              Pair("cpu.stat.nr_throttled", 3)));
 }
 
+TEST(NativeStacksTest, NamesHaveNoArguments) {
+  const auto name = [](const std::string& function) {
+    const auto threads =
+        ParseNativeStacks("thread 1\nframe a\t" + function + "\t\t0\t\n");
+    EXPECT_TRUE(threads.ok()) << threads.status();
+    return threads.ok() ? threads->at(0).frames.at(0).function : "";
+  };
+  EXPECT_EQ(name("c10d::Work::wait(std::chrono::duration<long>)"),
+            "c10d::Work::wait");
+  EXPECT_EQ(name("a::(anonymous namespace)::Run(int)"),
+            "a::(anonymous namespace)::Run");
+  EXPECT_EQ(name("a::F<void (int)>::Call(int)"), "a::F<void (int)>::Call");
+  EXPECT_EQ(name("a::F::operator()(int)"), "a::F::operator()(int)");
+  EXPECT_EQ(name("read"), "read");
+}
+
 TEST(NativeStacksTest, LinesBecomeThreads) {
   const auto threads = ParseNativeStacks(
       "thread 12\nframe libc.so.6\tread\t\t0\tlibrary\n"
