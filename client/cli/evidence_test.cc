@@ -33,6 +33,10 @@ class StacksTest : public CliTest {
     frame->set_function("load\x1b[31m");
     frame->set_file("train.py");
     frame->set_line(88);
+    v1::StackFrame* const outer = group->add_frames();
+    outer->set_function("pybind11::cpp_function::initialize<" +
+                        std::string(200, 'x'));
+    outer->set_file("libtorch_python.so");
     evidence.add_differences("rank 1 has 1 GiB in swap");
     evidence.add_hints("install py-spy");
     v1::RankEvidence* const rank = evidence.add_ranks();
@@ -53,6 +57,7 @@ TEST_F(StacksTest, AVerdictAndGroups) {
   EXPECT_THAT(out_.str(), HasSubstr("ranks 0 and 2: waits in all_reduce"));
   EXPECT_THAT(out_.str(), HasSubstr("rank 1 (not where most are): waits"));
   EXPECT_THAT(out_.str(), HasSubstr("train.py:88"));
+  EXPECT_THAT(out_.str(), HasSubstr("initialize<xxxxxxxxxx...  libtorch"));
   EXPECT_THAT(out_.str(), HasSubstr("1 GiB in swap"));
   EXPECT_THAT(out_.str(), HasSubstr("install py-spy"));
   // A program's texts command no terminal.

@@ -14,6 +14,17 @@ namespace {
 // Of a group; all with -o json.
 constexpr int kShownFrames = 12;
 
+// Names of templates fill a screen; -o json has all of them.
+constexpr size_t kFunctionWidth = 48;
+
+std::string FunctionText(const v1::StackFrame& frame) {
+  std::string text = Printable(frame.function());
+  if (VisibleWidth(text) <= kFunctionWidth) return text;
+  size_t end = kFunctionWidth - 3;
+  while (end > 0 && (text[end] & 0xC0) == 0x80) --end;
+  return text.substr(0, end) + "...";
+}
+
 std::string PlaceText(const v1::StackFrame& frame) {
   std::string place = frame.file().empty() ? frame.module() : frame.file();
   if (frame.line() > 0) place += fmt::format(":{}", frame.line());
@@ -27,13 +38,12 @@ std::string FramesText(
   size_t width = 0;
   const int shown = std::min(frames.size(), kShownFrames);
   for (int i = 0; i < shown; ++i) {
-    width = std::max(width, VisibleWidth(Printable(frames[i].function())));
+    width = std::max(width, VisibleWidth(FunctionText(frames[i])));
   }
   for (int i = 0; i < shown; ++i) {
-    text += fmt::format(
-        "{}{}  {}\n", indent,
-        PadRight(Printable(frames[i].function()), std::min<size_t>(width, 48)),
-        PlaceText(frames[i]));
+    text += fmt::format("{}{}  {}\n", indent,
+                        PadRight(FunctionText(frames[i]), width),
+                        PlaceText(frames[i]));
   }
   if (frames.size() > shown) {
     text += fmt::format("{}... and {} more\n", indent, frames.size() - shown);
