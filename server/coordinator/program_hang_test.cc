@@ -100,7 +100,7 @@ TEST_F(ProgramHangTest, WhatWasKeptOfAStalledAttemptIsFound) {
   const ClusterQueries* const queries = coordinator_->queries();
   EXPECT_EQ(queries->FindStalled("j", {}, may).status().code(),
             StatusCode::kFailedPrecondition);
-  const NodeName node = Host()->node;
+  const NodeName node = Host()->info.name;
   Beat(61s);
   Run();
   Beat(62s);

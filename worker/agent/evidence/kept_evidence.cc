@@ -10,12 +10,13 @@
 namespace lockstep::worker::agent {
 namespace {
 
-constexpr std::string_view kMagic = "LSKEPT01";
-constexpr uint32_t kVersion = 1;
+constexpr std::string_view kKeptMagic = "LSKEPT01";
+constexpr uint32_t kKeptVersion = 1;
 constexpr size_t kMaxUid = 64;
 
-std::string Encode(const std::string& job_uid,
-                   const std::vector<RankEvidence>& ranks, uint64_t largest) {
+std::string EncodeKept(const std::string& job_uid,
+                       const std::vector<RankEvidence>& ranks,
+                       uint64_t largest) {
   task::ByteWriter writer;
   writer.Str(job_uid);
   writer.U32(static_cast<uint32_t>(ranks.size()));
@@ -36,10 +37,10 @@ std::string Encode(const std::string& job_uid,
     size += bytes.size();
     writer.Str(bytes);
   }
-  return task::Seal(kMagic, kVersion, writer.Take());
+  return task::Seal(kKeptMagic, kKeptVersion, writer.Take());
 }
 
-struct OldFile {
+struct KeptFile {
   int64_t time = 0;
   std::string path;
   uint64_t size = 0;
@@ -61,8 +62,8 @@ Status KeptEvidence::Write(const GangKey& key, const std::string& job_uid,
   // Stacks and logs are the owner's: the daemon alone may read them.
   LOCKSTEP_RETURN_IF_ERROR(files_->MakeDirs(directory_, 0700));
   const std::string path = PathOf(key);
-  LOCKSTEP_RETURN_IF_ERROR(
-      files_->WriteAtomic(path, Encode(job_uid, ranks, limits_.largest), 0600));
+  LOCKSTEP_RETURN_IF_ERROR(files_->WriteAtomic(
+      path, EncodeKept(job_uid, ranks, limits_.largest), 0600));
   RemoveOld(path, now);
   return OkStatus();
 }
@@ -70,7 +71,7 @@ Status KeptEvidence::Write(const GangKey& key, const std::string& job_uid,
 void KeptEvidence::RemoveOld(const std::string& keep, WallTime now) const {
   const auto names = files_->List(directory_);
   if (!names.ok()) return;
-  std::vector<OldFile> found;
+  std::vector<KeptFile> found;
   for (const std::string& name : *names) {
     const std::string path = JoinPath(directory_, name);
     const auto info = files_->Stat(path);
@@ -78,7 +79,7 @@ void KeptEvidence::RemoveOld(const std::string& keep, WallTime now) const {
     found.push_back({info->mtime_unix_nanos, path, info->size});
   }
   std::sort(found.begin(), found.end(),
-            [&](const OldFile& a, const OldFile& b) {
+            [&](const KeptFile& a, const KeptFile& b) {
               if ((a.path == keep) != (b.path == keep)) return a.path == keep;
               return a.time > b.time;
             });
@@ -86,7 +87,7 @@ void KeptEvidence::RemoveOld(const std::string& keep, WallTime now) const {
                              (now - limits_.age).time_since_epoch())
                              .count();
   uint64_t bytes = 0;
-  for (const OldFile& file : found) {
+  for (const KeptFile& file : found) {
     bytes += file.size;
     if (file.path == keep) continue;
     if (file.time >= oldest && bytes <= limits_.bytes) continue;
@@ -105,7 +106,8 @@ StatusOr<std::vector<RankEvidence>> KeptEvidence::Read(
   if (!bytes.ok()) return bytes.status();
   std::string_view payload;
   std::string error;
-  if (!task::Unseal("evidence", kMagic, kVersion, *bytes, &payload, &error)) {
+  if (!task::Unseal("evidence", kKeptMagic, kKeptVersion, *bytes, &payload,
+                    &error)) {
     return DataLoss("{}: {}", path, error);
   }
   task::ByteReader reader(payload);
