@@ -127,8 +127,7 @@ TEST_F(StacksTest, WhyAnEarlierAttemptWasStopped) {
     v1::Job& job = a->jobs[0];
     job.set_state(v1::JOB_STATE_RUNNING);
     job.clear_attempts();
-    for (const v1::Reason reason :
-         {v1::REASON_STALLED, v1::REASON_RANK_FAILED}) {
+    for (const v1::Reason reason : {v1::REASON_STALLED, v1::REASON_RANK_EXIT}) {
       v1::Attempt* const attempt = job.add_attempts();
       attempt->set_ordinal(job.attempts_size() + 1);
       attempt->mutable_end_cause()->set_reason(reason);

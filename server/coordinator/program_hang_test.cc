@@ -102,8 +102,6 @@ TEST_F(ProgramHangTest, WhatWasKeptOfAStalledAttemptIsFound) {
             StatusCode::kFailedPrecondition);
   const NodeName node = Host()->info.name;
   Beat(61s);
-  Run();
-  Beat(62s);
   Pass(2s);
   ASSERT_EQ(Get("j").generation, 2u);
   const auto found = queries->FindStalled("j", {}, may);
