@@ -121,6 +121,51 @@ TEST_F(StacksTest, WhyAJobFailed) {
   EXPECT_TRUE(server_->Answers().evidence_requests.empty());
 }
 
+TEST_F(StacksTest, WhyAnEarlierAttemptWasStopped) {
+  Serve();
+  server_->Update([](FakeAnswers* a) {
+    v1::Job& job = a->jobs[0];
+    job.set_state(v1::JOB_STATE_RUNNING);
+    job.clear_attempts();
+    for (const v1::Reason reason : {v1::REASON_STALLED, v1::REASON_RANK_EXIT}) {
+      v1::Attempt* const attempt = job.add_attempts();
+      attempt->set_ordinal(job.attempts_size() + 1);
+      attempt->mutable_end_cause()->set_reason(reason);
+    }
+    a->kept_evidence.set_verdict("rank 2 waits in wait_for_lock (train.py:7)");
+  });
+  ASSERT_EQ(Run({"jobs", "why", "fashion"}), 0) << err_.str();
+  // What it does now comes first.
+  EXPECT_THAT(out_.str(), HasSubstr("fashion RUNNING\nrank 1 waits in load"));
+  EXPECT_THAT(out_.str(), HasSubstr("Before attempt 2 was stopped"));
+  EXPECT_THAT(out_.str(), HasSubstr("rank 2 waits in wait_for_lock"));
+  ASSERT_EQ(Run({"jobs", "why", "fashion", "-o", "json"}), 0);
+  const auto json = nlohmann::json::parse(out_.str(), nullptr, false);
+  ASSERT_TRUE(json.is_object());
+  EXPECT_EQ(json["kept"]["verdict"],
+            "rank 2 waits in wait_for_lock (train.py:7)");
+}
+
+// The signal that ended a rank is no cause: lockstep sent it.
+TEST_F(StacksTest, WhyAJobFailedThatStoodStill) {
+  v1::Job job = Ended("fashion", v1::JOB_STATE_FAILED);
+  job.clear_attempts();
+  v1::Attempt* const attempt = job.add_attempts();
+  attempt->set_ordinal(1);
+  attempt->mutable_end_cause()->set_reason(v1::REASON_STALLED);
+  ServeJob(job);
+  server_->Update([](FakeAnswers* a) {
+    a->kept_evidence.set_verdict("rank 2 waits in wait_for_lock (train.py:7)");
+  });
+  ASSERT_EQ(Run({"jobs", "why", "fashion", "-o", "json"}), 0) << err_.str();
+  const auto json = nlohmann::json::parse(out_.str(), nullptr, false);
+  ASSERT_TRUE(json.is_object());
+  EXPECT_EQ(json["verdict"], "rank 2 waits in wait_for_lock (train.py:7)");
+  const FakeAnswers answers = server_->Answers();
+  ASSERT_EQ(answers.evidence_requests.size(), 1u);
+  EXPECT_TRUE(answers.evidence_requests[0].kept());
+}
+
 TEST_F(StacksTest, WhyAJobWaits) {
   v1::Job job;
   job.set_name("fashion");

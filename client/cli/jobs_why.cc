@@ -28,6 +28,8 @@ struct WhyFlags {
 struct Why {
   v1::Job job;
   std::optional<v1::JobEvidence> evidence;
+  // Of the newest attempt that was ended because its ranks stood still.
+  std::optional<v1::JobEvidence> kept;
   std::string verdict;
   // Of the rank that failed first.
   std::vector<v1::LogLine> lines;
@@ -58,6 +60,18 @@ Status AddLines(Client* client, Why* why) {
       &stop);
 }
 
+// What the nodes kept. One that is away must not hide the rest of the page.
+void AddKept(const Cli& cli, Client* client, Why* why) {
+  if (why->job.details_hidden() || StalledAttempt(why->job) == nullptr) return;
+  auto kept = client->KeptEvidence(why->job.name());
+  if (kept.ok()) {
+    why->kept = *std::move(kept);
+  } else {
+    *cli.env->err << fmt::format("note: no kept evidence: {}\n",
+                                 Printable(Message(kept.status())));
+  }
+}
+
 StatusOr<Why> Find(const Cli& cli, const WhyFlags& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string name,
@@ -75,7 +89,9 @@ StatusOr<Why> Find(const Cli& cli, const WhyFlags& options) {
       LOCKSTEP_ASSIGN_OR_RETURN(why.job, client->GetJob(name));
     }
   }
-  why.verdict = WhyVerdict(why.job, why.evidence ? &*why.evidence : nullptr);
+  AddKept(cli, client.get(), &why);
+  why.verdict = WhyVerdict(why.job, why.evidence ? &*why.evidence : nullptr,
+                           why.kept ? &*why.kept : nullptr);
   if (const Status lines = AddLines(client.get(), &why); !lines.ok()) {
     *cli.env->err << fmt::format("note: no log lines: {}\n",
                                  Printable(Message(lines)));
@@ -91,6 +107,10 @@ std::string WhyJson(const Why& why) {
   json["evidence"] = nullptr;
   if (why.evidence) {
     json["evidence"] = nlohmann::ordered_json::parse(ToJson(*why.evidence));
+  }
+  json["kept"] = nullptr;
+  if (why.kept) {
+    json["kept"] = nlohmann::ordered_json::parse(ToJson(*why.kept));
   }
   json["logLines"] = nlohmann::ordered_json::array();
   for (const v1::LogLine& line : why.lines) {
@@ -111,6 +131,13 @@ std::string WhyPage(const Why& why, bool all, const Style& style) {
     text += EvidenceText(*why.evidence, all, style);
   } else {
     text += Printable(why.verdict) + "\n";
+  }
+  if (why.kept) {
+    const v1::Attempt* const attempt = StalledAttempt(why.job);
+    text += DescribeSection(
+        fmt::format("Before attempt {} was stopped",
+                    attempt == nullptr ? 0 : attempt->ordinal()),
+        EvidenceText(*why.kept, all, style), style);
   }
   std::string lines;
   for (const v1::LogLine& line : why.lines) {
@@ -148,7 +175,8 @@ Command JobsWhyCommand(Cli* cli) {
       "  lockstep jobs why fashion -o json | jq -r .verdict\n\n"
       "Of a running job: the rank that the others wait for, or why that\n"
       "cannot be known, and what `jobs stacks` shows. Of a failed one: the\n"
-      "rank that failed first, and its last lines.");
+      "rank that failed first, and its last lines. Of an attempt that was\n"
+      "ended because its ranks stood still: what they did before that.");
   AddJobArgument(&command, &options->name);
   command.Add("--all", &options->all,
               "Also every thread, process and socket, as -o wide does");

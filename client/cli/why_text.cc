@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "client/cli/describe_tasks.h"
 #include "client/cli/job_view.h"
 #include "client/cli/progress.h"
@@ -23,11 +25,27 @@ std::string FailureText(const RankView& view) {
   return text;
 }
 
+bool IsStalled(const v1::Attempt& attempt) {
+  return attempt.end_cause().reason() == v1::REASON_STALLED;
+}
+
 }  // namespace
 
-std::string WhyVerdict(const v1::Job& job, const v1::JobEvidence* evidence) {
+const v1::Attempt* StalledAttempt(const v1::Job& job) {
+  const auto& attempts = job.attempts();
+  const auto found =
+      std::find_if(attempts.rbegin(), attempts.rend(), IsStalled);
+  return found == attempts.rend() ? nullptr : &*found;
+}
+
+std::string WhyVerdict(const v1::Job& job, const v1::JobEvidence* evidence,
+                       const v1::JobEvidence* kept) {
   if (evidence != nullptr) return evidence->verdict();
   if (job.state() == v1::JOB_STATE_FAILED) {
+    // Its ranks ended by the stop, which is no cause.
+    if (kept != nullptr && IsStalled(*job.attempts().rbegin())) {
+      return kept->verdict();
+    }
     if (const auto failure = FirstFailure(job)) return FailureText(*failure);
   }
   const std::string cause = CauseText(job, job.cause());

@@ -9,10 +9,15 @@
 
 namespace lockstep::cli {
 
-// Of a running job the verdict of `evidence`, which is null where there is
-// none; of an ended one the first cause: the rank, how it ended, where and with
-// which words; of a waiting one what it waits for.
-std::string WhyVerdict(const v1::Job& job, const v1::JobEvidence* evidence);
+// The newest attempt that was ended because its ranks stood still; null: none.
+const v1::Attempt* StalledAttempt(const v1::Job& job);
+
+// Of a running job the verdict of `evidence`; of one that failed because its
+// ranks stood still that of `kept`; of another ended one the first cause: the
+// rank, how it ended, where and with which words; of a waiting one what it
+// waits for. Null is for evidence that there is not.
+std::string WhyVerdict(const v1::Job& job, const v1::JobEvidence* evidence,
+                       const v1::JobEvidence* kept);
 
 }  // namespace lockstep::cli
 

@@ -298,7 +298,7 @@ class FakeJobs final : public v1::JobService::Service {
     if (Status error = shared_->TakeError(); !error.ok()) return ToGrpc(error);
     shared_->Update([&](FakeAnswers* a) {
       a->evidence_requests.push_back(*request);
-      *response = a->evidence;
+      *response = request->kept() ? a->kept_evidence : a->evidence;
     });
     return grpc::Status::OK;
   }

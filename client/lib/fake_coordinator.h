@@ -53,6 +53,7 @@ struct FakeAnswers {
   std::map<std::string, std::string> files;
   // The result of CollectEvidence, and its requests.
   v1::JobEvidence evidence;
+  v1::JobEvidence kept_evidence;
   std::vector<v1::CollectEvidenceRequest> evidence_requests;
   // Reads break UNAVAILABLE after this number of bytes. 0 for never.
   size_t file_break = 0;

@@ -26,6 +26,14 @@ StatusOr<v1::JobEvidence> Client::CollectEvidence(
                      request);
 }
 
+StatusOr<v1::JobEvidence> Client::KeptEvidence(const std::string& name) {
+  v1::CollectEvidenceRequest request;
+  request.set_name(name);
+  request.set_kept(true);
+  return impl_->Call(impl_->jobs, &v1::JobService::Stub::CollectEvidence,
+                     request);
+}
+
 Status Client::ReadFile(const std::string& name, int32_t rank,
                         const std::string& path, const FileSink& sink) {
   v1::ReadFileRequest request;

@@ -135,6 +135,9 @@ struct EvidenceQuery {
   int32_t log_lines = 0;
   // For all ranks together.
   Duration within{};
+  // Not empty: what was kept of the generation before it was stopped, of the
+  // job with this uid.
+  std::string kept_uid = {};
 
   bool operator==(const EvidenceQuery&) const = default;
 };

@@ -78,6 +78,7 @@ LOCKSTEP_FIELDS(EvidenceQuery, v1::EvidenceRequest) {
   LOCKSTEP_FIELD(stacks);
   LOCKSTEP_FIELD(log_lines, Range(0, kMaxEvidenceLines));
   LOCKSTEP_FIELD(within);
+  LOCKSTEP_FIELD(kept_uid, EmptyOr(kUid));
   v.Rule([](EvidenceQuery* query, FieldChecker* check) {
     check->Require(query->within <= kMaxEvidenceTime, "within",
                    "must be at most 30 s");

@@ -38,7 +38,7 @@ RankEvidence Full() {
 
 TEST(EvidenceWireTest, ValuesSurvive) {
   const EvidenceQuery query{
-      7, "job", 2, {0, 3}, true, 200, std::chrono::seconds(5)};
+      7, "job", 2, {0, 3}, true, 200, std::chrono::seconds(5), "uid"};
   const auto asked = FromProto(ToProto(query));
   ASSERT_TRUE(asked.ok()) << Message(asked.status());
   EXPECT_EQ(*asked, query);
@@ -91,6 +91,10 @@ TEST(EvidenceWireTest, WhatMakesNoSenseIsRefused) {
   EvidenceQuery query{7, "job", 2, {}, true, 0, std::chrono::minutes(1)};
   EXPECT_THAT(Message(FromProto(ToProto(query)).status()),
               HasSubstr("within: must be at most 30 s"));
+  query.within = {};
+  query.kept_uid = std::string(100, 'u');
+  EXPECT_THAT(Message(FromProto(ToProto(query)).status()),
+              HasSubstr("kept_uid"));
 }
 
 }  // namespace

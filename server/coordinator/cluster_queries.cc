@@ -152,7 +152,10 @@ StatusOr<ClusterQueries::FoundRanks> ClusterQueries::FindRunning(
                             parts_.state->jobs.Get(name));
   const Job& job = *entry->job;
   LOCKSTEP_RETURN_IF_ERROR(may(job));
-  FoundRanks found{name, job.uid, job.generation, {}};
+  FoundRanks found;
+  found.job = name;
+  found.job_uid = job.uid;
+  found.generation = job.generation;
   std::set<int32_t> unknown = ranks;
   for (const TaskStatus& task : job.tasks) {
     for (const RankStatus& rank : task.ranks) {
@@ -160,17 +163,54 @@ StatusOr<ClusterQueries::FoundRanks> ClusterQueries::FindRunning(
       const bool wanted = ranks.empty() || ranks.contains(rank.rank);
       const bool runs =
           rank.state == RankState::kStarted || rank.state == RankState::kJoined;
-      if (wanted && runs) found.running[task.node].push_back(rank.rank);
+      if (wanted && runs) found.ranks[task.node].push_back(rank.rank);
     }
   }
   if (!unknown.empty() && !job.tasks.empty()) {
     return NotFound("job {} has no rank {}", name, *unknown.begin());
   }
-  if (found.running.empty()) {
+  if (found.ranks.empty()) {
     return FailedPrecondition(
         "no rank {}of job {} runs now: it is {}; see `lockstep jobs describe "
         "{}`",
         ranks.empty() ? "" : "of these ", name, Name(job.state), name);
+  }
+  return found;
+}
+
+StatusOr<ClusterQueries::FoundRanks> ClusterQueries::FindStalled(
+    const JobName& name, const std::set<int32_t>& ranks,
+    const JobCheck& may) const {
+  MutexLock lock(&mu_);
+  LOCKSTEP_ASSIGN_OR_RETURN(const JobEntry* entry,
+                            parts_.state->jobs.Get(name));
+  const Job& job = *entry->job;
+  LOCKSTEP_RETURN_IF_ERROR(may(job));
+  const auto attempt = std::find_if(
+      job.attempts.rbegin(), job.attempts.rend(), [](const Attempt& ended) {
+        return ended.end_cause.reason == Reason::kStalled;
+      });
+  if (attempt == job.attempts.rend()) {
+    return FailedPrecondition(
+        "no attempt of job {} was ended because its ranks stood still", name);
+  }
+  FoundRanks found;
+  found.job = name;
+  found.job_uid = job.uid;
+  found.generation = attempt->generation;
+  found.end_time = attempt->end_time;
+  found.reason = attempt->end_cause.reason;
+  std::set<int32_t> unknown = ranks;
+  for (const TaskStatus& task : attempt->tasks) {
+    for (const RankStatus& rank : task.ranks) {
+      unknown.erase(rank.rank);
+      if (ranks.empty() || ranks.contains(rank.rank)) {
+        found.ranks[task.node].push_back(rank.rank);
+      }
+    }
+  }
+  if (!unknown.empty()) {
+    return NotFound("job {} had no rank {}", name, *unknown.begin());
   }
   return found;
 }

@@ -35,8 +35,11 @@ class ClusterQueries {
     JobName job;
     std::string job_uid;
     Generation generation = 0;
-    // Ascending, by node.
-    std::map<NodeName, std::vector<int32_t>> running;
+    // Ascending, by node: those that run, or ran.
+    std::map<NodeName, std::vector<int32_t>> ranks;
+    // When and why the generation was ended, if it was.
+    WallTime end_time{};
+    Reason reason = Reason::kNone;
   };
 
   // All outlive this object.
@@ -82,6 +85,13 @@ class ClusterQueries {
   // the caller to look at them. NotFound: the job does not have one of them.
   // FailedPrecondition: none runs.
   StatusOr<FoundRanks> FindRunning(const JobName& name,
+                                   const std::set<int32_t>& ranks,
+                                   const JobCheck& may) const;
+  // Returns those of `ranks`, or all, of the newest attempt that was ended
+  // because its ranks stood still, if `may` allows the caller to look at them.
+  // NotFound: it did not have one of them. FailedPrecondition: there is no such
+  // attempt.
+  StatusOr<FoundRanks> FindStalled(const JobName& name,
                                    const std::set<int32_t>& ranks,
                                    const JobCheck& may) const;
   // Returns package digests of all unfinished jobs.

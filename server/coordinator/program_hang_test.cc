@@ -94,6 +94,35 @@ TEST_F(ProgramHangTest, ARestartComesOnceEvidenceIsCaptured) {
   EXPECT_EQ(job.generation, 2u);
 }
 
+TEST_F(ProgramHangTest, WhatWasKeptOfAStalledAttemptIsFound) {
+  Start(HangPolicy::kRestart);
+  const auto may = [](const Job&) { return OkStatus(); };
+  const ClusterQueries* const queries = coordinator_->queries();
+  EXPECT_EQ(queries->FindStalled("j", {}, may).status().code(),
+            StatusCode::kFailedPrecondition);
+  const NodeName node = Host()->info.name;
+  Beat(61s);
+  Pass(2s);
+  ASSERT_EQ(Get("j").generation, 2u);
+  const auto found = queries->FindStalled("j", {}, may);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->generation, 1u);
+  EXPECT_EQ(found->job_uid, Get("j").uid);
+  EXPECT_EQ(found->reason, Reason::kStalled);
+  EXPECT_EQ(found->end_time, Get("j").attempts.at(0).end_time);
+  EXPECT_EQ(found->ranks,
+            (std::map<NodeName, std::vector<int32_t>>{{node, {0}}}));
+  EXPECT_EQ(queries->FindStalled("j", {7}, may).status().code(),
+            StatusCode::kNotFound);
+  EXPECT_EQ(
+      queries
+          ->FindStalled(
+              "j", {}, [](const Job&) { return PermissionDenied("not yours"); })
+          .status()
+          .code(),
+      StatusCode::kPermissionDenied);
+}
+
 TEST_F(ProgramHangTest, ANodeThatDoesNotAnswerDelaysItByFiveSeconds) {
   Start(HangPolicy::kRestart);
   for (FakeDaemon* daemon : all_) daemon->habits.captures = false;

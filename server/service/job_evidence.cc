@@ -1,5 +1,5 @@
-// Evidence about a running job's ranks, for callers who see the job's details
-// (visibility.h).
+// Evidence about a job's ranks, as they are now or as they were before they
+// were stopped, for callers who see the job's details (visibility.h).
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -87,14 +87,18 @@ class EvidenceCollecting final : public StreamSource<v1::JobEvidence> {
   }
 
  private:
+  // It is of a generation that was ended.
+  bool IsKept() const { return found_.reason != Reason::kNone; }
+
   std::map<NodeName, EvidenceQuery> Queries() const {
     std::map<NodeName, EvidenceQuery> queries;
-    for (const auto& [node, ranks] : found_.running) {
+    for (const auto& [node, ranks] : found_.ranks) {
       EvidenceQuery query;
       query.job = found_.job;
       query.generation = found_.generation;
       query.ranks = ranks;
       query.stacks = true;
+      if (IsKept()) query.kept_uid = found_.job_uid;
       queries[node] = std::move(query);
     }
     return queries;
@@ -103,12 +107,12 @@ class EvidenceCollecting final : public StreamSource<v1::JobEvidence> {
   void Fill(EvidenceDesk::Collected collected, v1::JobEvidence* message) {
     // Of all that a node answers, only ranks that it was asked for.
     std::set<int32_t> left;
-    for (const auto& [node, ranks] : found_.running) {
+    for (const auto& [node, ranks] : found_.ranks) {
       left.insert(ranks.begin(), ranks.end());
     }
     std::erase_if(collected.ranks, [&](const RankEvidence& rank) {
-      const auto of_node = found_.running.find(rank.node);
-      return of_node == found_.running.end() ||
+      const auto of_node = found_.ranks.find(rank.node);
+      return of_node == found_.ranks.end() ||
              std::find(of_node->second.begin(), of_node->second.end(),
                        rank.rank) == of_node->second.end() ||
              left.erase(rank.rank) == 0;
@@ -122,8 +126,9 @@ class EvidenceCollecting final : public StreamSource<v1::JobEvidence> {
         JudgeHang(collected.ranks, groups, {left.begin(), left.end()});
     message->set_job(found_.job);
     message->set_generation(found_.generation);
-    WriteValue(now_, message->mutable_time());
-    message->set_trigger("by hand");
+    WriteValue(IsKept() ? found_.end_time : now_, message->mutable_time());
+    message->set_trigger(IsKept() ? std::string(Name(found_.reason))
+                                  : std::string("by hand"));
     message->set_verdict(verdict.sentence);
     message->mutable_cause_ranks()->Add(verdict.cause.begin(),
                                         verdict.cause.end());
@@ -152,11 +157,12 @@ StatusOr<ClusterQueries::FoundRanks> FindRanks(
     return InvalidArgument("ranks: has {} entries; at most {} are allowed",
                            request.ranks_size(), kMaxRanks);
   }
-  return queries.FindRunning(
-      request.name(), {request.ranks().begin(), request.ranks().end()},
-      [&](const Job& job) {
-        return CheckSees(reader, job.spec.name, job.owner, "stacks");
-      });
+  const std::set<int32_t> ranks(request.ranks().begin(), request.ranks().end());
+  const auto may = [&](const Job& job) {
+    return CheckSees(reader, job.spec.name, job.owner, "stacks");
+  };
+  return request.kept() ? queries.FindStalled(request.name(), ranks, may)
+                        : queries.FindRunning(request.name(), ranks, may);
 }
 
 }  // namespace

@@ -98,6 +98,39 @@ TEST_F(HangTest, ItIsStartedAgainWhereTheJobWantsThat) {
               HasSubstr("its log names no new step after 20"));
 }
 
+// What its ranks do is on disk before the first signal, and outlives them.
+TEST_F(HangTest, WhyItHungIsKnownAfterItWasStartedAgain) {
+  const std::string found = Path("found");
+  v1::JobSpec spec = After(
+      Shell("kept", 1,
+            "if [ -e " + Path("second") + " ]; then " + WaitForGo() +
+                "exit 0; fi; touch " + Path("second") + "; trap 'find " +
+                root() + " -path \"*/evidence/kept.g*\" > " + found +
+                ".tmp; mv " + found + ".tmp " + found + "; exit 1' TERM; " +
+                Steps() + TestBinary("hang_program") + " " + root() +
+                " 0 lock & while :; do wait; done"),
+      3);
+  spec.set_hang(v1::HANG_POLICY_RESTART);
+  Submit(spec);
+  const v1::Job again = WaitUntil("kept", "its second attempt", [](auto& job) {
+    return job.attempts_size() == 1 && job.state() == v1::JOB_STATE_RUNNING;
+  });
+  ASSERT_EQ(again.attempts_size(), 1);
+  EXPECT_EQ(again.attempts(0).end_cause().reason(), v1::REASON_STALLED);
+  EXPECT_THAT(ReadFile(found), HasSubstr("/evidence/kept.g"))
+      << "it was there when SIGTERM came";
+  const auto names_the_function = [&](const std::string& when) {
+    const CommandResult why = Lockstep({"jobs", "why", "kept"});
+    EXPECT_EQ(why.code, 0) << why.err;
+    EXPECT_THAT(why.out, HasSubstr("Before attempt 1 was stopped")) << when;
+    EXPECT_THAT(why.out, HasSubstr("wait_for_lock()")) << when;
+  };
+  names_the_function("while it runs again");
+  WriteFile(Path("go"), "");
+  WaitEnd("kept", v1::JOB_STATE_SUCCEEDED);
+  names_the_function("after its end");
+}
+
 TEST_F(HangTest, AProgramThatOnlyComputesIsNone) {
   Submit(After(
       Shell("busy", 1, "while [ ! -e " + Path("go") + " ]; do :; done"), 3));

@@ -122,6 +122,20 @@ TEST_F(EvidenceServiceTest, WhatCannotBeCollectedIsRefusedInASentence) {
   EXPECT_THAT(Message(unknown), HasSubstr("has no rank 7"));
 }
 
+TEST_F(EvidenceServiceTest, OfAJobThatNeverStoodStillNothingIsKept) {
+  MustSubmit("j");
+  const auto stub = v1::JobService::NewStub(User("ann"));
+  v1::CollectEvidenceRequest request;
+  request.set_name("j");
+  request.set_kept(true);
+  const Status none =
+      Answer<v1::JobEvidence>([&](auto* context, auto* response) {
+        return stub->CollectEvidence(context, request, response);
+      }).status();
+  EXPECT_EQ(none.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(none), HasSubstr("stood still"));
+}
+
 TEST_F(EvidenceServiceTest, ARankWithoutAnAnswerIsNotGuessed) {
   DaemonStream daemon(Worker("a"));
   ASSERT_TRUE(daemon.Register("a"));

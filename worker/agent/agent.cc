@@ -199,15 +199,12 @@ void Agent::Execute(const Actions& actions) {
 }
 
 void Agent::Capture(const GangKey& key, uint32_t evidence) {
-  const auto done = lifetime_.Guard([this, key, evidence] {
+  const LocalGang* const gang = core_.Find(key);
+  if (gang == nullptr) return;
+  ranks_.evidence()->Keep(key, gang->status.job_uid, [this, key, evidence] {
     core_.Tell([&](AgentCore* core, Actions* out) {
       core->OnCaptured(key, evidence, out);
     });
-  });
-  // Not at once: this is called while the core's decisions are executed.
-  loop_->Post([capture = config_.capture, key, done] {
-    if (capture) return capture(key, done);
-    done();
   });
 }
 

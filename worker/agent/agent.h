@@ -53,10 +53,6 @@ struct AgentConfig {
   StreamOptions stream;
   // Period of retries while containers cannot be removed.
   Duration container_sweep_every = std::chrono::seconds(30);
-  // Captures evidence of a gang's ranks, before they are stopped because they
-  // stand still, and then calls `done`, both on the loop's thread. The
-  // coordinator waits 5 s for it. Null: there is nothing to capture.
-  std::function<void(const GangKey& key, std::function<void()> done)> capture;
   // Borrowed. Null: ranks share the daemon's own cgroup, without limits.
   CgroupTree* cgroups = nullptr;
 };

@@ -107,5 +107,46 @@ TEST_F(AgentEvidenceTest, OnlyTheRanksThatWereAskedFor) {
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
 }
 
+TEST_F(AgentEvidenceTest, WhatIsKeptOutlivesTheRanksAndTheDaemon) {
+  const std::vector<std::string> program = {"/bin/sh", "-c",
+                                            "echo waits; exec sleep 1000"};
+  Launch(program, JobKind::kProgram, 2);
+  ASSERT_TRUE(AllAre(RankState::kStarted));
+  const std::string file = dir_ + "/evidence/job.g1";
+  EXPECT_FALSE(RealFileSystem()->Exists(file));
+  Assignment order = Order(Goal::kGo, program, JobKind::kProgram, 2);
+  order.evidence = 3;
+  coordinator_.Send(order);
+  ASSERT_TRUE(
+      coordinator_.Eventually([&] { return Peek().evidence_done == 3; }));
+  EXPECT_TRUE(RealFileSystem()->Exists(file)) << "before it says so";
+  const GangStatus said = Reported();
+  for (const RankStatus& rank : said.ranks) {
+    EXPECT_EQ(kill(static_cast<pid_t>(rank.pid), 0), 0);
+  }
+  coordinator_.Send(Order(Goal::kStop, {}));
+  ASSERT_TRUE(Reaches(GangPhase::kStopped));
+  StartAgain();
+  EvidenceQuery query = Of(1, {});
+  query.kept_uid = "uid";
+  const auto answers = Ask(query);
+  ASSERT_EQ(answers.size(), 3u);
+  for (size_t rank = 0; rank < 2; ++rank) {
+    ASSERT_TRUE(answers[rank].evidence.has_value());
+    const RankEvidence& evidence = *answers[rank].evidence;
+    EXPECT_EQ(evidence.rank, static_cast<int32_t>(rank));
+    ASSERT_FALSE(evidence.processes.empty());
+    EXPECT_EQ(evidence.processes[0].pid, said.ranks[rank].pid);
+    EXPECT_EQ(evidence.processes[0].stack_source, kNativeSource);
+  }
+  EXPECT_TRUE(answers[2].status.ok());
+  query.ranks = {1};
+  EXPECT_EQ(Ask(query).size(), 2u);
+  query.kept_uid = "another job of that name";
+  const auto none = Ask(query);
+  ASSERT_EQ(none.size(), 1u);
+  EXPECT_EQ(none[0].status.code(), StatusCode::kNotFound);
+}
+
 }  // namespace
 }  // namespace lockstep::worker::agent

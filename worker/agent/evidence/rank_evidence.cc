@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "common/base/logging.h"
 #include "worker/agent/evidence/evidence_size.h"
 #include "worker/devices/gpu_reading.h"
 
@@ -12,6 +13,8 @@ namespace {
 
 // Each takes seconds, and a queue of them would be answered too late.
 constexpr size_t kMostQueries = 4;
+// The coordinator waits 5 s for what is kept, which must be on disk then.
+constexpr Duration kKeepTime = std::chrono::seconds(4);
 
 struct NamedValue {
   devices::GpuValue value;
@@ -29,13 +32,21 @@ constexpr NamedValue kGpuValuesOfInterest[] = {
     {devices::GpuValue::kEccUncorrectedVolatile, "ecc_uncorrected"},
 };
 
+bool IsAsked(const std::vector<int32_t>& ranks, int32_t rank) {
+  return ranks.empty() ||
+         std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
+
 }  // namespace
 
 RankEvidenceTaker::RankEvidenceTaker(
     const Parts& parts,
     std::function<std::optional<pid_t>(const RankRef&)> shim_of,
     std::function<void(uint64_t, const EvidenceAnswer&)> answer)
-    : parts_(parts), shim_of_(std::move(shim_of)), answer_(std::move(answer)) {}
+    : parts_(parts),
+      shim_of_(std::move(shim_of)),
+      answer_(std::move(answer)),
+      kept_(parts.files, parts.setup->dir) {}
 
 void RankEvidenceTaker::AddGpus(const std::vector<int32_t>& gpus,
                                 RankEvidence* known) const {
@@ -90,21 +101,11 @@ evidence::CaptureTarget RankEvidenceTaker::TargetOf(const RankRef& ref,
   return target;
 }
 
-StatusOr<std::vector<evidence::CaptureTarget>> RankEvidenceTaker::TargetsOf(
-    const EvidenceQuery& query) const {
-  if (waiting_ >= kMostQueries) {
-    return Unavailable(
-        "node {} already captures ranks for {} requests: try again later",
-        parts_.setup->node.name, waiting_);
-  }
-  const GangKey key{query.job, query.generation};
+std::vector<evidence::CaptureTarget> RankEvidenceTaker::Running(
+    const GangKey& key, const std::vector<int32_t>& ranks) const {
   std::vector<evidence::CaptureTarget> targets;
   for (const RankRef& ref : parts_.table->OfGang(key)) {
-    if (!query.ranks.empty() &&
-        std::find(query.ranks.begin(), query.ranks.end(), ref.rank) ==
-            query.ranks.end()) {
-      continue;
-    }
+    if (!IsAsked(ranks, ref.rank)) continue;
     if (parts_.table->HasEnded(ref)) continue;
     if (const auto shim = shim_of_(ref)) {
       targets.push_back(TargetOf(ref, *shim));
@@ -121,22 +122,31 @@ void RankEvidenceTaker::SendLater(uint64_t stream, EvidenceAnswer answer) {
   }));
 }
 
+evidence::CaptureOptions RankEvidenceTaker::OptionsFor(Duration within) const {
+  evidence::CaptureOptions options;
+  options.tools = *parts_.tools;
+  options.deadline = MonotonicNow() + within;
+  return options;
+}
+
 void RankEvidenceTaker::OnQuery(uint64_t stream, const EvidenceQuery& query) {
-  auto targets = TargetsOf(query);
   EvidenceAnswer last;
   last.id = query.id;
   last.last = true;
-  if (!targets.ok() || targets->empty()) {
-    last.status = targets.status();
+  if (waiting_ >= kMostQueries) {
+    last.status = Unavailable(
+        "node {} already captures ranks for {} requests: try again later",
+        parts_.setup->node.name, waiting_);
     return answer_(stream, last);
   }
+  if (!query.kept_uid.empty()) return AnswerKept(stream, query);
+  auto targets = Running({query.job, query.generation}, query.ranks);
+  if (targets.empty()) return answer_(stream, last);
   ++waiting_;
-  evidence::CaptureOptions options;
+  evidence::CaptureOptions options = OptionsFor(query.within);
   options.stacks = query.stacks;
   options.log_lines = query.log_lines;
-  options.tools = *parts_.tools;
-  options.deadline = MonotonicNow() + query.within;
-  thread_.Add([this, stream, last, options, targets = *std::move(targets)] {
+  thread_.Add([this, stream, last, options, targets = std::move(targets)] {
     evidence::Capture(targets, options, [&](RankEvidence evidence) {
       LimitSize(&evidence);
       EvidenceAnswer answer;
@@ -145,6 +155,56 @@ void RankEvidenceTaker::OnQuery(uint64_t stream, const EvidenceQuery& query) {
       SendLater(stream, std::move(answer));
     });
     SendLater(stream, last);
+  });
+}
+
+void RankEvidenceTaker::AnswerKept(uint64_t stream,
+                                   const EvidenceQuery& query) {
+  ++waiting_;
+  thread_.Add([this, stream, query] {
+    auto ranks = kept_.Read({query.job, query.generation}, query.kept_uid);
+    EvidenceAnswer last;
+    last.id = query.id;
+    last.last = true;
+    last.status = ranks.status();
+    if (ranks.ok()) {
+      for (RankEvidence& rank : *ranks) {
+        if (!IsAsked(query.ranks, rank.rank)) continue;
+        EvidenceAnswer answer;
+        answer.id = query.id;
+        answer.evidence = std::move(rank);
+        SendLater(stream, std::move(answer));
+      }
+    }
+    SendLater(stream, last);
+  });
+}
+
+void RankEvidenceTaker::Keep(const GangKey& key, const std::string& job_uid,
+                             std::function<void()> done) {
+  auto targets = Running(key, {});
+  if (targets.empty()) return parts_.loop->Post(lifetime_.Guard(done));
+  evidence::CaptureOptions options = OptionsFor(kKeepTime);
+  options.stacks = true;
+  options.log_lines = kMaxEvidenceLines;
+  keeper_.Add([this, key, job_uid, options, done = std::move(done),
+               targets = std::move(targets)] {
+    std::vector<RankEvidence> ranks;
+    evidence::Capture(targets, options, [&](RankEvidence evidence) {
+      LimitSize(&evidence);
+      ranks.push_back(std::move(evidence));
+    });
+    std::sort(ranks.begin(), ranks.end(),
+              [](const RankEvidence& a, const RankEvidence& b) {
+                return a.rank < b.rank;
+              });
+    const Status kept =
+        kept_.Write(key, job_uid, ranks, SystemClock().Now().wall);
+    if (!kept.ok()) {
+      LOG_WARN("{}: what its ranks do is not kept: {}", Describe(key),
+               Message(kept));
+    }
+    parts_.loop->Post(lifetime_.Guard(done));
   });
 }
 

@@ -1,7 +1,8 @@
-// Answers the coordinator's questions what ranks of this node do.
+// Answers the coordinator's questions what ranks of this node do, and keeps
+// what they did before they are stopped.
 //
-// Belongs to the event loop's thread; a thread of its own captures. One query
-// is answered after the other.
+// Belongs to the event loop's thread; threads of its own capture. One query is
+// answered after the other, and never delays what is to be kept.
 #ifndef LOCKSTEP_WORKER_AGENT_EVIDENCE_RANK_EVIDENCE_H_
 #define LOCKSTEP_WORKER_AGENT_EVIDENCE_RANK_EVIDENCE_H_
 
@@ -11,11 +12,14 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "common/base/file.h"
 #include "common/base/status.h"
 #include "common/model/evidence.h"
 #include "worker/agent/core/gang_key.h"
+#include "worker/agent/evidence/kept_evidence.h"
 #include "worker/agent/host/daemon_setup.h"
 #include "worker/agent/host/rank_cgroups.h"
 #include "worker/agent/loop/event_loop.h"
@@ -39,6 +43,7 @@ class RankEvidenceTaker {
     RankSampler* sampler = nullptr;
     const RankCgroups* cgroups = nullptr;
     const devices::GpuSampler* gpus = nullptr;
+    FileSystem* files = nullptr;
   };
   // `shim_of` returns the process whose tree contains the rank; absent if
   // unknown. `answer` sends on the stream of that number, if it is still open.
@@ -47,12 +52,20 @@ class RankEvidenceTaker {
       std::function<std::optional<pid_t>(const RankRef& ref)> shim_of,
       std::function<void(uint64_t stream, const EvidenceAnswer&)> answer);
 
-  // Answers with one EvidenceAnswer for each rank of the query that runs here.
+  // Answers with one EvidenceAnswer for each rank of the query that runs here,
+  // or of which something is kept.
   void OnQuery(uint64_t stream, const EvidenceQuery& query);
+  // Captures the gang's ranks that run here and writes that to disk. Calls
+  // `done` on the loop's thread, later, whatever came of it.
+  void Keep(const GangKey& key, const std::string& job_uid,
+            std::function<void()> done);
 
  private:
-  StatusOr<std::vector<evidence::CaptureTarget>> TargetsOf(
-      const EvidenceQuery& query) const;
+  // Of the ranks that run here, of `ranks` or, if it is empty, all.
+  std::vector<evidence::CaptureTarget> Running(
+      const GangKey& key, const std::vector<int32_t>& ranks) const;
+  evidence::CaptureOptions OptionsFor(Duration within) const;
+  void AnswerKept(uint64_t stream, const EvidenceQuery& query);
   evidence::CaptureTarget TargetOf(const RankRef& ref, pid_t shim) const;
   // Readings and Xids of the GPUs that the rank has.
   void AddGpus(const std::vector<int32_t>& gpus, RankEvidence* known) const;
@@ -61,10 +74,12 @@ class RankEvidenceTaker {
   const Parts parts_;
   const std::function<std::optional<pid_t>(const RankRef&)> shim_of_;
   const std::function<void(uint64_t, const EvidenceAnswer&)> answer_;
+  KeptEvidence kept_;
   size_t waiting_ = 0;
   Lifetime lifetime_;
-  // Last: its jobs use the others.
+  // Last: their jobs use the others.
   WorkThread thread_;
+  WorkThread keeper_;
 };
 
 }  // namespace lockstep::worker::agent

@@ -35,7 +35,7 @@ Ranks::Ranks(const Parts& parts, RankHooks hooks,
       restarts_(AllParts(), &hooks_, parts.files, &starter_),
       evidence_(
           {parts.setup, &parts.options->stack_tools, parts.loop, &table_,
-           &sampler_, &cgroups_, parts.gpus},
+           &sampler_, &cgroups_, parts.gpus, parts.files},
           [this](const RankRef& ref) { return supervisor_.ShimPid(ref); },
           [this](uint64_t stream, const EvidenceAnswer& answer) {
             hooks_.answer(stream, answer);
