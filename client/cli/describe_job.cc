@@ -20,21 +20,9 @@ namespace {
 // Younger reports show no age. They arrive twice per second.
 constexpr Duration kStaleReport = std::chrono::seconds(5);
 
-// The first known time of the current generation.
-std::string CurrentStart(const v1::Job& job) {
-  for (const v1::Event& event : job.events()) {
-    if (event.generation() == job.generation() && event.has_time()) {
-      return TimeText(true, event.time());
-    }
-  }
-  return TimeText(job.has_state_time(), job.state_time());
-}
-
 std::string AttemptsText(const v1::Job& job) {
   std::vector<std::vector<std::string>> rows;
-  bool current_ended = false;
   for (const v1::Attempt& attempt : job.attempts()) {
-    current_ended = current_ended || attempt.generation() == job.generation();
     rows.push_back(
         {fmt::format("{}", attempt.ordinal()),
          fmt::format("{}", attempt.generation()),
@@ -46,11 +34,11 @@ std::string AttemptsText(const v1::Job& job) {
          attempt.has_resumed_step() ? Grouped(attempt.resumed_step()) : "-",
          CauseText(job, attempt.end_cause())});
   }
-  const bool goes_on = job.state() >= v1::JOB_STATE_PREPARING &&
-                       job.state() <= v1::JOB_STATE_FINISHING;
-  if (goes_on && !current_ended && job.generation() > 0) {
+  if (AttemptGoesOn(job)) {
+    const auto start = CurrentStart(job);
     rows.push_back({fmt::format("{}", job.attempt()),
-                    fmt::format("{}", job.generation()), CurrentStart(job), "-",
+                    fmt::format("{}", job.generation()),
+                    start ? TimeText(true, *start) : "-", "-",
                     job.has_resumed_step() ? Grouped(job.resumed_step()) : "-",
                     "continues: " + Text(job.state())});
   }
