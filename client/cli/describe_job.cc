@@ -11,6 +11,7 @@
 #include "client/cli/progress.h"
 #include "client/cli/signs_text.h"
 #include "client/cli/summary.h"
+#include "client/cli/usage.h"
 #include "client/lib/client.h"
 #include "common/model/resources.h"
 
@@ -163,6 +164,19 @@ std::string SpeedRows(const v1::Job& job, WallTime now) {
   return text;
 }
 
+// As `lockstep usage` shows it, of the whole job.
+std::string HeldAndUsed(const v1::Job& job, WallTime now) {
+  if (!job.has_bill() || job.details_hidden()) return "";
+  UsageSum sum;
+  sum.Add(job, {.since = WallTime::min(), .now = now});
+  Table table = UsageTable({{job.name(), sum}}, UsageBy::kJob);
+  // This page is of one job.
+  for (auto* row : {&table.header, &table.rows.front()}) {
+    row->erase(row->begin(), row->begin() + 2);
+  }
+  return RenderTable(table);
+}
+
 }  // namespace
 
 std::string FormatJob(const v1::Job& job, WallTime now, const Style& style,
@@ -183,7 +197,8 @@ std::string FormatJob(const v1::Job& job, WallTime now, const Style& style,
                     : usage + "\n" + UseTable(job) +
                           "network not counted: tasks use that of their host\n",
       style);
-  text += DescribeSection("What it costs", CostRows(job), style);
+  text += DescribeSection("What it costs",
+                          CostRows(job) + HeldAndUsed(job, now), style);
   text +=
       DescribeSection("What it left", OutputsText(job) + WorkText(job), style);
   text += DescribeSection(

@@ -1,7 +1,9 @@
 #include "client/cli/usage.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "client/cli/describe.h"
 #include "client/cli/signs_text.h"
 #include "tests/support/fake_clock.h"
 
@@ -206,6 +208,25 @@ TEST_F(WindowTest, AWholeTotalIsAnEstimateIfOneRowIs) {
   EXPECT_EQ(table.rows[1][3], "0.00");
   EXPECT_EQ(table.rows[2][2], "7.00");
   EXPECT_EQ(table.rows[2][3], "~3.00");
+}
+
+TEST_F(WindowTest, DescribeShowsTheWholeJobAsTheTableDoes) {
+  AddAttempt(2, 12);
+  SetBill(10, &job_);
+  End(12);
+  // Long ago: of one job all its time counts.
+  clock_.Advance(24h * 400);
+  const std::string text = FormatJob(job_, clock_.Now().wall, Style{});
+  EXPECT_THAT(text, testing::ContainsRegex(
+                        "CORE-H HELD +CORE-H USED +USED +GPU-H HELD +GPU-H "
+                        "USED +GPU USED +COST"));
+  EXPECT_THAT(text, testing::ContainsRegex(
+                        "20\\.00 +10\\.00 +50 % +10\\.00 +5\\.00 +50 % +"
+                        "30\\.00 EUR"));
+  // What strangers do not see is not shown as zero.
+  job_.set_details_hidden(true);
+  EXPECT_THAT(FormatJob(job_, clock_.Now().wall, Style{}),
+              testing::Not(testing::HasSubstr("CORE-H USED")));
 }
 
 TEST(SignsTextTest, TheBestSourceIsShown) {
