@@ -11,6 +11,7 @@
 #include "client/cli/progress.h"
 #include "client/cli/signs_text.h"
 #include "client/cli/summary.h"
+#include "client/cli/usage.h"
 #include "client/lib/client.h"
 #include "common/model/resources.h"
 
@@ -20,21 +21,9 @@ namespace {
 // Younger reports show no age. They arrive twice per second.
 constexpr Duration kStaleReport = std::chrono::seconds(5);
 
-// The first known time of the current generation.
-std::string CurrentStart(const v1::Job& job) {
-  for (const v1::Event& event : job.events()) {
-    if (event.generation() == job.generation() && event.has_time()) {
-      return TimeText(true, event.time());
-    }
-  }
-  return TimeText(job.has_state_time(), job.state_time());
-}
-
 std::string AttemptsText(const v1::Job& job) {
   std::vector<std::vector<std::string>> rows;
-  bool current_ended = false;
   for (const v1::Attempt& attempt : job.attempts()) {
-    current_ended = current_ended || attempt.generation() == job.generation();
     rows.push_back(
         {fmt::format("{}", attempt.ordinal()),
          fmt::format("{}", attempt.generation()),
@@ -46,11 +35,11 @@ std::string AttemptsText(const v1::Job& job) {
          attempt.has_resumed_step() ? Grouped(attempt.resumed_step()) : "-",
          CauseText(job, attempt.end_cause())});
   }
-  const bool goes_on = job.state() >= v1::JOB_STATE_PREPARING &&
-                       job.state() <= v1::JOB_STATE_FINISHING;
-  if (goes_on && !current_ended && job.generation() > 0) {
+  if (AttemptGoesOn(job)) {
+    const auto start = CurrentStart(job);
     rows.push_back({fmt::format("{}", job.attempt()),
-                    fmt::format("{}", job.generation()), CurrentStart(job), "-",
+                    fmt::format("{}", job.generation()),
+                    start ? TimeText(true, *start) : "-", "-",
                     job.has_resumed_step() ? Grouped(job.resumed_step()) : "-",
                     "continues: " + Text(job.state())});
   }
@@ -175,6 +164,19 @@ std::string SpeedRows(const v1::Job& job, WallTime now) {
   return text;
 }
 
+// As `lockstep usage` shows it, of the whole job.
+std::string HeldAndUsed(const v1::Job& job, WallTime now) {
+  if (!job.has_bill() || job.details_hidden()) return "";
+  UsageSum sum;
+  sum.Add(job, {.since = WallTime::min(), .now = now});
+  Table table = UsageTable({{job.name(), sum}}, UsageBy::kJob);
+  // This page is of one job.
+  for (auto* row : {&table.header, &table.rows.front()}) {
+    row->erase(row->begin(), row->begin() + 2);
+  }
+  return RenderTable(table);
+}
+
 }  // namespace
 
 std::string FormatJob(const v1::Job& job, WallTime now, const Style& style,
@@ -195,7 +197,8 @@ std::string FormatJob(const v1::Job& job, WallTime now, const Style& style,
                     : usage + "\n" + UseTable(job) +
                           "network not counted: tasks use that of their host\n",
       style);
-  text += DescribeSection("What it costs", CostRows(job), style);
+  text += DescribeSection("What it costs",
+                          CostRows(job) + HeldAndUsed(job, now), style);
   text +=
       DescribeSection("What it left", OutputsText(job) + WorkText(job), style);
   text += DescribeSection(

@@ -363,7 +363,7 @@ TEST(DescribeTest, AnswersInTheOrderOneAsks) {
         "since        2026-01-01 00:01:45 UTC (95s ago)", "Where\n",
         "  0     chief 0   worker-0  exit code 0", "How fast\n",
         "What it uses\n", "network not counted", "What it costs\n",
-        "What happened\n",
+        "CORE-H HELD", "GPU-H HELD", "What happened\n",
         "2026-01-01 00:00:02 UTC  1           RUNNING  2 ranks formed"}) {
     const size_t at = text.find(part, last);
     ASSERT_NE(at, std::string::npos) << part << " after " << last << "\n"

@@ -64,6 +64,25 @@ std::vector<RankView> AllRanks(const v1::Job& job) {
   return views;
 }
 
+bool AttemptGoesOn(const v1::Job& job) {
+  return job.state() >= v1::JOB_STATE_PREPARING &&
+         job.state() <= v1::JOB_STATE_FINISHING && job.generation() > 0 &&
+         std::none_of(job.attempts().begin(), job.attempts().end(),
+                      [&](const v1::Attempt& attempt) {
+                        return attempt.generation() == job.generation();
+                      });
+}
+
+std::optional<google::protobuf::Timestamp> CurrentStart(const v1::Job& job) {
+  for (const v1::Event& event : job.events()) {
+    if (event.generation() == job.generation() && event.has_time()) {
+      return event.time();
+    }
+  }
+  if (!job.has_state_time()) return std::nullopt;
+  return job.state_time();
+}
+
 Totals Sum(const v1::Job& job) {
   Totals t;
   double gpu_seconds = 0;

@@ -28,6 +28,11 @@ std::vector<RankView> AllRanks(const v1::Job& job);
 // Returns the ranks of the last attempt.
 std::vector<RankView> LastRanks(const v1::Job& job);
 
+// Whether an attempt runs that is not among job.attempts().
+bool AttemptGoesOn(const v1::Job& job);
+// Returns the first known time of the current generation. Nullopt if none is.
+std::optional<google::protobuf::Timestamp> CurrentStart(const v1::Job& job);
+
 // Sums over ranks and attempts, from cumulative counters.
 struct Totals {
   v1::PhaseSeconds phases;

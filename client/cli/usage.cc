@@ -41,8 +41,8 @@ std::string KeyOf(const v1::Job& job, UsageBy by) {
   return job.owner();
 }
 
-std::string HoursText(double seconds) {
-  return fmt::format("{:.2f}", seconds / kHour);
+std::string HoursText(double seconds, bool estimated) {
+  return fmt::format("{}{:.2f}", estimated ? "~" : "", seconds / kHour);
 }
 
 std::string ShareText(double used, double held) {
@@ -53,8 +53,9 @@ std::string CostText(const UsageSum& sum) {
   std::string text;
   for (const auto& [currency, cost] : sum.cost) {
     if (currency.empty()) continue;
-    text += fmt::format("{}{:.2f} {}", text.empty() ? "" : ", ", cost,
-                        Printable(currency));
+    text +=
+        fmt::format("{}{}{:.2f} {}", text.empty() ? "" : ", ",
+                    sum.held_estimated ? "~" : "", cost, Printable(currency));
   }
   return text.empty() ? "-" : text;
 }
@@ -62,11 +63,11 @@ std::string CostText(const UsageSum& sum) {
 std::vector<std::string> RowOf(const std::string& name, const UsageSum& sum) {
   return {name,
           fmt::format("{}", sum.jobs),
-          HoursText(sum.held_core_seconds),
-          HoursText(sum.used_core_seconds),
+          HoursText(sum.held_core_seconds, sum.held_estimated),
+          HoursText(sum.used_core_seconds, sum.used_estimated),
           ShareText(sum.used_core_seconds, sum.held_core_seconds),
-          HoursText(sum.held_gpu_seconds),
-          HoursText(sum.used_gpu_seconds),
+          HoursText(sum.held_gpu_seconds, sum.held_estimated),
+          HoursText(sum.used_gpu_seconds, sum.used_estimated),
           ShareText(sum.used_gpu_seconds, sum.held_gpu_seconds),
           CostText(sum)};
 }
@@ -82,15 +83,53 @@ nlohmann::ordered_json JsonOf(const std::string& name, const UsageSum& sum) {
           {"usedCoreHours", sum.used_core_seconds / kHour},
           {"heldGpuHours", sum.held_gpu_seconds / kHour},
           {"usedGpuHours", sum.used_gpu_seconds / kHour},
-          {"cost", cost}};
+          {"cost", cost},
+          {"heldEstimated", sum.held_estimated},
+          {"usedEstimated", sum.used_estimated}};
 }
 
 bool EndedBefore(const v1::Job& job, WallTime since) {
   return job.has_end_time() && ToWallTime(job.end_time()) < since;
 }
 
+// An attempt, or the time of those that are not kept.
+struct Span {
+  int32_t attempt = 0;  // 0 for those.
+  WallTime start{};
+  WallTime end{};
+};
+
+std::vector<Span> SpansOf(const v1::Job& job, WallTime now) {
+  std::vector<Span> spans;
+  for (const v1::Attempt& attempt : job.attempts()) {
+    if (!attempt.has_start_time() || !attempt.has_end_time()) continue;
+    spans.push_back({attempt.ordinal(), ToWallTime(attempt.start_time()),
+                     ToWallTime(attempt.end_time())});
+  }
+  if (AttemptGoesOn(job)) {
+    const auto start = CurrentStart(job);
+    if (start) spans.push_back({job.attempt(), ToWallTime(*start), now});
+  }
+  const bool all = !spans.empty() && spans.front().attempt <= 1;
+  if (!all && job.attempt() > 0 && job.has_create_time()) {
+    const WallTime end = !spans.empty()       ? spans.front().start
+                         : job.has_end_time() ? ToWallTime(job.end_time())
+                                              : now;
+    spans.insert(spans.begin(), {0, ToWallTime(job.create_time()), end});
+  }
+  return spans;
+}
+
+// The part of the span within the window, 0..1.
+double ShareWithin(const Span& span, WallTime since) {
+  if (span.start >= since) return 1;
+  if (span.end <= since) return 0;
+  return ToSeconds(span.end - since) / ToSeconds(span.end - span.start);
+}
+
 StatusOr<int> RunUsage(const Cli& cli, const UsageFlags& flags) {
-  const auto since = ParseSince(flags.since, cli.env->clock->Now().wall);
+  const WallTime now = cli.env->clock->Now().wall;
+  const auto since = ParseSince(flags.since, now);
   if (!since.ok()) return Annotate(since.status(), "--since");
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
   LOCKSTEP_ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, client->ListJobs());
@@ -103,7 +142,8 @@ StatusOr<int> RunUsage(const Cli& cli, const UsageFlags& flags) {
     job = *std::move(whole);
   }
   const UsageBy by = ByOf(flags.by);
-  const std::map<std::string, UsageSum> sums = SumUsage(jobs, by, *since);
+  const std::map<std::string, UsageSum> sums =
+      SumUsage(jobs, by, {*since, now});
   Listing listing;
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
   for (const auto& [name, sum] : sums) {
@@ -119,26 +159,53 @@ StatusOr<int> RunUsage(const Cli& cli, const UsageFlags& flags) {
 
 }  // namespace
 
-void UsageSum::Add(const v1::Job& job) {
+void UsageSum::Add(const v1::Job& job, const UsageWindow& window) {
   ++jobs;
-  held_core_seconds += job.bill().core_seconds();
-  held_gpu_seconds += job.bill().gpu_seconds();
-  cost[job.bill().currency()] += job.bill().cost();
+  std::map<int32_t, double> shares;
+  double all = 0;
+  double within = 0;
+  for (const Span& span : SpansOf(job, window.now)) {
+    const double share = ShareWithin(span, window.since);
+    const double seconds = std::max(0.0, ToSeconds(span.end - span.start));
+    shares[span.attempt] = share;
+    all += seconds;
+    within += share * seconds;
+    if (span.attempt == 0) held_estimated = held_estimated || share < 1;
+  }
+  const double held = all > 0 ? within / all : 1;
+  held_core_seconds += held * job.bill().core_seconds();
+  held_gpu_seconds += held * job.bill().gpu_seconds();
+  cost[job.bill().currency()] += held * job.bill().cost();
   for (const RankView& view : AllRanks(job)) {
     const v1::Usage& usage = view.rank->usage();
-    used_core_seconds += usage.cpu_seconds();
+    const auto known = shares.find(view.attempt);
+    const double share = known == shares.end() ? held : known->second;
+    used_estimated = used_estimated || (share > 0 && share < 1);
+    used_core_seconds += share * usage.cpu_seconds();
     // The ranks of a task share its GPUs.
-    used_gpu_seconds += usage.gpu_utilization() * usage.seconds() *
+    used_gpu_seconds += share * usage.gpu_utilization() * usage.seconds() *
                         view.task->gpus_size() /
                         std::max(1, view.task->ranks_size());
   }
 }
 
+void UsageSum::Add(const UsageSum& other) {
+  jobs += other.jobs;
+  held_core_seconds += other.held_core_seconds;
+  used_core_seconds += other.used_core_seconds;
+  held_gpu_seconds += other.held_gpu_seconds;
+  used_gpu_seconds += other.used_gpu_seconds;
+  for (const auto& [currency, amount] : other.cost) cost[currency] += amount;
+  held_estimated = held_estimated || other.held_estimated;
+  used_estimated = used_estimated || other.used_estimated;
+}
+
 std::map<std::string, UsageSum> SumUsage(const std::vector<v1::Job>& jobs,
-                                         UsageBy by, WallTime since) {
+                                         UsageBy by,
+                                         const UsageWindow& window) {
   std::map<std::string, UsageSum> sums;
   for (const v1::Job& job : jobs) {
-    if (!EndedBefore(job, since)) sums[KeyOf(job, by)].Add(job);
+    if (!EndedBefore(job, window.since)) sums[KeyOf(job, by)].Add(job, window);
   }
   return sums;
 }
@@ -158,12 +225,7 @@ Table UsageTable(const std::map<std::string, UsageSum>& sums, UsageBy by) {
   UsageSum total;
   for (const auto& [name, sum] : rows) {
     table.rows.push_back(RowOf(Printable(name), sum));
-    total.jobs += sum.jobs;
-    total.held_core_seconds += sum.held_core_seconds;
-    total.used_core_seconds += sum.used_core_seconds;
-    total.held_gpu_seconds += sum.held_gpu_seconds;
-    total.used_gpu_seconds += sum.used_gpu_seconds;
-    for (const auto& [currency, cost] : sum.cost) total.cost[currency] += cost;
+    total.Add(sum);
   }
   if (rows.size() > 1) table.rows.push_back(RowOf("total", total));
   return table;
@@ -176,12 +238,19 @@ Command UsageCommand(Cli* cli) {
       "  lockstep usage --by user --since 30d\n"
       "  lockstep usage --by job -o json\n\n"
       "Held is reserved, used or not; used is what the ranks' processes and\n"
-      "GPUs were busy. A job that ran within the time counts as a whole.\n"
-      "Deleted jobs are not known any more.");
+      "GPUs were busy. Only the time since --since counts: what was held and "
+      "its\n"
+      "cost are clipped by the times of each attempt. A rank reports only the "
+      "sum\n"
+      "of what it used, so an attempt that began before counts by the share "
+      "of\n"
+      "its time, as if its use had been even: \"~\" marks such estimates. "
+      "Deleted\n"
+      "jobs are not known any more.");
   command.Add("--by", &flags->by, "user, job or pool",
               OneOf({"user", "job", "pool"}), ShowDefault);
   command.Add("--since TIME", &flags->since,
-              "Leave out jobs that ended before, as 30d (ago) or "
+              "Count only what came after, as 30d (ago) or "
               "2026-01-31T12:00:00Z",
               ShowDefault);
   AddListOptions(&command, cli);

@@ -14,6 +14,12 @@ namespace lockstep::cli {
 
 enum class UsageBy { kUser, kJob, kPool };
 
+// The time that counts.
+struct UsageWindow {
+  WallTime since{};
+  WallTime now{};
+};
+
 // One user, job or pool.
 struct UsageSum {
   int64_t jobs = 0;
@@ -24,17 +30,25 @@ struct UsageSum {
   double used_gpu_seconds = 0;
   // By currency; "" where the site has no prices.
   std::map<std::string, double> cost;
+  // An attempt had begun before the window: what it used within is taken as its
+  // share of the attempt's time, because a rank reports only sums.
+  bool used_estimated = false;
+  // Attempts before the window are not known one by one any more, only their
+  // sum, which is taken as spread evenly from the submission on.
+  bool held_estimated = false;
 
-  void Add(const v1::Job& job);
+  // Adds what falls into the window. A gang holds all of its cores and GPUs or
+  // none, so what it held, and its cost, is clipped by time.
+  void Add(const v1::Job& job, const UsageWindow& window);
+  void Add(const UsageSum& other);
 };
 
-// The sums by name. Jobs that ended before `since` are left out; of others all
-// counts, also what came before. The pool is the one that the job asked for;
-// "any" otherwise.
+// The sums by name. Jobs that ended before the window are left out. The pool is
+// the one that the job asked for; "any" otherwise.
 std::map<std::string, UsageSum> SumUsage(const std::vector<v1::Job>& jobs,
-                                         UsageBy by, WallTime since);
+                                         UsageBy by, const UsageWindow& window);
 
-// A row each, the most held first, and their total.
+// A row each, the most held first, and their total. "~" marks estimates.
 Table UsageTable(const std::map<std::string, UsageSum>& sums, UsageBy by);
 
 }  // namespace lockstep::cli
