@@ -114,6 +114,10 @@ grpc::Status FakeCoordinator::Serve(grpc::ServerContext* context,
   }
   {
     MutexLock lock(&mu_);
+    // The threads that serve two streams may run in the other order. One that
+    // the daemon has left must not take the place of its next one: what Send
+    // writes would be lost.
+    if (context->IsCancelled()) return grpc::Status::CANCELLED;
     auto parsed = FromProto(message.register_());
     if (!parsed.ok()) {
       errors.push_back(Message(parsed.status()));
