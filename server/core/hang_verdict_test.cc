@@ -129,6 +129,17 @@ TEST(StackGroupsTest, AWrapperOfACollectiveIsNotWhatIsCalled) {
             "waits in all_reduce (train.py:90)");
 }
 
+TEST(StackGroupsTest, AnImportIsCalledSo) {
+  EXPECT_EQ(
+      Describe(PositionOf(Rank(
+          0,
+          {{"torch", "<module>", "__init__.py", 3384, true},
+           {"importlib", "_find_and_load", "<frozen importlib>", 1176, true},
+           {"train", "<module>", "train.py", 1, false}},
+          "R"))),
+      "runs in an import (train.py:1)");
+}
+
 // As libdw reads a Python process: the interpreter's frames, no program's.
 Frames Interpreter(Frames called) {
   for (const char* function :

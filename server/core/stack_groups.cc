@@ -55,6 +55,8 @@ constexpr std::string_view kCallGlue[] = {
     "_Py",      "Py",          "cfunction_", "method_", "vectorcall",
     "builtin_", "object_vaca", "slot_",      "type_",   "pybind11::"};
 constexpr std::string_view kEvaluation = "_PyEval_EvalFrame";
+// What the line "import torch" calls, in importlib.
+constexpr std::string_view kImport = "_find_and_load";
 // A launcher that waits for the program proper.
 constexpr std::string_view kLaunchers[] = {
     "sh", "bash", "dash", "env", "timeout", "tini", "nice", "numactl", "srun"};
@@ -175,7 +177,8 @@ void AddPlace(RankPosition* position) {
                      [](const StackFrame& frame) { return !frame.library; });
     const auto place = own == frames.end() ? frames.begin() : own;
     const auto called = place == frames.begin() ? place : place - 1;
-    position->function = called->function;
+    position->function = called->function == kImport ? std::string("an import")
+                                                     : called->function;
     if (!place->file.empty()) {
       position->place = place->line > 0
                             ? fmt::format("{}:{}", place->file, place->line)
