@@ -1,11 +1,36 @@
 #include "server/coordinator/cluster_queries.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <utility>
+#include <vector>
 
 namespace lockstep::server {
+namespace {
+
+// Adds those of `wanted`, or all, that `counts` takes. Returns the first one
+// of `wanted` that no task has.
+std::optional<int32_t> AddRanks(
+    const std::vector<TaskStatus>& tasks, const std::set<int32_t>& wanted,
+    const std::function<bool(const RankStatus&)>& counts,
+    ClusterQueries::FoundRanks* found) {
+  std::set<int32_t> unknown = wanted;
+  for (const TaskStatus& task : tasks) {
+    for (const RankStatus& rank : task.ranks) {
+      unknown.erase(rank.rank);
+      if ((wanted.empty() || wanted.contains(rank.rank)) && counts(rank)) {
+        found->ranks[task.node].push_back(rank.rank);
+      }
+    }
+  }
+  if (unknown.empty()) return std::nullopt;
+  return *unknown.begin();
+}
+
+}  // namespace
 
 StatusOr<JobSnapshot> ClusterQueries::GetJob(const JobName& name) const {
   MutexLock lock(&mu_);
@@ -156,18 +181,15 @@ StatusOr<ClusterQueries::FoundRanks> ClusterQueries::FindRunning(
   found.job = name;
   found.job_uid = job.uid;
   found.generation = job.generation;
-  std::set<int32_t> unknown = ranks;
-  for (const TaskStatus& task : job.tasks) {
-    for (const RankStatus& rank : task.ranks) {
-      unknown.erase(rank.rank);
-      const bool wanted = ranks.empty() || ranks.contains(rank.rank);
-      const bool runs =
-          rank.state == RankState::kStarted || rank.state == RankState::kJoined;
-      if (wanted && runs) found.ranks[task.node].push_back(rank.rank);
-    }
-  }
-  if (!unknown.empty() && !job.tasks.empty()) {
-    return NotFound("job {} has no rank {}", name, *unknown.begin());
+  const auto unknown = AddRanks(
+      job.tasks, ranks,
+      [](const RankStatus& rank) {
+        return rank.state == RankState::kStarted ||
+               rank.state == RankState::kJoined;
+      },
+      &found);
+  if (unknown && !job.tasks.empty()) {
+    return NotFound("job {} has no rank {}", name, *unknown);
   }
   if (found.ranks.empty()) {
     return FailedPrecondition(
@@ -200,17 +222,10 @@ StatusOr<ClusterQueries::FoundRanks> ClusterQueries::FindStalled(
   found.generation = attempt->generation;
   found.end_time = attempt->end_time;
   found.reason = attempt->end_cause.reason;
-  std::set<int32_t> unknown = ranks;
-  for (const TaskStatus& task : attempt->tasks) {
-    for (const RankStatus& rank : task.ranks) {
-      unknown.erase(rank.rank);
-      if (ranks.empty() || ranks.contains(rank.rank)) {
-        found.ranks[task.node].push_back(rank.rank);
-      }
-    }
-  }
-  if (!unknown.empty()) {
-    return NotFound("job {} had no rank {}", name, *unknown.begin());
+  if (const auto unknown = AddRanks(
+          attempt->tasks, ranks, [](const RankStatus&) { return true; },
+          &found)) {
+    return NotFound("job {} had no rank {}", name, *unknown);
   }
   return found;
 }

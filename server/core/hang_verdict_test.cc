@@ -127,6 +127,8 @@ TEST(StackGroupsTest, AWrapperOfACollectiveIsNotWhatIsCalled) {
                                        "c10d_logger.py", 83, true});
   EXPECT_EQ(Describe(PositionOf(Rank(0, wrapped))),
             "waits in all_reduce (train.py:90)");
+  EXPECT_EQ(Describe(PositionOf(Rank(0, wrapped, "T"))),
+            "is stopped by a signal or a debugger in all_reduce (train.py:90)");
 }
 
 TEST(StackGroupsTest, AnImportIsCalledSo) {

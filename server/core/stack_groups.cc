@@ -88,8 +88,9 @@ std::string CollectiveOf(const StackFrame& frame) {
     if (frame.module.starts_with(module)) return "";
   }
   const std::string_view name = LastName(frame.function);
+  // c10d::Work::wait, c10d::TCPStore::wait: for what other ranks send.
   if (frame.function.starts_with("c10d::") && name == "wait") {
-    return "c10d::Work::wait";
+    return frame.function.substr(0, frame.function.find('('));
   }
   return OneOf(Plain(name), kCollectives) ? std::string(name) : std::string();
 }
@@ -159,8 +160,9 @@ const StackFrame* CalledFromPython(
 }
 
 // What the program called, and its line: the innermost frame of the program
-// itself, and the frame that it called. A collective may be wrapped by others.
-void AddPlace(RankPosition* position) {
+// itself, and the frame that it called. A collective (or "") may be wrapped by
+// others.
+void AddPlace(const std::string& collective, RankPosition* position) {
   const auto& frames = position->frames;
   if (frames.empty()) return;
   const auto python =
@@ -185,9 +187,7 @@ void AddPlace(RankPosition* position) {
                             : place->file;
     }
   }
-  if (!position->collective.empty()) {
-    position->function = position->collective;
-  }
+  if (!collective.empty()) position->function = collective;
 }
 
 // Loops and recursion make stacks of different depths of the same function.
@@ -227,7 +227,7 @@ RankPosition PositionOf(const RankEvidence& evidence) {
   if (position.activity == RankActivity::kStuckInKernel) {
     position.kernel = thread->wait_channel;
   }
-  AddPlace(&position);
+  AddPlace(collective, &position);
   position.key = KeyOf(position);
   return position;
 }
