@@ -98,10 +98,13 @@ bool Contains(const std::vector<pid_t>& set, pid_t pid) {
 
 // Holds `pid` before it looks who it is: from then on the number cannot change
 // hands unseen. A zombie gets the signal too: its threads may still run.
-bool SignalIfChildOf(pid_t pid, const std::vector<pid_t>& parents, int signo) {
+// `start_time`, where it is not 0, must be the process's own.
+bool SignalIfChildOf(pid_t pid, uint64_t start_time,
+                     const std::vector<pid_t>& parents, int signo) {
   const Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   Stat stat;
-  if (!pidfd || !ReadStat(pid, &stat) || !Contains(parents, stat.parent)) {
+  if (!pidfd || !ReadStat(pid, &stat) || !Contains(parents, stat.parent) ||
+      (start_time != 0 && stat.start_time != start_time)) {
     return false;
   }
   return syscall(SYS_pidfd_send_signal, pidfd.get(), signo, nullptr, 0) == 0;
@@ -115,23 +118,32 @@ uint64_t StartTime(pid_t pid) {
 }
 
 bool SignalDescendant(pid_t pid, int signo) {
-  return SignalIfChildOf(pid, {getpid()}, signo);
+  return SignalIfChildOf(pid, 0, {getpid()}, signo);
 }
 
 int SignalTree(int signo, pid_t spare) {
   std::vector<pid_t> own_children;
   const bool lists = ChildrenFromLists(getpid(), &own_children);
-  // Grows while it is walked. It is short: the tree of one rank.
+  // Both grow while the tree is walked. It is short: that of one rank. The
+  // whole tree comes first: a signal on the way would also reach what the
+  // program starts in answer to it, such as the copy of its last files.
   std::vector<pid_t> tree{getpid()};
-  int signalled = 0;
+  std::vector<uint64_t> start_times{0};
   for (size_t i = 0; i < tree.size(); ++i) {
     for (const pid_t child : Children(tree[i], lists)) {
-      if (child == spare || Contains(tree, child)) continue;
+      Stat stat;
+      if (child == spare || Contains(tree, child) || !ReadStat(child, &stat)) {
+        continue;
+      }
       // One whose parent has died meanwhile is ours.
-      if (!SignalIfChildOf(child, {tree[i], getpid()}, signo)) continue;
-      ++signalled;
+      if (stat.parent != tree[i] && stat.parent != getpid()) continue;
       tree.push_back(child);
+      start_times.push_back(stat.start_time);
     }
+  }
+  int signalled = 0;
+  for (size_t i = 1; i < tree.size(); ++i) {
+    if (SignalIfChildOf(tree[i], start_times[i], tree, signo)) ++signalled;
   }
   return signalled;
 }

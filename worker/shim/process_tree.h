@@ -18,12 +18,13 @@ uint64_t StartTime(pid_t pid);
 bool SignalDescendant(pid_t pid, int signo);
 
 // Sends `signo` to every current descendant and returns their number; signo 0
-// only counts. A forking process may escape: repeat the call until no child is
+// only counts. A process that is started in answer to the signal never gets it.
+// So a forking process may escape SIGKILL: repeat the call until no child is
 // left.
 //
 // Never signals a bare number: each process is held by a pidfd and then
-// verified to have one of ours as its parent. Skips `spare` and its
-// descendants.
+// verified to be the one that was seen, with one of ours as its parent. Skips
+// `spare` and its descendants.
 int SignalTree(int signo, pid_t spare = 0);
 
 // Sends SIGKILL to all processes of a cgroup (v2), which forks cannot escape.

@@ -59,6 +59,26 @@ TEST_F(ShimSocketTest, KillTreeIsGentleFirst) {
   EXPECT_EQ(ExitCode(reply->exit_record), 5);
 }
 
+// SIGTERM is for the processes that run when it is sent: what a handler starts,
+// such as a copy of the last files, may end.
+TEST_F(ShimSocketTest, WhatAHandlerOfSigtermStartsMayEnd) {
+  // The others give the handler time to start its copy while they are walked.
+  Start(
+      Spec("exec 2>/dev/null; trap : TERM; sh -c 'sleep 1000 & "
+           "trap \"sleep 0.2 && echo copied; exit 3\" TERM; echo $$ >$DIR/pid; "
+           "wait' & copier=$!; for i in $(seq 200); do sleep 1000 & done; "
+           "until [ -s $DIR/pid ]; do sleep 0.01; done; echo $$ >$DIR/up; "
+           "wait $copier; wait $copier; exit $?"));
+  ASSERT_TRUE(ProcessIn("up").ok());
+  auto client = Connect();
+  ASSERT_NE(client, nullptr);
+  ASSERT_TRUE(client->KillTree(10s, In(5s)).ok());
+  const auto reply = WaitForPhase(client.get(), Phase::kExited, In(15s));
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(ExitCode(reply->exit_record), 3);
+  EXPECT_THAT(Texts(), ElementsAre("copied"));
+}
+
 TEST_F(ShimSocketTest, KillTreeEndsTheDeafAfterTheGrace) {
   ShimSpec spec = Spec(
       "trap '' TERM; setsid sh -c 'echo $$ >$DIR/child; sleep 1000; :' & "

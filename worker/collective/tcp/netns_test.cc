@@ -31,6 +31,9 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using ::testing::AnyOf;
+using ::testing::Contains;
+using ::testing::Each;
 
 constexpr int kRanks = 4;
 constexpr Duration kNetnsLimit = seconds(30);
@@ -299,6 +302,7 @@ TEST_F(FlowLimitTest, TuningFindsThatTheyHelp) {
 // it cannot reach; who only waits for another does not.
 TEST_F(NamespaceTest, WhoIsBehindALineThatWasCutIsNamed) {
   constexpr int kPair = 2;
+  constexpr int kOnlyWaited = 1;
   RankProcesses ranks(kPair, [&](int rank) {
     auto c = FormThere(rank, kPair);
     if (!c.ok()) return 100;
@@ -312,6 +316,7 @@ TEST_F(NamespaceTest, WhoIsBehindALineThatWasCutIsNamed) {
       ++board_->steps[rank];
     }
     if (status.code() != StatusCode::kDeadlineExceeded) return 102;
+    if (LostPeersOf(status).empty()) return kOnlyWaited;
     return LostPeersOf(status) == std::vector<int>{1 - rank} ? 0 : 103;
   });
   const MonoTime deadline = MonotonicNow() + kNetnsLimit;
@@ -320,9 +325,10 @@ TEST_F(NamespaceTest, WhoIsBehindALineThatWasCutIsNamed) {
     std::this_thread::sleep_for(milliseconds(1));
   }
   ASSERT_TRUE(Ip("-n {0}b link set p1 down"));
-  for (int rank = 0; rank < kPair; ++rank) {
-    EXPECT_EQ(ranks.Join(rank, deadline), 0) << rank;
-  }
+  // All that one rank had to send may have arrived before the cut.
+  const int ends[] = {ranks.Join(0, deadline), ranks.Join(1, deadline)};
+  EXPECT_THAT(ends, Contains(0));
+  EXPECT_THAT(ends, Each(AnyOf(0, kOnlyWaited)));
 }
 
 TEST_F(NamespaceTest, WhoCannotBeReachedWhileFormingIsNamed) {
