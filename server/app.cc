@@ -129,6 +129,9 @@ Status App::LoadCoordinator() {
   CoordinatorOptions options;
   options.prices = config.prices;
   options.observer = &observers.ledger;
+  options.on_captured = [this](const FoundRanks& ranks) {
+    if (services.hangs != nullptr) services.hangs->OnCaptured(ranks);
+  };
   options.new_uid = [] { return RandomHex(8); };
   options.new_key = [] { return RandomBytes(32); };
   options.retention.jobs = Seconds(config.retain_jobs);
@@ -181,6 +184,11 @@ void App::MakeServices() {
       std::min<uint64_t>(config.max_file_bytes, INT64_MAX));
   services.work_files = std::make_unique<WorkFiles>(files_options);
   services.evidence = std::make_unique<EvidenceDesk>();
+  services.hangs = std::make_unique<HangReporter>(
+      services.evidence.get(),
+      [this](const FoundRanks& ranks, const std::string& verdict) {
+        coordinator->jobs()->RecordVerdict(ranks, verdict);
+      });
   services.pools = std::make_unique<CallPools>();
   services.jobs = std::make_unique<JobService>(
       services.pools.get(), coordinator->jobs(), coordinator->queries(), &hub,

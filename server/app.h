@@ -23,6 +23,7 @@
 #include "server/packages/package_sweeper.h"
 #include "server/service/cluster_service.h"
 #include "server/service/evidence_desk.h"
+#include "server/service/hang_reporter.h"
 #include "server/service/job_service.h"
 #include "server/service/package_service.h"
 #include "server/service/work_files.h"
@@ -75,6 +76,7 @@ struct Upkeep {
 struct Services {
   std::unique_ptr<WorkFiles> work_files;
   std::unique_ptr<EvidenceDesk> evidence;
+  std::unique_ptr<HangReporter> hangs;
   // Declared after everything that streams use and before the services.
   std::unique_ptr<CallPools> pools;
   std::unique_ptr<JobService> jobs;

@@ -118,7 +118,9 @@ TEST_F(StacksTest, WhyAJobFailed) {
               HasSubstr("rank 0 (chief 0 on host-a) ended with exit code 3, at "
                         "train.py:12: ValueError: no data"));
   // An ended job has no ranks to look at.
-  EXPECT_TRUE(server_->Answers().evidence_requests.empty());
+  for (const auto& request : server_->Answers().evidence_requests) {
+    EXPECT_TRUE(request.kept());
+  }
 }
 
 TEST_F(StacksTest, WhyAnEarlierAttemptWasStopped) {
@@ -130,8 +132,11 @@ TEST_F(StacksTest, WhyAnEarlierAttemptWasStopped) {
     for (const v1::Reason reason : {v1::REASON_STALLED, v1::REASON_RANK_EXIT}) {
       v1::Attempt* const attempt = job.add_attempts();
       attempt->set_ordinal(job.attempts_size() + 1);
+      attempt->set_generation(static_cast<uint64_t>(job.attempts_size()) + 4);
       attempt->mutable_end_cause()->set_reason(reason);
     }
+    a->kept_evidence.set_generation(5);
+    a->kept_evidence.set_trigger("STALLED");
     a->kept_evidence.set_verdict("rank 2 waits in wait_for_lock (train.py:7)");
   });
   ASSERT_EQ(Run({"jobs", "why", "fashion"}), 0) << err_.str();
@@ -144,6 +149,11 @@ TEST_F(StacksTest, WhyAnEarlierAttemptWasStopped) {
   ASSERT_TRUE(json.is_object());
   EXPECT_EQ(json["kept"]["verdict"],
             "rank 2 waits in wait_for_lock (train.py:7)");
+  // One that was only warned about.
+  server_->Update(
+      [](FakeAnswers* a) { a->kept_evidence.set_trigger("NO_PROGRESS"); });
+  ASSERT_EQ(Run({"jobs", "why", "fashion"}), 0) << err_.str();
+  EXPECT_THAT(out_.str(), HasSubstr("When attempt 2 stood still"));
 }
 
 // The signal that ended a rank is no cause: lockstep sent it.

@@ -28,7 +28,7 @@ struct WhyFlags {
 struct Why {
   v1::Job job;
   std::optional<v1::JobEvidence> evidence;
-  // Of the newest attempt that was ended because its ranks stood still.
+  // Of the newest ended attempt that stood still or reached a limit.
   std::optional<v1::JobEvidence> kept;
   std::string verdict;
   // Of the rank that failed first.
@@ -62,11 +62,11 @@ Status AddLines(Client* client, Why* why) {
 
 // What the nodes kept. One that is away must not hide the rest of the page.
 void AddKept(const Cli& cli, Client* client, Why* why) {
-  if (why->job.details_hidden() || StalledAttempt(why->job) == nullptr) return;
+  if (why->job.details_hidden()) return;
   auto kept = client->KeptEvidence(why->job.name());
   if (kept.ok()) {
     why->kept = *std::move(kept);
-  } else {
+  } else if (kept.status().code() != StatusCode::kFailedPrecondition) {
     *cli.env->err << fmt::format("note: no kept evidence: {}\n",
                                  Printable(Message(kept.status())));
   }
@@ -133,11 +133,8 @@ std::string WhyPage(const Why& why, bool all, const Style& style) {
     text += Printable(why.verdict) + "\n";
   }
   if (why.kept) {
-    const v1::Attempt* const attempt = StalledAttempt(why.job);
-    text += DescribeSection(
-        fmt::format("Before attempt {} was stopped",
-                    attempt == nullptr ? 0 : attempt->ordinal()),
-        EvidenceText(*why.kept, all, style), style);
+    text += DescribeSection(KeptTitle(why.job, *why.kept),
+                            EvidenceText(*why.kept, all, style), style);
   }
   std::string lines;
   for (const v1::LogLine& line : why.lines) {
@@ -175,8 +172,8 @@ Command JobsWhyCommand(Cli* cli) {
       "  lockstep jobs why fashion -o json | jq -r .verdict\n\n"
       "Of a running job: the rank that the others wait for, or why that\n"
       "cannot be known, and what `jobs stacks` shows. Of a failed one: the\n"
-      "rank that failed first, and its last lines. Of an attempt that was\n"
-      "ended because its ranks stood still: what they did before that.");
+      "rank that failed first, and its last lines. Of an attempt that stood\n"
+      "still or reached a limit: what its ranks did then.");
   AddJobArgument(&command, &options->name);
   command.Add("--all", &options->all,
               "Also every thread, process and socket, as -o wide does");

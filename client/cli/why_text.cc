@@ -31,11 +31,18 @@ bool IsStalled(const v1::Attempt& attempt) {
 
 }  // namespace
 
-const v1::Attempt* StalledAttempt(const v1::Job& job) {
+std::string KeptTitle(const v1::Job& job, const v1::JobEvidence& kept) {
   const auto& attempts = job.attempts();
-  const auto found =
-      std::find_if(attempts.rbegin(), attempts.rend(), IsStalled);
-  return found == attempts.rend() ? nullptr : &*found;
+  const auto attempt =
+      std::find_if(attempts.begin(), attempts.end(), [&](const auto& ended) {
+        return ended.generation() == kept.generation();
+      });
+  const std::string which = attempt == attempts.end()
+                                ? "an earlier attempt"
+                                : fmt::format("attempt {}", attempt->ordinal());
+  // It went on, or a person stopped it.
+  if (kept.trigger() == "NO_PROGRESS") return "When " + which + " stood still";
+  return "Before " + which + " was stopped";
 }
 
 std::string WhyVerdict(const v1::Job& job, const v1::JobEvidence* evidence,
@@ -43,7 +50,8 @@ std::string WhyVerdict(const v1::Job& job, const v1::JobEvidence* evidence,
   if (evidence != nullptr) return evidence->verdict();
   if (job.state() == v1::JOB_STATE_FAILED) {
     // Its ranks ended by the stop, which is no cause.
-    if (kept != nullptr && IsStalled(*job.attempts().rbegin())) {
+    if (kept != nullptr && !job.attempts().empty() &&
+        IsStalled(*job.attempts().rbegin())) {
       return kept->verdict();
     }
     if (const auto failure = FirstFailure(job)) return FailureText(*failure);

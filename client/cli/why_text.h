@@ -9,8 +9,9 @@
 
 namespace lockstep::cli {
 
-// The newest attempt that was ended because its ranks stood still; null: none.
-const v1::Attempt* StalledAttempt(const v1::Job& job);
+// "Before attempt 2 was stopped", "When attempt 1 stood still": what `kept`
+// shows.
+std::string KeptTitle(const v1::Job& job, const v1::JobEvidence& kept);
 
 // Of a running job the verdict of `evidence`; of one that failed because its
 // ranks stood still that of `kept`; of another ended one the first cause: the

@@ -296,11 +296,14 @@ class FakeJobs final : public v1::JobService::Service {
                                const v1::CollectEvidenceRequest* request,
                                v1::JobEvidence* response) override {
     if (Status error = shared_->TakeError(); !error.ok()) return ToGrpc(error);
+    bool known = true;
     shared_->Update([&](FakeAnswers* a) {
       a->evidence_requests.push_back(*request);
       *response = request->kept() ? a->kept_evidence : a->evidence;
+      known = !request->kept() || !response->verdict().empty();
     });
-    return grpc::Status::OK;
+    if (known) return grpc::Status::OK;
+    return ToGrpc(FailedPrecondition("no evidence of the job is kept"));
   }
 
   grpc::Status ReadFile(

@@ -15,8 +15,7 @@ namespace {
 // of `wanted` that no task has.
 std::optional<int32_t> AddRanks(
     const std::vector<TaskStatus>& tasks, const std::set<int32_t>& wanted,
-    const std::function<bool(const RankStatus&)>& counts,
-    ClusterQueries::FoundRanks* found) {
+    const std::function<bool(const RankStatus&)>& counts, FoundRanks* found) {
   std::set<int32_t> unknown = wanted;
   for (const TaskStatus& task : tasks) {
     for (const RankStatus& rank : task.ranks) {
@@ -28,6 +27,18 @@ std::optional<int32_t> AddRanks(
   }
   if (unknown.empty()) return std::nullopt;
   return *unknown.begin();
+}
+
+// Why evidence of the attempt was captured; kNone: it was not.
+Reason KeptFor(const Job& job, const Attempt& attempt) {
+  const Reason end = attempt.end_cause.reason;
+  if (end == Reason::kStalled || end == Reason::kMaxRunningTime) return end;
+  const bool stood_still =
+      std::any_of(job.events.begin(), job.events.end(), [&](const Event& e) {
+        return e.reason == Reason::kNoProgress &&
+               e.generation == attempt.generation;
+      });
+  return stood_still ? Reason::kNoProgress : Reason::kNone;
 }
 
 }  // namespace
@@ -169,9 +180,9 @@ StatusOr<ClusterQueries::FoundWork> ClusterQueries::FindWork(
   return FoundWork{entry->job->uid, std::move(site)};
 }
 
-StatusOr<ClusterQueries::FoundRanks> ClusterQueries::FindRunning(
-    const JobName& name, const std::set<int32_t>& ranks,
-    const JobCheck& may) const {
+StatusOr<FoundRanks> ClusterQueries::FindRunning(const JobName& name,
+                                                 const std::set<int32_t>& ranks,
+                                                 const JobCheck& may) const {
   MutexLock lock(&mu_);
   LOCKSTEP_ASSIGN_OR_RETURN(const JobEntry* entry,
                             parts_.state->jobs.Get(name));
@@ -200,28 +211,27 @@ StatusOr<ClusterQueries::FoundRanks> ClusterQueries::FindRunning(
   return found;
 }
 
-StatusOr<ClusterQueries::FoundRanks> ClusterQueries::FindStalled(
-    const JobName& name, const std::set<int32_t>& ranks,
-    const JobCheck& may) const {
+StatusOr<FoundRanks> ClusterQueries::FindKept(const JobName& name,
+                                              const std::set<int32_t>& ranks,
+                                              const JobCheck& may) const {
   MutexLock lock(&mu_);
   LOCKSTEP_ASSIGN_OR_RETURN(const JobEntry* entry,
                             parts_.state->jobs.Get(name));
   const Job& job = *entry->job;
   LOCKSTEP_RETURN_IF_ERROR(may(job));
   const auto attempt = std::find_if(
-      job.attempts.rbegin(), job.attempts.rend(), [](const Attempt& ended) {
-        return ended.end_cause.reason == Reason::kStalled;
+      job.attempts.rbegin(), job.attempts.rend(), [&](const Attempt& ended) {
+        return KeptFor(job, ended) != Reason::kNone;
       });
   if (attempt == job.attempts.rend()) {
     return FailedPrecondition(
-        "no attempt of job {} was ended because its ranks stood still", name);
+        "no ended attempt of job {} stood still or reached a limit", name);
   }
   FoundRanks found;
   found.job = name;
   found.job_uid = job.uid;
   found.generation = attempt->generation;
-  found.end_time = attempt->end_time;
-  found.reason = attempt->end_cause.reason;
+  found.kept_for = KeptFor(job, *attempt);
   if (const auto unknown = AddRanks(
           attempt->tasks, ranks, [](const RankStatus&) { return true; },
           &found)) {

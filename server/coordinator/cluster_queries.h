@@ -15,6 +15,7 @@
 #include "common/base/status.h"
 #include "server/coordinator/billing.h"
 #include "server/coordinator/cluster_state.h"
+#include "server/coordinator/found_ranks.h"
 #include "server/coordinator/history_guard.h"
 #include "server/coordinator/snapshot.h"
 #include "server/coordinator/snapshot_maker.h"
@@ -29,17 +30,6 @@ class ClusterQueries {
   struct FoundWork {
     std::string job_uid;
     WorkSite site;
-  };
-
-  struct FoundRanks {
-    JobName job;
-    std::string job_uid;
-    Generation generation = 0;
-    // Ascending, by node: those that run, or ran.
-    std::map<NodeName, std::vector<int32_t>> ranks;
-    // When and why the generation was ended, if it was.
-    WallTime end_time{};
-    Reason reason = Reason::kNone;
   };
 
   // All outlive this object.
@@ -87,13 +77,13 @@ class ClusterQueries {
   StatusOr<FoundRanks> FindRunning(const JobName& name,
                                    const std::set<int32_t>& ranks,
                                    const JobCheck& may) const;
-  // Returns those of `ranks`, or all, of the newest attempt that was ended
-  // because its ranks stood still, if `may` allows the caller to look at them.
-  // NotFound: it did not have one of them. FailedPrecondition: there is no such
-  // attempt.
-  StatusOr<FoundRanks> FindStalled(const JobName& name,
-                                   const std::set<int32_t>& ranks,
-                                   const JobCheck& may) const;
+  // Returns those of `ranks`, or all, of the newest ended attempt of which the
+  // nodes kept evidence: it stood still, or was ended by a limit. `may` must
+  // allow the caller to look at them. NotFound: it did not have one of them.
+  // FailedPrecondition: there is no such attempt.
+  StatusOr<FoundRanks> FindKept(const JobName& name,
+                                const std::set<int32_t>& ranks,
+                                const JobCheck& may) const;
   // Returns package digests of all unfinished jobs.
   std::set<std::string> NeededPackages() const;
   Prices prices() const;

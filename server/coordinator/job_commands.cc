@@ -280,6 +280,32 @@ StatusOr<std::string> JobCommands::DeleteJob(const RequestKey& request,
   return answer;
 }
 
+void JobCommands::RecordVerdict(const FoundRanks& ranks,
+                                const std::string& verdict) {
+  MutexLock lock(&mu_);
+  JobEntry* const entry = parts_.state->jobs.Find(ranks.job);
+  if (entry == nullptr || entry->job->uid != ranks.job_uid ||
+      IsFinal(entry->job->state)) {
+    return;
+  }
+  Job job = *entry->job;
+  const bool runs = job.generation == ranks.generation && !job.failing;
+  if (runs) entry->stall_verdict = verdict;
+  const Time now = parts_.clock->Now();
+  AddEvent(&job, Reason::kNoProgress,
+           runs ? verdict : "when it stood still: " + verdict, now);
+  job.events.back().generation = ranks.generation;
+  std::map<JobName, Job> changed;
+  changed.emplace(ranks.job, std::move(job));
+  // The evidence itself is kept, so that a failed commit loses little.
+  if (const Status stored =
+          parts_.committer->CommitJobs(std::move(changed), std::nullopt, now);
+      !stored.ok()) {
+    LOG_WARN("job {}: the verdict about its stall is not stored: {}", ranks.job,
+             Message(stored));
+  }
+}
+
 StatusOr<JobPlan> JobCommands::Plan(const JobSpec& spec,
                                     const std::string& owner) {
   MutexLock lock(&mu_);

@@ -18,6 +18,7 @@
 #include "server/coordinator/billing.h"
 #include "server/coordinator/cluster_state.h"
 #include "server/coordinator/committer.h"
+#include "server/coordinator/found_ranks.h"
 #include "server/coordinator/history_guard.h"
 #include "server/coordinator/idempotency_cache.h"
 #include "server/coordinator/options.h"
@@ -111,6 +112,10 @@ class JobCommands {
   StatusOr<std::string> DeleteJob(const RequestKey& request,
                                   const JobName& name, const JobCheck& may,
                                   const std::string& answer);
+
+  // Adds to the job's history what evidence of `ranks`, which had stalled, says
+  // about the cause. No effect if the job has ended or is another one by now.
+  void RecordVerdict(const FoundRanks& ranks, const std::string& verdict);
 
   // Plans `spec` of `owner` without changes. Rejects what Submit rejects,
   // except jobs that can never fit, which the plan reports.

@@ -52,6 +52,8 @@ struct JobEntry {
   // The job's history has an open stall event.
   bool stall_noted = false;
   MonoTime stalled_since;
+  // What evidence of its ranks says about that stall; empty: not known yet.
+  std::string stall_verdict;
   CaptureWait capture;
 };
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/base/clock.h"
+#include "server/coordinator/found_ranks.h"
 #include "server/coordinator/idempotency_cache.h"
 #include "server/coordinator/observer.h"
 #include "server/coordinator/rendezvous_table.h"
@@ -66,6 +67,9 @@ struct CoordinatorOptions {
   std::function<std::string()> new_key;
   // May be null. Outlives the coordinator.
   CoordinatorObserver* observer = nullptr;
+  // The nodes of a job that has stalled keep evidence of these ranks. Called as
+  // the observer is. May be empty.
+  std::function<void(const FoundRanks& ranks)> on_captured;
 };
 
 }  // namespace lockstep::server

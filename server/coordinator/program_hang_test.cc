@@ -9,10 +9,15 @@ namespace {
 using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
 using testing::HasSubstr;
+using testing::Not;
 
 class ProgramHangTest : public CoordinatorTest {
  protected:
   ProgramHangTest() {
+    options_.on_captured = [this](const FoundRanks& ranks) {
+      captured_.push_back(ranks);
+    };
+    Restart();
     for (FakeDaemon* daemon : all_) Connect(daemon);
   }
 
@@ -45,6 +50,8 @@ class ProgramHangTest : public CoordinatorTest {
     ASSERT_TRUE(host->Progress("j", gang->status.generation, 0).ok());
     Run();
   }
+  std::vector<FoundRanks> captured_;
+
   int Notices() {
     int notices = 0;
     for (const Event& event : Get("j").events) {
@@ -74,6 +81,69 @@ TEST_F(ProgramHangTest, AWarningIsAllByDefault) {
   EXPECT_THAT(Get("j").events.back().message, HasSubstr("goes on"));
 }
 
+TEST_F(ProgramHangTest, AWarningIsFollowedByItsVerdict) {
+  Start(HangPolicy::kWarn);
+  Beat(61s);
+  FakeDaemon* const host = Host();
+  Run();
+  EXPECT_EQ(host->Find("j")->assignment.evidence, 1u) << "the node is asked";
+  Beat(62s);
+  ASSERT_EQ(captured_.size(), 1u);
+  EXPECT_EQ(captured_[0].job_uid, Get("j").uid);
+  EXPECT_EQ(captured_[0].generation, 1u);
+  EXPECT_EQ(captured_[0].kept_for, Reason::kNoProgress);
+  EXPECT_EQ(captured_[0].ranks,
+            (std::map<NodeName, std::vector<int32_t>>{{host->info.name, {0}}}));
+  coordinator_->jobs()->RecordVerdict(captured_[0], "rank 0 waits in f");
+  EXPECT_EQ(Get("j").events.back().message, "rank 0 waits in f");
+  const auto seen = coordinator_->queries()->GetJob("j");
+  ASSERT_TRUE(seen.ok() && seen->waiting);
+  EXPECT_THAT(seen->waiting->message, HasSubstr("; rank 0 waits in f"));
+  Beat(63s);
+  EXPECT_EQ(captured_.size(), 1u) << "once for each stall";
+  // Another job with its name is none of the verdict's business.
+  FoundRanks other = captured_[0];
+  other.job_uid = "another";
+  coordinator_->jobs()->RecordVerdict(other, "rank 0 runs in g");
+  EXPECT_EQ(Get("j").events.back().message, "rank 0 waits in f");
+  // A later stall has a verdict of its own.
+  Beat(0s);
+  for (int i = 0; i < 120; ++i) Beat(0s);
+  Beat(61s);
+  Beat(62s);
+  EXPECT_EQ(host->Find("j")->assignment.evidence, 2u);
+  const auto again = coordinator_->queries()->GetJob("j");
+  ASSERT_TRUE(again.ok() && again->waiting);
+  EXPECT_THAT(again->waiting->message, Not(HasSubstr("rank 0 waits in f")));
+  Beat(63s);
+  EXPECT_EQ(captured_.size(), 2u);
+}
+
+TEST_F(ProgramHangTest, ALimitOfTheRunningTimeWaitsForEvidence) {
+  JobSpec spec = NativeSpec("j", 1);
+  spec.kind = JobKind::kProgram;
+  spec.max_running_time = 60s;
+  MustSubmit(spec);
+  Run();
+  Run();
+  ASSERT_EQ(State("j"), JobState::kRunning);
+  FakeDaemon* const host = Host();
+  for (FakeDaemon* daemon : all_) daemon->habits.captures = false;
+  for (int i = 0; i < 123; ++i) Beat(0s);
+  EXPECT_EQ(host->Find("j")->assignment.evidence, 1u);
+  EXPECT_EQ(State("j"), JobState::kRunning);
+  host->Find("j")->status.evidence_done = 1;
+  host->Find("j")->dirty = true;
+  Beat(0s);
+  Pass(2s);
+  EXPECT_EQ(State("j"), JobState::kCancelled);
+  EXPECT_TRUE(captured_.empty()) << "it did not stand still";
+  const auto found = coordinator_->queries()->FindKept(
+      "j", {}, [](const Job&) { return OkStatus(); });
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->kept_for, Reason::kMaxRunningTime);
+}
+
 TEST_F(ProgramHangTest, ARestartComesOnceEvidenceIsCaptured) {
   Start(HangPolicy::kRestart);
   for (FakeDaemon* daemon : all_) daemon->habits.captures = false;
@@ -98,26 +168,25 @@ TEST_F(ProgramHangTest, WhatWasKeptOfAStalledAttemptIsFound) {
   Start(HangPolicy::kRestart);
   const auto may = [](const Job&) { return OkStatus(); };
   const ClusterQueries* const queries = coordinator_->queries();
-  EXPECT_EQ(queries->FindStalled("j", {}, may).status().code(),
+  EXPECT_EQ(queries->FindKept("j", {}, may).status().code(),
             StatusCode::kFailedPrecondition);
   const NodeName node = Host()->info.name;
   Beat(61s);
   Pass(2s);
   ASSERT_EQ(Get("j").generation, 2u);
-  const auto found = queries->FindStalled("j", {}, may);
+  const auto found = queries->FindKept("j", {}, may);
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_EQ(found->generation, 1u);
   EXPECT_EQ(found->job_uid, Get("j").uid);
-  EXPECT_EQ(found->reason, Reason::kStalled);
-  EXPECT_EQ(found->end_time, Get("j").attempts.at(0).end_time);
+  EXPECT_EQ(found->kept_for, Reason::kStalled);
   EXPECT_EQ(found->ranks,
             (std::map<NodeName, std::vector<int32_t>>{{node, {0}}}));
-  EXPECT_EQ(queries->FindStalled("j", {7}, may).status().code(),
+  EXPECT_EQ(queries->FindKept("j", {7}, may).status().code(),
             StatusCode::kNotFound);
   EXPECT_EQ(
       queries
-          ->FindStalled(
-              "j", {}, [](const Job&) { return PermissionDenied("not yours"); })
+          ->FindKept("j", {},
+                     [](const Job&) { return PermissionDenied("not yours"); })
           .status()
           .code(),
       StatusCode::kPermissionDenied);

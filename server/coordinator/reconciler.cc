@@ -18,6 +18,29 @@ constexpr Duration kStallNoteInterval = std::chrono::minutes(1);
 // A cluster of this many nodes is large.
 constexpr size_t kManyNodes = 64;
 
+// Why evidence of the job's ranks is wanted now; kNone: it is not.
+Reason ReasonToCapture(const JobEntry& entry, const JobView& view, Time now) {
+  if (entry.job->state != JobState::kRunning) return Reason::kNone;
+  if (view.stall) return Reason::kStalled;
+  if (IsOverRunningTime(*entry.job, now)) return Reason::kMaxRunningTime;
+  const bool warns = HangPolicyOf(entry.job->spec) == HangPolicy::kWarn;
+  return warns && entry.stall_noted ? Reason::kNoProgress : Reason::kNone;
+}
+
+FoundRanks RanksOfGeneration(const Job& job, Reason kept_for) {
+  FoundRanks found;
+  found.job = job.spec.name;
+  found.job_uid = job.uid;
+  found.generation = job.generation;
+  found.kept_for = kept_for;
+  for (const TaskStatus& task : job.tasks) {
+    for (const RankStatus& rank : task.ranks) {
+      found.ranks[task.node].push_back(rank.rank);
+    }
+  }
+  return found;
+}
+
 }  // namespace
 
 Reconciler::Reconciler(const Parts& parts)
@@ -63,6 +86,7 @@ void Reconciler::NoteStall(JobEntry* entry, Job* job, Time now) {
     }
     entry->stalled_since = now.mono - stall->still;
     entry->stall.RecordAnnounced(*stall);
+    entry->stall_verdict.clear();
     AddEvent(job, Reason::kNoProgress, Describe(*job, *stall), now);
   } else if (job->state == JobState::kRunning && !job->failing) {
     AddEvent(job, Reason::kNoProgress,
@@ -97,21 +121,26 @@ void Reconciler::NoteBadGpus(Job* job, const JobView& view, Time now) const {
   }
 }
 
-std::optional<Stall> Reconciler::StallToEnd(JobEntry* entry,
-                                            const JobView& view,
-                                            Time now) const {
-  std::optional<Stall> stall = parts_.faults->StallOf(*entry, view, now);
+void Reconciler::CaptureEvidence(JobEntry* entry, JobView* view,
+                                 Time now) const {
+  view->stall = parts_.faults->StallOf(*entry, *view, now);
   const Job& job = *entry->job;
-  if (job.failing) return stall;
-  if (!stall) {
+  if (job.failing) return;
+  const Reason reason = ReasonToCapture(*entry, *view, now);
+  if (reason == Reason::kNone) {
     entry->capture.Drop();
-    return std::nullopt;
+    return;
   }
-  if (entry->capture.Ask(job, view, now.mono)) {
+  if (entry->capture.Ask(reason, job, *view, now.mono)) {
     parts_.state->agenda.nodes.merge(NodesOf(job));
   }
-  if (!entry->capture.IsOver(job, view, now.mono)) return std::nullopt;
-  return stall;
+  if (!entry->capture.IsOver(job, *view, now.mono)) {
+    view->stall.reset();
+    view->capturing = true;
+  } else if (entry->capture.TakeEnd() && parts_.options->on_captured &&
+             reason != Reason::kMaxRunningTime) {
+    parts_.options->on_captured(RanksOfGeneration(job, reason));
+  }
 }
 
 Job Reconciler::DecideOne(JobEntry* entry, Time now) {
@@ -120,7 +149,7 @@ Job Reconciler::DecideOne(JobEntry* entry, Time now) {
   JobView view = views_.ViewOf(*entry, now);
   AwaitRestarts(*entry->job, view, now, &entry->awaited_since);
   view.awaited_since = entry->awaited_since;
-  view.stall = StallToEnd(entry, view, now);
+  CaptureEvidence(entry, &view, now);
   Job next = server::Decide(*entry->job, view, parts_.options->timeouts, now);
   parts_.faults->NoteOutcome(*entry->job, next, view, now);
   NoteStall(entry, &next, now);

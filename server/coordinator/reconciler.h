@@ -48,10 +48,10 @@ class Reconciler {
   // Decides about the jobs of the agenda and returns those that change.
   std::map<JobName, Job> Decide(Time now);
   Job DecideOne(JobEntry* entry, Time now);
-  // Returns the stall for which the generation is to be ended: once evidence of
-  // its ranks is captured, which this asks for.
-  std::optional<Stall> StallToEnd(JobEntry* entry, const JobView& view,
-                                  Time now) const;
+  // Sets the stall for which the generation is to be ended, once evidence of
+  // its ranks is captured. Asks for that, as at every stall and at the limit of
+  // the running time.
+  void CaptureEvidence(JobEntry* entry, JobView* view, Time now) const;
   // Sets all_started_since once every rank has started.
   void NoteStarted(JobEntry* entry, Time now) const;
   // Adds the start and the end of a rank's stall to the job's history.

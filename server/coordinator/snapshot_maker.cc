@@ -51,7 +51,9 @@ std::optional<Cause> SnapshotMaker::TroubleOf(const JobEntry& entry,
   const Job& job = *entry.job;
   if (auto silent = SilentNodeOf(job, now.mono)) return silent;
   if (snapshot.stall) {
-    return Cause{Reason::kNoProgress, Describe(job, *snapshot.stall)};
+    std::string text = Describe(job, *snapshot.stall);
+    if (!entry.stall_verdict.empty()) text += "; " + entry.stall_verdict;
+    return Cause{Reason::kNoProgress, std::move(text)};
   }
   const auto last_step = entry.meter.last_step_time();
   // A program's daemons judge it by limits of its own.

@@ -13,9 +13,12 @@ void CaptureWait::Reset(Generation generation) {
   generation_ = generation;
 }
 
-bool CaptureWait::Ask(const Job& job, const JobView& view, MonoTime now) {
-  if (asked_) return false;
+bool CaptureWait::Ask(Reason reason, const Job& job, const JobView& view,
+                      MonoTime now) {
+  if (asked_ && reason_ == reason) return false;
   asked_ = now;
+  reason_ = reason;
+  taken_ = false;
   for (const NodeName& node : NodesOf(job)) {
     const GangStatus* const gang = GangOf(view, node, job.generation);
     if (gang != nullptr) number_ = std::max(number_, gang->evidence_done);

@@ -33,8 +33,8 @@ class CaptureWaitTest : public testing::Test {
 
 TEST_F(CaptureWaitTest, WaitsForEachNode) {
   EXPECT_FALSE(IsOver()) << "nothing was asked";
-  EXPECT_TRUE(wait_.Ask(job_, view_, now_));
-  EXPECT_FALSE(wait_.Ask(job_, view_, now_)) << "once";
+  EXPECT_TRUE(wait_.Ask(Reason::kStalled, job_, view_, now_));
+  EXPECT_FALSE(wait_.Ask(Reason::kStalled, job_, view_, now_)) << "once";
   EXPECT_EQ(wait_.number(), 1u);
   Answer("a", 1);
   EXPECT_FALSE(IsOver());
@@ -43,7 +43,7 @@ TEST_F(CaptureWaitTest, WaitsForEachNode) {
 }
 
 TEST_F(CaptureWaitTest, ASilentNodeDelaysItByFiveSeconds) {
-  wait_.Ask(job_, view_, now_);
+  wait_.Ask(Reason::kStalled, job_, view_, now_);
   Answer("a", 1);
   now_ += 4s;
   EXPECT_FALSE(IsOver());
@@ -52,11 +52,11 @@ TEST_F(CaptureWaitTest, ASilentNodeDelaysItByFiveSeconds) {
 }
 
 TEST_F(CaptureWaitTest, AskedAgainItWantsNewEvidence) {
-  wait_.Ask(job_, view_, now_);
+  wait_.Ask(Reason::kStalled, job_, view_, now_);
   Answer("a", 1);
   Answer("b", 1);
   wait_.Drop();
-  EXPECT_TRUE(wait_.Ask(job_, view_, now_));
+  EXPECT_TRUE(wait_.Ask(Reason::kStalled, job_, view_, now_));
   EXPECT_EQ(wait_.number(), 2u);
   EXPECT_FALSE(IsOver());
 }
@@ -64,17 +64,32 @@ TEST_F(CaptureWaitTest, AskedAgainItWantsNewEvidence) {
 TEST_F(CaptureWaitTest, AnAnswerToAnEarlierCoordinatorIsNone) {
   Answer("a", 3);
   Answer("b", 3);
-  wait_.Ask(job_, view_, now_);
+  wait_.Ask(Reason::kStalled, job_, view_, now_);
   EXPECT_EQ(wait_.number(), 4u);
   EXPECT_FALSE(IsOver());
 }
 
 TEST_F(CaptureWaitTest, AGenerationAsksForItself) {
-  wait_.Ask(job_, view_, now_);
+  wait_.Ask(Reason::kStalled, job_, view_, now_);
   job_.generation = 2;
   wait_.Reset(2);
   EXPECT_EQ(wait_.number(), 0u);
-  EXPECT_TRUE(wait_.Ask(job_, view_, now_));
+  EXPECT_TRUE(wait_.Ask(Reason::kStalled, job_, view_, now_));
+}
+
+TEST_F(CaptureWaitTest, AnotherReasonAsksAgain) {
+  EXPECT_TRUE(wait_.Ask(Reason::kNoProgress, job_, view_, now_));
+  Answer("a", 1);
+  Answer("b", 1);
+  ASSERT_TRUE(IsOver());
+  EXPECT_TRUE(wait_.TakeEnd());
+  EXPECT_FALSE(wait_.TakeEnd()) << "once";
+  EXPECT_TRUE(wait_.Ask(Reason::kMaxRunningTime, job_, view_, now_));
+  EXPECT_FALSE(IsOver());
+  Answer("a", 2);
+  Answer("b", 2);
+  ASSERT_TRUE(IsOver());
+  EXPECT_TRUE(wait_.TakeEnd());
 }
 
 }  // namespace

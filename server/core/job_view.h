@@ -70,6 +70,8 @@ struct JobView {
   std::map<std::pair<int32_t, int32_t>, MonoTime> awaited_since;
   // The straggler, see stall.h. Absent while evidence of it is captured.
   std::optional<Stall> stall;
+  // Evidence of the ranks is being captured. A limit waits for it.
+  bool capturing = false;
   // Assignment::evidence of the generation.
   uint32_t evidence_asked = 0;
   // For a generation that is being given up: the nodes that it waited for

@@ -258,8 +258,7 @@ std::optional<Cause> OverTime(const Job& job, Time now) {
                  fmt::format("waited for longer than maxWaitTime ({})",
                              FormatDuration(*spec.max_wait_time))};
   }
-  if (job.start_time && spec.max_running_time &&
-      now.wall - *job.start_time > *spec.max_running_time) {
+  if (IsOverRunningTime(job, now)) {
     return Cause{Reason::kMaxRunningTime,
                  fmt::format("ran for longer than maxRunningTime ({})",
                              FormatDuration(*spec.max_running_time))};
@@ -304,6 +303,11 @@ void DecideState(Job* job, const JobView& view,
 
 }  // namespace
 
+bool IsOverRunningTime(const Job& job, Time now) {
+  return job.start_time && job.spec.max_running_time &&
+         now.wall - *job.start_time > *job.spec.max_running_time;
+}
+
 Job Decide(const Job& before, const JobView& view,
            const LifecycleTimeouts& timeouts, Time now) {
   if (IsFinal(before.state)) return before;
@@ -325,7 +329,7 @@ Job Decide(const Job& before, const JobView& view,
   if (!job.outcome) {
     // A job that has just ended by itself is not cut short.
     if (std::optional<Cause> cause = OverTime(job, now)) {
-      if (!SaveBeforeTheEnd(&job, view, now)) {
+      if (!SaveBeforeTheEnd(&job, view, now) && !view.capturing) {
         EndEarly(&job, view, *std::move(cause), now);
       }
     } else if (before.failing && job.holds.empty() && !view.testing_pairs) {

@@ -77,6 +77,9 @@ Job NewJob(JobSpec spec, std::string uid, std::string owner, Time now);
 // Cancels the job for user `who`. Idempotent; a final job stays as it is.
 Job Cancel(const Job& job, const std::string& who, Time now);
 
+// Whether the job has run for longer than its max_running_time.
+bool IsOverRunningTime(const Job& job, Time now);
+
 // Asks all ranks to save at the same future step.
 // FailedPrecondition: it is a native job without an output directory, it is not
 // RUNNING, or it is a program of which a rank has not joined.

@@ -9,9 +9,8 @@
 #include "common/rpc/status_conversion.h"
 #include "common/wire/evidence_wire.h"
 #include "common/wire/value_wire.h"
-#include "server/core/hang_verdict.h"
-#include "server/core/stack_groups.h"
 #include "server/service/job_service.h"
+#include "server/service/judged_evidence.h"
 #include "server/service/request.h"
 #include "server/stream/stream_reactor.h"
 
@@ -64,11 +63,17 @@ void AddRanks(const std::vector<RankEvidence>& ranks,
   }
 }
 
+// When the kept evidence was captured.
+WallTime LastTimeOf(const std::vector<RankEvidence>& ranks) {
+  WallTime last{};
+  for (const RankEvidence& rank : ranks) last = std::max(last, rank.time);
+  return last;
+}
+
 class EvidenceCollecting final : public StreamSource<v1::JobEvidence> {
  public:
   EvidenceCollecting(EvidenceDesk* desk, const pki::Identity& caller,
-                     ClusterQueries::FoundRanks found, WallTime now,
-                     StreamPeer* peer)
+                     FoundRanks found, WallTime now, StreamPeer* peer)
       : desk_(desk),
         found_(std::move(found)),
         now_(now),
@@ -80,55 +85,22 @@ class EvidenceCollecting final : public StreamSource<v1::JobEvidence> {
       return admitted ? StreamStep::End(*admitted)
                       : StreamStep::Sleep(ticket_.deadline());
     }
-    if (!collection_) collection_.emplace(desk_, Queries(), peer_);
+    if (!collection_) collection_.emplace(desk_, QueriesFor(found_), peer_);
     if (!collection_->Done()) return StreamStep::Sleep(collection_->deadline());
     Fill(collection_->Take(), message);
     return StreamStep::End(OkStatus());
   }
 
  private:
-  // It is of a generation that was ended.
-  bool IsKept() const { return found_.reason != Reason::kNone; }
-
-  std::map<NodeName, EvidenceQuery> Queries() const {
-    std::map<NodeName, EvidenceQuery> queries;
-    for (const auto& [node, ranks] : found_.ranks) {
-      EvidenceQuery query;
-      query.job = found_.job;
-      query.generation = found_.generation;
-      query.ranks = ranks;
-      query.stacks = true;
-      if (IsKept()) query.kept_uid = found_.job_uid;
-      queries[node] = std::move(query);
-    }
-    return queries;
-  }
-
   void Fill(EvidenceDesk::Collected collected, v1::JobEvidence* message) {
-    // Of all that a node answers, only ranks that it was asked for.
-    std::set<int32_t> left;
-    for (const auto& [node, ranks] : found_.ranks) {
-      left.insert(ranks.begin(), ranks.end());
-    }
-    std::erase_if(collected.ranks, [&](const RankEvidence& rank) {
-      const auto of_node = found_.ranks.find(rank.node);
-      return of_node == found_.ranks.end() ||
-             std::find(of_node->second.begin(), of_node->second.end(),
-                       rank.rank) == of_node->second.end() ||
-             left.erase(rank.rank) == 0;
-    });
-    std::sort(collected.ranks.begin(), collected.ranks.end(),
-              [](const RankEvidence& a, const RankEvidence& b) {
-                return a.rank < b.rank;
-              });
-    const std::vector<StackGroup> groups = GroupRanks(collected.ranks);
-    const HangVerdict verdict =
-        JudgeHang(collected.ranks, groups, {left.begin(), left.end()});
+    const JudgedEvidence judged = Judge(found_, std::move(collected.ranks));
     message->set_job(found_.job);
     message->set_generation(found_.generation);
-    WriteValue(IsKept() ? found_.end_time : now_, message->mutable_time());
-    message->set_trigger(IsKept() ? std::string(Name(found_.reason))
-                                  : std::string("by hand"));
+    const bool kept = found_.kept_for != Reason::kNone;
+    WriteValue(kept ? LastTimeOf(judged.ranks) : now_, message->mutable_time());
+    message->set_trigger(kept ? std::string(Name(found_.kept_for))
+                              : std::string("by hand"));
+    const HangVerdict& verdict = judged.verdict;
     message->set_verdict(verdict.sentence);
     message->mutable_cause_ranks()->Add(verdict.cause.begin(),
                                         verdict.cause.end());
@@ -137,21 +109,21 @@ class EvidenceCollecting final : public StreamSource<v1::JobEvidence> {
     }
     for (const std::string& text : verdict.hints) message->add_hints(text);
     for (const std::string& note : collected.notes) message->add_notes(note);
-    for (const StackGroup& group : groups) AddGroup(group, message);
-    AddRanks(collected.ranks, groups, message);
+    for (const StackGroup& group : judged.groups) AddGroup(group, message);
+    AddRanks(judged.ranks, judged.groups, message);
   }
 
   EvidenceDesk* const desk_;
-  const ClusterQueries::FoundRanks found_;
+  const FoundRanks found_;
   const WallTime now_;
   StreamPeer* const peer_;
   AdmissionLimiter::Ticket ticket_;
   std::optional<EvidenceDesk::Collection> collection_;
 };
 
-StatusOr<ClusterQueries::FoundRanks> FindRanks(
-    const ClusterQueries& queries, const JobReader& reader,
-    const v1::CollectEvidenceRequest& request) {
+StatusOr<FoundRanks> FindRanks(const ClusterQueries& queries,
+                               const JobReader& reader,
+                               const v1::CollectEvidenceRequest& request) {
   LOCKSTEP_RETURN_IF_ERROR(CheckJobName(request.name()));
   if (request.ranks_size() > kMaxRanks) {
     return InvalidArgument("ranks: has {} entries; at most {} are allowed",
@@ -161,7 +133,7 @@ StatusOr<ClusterQueries::FoundRanks> FindRanks(
   const auto may = [&](const Job& job) {
     return CheckSees(reader, job.spec.name, job.owner, "stacks");
   };
-  return request.kept() ? queries.FindStalled(request.name(), ranks, may)
+  return request.kept() ? queries.FindKept(request.name(), ranks, may)
                         : queries.FindRunning(request.name(), ranks, may);
 }
 

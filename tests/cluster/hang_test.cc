@@ -1,6 +1,7 @@
 // Programs that hang: they are seen to by what they print, use and join.
 #include <signal.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -41,6 +42,15 @@ class HangTest : public ClusterTest {
       if (event.reason() == v1::REASON_NO_PROGRESS) return &event;
     }
     return nullptr;
+  }
+  // Its history says in which call the rank of hang_program hangs.
+  static bool HasVerdict(const v1::Job& job) {
+    return std::any_of(
+        job.events().begin(), job.events().end(), [](const v1::Event& event) {
+          return event.reason() == v1::REASON_NO_PROGRESS &&
+                 event.message().find("rank 0 waits in") != std::string::npos &&
+                 event.message().find("hang_program.cc:") != std::string::npos;
+        });
   }
   static double SecondsOf(const google::protobuf::Timestamp& time) {
     return static_cast<double>(time.seconds()) + time.nanos() * 1e-9;
@@ -119,6 +129,8 @@ TEST_F(HangTest, WhyItHungIsKnownAfterItWasStartedAgain) {
   EXPECT_EQ(again.attempts(0).end_cause().reason(), v1::REASON_STALLED);
   EXPECT_THAT(ReadFile(found), HasSubstr("/evidence/kept.g"))
       << "it was there when SIGTERM came";
+  const v1::Job judged = WaitUntil("kept", "the verdict", HasVerdict);
+  ASSERT_TRUE(HasVerdict(judged));
   const auto names_the_function = [&](const std::string& when) {
     const CommandResult why = Lockstep({"jobs", "why", "kept"});
     EXPECT_EQ(why.code, 0) << why.err;
@@ -129,6 +141,25 @@ TEST_F(HangTest, WhyItHungIsKnownAfterItWasStartedAgain) {
   WriteFile(Path("go"), "");
   WaitEnd("kept", v1::JOB_STATE_SUCCEEDED);
   names_the_function("after its end");
+}
+
+// A warning is followed by what the rank does, which outlives the job.
+TEST_F(HangTest, AWarningSaysWhereItHangs) {
+  Submit(After(Shell("told", 1,
+                     Steps() + "exec " + TestBinary("hang_program") + " " +
+                         root() + " 0 lock"),
+               3));
+  const v1::Job job = WaitUntil("told", "the verdict", HasVerdict);
+  ASSERT_TRUE(HasVerdict(job));
+  const double told = SecondsOf(job.events().rbegin()->time());
+  EXPECT_LE(told - std::stod(ReadFile(Path("stopped"))), 3 + 2 + 2);
+  EXPECT_THAT(job.cause().message(), HasSubstr("waits in"));
+  EXPECT_EQ(Lockstep({"jobs", "cancel", "told"}).code, 0);
+  WaitEnd("told", v1::JOB_STATE_CANCELLED);
+  const CommandResult why = Lockstep({"jobs", "why", "told"});
+  EXPECT_EQ(why.code, 0) << why.err;
+  EXPECT_THAT(why.out, HasSubstr("When attempt 1 stood still"));
+  EXPECT_THAT(why.out, HasSubstr("wait_for_lock()"));
 }
 
 TEST_F(HangTest, AProgramThatOnlyComputesIsNone) {
