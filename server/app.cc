@@ -13,7 +13,9 @@
 #include "server/listen_check.h"
 #include "server/metrics/backup_metrics.h"
 #include "server/metrics/metrics.h"
+#include "server/metrics/notify_metrics.h"
 #include "server/metrics/package_metrics.h"
+#include "server/notify/delivery.h"
 #include "server/page/http_pages.h"
 #include "server/store/sqlite_store.h"
 
@@ -66,6 +68,10 @@ Status App::Start() {
   // Checks that can fail come before the store is opened: a failed start must
   // not raise the epoch.
   LOCKSTEP_RETURN_IF_ERROR(OpenAccess());
+  if (!config.notify_file.empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        receivers_, LoadReceivers(RealFileSystem(), config.notify_file));
+  }
   for (const std::string& address : {config.listen, config.http_listen}) {
     LOCKSTEP_RETURN_IF_ERROR(CheckCanListen(address));
   }
@@ -75,6 +81,7 @@ Status App::Start() {
   SweepLogs();
   LOCKSTEP_RETURN_IF_ERROR(OpenPackages());
   MakeServices();
+  LOCKSTEP_RETURN_IF_ERROR(StartNotifying());
   LOCKSTEP_RETURN_IF_ERROR(ServeRpc());
   LOCKSTEP_RETURN_IF_ERROR(ServeHttp());
   if (const Status status = WriteEndpoint(); !status.ok()) {
@@ -212,6 +219,22 @@ void App::MakeServices() {
       services.work_files.get());
 }
 
+Status App::StartNotifying() {
+  if (receivers_.all.empty()) return OkStatus();
+  DispatcherOptions options;
+  options.cluster = config.cluster;
+  options.dir = JoinPath(config.dir, "notify");
+  options.receivers = receivers_;
+  options.view = [this](Duration linger) {
+    return coordinator->queries()->View(linger);
+  };
+  options.deliver = Deliver;
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      upkeep.dispatcher, Dispatcher::Start(std::move(options), RealFileSystem(),
+                                           &coordinator->clock()));
+  return OkStatus();
+}
+
 Status App::OpenPackages() {
   PackageStoreOptions options;
   options.dir = JoinPath(config.dir, "packages");
@@ -280,6 +303,8 @@ Status App::ServeHttp() {
                             std::move(facts), site.get()),
                         std::make_shared<PackageMetrics>(upkeep.packages.get()),
                         std::make_shared<BackupMetrics>(upkeep.backups.get()),
+                        std::make_shared<NotifyMetrics>(upkeep.dispatcher.get(),
+                                                        &coordinator->clock()),
                         observers.rpc,
                         observers.streams,
                         observers.readers};

@@ -19,6 +19,7 @@
 #include "server/metrics/metric_ledger.h"
 #include "server/metrics/rpc_metrics.h"
 #include "server/metrics/stream_metrics.h"
+#include "server/notify/dispatcher.h"
 #include "server/packages/package_store.h"
 #include "server/packages/package_sweeper.h"
 #include "server/service/cluster_service.h"
@@ -71,6 +72,8 @@ struct Upkeep {
   std::unique_ptr<PackageStore> packages;
   std::unique_ptr<LogSweeper> log_sweeper;
   std::unique_ptr<PackageSweeper> package_sweeper;
+  // Null without receivers.
+  std::unique_ptr<Dispatcher> dispatcher;
 };
 
 struct Services {
@@ -116,10 +119,12 @@ struct App {
   void SweepLogs();
   Status OpenPackages();
   void MakeServices();
+  Status StartNotifying();
   Status ServeRpc();
   Status ServeHttp();
   Status WriteEndpoint();
   bool endpoint_written_ = false;
+  Receivers receivers_;
 };
 
 }  // namespace lockstep::server

@@ -164,6 +164,11 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
               "Maximum bytes of one file of a task's working directory that "
               "`lockstep jobs cp` may read",
               AsSize, NotNegative, WithDefault("1GiB"));
+  command.Add("--notify", &config->notify_file,
+              "File of receivers (YAML) that are told by webhook, mail or "
+              "command what happens to jobs, nodes and GPUs; read at the start");
+  command.Add("--notify-test", &config->notify_test,
+              "Send a test to this receiver of --notify, and exit");
   command.Add("--backup-to", &config->backup_to,
               "Copy the store of --dir, which may be in use, to this new file "
               "and exit",  // A command, not a setting.

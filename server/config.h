@@ -65,6 +65,10 @@ struct Config {
   std::vector<int32_t> fatal_xids = {48, 74, 79, 94, 95, 119, 120};
   // The audit file. Empty for DIR/audit.log.
   std::string audit_log;
+  // The file of receivers of notifications. Empty for none.
+  std::string notify_file;
+  // If not empty, the program sends this receiver a test and exits.
+  std::string notify_test;
   std::string log_level = "info";
   std::string allow_faults;
 

@@ -6,6 +6,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -21,6 +22,7 @@
 #include "common/os/signals.h"
 #include "common/rpc/grpc_log.h"
 #include "server/app.h"
+#include "server/notify/delivery.h"
 #include "server/store/sqlite_store.h"
 #include "server/store_commands.h"
 
@@ -103,6 +105,33 @@ Status RunUntilSignal(App* app, const Fd& signals, Notifier* notifier) {
   }
 }
 
+// Sends one to the receiver `config.notify_test`.
+Status TestNotification(const Config& config) {
+  if (config.notify_file.empty()) {
+    return InvalidArgument("--notify-test needs --notify FILE");
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const Receivers receivers,
+      LoadReceivers(RealFileSystem(), config.notify_file));
+  const auto receiver = std::find_if(
+      receivers.all.begin(), receivers.all.end(),
+      [&](const Receiver& known) { return known.name == config.notify_test; });
+  if (receiver == receivers.all.end()) {
+    return NotFound("{} has no receiver {}", config.notify_file,
+                    config.notify_test);
+  }
+  const WallTime now = SystemClock().Now().wall;
+  Notification test;
+  test.id = fmt::format("test-{}", ToUnixNanos(now));
+  test.time = now;
+  test.cluster = config.cluster;
+  test.owner = "user/" + config.notify_test;
+  test.text = "If you read this, notifications arrive.";
+  test.url = receivers.url;
+  return Annotate(Deliver(*receiver, test, now),
+                  "receiver " + config.notify_test);
+}
+
 Status Run(Config config) {
   Notifier notifier = Notifier::FromEnvironment();
   InitLogging("coordinator", config.log_level);
@@ -122,6 +151,7 @@ Status Run(Config config) {
     return BackupSqliteStore(JoinPath(config.dir, kStoreFile),
                              config.backup_to);
   }
+  if (!config.notify_test.empty()) return TestNotification(config);
   // SIGHUP has it read its tables again.
   const Fd signals = BlockSignals({SIGTERM, SIGINT, SIGHUP});
   App app(config);

@@ -42,6 +42,8 @@ struct JobSnapshot {
   // The stalled rank that delays the others, long before the job is restarted
   // for it.
   std::optional<Stall> stall;
+  // What evidence of the ranks says about it; empty: not known yet.
+  std::string stall_verdict;
   Bill bill;
   // In a list: 1 is the next job to be placed. 0 if the job is not queued or
   // its position was not looked up.

@@ -52,7 +52,7 @@ std::optional<Cause> SnapshotMaker::TroubleOf(const JobEntry& entry,
   if (auto silent = SilentNodeOf(job, now.mono)) return silent;
   if (snapshot.stall) {
     std::string text = Describe(job, *snapshot.stall);
-    if (!entry.stall_verdict.empty()) text += "; " + entry.stall_verdict;
+    if (!snapshot.stall_verdict.empty()) text += "; " + snapshot.stall_verdict;
     return Cause{Reason::kNoProgress, std::move(text)};
   }
   const auto last_step = entry.meter.last_step_time();
@@ -95,6 +95,7 @@ JobSnapshot SnapshotMaker::SnapshotOf(const JobEntry& entry, Time now) const {
       snapshot.progress = entry.meter.Info();
     }
     snapshot.stall = entry.StalledRank(now.mono);
+    if (snapshot.stall) snapshot.stall_verdict = entry.stall_verdict;
     if (!snapshot.waiting) snapshot.waiting = TroubleOf(entry, snapshot, now);
   }
   snapshot.bill = parts_.billing->BillOf(job, now.wall);

@@ -18,6 +18,7 @@
 #include "common/http/metrics.h"
 #include "server/coordinator/coordinator_fixture.h"
 #include "server/metrics/backup_metrics.h"
+#include "server/metrics/notify_metrics.h"
 #include "server/metrics/package_metrics.h"
 #include "server/metrics/rpc_metrics.h"
 #include "server/metrics/stream_metrics.h"
@@ -483,7 +484,9 @@ class CatalogueTest : public MetricsTest {
          {RpcMetrics().Collect(), StreamMetrics().Collect(),
           StreamReaders().Collect(), http::ProcessCollector("x").Collect(),
           OfHttp(), OfPackages(),
-          BackupFamilies({WallTime(1s), 3, 1, WallTime(2s)}, 60min)}) {
+          BackupFamilies({WallTime(1s), 3, 1, WallTime(2s)}, 60min),
+          NotifyFamilies({{"on-call", 3, 1, 1, 2, WallTime(1s)}},
+                         WallTime(60s))}) {
       all.insert(all.end(), more.begin(), more.end());
     }
     return all;

@@ -1,0 +1,170 @@
+#include "server/notify/dispatcher.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/logging.h"
+#include "common/base/mutex.h"
+
+namespace lockstep::server {
+namespace {
+
+// Jobs that ended before the coordinator stopped, and were not looked at.
+constexpr Duration kFirstLinger = std::chrono::hours(24);
+constexpr Duration kLinger = std::chrono::minutes(15);
+
+}  // namespace
+
+// One receiver's outbox, and the thread that empties it.
+class Dispatcher::Sender {
+ public:
+  Sender(const DispatcherOptions* options, const Receiver* receiver,
+         FileSystem* files, const Clock* clock)
+      : options_(*options),
+        receiver_(*receiver),
+        clock_(*clock),
+        outbox_(files, JoinPath(options->dir, receiver->name),
+                options->limits) {}
+
+  Status Open() {
+    MutexLock lock(&mu_);
+    return outbox_.Load();
+  }
+  void Run() {
+    thread_ = std::make_unique<RepeatingThread>(options_.interval,
+                                                [this] { SendAll(); });
+  }
+
+  Status Add(const Notification& notification) {
+    if (!Wants(receiver_, notification)) return OkStatus();
+    MutexLock lock(&mu_);
+    LOCKSTEP_ASSIGN_OR_RETURN(const size_t dropped, outbox_.Add(notification));
+    stats_.dropped += dropped;
+    return OkStatus();
+  }
+
+  ReceiverStats Stats() const {
+    MutexLock lock(&mu_);
+    ReceiverStats stats = stats_;
+    stats.name = receiver_.name;
+    stats.waiting = outbox_.size();
+    stats.oldest = outbox_.oldest();
+    return stats;
+  }
+
+ private:
+  void SendAll() {
+    for (;;) {
+      std::optional<Notification> next;
+      {
+        MutexLock lock(&mu_);
+        size_t dropped = 0;
+        next = outbox_.Next(clock_.Now(), &dropped);
+        stats_.dropped += dropped;
+      }
+      if (!next) return;
+      const Status status =
+          options_.deliver(receiver_, *next, clock_.Now().wall);
+      if (!Took(*next, status)) return;
+    }
+  }
+
+  // Returns false if the receiver is to be tried again later.
+  bool Took(const Notification& notification, const Status& status) {
+    MutexLock lock(&mu_);
+    if (status.ok()) {
+      ++stats_.sent;
+      outbox_.Remove(notification);
+      return true;
+    }
+    ++stats_.failed;
+    const bool final = status.code() == StatusCode::kFailedPrecondition;
+    LOG_WARN("receiver {}: \"{}\" is not taken{}: {}", receiver_.name,
+             TitleOf(notification), final ? " and is given up" : "",
+             Message(status));
+    if (final) {
+      ++stats_.dropped;
+      outbox_.Remove(notification);
+    } else {
+      outbox_.Failed(clock_.Now().mono);
+    }
+    return final;
+  }
+
+  const DispatcherOptions& options_;
+  const Receiver& receiver_;
+  const Clock& clock_;
+  mutable Mutex mu_;
+  Outbox outbox_ ABSL_GUARDED_BY(mu_);
+  ReceiverStats stats_ ABSL_GUARDED_BY(mu_);
+  // Last: it uses the others.
+  std::unique_ptr<RepeatingThread> thread_;
+};
+
+StatusOr<std::unique_ptr<Dispatcher>> Dispatcher::Start(
+    DispatcherOptions options, FileSystem* files, const Clock* clock) {
+  std::unique_ptr<Dispatcher> dispatcher(
+      new Dispatcher(std::move(options), files, clock));
+  LOCKSTEP_RETURN_IF_ERROR(dispatcher->Open());
+  return dispatcher;
+}
+
+Dispatcher::Dispatcher(DispatcherOptions options, FileSystem* files,
+                       const Clock* clock)
+    : options_(std::move(options)),
+      files_(files),
+      clock_(clock),
+      rules_(options_.cluster, options_.receivers.url) {}
+
+Dispatcher::~Dispatcher() = default;
+
+Status Dispatcher::Open() {
+  LOCKSTEP_RETURN_IF_ERROR(files_->MakeDirs(options_.dir, 0700));
+  for (const Receiver& receiver : options_.receivers.all) {
+    senders_.push_back(
+        std::make_unique<Sender>(&options_, &receiver, files_, clock_));
+    LOCKSTEP_RETURN_IF_ERROR(senders_.back()->Open());
+  }
+  const auto seen = files_->Read(JoinPath(options_.dir, "seen"), 64);
+  int64_t nanos = 0;
+  if (seen.ok()) nanos = std::strtoll(seen->c_str(), nullptr, 10);
+  // The first time: what happened before is no news.
+  seen_ = nanos > 0 ? FromUnixNanos(nanos) : clock_->Now().wall;
+  for (const auto& sender : senders_) sender->Run();
+  thread_ =
+      std::make_unique<RepeatingThread>(options_.interval, [this] { Look(); });
+  return OkStatus();
+}
+
+void Dispatcher::Look() {
+  const CoordinatorView view = options_.view(fresh_ ? kFirstLinger : kLinger);
+  const std::vector<Notification> news = rules_.Since(seen_, view);
+  for (const Notification& notification : news) {
+    for (const auto& sender : senders_) {
+      const Status added = sender->Add(notification);
+      if (added.ok()) continue;
+      // The disk is full, say. The next look finds the same.
+      LOG_ERROR("notifications wait: {}", Message(added));
+      return;
+    }
+  }
+  fresh_ = false;
+  seen_ = std::max(seen_, view.time.wall);
+  // Without news the old time leads to the same.
+  if (news.empty()) return;
+  const Status written =
+      files_->WriteAtomic(JoinPath(options_.dir, "seen"),
+                          fmt::format("{}\n", ToUnixNanos(seen_)), 0600);
+  if (!written.ok()) {
+    LOG_WARN("after a restart notifications may be repeated: {}",
+             Message(written));
+  }
+}
+
+std::vector<ReceiverStats> Dispatcher::Stats() const {
+  std::vector<ReceiverStats> stats;
+  for (const auto& sender : senders_) stats.push_back(sender->Stats());
+  return stats;
+}
+
+}  // namespace lockstep::server

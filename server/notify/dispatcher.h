@@ -1,0 +1,93 @@
+// Tells the site's receivers what happens, and keeps what they have not taken.
+//
+//   DIR/seen              the time up to which everything is in the outboxes
+//   DIR/RECEIVER/...      an outbox each
+//
+// A notification is in all outboxes before it counts as seen. So a crash loses
+// none, and may repeat the newest under the same id.
+//
+// Thread-safe. One thread looks, and one for each receiver sends, so that a
+// slow receiver delays no other.
+#ifndef LOCKSTEP_SERVER_NOTIFY_DISPATCHER_H_
+#define LOCKSTEP_SERVER_NOTIFY_DISPATCHER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/file.h"
+#include "common/base/repeating_thread.h"
+#include "common/base/status.h"
+#include "server/coordinator/snapshot.h"
+#include "server/notify/notification_rules.h"
+#include "server/notify/outbox.h"
+#include "server/notify/receivers.h"
+
+namespace lockstep::server {
+
+struct DispatcherOptions {
+  std::string cluster;
+  // Made where it is missing.
+  std::string dir;
+  Receivers receivers;
+  OutboxLimits limits;
+  // Between two looks, and between two tries to send.
+  Duration interval = std::chrono::seconds(1);
+  // The state with the jobs that ended within `linger`.
+  std::function<CoordinatorView(Duration linger)> view;
+  // Deliver, but for tests.
+  std::function<Status(const Receiver&, const Notification&, WallTime)> deliver;
+};
+
+// What one receiver got and did not get.
+struct ReceiverStats {
+  std::string name;
+  uint64_t sent = 0;
+  // Tries that failed.
+  uint64_t failed = 0;
+  // Given up: refused for good, too old or too many.
+  uint64_t dropped = 0;
+  size_t waiting = 0;
+  // When the oldest that waits happened.
+  std::optional<WallTime> oldest;
+};
+
+class Dispatcher {
+ public:
+  // Opens the outboxes and starts. `files` and `clock` outlive this object.
+  static StatusOr<std::unique_ptr<Dispatcher>> Start(DispatcherOptions options,
+                                                     FileSystem* files,
+                                                     const Clock* clock);
+  ~Dispatcher();
+  Dispatcher(const Dispatcher&) = delete;
+  Dispatcher& operator=(const Dispatcher&) = delete;
+
+  // In the order of the file.
+  std::vector<ReceiverStats> Stats() const;
+
+ private:
+  class Sender;
+  Dispatcher(DispatcherOptions options, FileSystem* files, const Clock* clock);
+  Status Open();
+  // Puts what happened since the last look into the outboxes.
+  void Look();
+
+  const DispatcherOptions options_;
+  FileSystem* const files_;
+  const Clock* const clock_;
+  // Of the looking thread.
+  NotificationRules rules_;
+  WallTime seen_{};
+  bool fresh_ = true;
+  std::vector<std::unique_ptr<Sender>> senders_;
+  // Last: it uses the others.
+  std::unique_ptr<RepeatingThread> thread_;
+};
+
+}  // namespace lockstep::server
+
+#endif  // LOCKSTEP_SERVER_NOTIFY_DISPATCHER_H_
