@@ -39,7 +39,9 @@ class Receiver:
         good = self.is_signed(headers, body)
         if good:
             append(os.path.join(self.directory, "webhooks"), body.decode())
-        writer.write(b"HTTP/1.1 %s\r\nContent-Length: 0\r\n\r\n" % (b"200 OK" if good else b"403 No"))
+        writer.write(
+            b"HTTP/1.1 %s\r\nContent-Length: 0\r\n\r\n" % (b"200 OK" if good else b"403 No")
+        )
         await writer.drain()
         writer.close()
 

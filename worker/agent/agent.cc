@@ -283,6 +283,8 @@ void Agent::OnMessage(uint64_t stream, const v1::CoordinatorMessage& message) {
     case v1::CoordinatorMessage::kDropWork:
       // Only a followed coordinator may decide: another one knows other jobs.
       if (!stream_.welcomed()) return;
+      ranks_.evidence()->Drop({message.drop_work().job_uids().begin(),
+                               message.drop_work().job_uids().end()});
       return work_.Drop({message.drop_work().job_uids().begin(),
                          message.drop_work().job_uids().end()});
     case v1::CoordinatorMessage::kProbeRequest: {

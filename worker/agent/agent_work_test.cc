@@ -9,6 +9,7 @@
 
 #include "common/model/output_identity.h"
 #include "worker/agent/agent_fixture.h"
+#include "worker/agent/evidence/kept_evidence.h"
 
 namespace lockstep::worker::agent {
 namespace {
@@ -112,7 +113,13 @@ TEST_F(AgentWorkTest, ADaemonTellsWhatItHasAndDropsItLater) {
   Forget(1);
   StartAgain();
   EXPECT_THAT(Registered().work_jobs, ElementsAre("uid"));
+  ASSERT_TRUE(
+      KeptEvidence(RealFileSystem(), dir_)
+          .Write({"job", 1}, "uid", {RankEvidence()}, SystemClock().Now().wall)
+          .ok());
   coordinator_.SendDropWork({"uid"});
+  EXPECT_TRUE(
+      coordinator_.Eventually([&] { return !Has(dir_ + "/evidence/job.g1"); }));
   EXPECT_TRUE(
       coordinator_.Eventually([&] { return !Has(dir_ + "/work/uid"); }));
   StartAgain();

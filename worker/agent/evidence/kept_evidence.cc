@@ -97,6 +97,32 @@ void KeptEvidence::RemoveOld(const std::string& keep, WallTime now) const {
   }
 }
 
+StatusOr<std::string> KeptEvidence::JobOf(const std::string& path) const {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string bytes,
+                            files_->Read(path, task::kMaxRecordBytes));
+  std::string_view payload;
+  std::string error;
+  if (!task::Unseal("evidence", kKeptMagic, kKeptVersion, bytes, &payload,
+                    &error)) {
+    return DataLoss("{}: {}", path, error);
+  }
+  return std::string(task::ByteReader(payload).Str(kMaxUid));
+}
+
+void KeptEvidence::Drop(const std::set<std::string>& job_uids) const {
+  const auto names = files_->List(directory_);
+  if (!names.ok()) return;
+  for (const std::string& name : *names) {
+    const std::string path = JoinPath(directory_, name);
+    const auto uid = JobOf(path);
+    // A damaged file goes by its age.
+    if (!uid.ok() || !job_uids.contains(*uid)) continue;
+    if (const Status removed = files_->Remove(path); !removed.ok()) {
+      LOG_WARN("the evidence of a deleted job stays: {}", Message(removed));
+    }
+  }
+}
+
 StatusOr<std::vector<RankEvidence>> KeptEvidence::Read(
     const GangKey& key, const std::string& job_uid) const {
   const std::string path = PathOf(key);

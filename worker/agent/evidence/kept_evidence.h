@@ -2,14 +2,16 @@
 //
 //   DIR/evidence/JOB.gN    of generation N, all ranks of this node
 //
-// A file outlives its gang and the daemon. The oldest files go when they are
-// older or together larger than the limits.
+// A file outlives its gang and the daemon. It goes with its job, and the oldest
+// files go when they are older or together larger than the limits.
 //
-// Blocks. Safe from any thread, but for one caller of Write at a time.
+// Blocks. Safe from any thread, but for one caller of Write, Drop and Sweep at
+// a time.
 #ifndef LOCKSTEP_WORKER_AGENT_EVIDENCE_KEPT_EVIDENCE_H_
 #define LOCKSTEP_WORKER_AGENT_EVIDENCE_KEPT_EVIDENCE_H_
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,6 +41,10 @@ class KeptEvidence {
   // generation is replaced. Then the limits are enforced.
   Status Write(const GangKey& key, const std::string& job_uid,
                const std::vector<RankEvidence>& ranks, WallTime now);
+  // Removes what is kept of the jobs with these uids.
+  void Drop(const std::set<std::string>& job_uids) const;
+  // Enforces the limits, as Write does.
+  void Sweep(WallTime now) const { RemoveOld("", now); }
   // NotFound: nothing is kept of this generation of the job with this uid.
   // DataLoss describes what is wrong with the file.
   StatusOr<std::vector<RankEvidence>> Read(const GangKey& key,
@@ -46,6 +52,8 @@ class KeptEvidence {
 
  private:
   std::string PathOf(const GangKey& key) const;
+  // The uid of the job that the file is of.
+  StatusOr<std::string> JobOf(const std::string& path) const;
   void RemoveOld(const std::string& keep, WallTime now) const;
 
   FileSystem* const files_;

@@ -143,5 +143,25 @@ TEST_F(KeptEvidenceTest, OneGenerationIsBounded) {
   EXPECT_THAT(read->at(1).notes, ElementsAre(HasSubstr("is not kept")));
 }
 
+TEST_F(KeptEvidenceTest, ItGoesWithItsJob) {
+  KeptEvidence kept(RealFileSystem(), dir_);
+  ASSERT_TRUE(kept.Write({"gone", 1}, "uid-1", {Rank(0)}, now_).ok());
+  ASSERT_TRUE(kept.Write({"gone", 2}, "uid-1", {Rank(0)}, now_).ok());
+  ASSERT_TRUE(kept.Write({"stays", 1}, "uid-2", {Rank(0)}, now_).ok());
+  ASSERT_TRUE(RealFileSystem()->WriteAtomic(FileOf("broken.g1"), "?").ok());
+  kept.Drop({"uid-1", "another"});
+  EXPECT_THAT(Names(), ElementsAre("broken.g1", "stays.g1"));
+  KeptEvidence(RealFileSystem(), dir_ + "/none").Drop({"uid-1"});
+}
+
+TEST_F(KeptEvidenceTest, ASweepNeedsNoNewEvidence) {
+  KeptEvidence kept(RealFileSystem(), dir_);
+  ASSERT_TRUE(kept.Write({"old", 1}, "uid-1", {Rank(0)}, now_).ok());
+  ASSERT_TRUE(kept.Write({"new", 1}, "uid-2", {Rank(0)}, now_).ok());
+  Age("old.g1", now_ - hours(31 * 24));
+  kept.Sweep(now_);
+  EXPECT_THAT(Names(), ElementsAre("new.g1"));
+}
+
 }  // namespace
 }  // namespace lockstep::worker::agent

@@ -46,7 +46,9 @@ RankEvidenceTaker::RankEvidenceTaker(
     : parts_(parts),
       shim_of_(std::move(shim_of)),
       answer_(std::move(answer)),
-      kept_(parts.files, parts.setup->dir) {}
+      kept_(parts.files, parts.setup->dir) {
+  keeper_.Add([this] { kept_.Sweep(SystemClock().Now().wall); });
+}
 
 void RankEvidenceTaker::AddGpus(const std::vector<int32_t>& gpus,
                                 RankEvidence* known) const {
@@ -206,6 +208,10 @@ void RankEvidenceTaker::Keep(const GangKey& key, const std::string& job_uid,
     }
     parts_.loop->Post(lifetime_.Guard(done));
   });
+}
+
+void RankEvidenceTaker::Drop(std::set<std::string> job_uids) {
+  keeper_.Add([this, job_uids = std::move(job_uids)] { kept_.Drop(job_uids); });
 }
 
 }  // namespace lockstep::worker::agent

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,9 @@ class RankEvidenceTaker {
   // `done` on the loop's thread, later, whatever came of it.
   void Keep(const GangKey& key, const std::string& job_uid,
             std::function<void()> done);
+
+  // Removes what is kept of these jobs, later.
+  void Drop(std::set<std::string> job_uids);
 
  private:
   // Of the ranks that run here, of `ranks` or, if it is empty, all.
