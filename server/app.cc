@@ -136,6 +136,8 @@ Status App::LoadCoordinator() {
   CoordinatorOptions options;
   options.prices = config.prices;
   options.observer = &observers.ledger;
+  if (config.idle_notice > 0) options.idle.notice = Seconds(config.idle_notice);
+  if (config.idle_stop > 0) options.idle.stop = Seconds(config.idle_stop);
   options.on_captured = [this](const FoundRanks& ranks) {
     if (services.hangs != nullptr) services.hangs->OnCaptured(ranks);
   };

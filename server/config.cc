@@ -164,6 +164,14 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
               "Maximum bytes of one file of a task's working directory that "
               "`lockstep jobs cp` may read",
               AsSize, NotNegative, WithDefault("1GiB"));
+  command.Add("--idle-notice", &config->idle_notice,
+              "A job of which no rank works for this time gets the event IDLE; "
+              "0s for never. A job may have a time of its own",
+              AsTime, NotNegative, WithDefault("1h"));
+  command.Add("--idle-stop", &config->idle_stop,
+              "A job of which no rank works for this time is saved, where it "
+              "can be, and cancelled; 0s for never",
+              AsTime, NotNegative, WithDefault("0s"));
   command.Add("--notify", &config->notify_file,
               "File of receivers (YAML) that are told by webhook, mail or "
               "command what happens to jobs, nodes and GPUs; read at the start");
@@ -199,6 +207,8 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
   }
   config->retain_jobs = std::fmin(config->retain_jobs, kForever);
   config->retain_logs = std::fmin(config->retain_logs, kForever);
+  config->idle_notice = std::fmin(config->idle_notice, kForever);
+  config->idle_stop = std::fmin(config->idle_stop, kForever);
   config->backup_interval = std::fmin(config->backup_interval, kForever);
   return true;
 }

@@ -65,6 +65,10 @@ struct Config {
   std::vector<int32_t> fatal_xids = {48, 74, 79, 94, 95, 119, 120};
   // The audit file. Empty for DIR/audit.log.
   std::string audit_log;
+  // For jobs without times of their own, in seconds; 0 for never: when a job of
+  // which no rank works is told, and when it is stopped.
+  double idle_notice = 3600;
+  double idle_stop = 0;
   // The file of receivers of notifications. Empty for none.
   std::string notify_file;
   // If not empty, the program sends this receiver a test and exits.

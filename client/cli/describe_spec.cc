@@ -49,6 +49,22 @@ std::string HangText(const v1::JobSpec& spec) {
                      FormatDuration(ToDuration(spec.stall_after())));
 }
 
+// "told after 30 m, stopped after 2 h"; "" for the site's times.
+std::string IdleText(const v1::JobSpec& spec) {
+  std::string text;
+  const auto add = [&](const char* what, bool set,
+                       const google::protobuf::Duration& time) {
+    if (!set) return;
+    const Duration after = ToDuration(time);
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", what,
+                        after == Duration{} ? std::string("never")
+                                            : "after " + FormatDuration(after));
+  };
+  add("told", spec.has_idle_notice(), spec.idle_notice());
+  add("stopped", spec.has_idle_stop(), spec.idle_stop());
+  return text;
+}
+
 }  // namespace
 
 std::string SpecRows(const v1::JobSpec& spec) {
@@ -74,6 +90,7 @@ std::string SpecRows(const v1::JobSpec& spec) {
   }
   text += DescribeRow("when stalled", HangText(spec));
   text += DescribeRow("progress by", Printable(spec.progress_pattern()));
+  text += DescribeRow("when idle", IdleText(spec));
   text += DescribeRow("pool", Printable(spec.pool()));
   if (!spec.runtime().name().empty()) {
     text += DescribeRow("runtime", Printable(spec.runtime().name() + " (" +

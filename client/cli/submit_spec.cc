@@ -153,6 +153,14 @@ Status SetHang(const SubmitFlags& flags, v1::JobSpec* spec) {
   if (flags.progress_pattern) {
     spec->set_progress_pattern(*flags.progress_pattern);
   }
+  if (flags.idle_notice) {
+    LOCKSTEP_RETURN_IF_ERROR(SetDuration("--idle-notice", flags.idle_notice,
+                                         spec->mutable_idle_notice()));
+  }
+  if (flags.idle_stop) {
+    LOCKSTEP_RETURN_IF_ERROR(
+        SetDuration("--idle-stop", flags.idle_stop, spec->mutable_idle_stop()));
+  }
   if (!flags.stall_after) return OkStatus();
   return SetDuration("--stall-after", flags.stall_after,
                      spec->mutable_stall_after());

@@ -221,6 +221,8 @@ std::string_view Name(Reason reason) {
       return "RANK_LEFT_EARLY";
     case Reason::kBackendReplaced:
       return "BACKEND_REPLACED";
+    case Reason::kIdle:
+      return "IDLE";
   }
   return "UNKNOWN";
 }

@@ -131,6 +131,7 @@ enum class Reason {
   kRepeatedFailure = 92,
   kRankLeftEarly = 93,
   kBackendReplaced = 94,
+  kIdle = 95,
 };
 
 enum class RankState { kPrepared = 1, kStarted = 2, kJoined = 3, kExited = 4 };
@@ -289,6 +290,10 @@ struct JobSpec {
   // Of programs: an expression for log lines that show progress (RE2). Empty:
   // the lines of common frameworks.
   std::string progress_pattern;
+  // When no rank works (server/core/idle_watch.h). 0: never. Absent: as the
+  // site says.
+  std::optional<Duration> idle_notice;
+  std::optional<Duration> idle_stop;
 
   bool operator==(const JobSpec&) const = default;
 };

@@ -178,6 +178,8 @@ void CheckProgressPattern(const JobSpec& spec, FieldChecker* check) {
 
 // Signs of progress are looked for each second.
 constexpr Duration kLeastStallAfter = std::chrono::seconds(1);
+// Several windows of IdleWatch.
+constexpr Duration kLeastIdle = std::chrono::seconds(10);
 
 void CheckTimes(const JobSpec& spec, FieldChecker* check) {
   const auto must_be_some = [&](std::string_view field,
@@ -188,6 +190,14 @@ void CheckTimes(const JobSpec& spec, FieldChecker* check) {
   check->Require(!spec.stall_after || *spec.stall_after >= kLeastStallAfter,
                  "stall_after",
                  "must be 1 s or more; leave it out for a learned time");
+  const auto must_be_long = [&](std::string_view field,
+                                const std::optional<Duration>& time) {
+    check->Require(!time || *time == Duration{} || *time >= kLeastIdle, field,
+                   "must be 10 s or more, or 0 for never; leave it out for the "
+                   "site's time");
+  };
+  must_be_long("idle_notice", spec.idle_notice);
+  must_be_long("idle_stop", spec.idle_stop);
   must_be_some("max_running_time", spec.max_running_time);
   must_be_some("max_wait_time", spec.max_wait_time);
 }
@@ -230,6 +240,8 @@ LOCKSTEP_FIELDS(JobSpec, v1::JobSpec) {
   LOCKSTEP_FIELD(hang);
   LOCKSTEP_FIELD(stall_after);
   LOCKSTEP_FIELD(progress_pattern, Text(kMaxProgressPattern));
+  LOCKSTEP_FIELD(idle_notice);
+  LOCKSTEP_FIELD(idle_stop);
   LOCKSTEP_FIELD(labels, kLabels);
   LOCKSTEP_FIELD(working_directory, kPath);
   LOCKSTEP_FIELD(comment, Text(4096));

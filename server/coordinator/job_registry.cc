@@ -105,6 +105,9 @@ JobRegistry::Applied JobRegistry::Apply(std::shared_ptr<const Job> job,
     entry.meter.Reset(job->generation);
     entry.stall.Reset(job->generation, job->spec.kind);
     entry.capture.Reset(job->generation);
+    entry.idle.Reset(job->generation);
+    entry.idle_noted = false;
+    entry.idle_cause.reset();
   }
   // Its place before: the priority may be another now.
   if (before != nullptr) {

@@ -16,6 +16,7 @@
 #include "common/base/status.h"
 #include "server/coordinator/shared_cluster_spec.h"
 #include "server/core/capture_wait.h"
+#include "server/core/idle_watch.h"
 #include "server/core/job.h"
 #include "server/core/job_places.h"
 #include "server/core/progress.h"
@@ -55,6 +56,12 @@ struct JobEntry {
   // What evidence of its ranks says about that stall; empty: not known yet.
   std::string stall_verdict;
   CaptureWait capture;
+  IdleWatch idle;
+  // The job's history says that it is idle.
+  bool idle_noted = false;
+  // It is to be ended for that, whatever its ranks do while they save.
+  std::optional<Cause> idle_cause;
+  MonoTime idle_end_since;
 };
 
 class JobRegistry {

@@ -46,6 +46,16 @@ const RankStatus* FindRank(const std::vector<TaskStatus>& tasks,
   return nullptr;
 }
 
+// Tasks are in the order of their ranks.
+bool HasGpus(const Job& job, int32_t rank) {
+  const auto next = std::upper_bound(
+      job.tasks.begin(), job.tasks.end(), rank,
+      [](int32_t number, const TaskStatus& task) {
+        return !task.ranks.empty() && number < task.ranks.front().rank;
+      });
+  return next != job.tasks.begin() && !std::prev(next)->gpus.empty();
+}
+
 }  // namespace
 
 StatusOr<SessionId> NodeSessions::Register(
@@ -81,6 +91,7 @@ void NodeSessions::TakeProgress(const RankStatus& rank, JobEntry* entry,
   const auto before = entry->meter.last_step_time();
   entry->meter.Take(rank.rank, rank.progress, now);
   entry->stall.Take(rank, now.mono);
+  entry->idle.Take(rank, HasGpus(*entry->job, rank.rank), now.mono);
   entry->progress_news = true;
   if (entry->job->spec.kind != JobKind::kNative ||
       entry->meter.last_step_time() == before) {

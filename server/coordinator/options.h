@@ -13,6 +13,7 @@
 #include "server/coordinator/rendezvous_table.h"
 #include "server/core/assignments.h"
 #include "server/core/bill.h"
+#include "server/core/idle_watch.h"
 #include "server/core/images.h"
 #include "server/core/inquiry.h"
 #include "server/core/lifecycle.h"
@@ -57,6 +58,8 @@ struct CoordinatorOptions {
   PrefetchOptions prefetch;
   Prices prices;
   StallOptions stall;
+  // For jobs that have no times of their own.
+  IdlePolicy idle;
   StrikeOptions strikes;
   // How long a restarted daemon may take to find its tasks.
   Duration adoption_window = std::chrono::seconds(60);

@@ -1,4 +1,5 @@
-// A program whose daemon says that it shows no progress.
+// A program whose daemon says that it shows no progress, and one that does no
+// work.
 #include <gmock/gmock.h>
 
 #include "server/coordinator/coordinator_fixture.h"
@@ -9,6 +10,7 @@ namespace {
 using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using testing::Not;
 
 class ProgramHangTest : public CoordinatorTest {
@@ -210,6 +212,80 @@ TEST_F(ProgramHangTest, AJobMaySwitchItOff) {
   for (int i = 0; i < 20; ++i) Beat(1000s);
   EXPECT_EQ(Notices(), 0);
   EXPECT_FALSE(coordinator_->queries()->GetJob("j")->stall);
+}
+
+class IdleJobTest : public ProgramHangTest {
+ protected:
+  IdleJobTest() {
+    options_.idle = {30s, 60s};
+    options_.prices.core_hour = 120;
+    Restart();
+    for (FakeDaemon* daemon : all_) Connect(daemon);
+  }
+  // Reports for that long, with that part of a core in use.
+  void Work(Duration time, double cores) {
+    for (Duration done{}; done < time; done += 500ms) {
+      clock_.Advance(500ms);
+      FakeDaemon* const host = Host();
+      FakeDaemon::Gang* const gang = host->Find("j");
+      for (RankStatus& rank : gang->status.ranks) {
+        rank.usage.cpu_seconds += cores / 2;
+      }
+      ASSERT_TRUE(host->Progress("j", gang->status.generation, 0).ok());
+      Run();
+    }
+  }
+  std::vector<std::string> Told() {
+    std::vector<std::string> told;
+    for (const Event& event : Get("j").events) {
+      if (event.reason == Reason::kIdle) told.push_back(event.message);
+    }
+    return told;
+  }
+};
+
+TEST_F(IdleJobTest, ItIsToldAndThenStopped) {
+  Start(HangPolicy::kOff);
+  Work(20s, 1);
+  Work(29s, 0);
+  EXPECT_THAT(Told(), IsEmpty());
+  Work(4s, 0);
+  ASSERT_EQ(Told().size(), 1u);
+  EXPECT_THAT(Told()[0], HasSubstr("no rank has worked for 30"));
+  EXPECT_THAT(Told()[0], HasSubstr("has cost 1.0"));
+  EXPECT_THAT(Told()[0], HasSubstr("stopped after 60.0 s"));
+  Work(25s, 0);
+  EXPECT_EQ(State("j"), JobState::kRunning);
+  Work(5s, 0);
+  Pass(2s);
+  EXPECT_EQ(State("j"), JobState::kCancelled);
+  EXPECT_EQ(Get("j").cause.reason, Reason::kIdle);
+  EXPECT_THAT(Get("j").cause.message, HasSubstr("--idle-stop"));
+}
+
+TEST_F(IdleJobTest, ItMayWorkAgain) {
+  Start(HangPolicy::kOff);
+  Work(50s, 0);
+  EXPECT_EQ(Told().size(), 1u);
+  Work(5s, 0.5);
+  ASSERT_EQ(Told().size(), 2u);
+  EXPECT_EQ(Told()[1], "a rank works again");
+  Work(50s, 0);
+  EXPECT_EQ(Told().size(), 3u);
+  EXPECT_EQ(State("j"), JobState::kRunning);
+}
+
+TEST_F(IdleJobTest, ItsOwnTimesComeFirst) {
+  JobSpec spec = NativeSpec("j", 1);
+  spec.kind = JobKind::kProgram;
+  spec.hang = HangPolicy::kOff;
+  spec.idle_notice = spec.idle_stop = Duration{};
+  MustSubmit(spec);
+  Run();
+  Run();
+  Work(300s, 0);
+  EXPECT_THAT(Told(), IsEmpty());
+  EXPECT_EQ(State("j"), JobState::kRunning);
 }
 
 }  // namespace

@@ -97,6 +97,32 @@ void Reconciler::NoteStall(JobEntry* entry, Job* job, Time now) {
   entry->stall_noted = stall.has_value();
 }
 
+void Reconciler::NoteIdle(JobEntry* entry, Job* job, Time now) const {
+  if (job->state != JobState::kRunning || job->failing) return;
+  const IdlePolicy policy = IdlePolicyOf(job->spec, parts_.options->idle);
+  const StallWatch::Ranks ranks = entry->Ranks();
+  const auto since = entry->idle.IdleSince(ranks.count, ranks.ended, now.mono);
+  const Duration idle = since ? now.mono - *since : Duration{};
+  const bool over = since && policy.stop && idle >= *policy.stop;
+  const bool told = over || (since && policy.notice && idle >= *policy.notice);
+  if (told && !entry->idle_noted) {
+    AddEvent(job, Reason::kIdle,
+             Describe(job->spec, policy, idle, parts_.billing->prices()), now);
+    entry->idle_noted = true;
+  } else if (!since && entry->idle_noted && !entry->idle_cause) {
+    AddEvent(job, Reason::kIdle, "a rank works again", now);
+    entry->idle_noted = false;
+  }
+  if (over && !entry->idle_cause) {
+    entry->idle_cause = {
+        Reason::kIdle,
+        fmt::format("no rank has worked for {}, and the limit is "
+                    "{} (--idle-stop)",
+                    FormatDuration(idle), FormatDuration(*policy.stop))};
+    entry->idle_end_since = now.mono;
+  }
+}
+
 void Reconciler::NoteBadGpus(Job* job, const JobView& view, Time now) const {
   if (!IsActive(job->state)) return;
   for (const TaskStatus& task : job->tasks) {
@@ -150,9 +176,13 @@ Job Reconciler::DecideOne(JobEntry* entry, Time now) {
   AwaitRestarts(*entry->job, view, now, &entry->awaited_since);
   view.awaited_since = entry->awaited_since;
   CaptureEvidence(entry, &view, now);
+  if (entry->idle_cause) {
+    view.idle_end = {*entry->idle_cause, now.mono - entry->idle_end_since};
+  }
   Job next = server::Decide(*entry->job, view, parts_.options->timeouts, now);
   parts_.faults->NoteOutcome(*entry->job, next, view, now);
   NoteStall(entry, &next, now);
+  NoteIdle(entry, &next, now);
   NoteBadGpus(&next, view, now);
   return next;
 }

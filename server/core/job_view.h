@@ -72,6 +72,13 @@ struct JobView {
   std::optional<Stall> stall;
   // Evidence of the ranks is being captured. A limit waits for it.
   bool capturing = false;
+  // The job is to be ended because no rank works (idle_watch.h).
+  struct IdleEnd {
+    Cause cause;
+    // Since this was decided.
+    Duration since{};
+  };
+  std::optional<IdleEnd> idle_end;
   // Assignment::evidence of the generation.
   uint32_t evidence_asked = 0;
   // For a generation that is being given up: the nodes that it waited for

@@ -249,19 +249,30 @@ void DecideFinishing(Job* job, const JobView& view, Time now) {
   EnterState(job, *job->outcome, job->cause, now);
 }
 
+// Why the job is to be ended early, and since when.
+struct EarlyEnd {
+  Cause cause;
+  Duration late{};
+};
+
 // Limits set by the job count over all attempts.
-std::optional<Cause> OverTime(const Job& job, Time now) {
+std::optional<EarlyEnd> OverTime(const Job& job, const JobView& view,
+                                 Time now) {
   const JobSpec& spec = job.spec;
   if (!job.start_time && spec.max_wait_time &&
       now.wall - job.create_time > *spec.max_wait_time) {
-    return Cause{Reason::kMaxWaitTime,
-                 fmt::format("waited for longer than maxWaitTime ({})",
-                             FormatDuration(*spec.max_wait_time))};
+    return EarlyEnd{{Reason::kMaxWaitTime,
+                     fmt::format("waited for longer than maxWaitTime ({})",
+                                 FormatDuration(*spec.max_wait_time))}};
   }
   if (IsOverRunningTime(job, now)) {
-    return Cause{Reason::kMaxRunningTime,
-                 fmt::format("ran for longer than maxRunningTime ({})",
-                             FormatDuration(*spec.max_running_time))};
+    return EarlyEnd{{Reason::kMaxRunningTime,
+                     fmt::format("ran for longer than maxRunningTime ({})",
+                                 FormatDuration(*spec.max_running_time))},
+                    now.wall - *job.start_time - *spec.max_running_time};
+  }
+  if (view.idle_end) {
+    return EarlyEnd{view.idle_end->cause, view.idle_end->since};
   }
   return std::nullopt;
 }
@@ -328,9 +339,10 @@ Job Decide(const Job& before, const JobView& view,
   }
   if (!job.outcome) {
     // A job that has just ended by itself is not cut short.
-    if (std::optional<Cause> cause = OverTime(job, now)) {
-      if (!SaveBeforeTheEnd(&job, view, now) && !view.capturing) {
-        EndEarly(&job, view, *std::move(cause), now);
+    if (std::optional<EarlyEnd> end = OverTime(job, view, now)) {
+      if (!SaveBeforeTheEnd(&job, view, end->cause, end->late, now) &&
+          !view.capturing) {
+        EndEarly(&job, view, std::move(end->cause), now);
       }
     } else if (before.failing && job.holds.empty() && !view.testing_pairs) {
       DecideAfterFailure(&job, view, now);

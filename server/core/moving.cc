@@ -138,24 +138,20 @@ std::optional<Cause> Leave(Job* job, const JobView& view, Time now) {
   return std::nullopt;
 }
 
-bool SaveBeforeTheEnd(Job* job, const JobView& view, Time now) {
+bool SaveBeforeTheEnd(Job* job, const JobView& view, const Cause& cause,
+                      Duration late, Time now) {
   constexpr Duration kToSave = std::chrono::seconds(30);
-  const JobSpec& spec = job->spec;
-  if (spec.kind == JobKind::kNative || job->state != JobState::kRunning ||
-      job->failing || !job->start_time || !spec.max_running_time) {
+  if (job->spec.kind == JobKind::kNative || job->state != JobState::kRunning ||
+      job->failing || late >= kToSave) {
     return false;
   }
-  const Duration late = now.wall - *job->start_time - *spec.max_running_time;
-  if (late >= kToSave) return false;
   if (IsAskedToStop(*job)) {
     return late < kAgreement || HasAgreedToStop(*job, view);
   }
   if (!SavesOnRequest(*job, view)) return false;
   job->directives.push_back({job->next_directive++, DirectiveKind::kStop});
-  AddEvent(job, Reason::kMaxRunningTime,
-           fmt::format("maxRunningTime ({}) is over; asked to save and to stop "
-                       "within {}",
-                       FormatDuration(*spec.max_running_time),
+  AddEvent(job, cause.reason,
+           fmt::format("{}; asked to save and to stop within {}", cause.message,
                        FormatDuration(kToSave)),
            now);
   return true;

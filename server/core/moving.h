@@ -42,10 +42,11 @@ std::vector<int32_t> NotJoined(const Job& job, const JobView& view);
 // returns the cause for stopping the generation.
 std::optional<Cause> Leave(Job* job, const JobView& view, Time now);
 
-// For a RUNNING program that has joined and whose maxRunningTime is over: gives
-// its ranks up to 30 s to save and to exit with 0 at an agreed step. Adds the
-// directive to *job. False: there is nothing to wait for.
-bool SaveBeforeTheEnd(Job* job, const JobView& view, Time now);
+// For a RUNNING program that has joined and is to be ended for `cause` since
+// `late`: gives its ranks up to 30 s to save and to exit with 0 at an agreed
+// step. Adds the directive to *job. False: there is nothing to wait for.
+bool SaveBeforeTheEnd(Job* job, const JobView& view, const Cause& cause,
+                      Duration late, Time now);
 
 // Returns why a job that stopped on request continues elsewhere.
 Cause MovedCause(const Job& job, const JobView& view);

@@ -256,6 +256,25 @@ TEST(MovingTest, AJoinedProgramSavesWhenItsTimeIsOver) {
   }
 }
 
+TEST(MovingTest, AJoinedProgramSavesWhenItIsIdle) {
+  Scene s = JoinedProgram();
+  s.view.idle_end = {{Reason::kIdle, "no rank works"}, 0s};
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kRunning);
+  EXPECT_THAT(s.job.directives,
+              ElementsAre(Directive{1, DirectiveKind::kStop}));
+  s.Gang("a").directive_done = 1;
+  s.view.idle_end->since = 5s;
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kRunning);
+  s.Exited(0, Code(0));
+  s.Exited(1, Code(0));
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kFinishing);
+  EXPECT_EQ(s.job.outcome, JobState::kCancelled);
+  EXPECT_EQ(s.job.cause.reason, Reason::kIdle);
+}
+
 TEST(MovingTest, AJoinedProgramThatDoesNotEndIsEnded) {
   Scene s = JoinedProgram();
   s.job.spec.max_running_time = 100s;

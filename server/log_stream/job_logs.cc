@@ -52,6 +52,7 @@ Severity SeverityOf(Reason reason) {
     case Reason::kPrepareNote:
     case Reason::kWorkLeftBehind:
     case Reason::kBackendReplaced:
+    case Reason::kIdle:
       return Severity::kWarning;
     default:
       return Severity::kInfo;

@@ -21,6 +21,7 @@ constexpr std::array kNotificationKinds = {
     KindName{NotificationKind::kFailed, "failed"},
     KindName{NotificationKind::kFinished, "finished"},
     KindName{NotificationKind::kCancelled, "cancelled"},
+    KindName{NotificationKind::kIdle, "idle"},
     KindName{NotificationKind::kNodeFault, "node-fault"},
     KindName{NotificationKind::kNodeBack, "node-back"},
     KindName{NotificationKind::kGpuFault, "gpu-fault"},
@@ -96,6 +97,8 @@ std::string TitleOf(const Notification& n) {
       return fmt::format("job {} stands still", n.job);
     case NotificationKind::kRestarted:
       return fmt::format("job {} starts again", n.job);
+    case NotificationKind::kIdle:
+      return fmt::format("job {} does no work", n.job);
     case NotificationKind::kFinished:
       return fmt::format("job {} succeeded", n.job);
     case NotificationKind::kStarted:

@@ -20,6 +20,7 @@ enum class NotificationKind {
   kFailed,
   kFinished,
   kCancelled,
+  kIdle,
   kNodeFault,
   kNodeBack,
   kGpuFault,

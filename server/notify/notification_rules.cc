@@ -104,9 +104,14 @@ void NotificationRules::AddJob(const JobSnapshot& snapshot, WallTime since,
                          std::move(text)));
   }
   for (const Event& event : job.events) {
-    if (event.reason != Reason::kNodeGpuError || event.time <= since) continue;
-    out->push_back(OfJob(NotificationKind::kGpuFault, snapshot, event.time,
-                         event.reason, event.message));
+    if (event.time <= since) continue;
+    if (event.reason == Reason::kNodeGpuError) {
+      out->push_back(OfJob(NotificationKind::kGpuFault, snapshot, event.time,
+                           event.reason, event.message));
+    } else if (event.reason == Reason::kIdle) {
+      out->push_back(OfJob(NotificationKind::kIdle, snapshot, event.time,
+                           event.reason, event.message));
+    }
   }
   if (IsFinal(job.state) && job.end_time && *job.end_time > since) {
     std::string text = job.cause.message;

@@ -181,6 +181,18 @@ TEST_F(NotificationRulesTest, FaultsOfNodesAndGpus) {
   EXPECT_THAT(KindsAfter(1s), ElementsAre("node-back"));
 }
 
+TEST_F(NotificationRulesTest, AnIdleJobIsTold) {
+  Event& event = job_.events.emplace_back();
+  event.time = Now() + 1s;
+  event.reason = Reason::kIdle;
+  event.message = "no rank has worked for 30 m";
+  const auto told = After(1s);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].kind, NotificationKind::kIdle);
+  EXPECT_EQ(told[0].text, "no rank has worked for 30 m");
+  EXPECT_THAT(KindsAfter(1s), IsEmpty());
+}
+
 TEST_F(NotificationRulesTest, ARankOnABadGpuIsToldItsOwner) {
   Event& event = job_.events.emplace_back();
   event.time = Now() + 1s;

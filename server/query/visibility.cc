@@ -135,6 +135,8 @@ JobSpec Shown(const JobSpec& spec) {
   out.end_grace = spec.end_grace;
   out.hang = spec.hang;
   out.stall_after = spec.stall_after;
+  out.idle_notice = spec.idle_notice;
+  out.idle_stop = spec.idle_stop;
   return out;
 }
 

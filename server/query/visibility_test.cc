@@ -66,13 +66,27 @@ Paths OpenPaths() {
       "committed_step", "exit_code",        "queue_position",
       "resumed_step",   "restore.step",     "restore.from_start",
       "details_hidden"};
-  Add(Under("spec.",
-            {"name", "kind", "roles.type", "roles.count",
-             "roles.ranks_per_task", "roles.machine.type",
-             "roles.machine.ml_units_per_hour", "checkpoint.interval_steps",
-             "checkpoint.keep", "restart_budget", "max_running_time",
-             "max_wait_time", "priority", "restart_worker_alone", "pool",
-             "end_with", "end_grace", "hang", "stall_after"}),
+  Add(Under("spec.", {"name",
+                      "kind",
+                      "roles.type",
+                      "roles.count",
+                      "roles.ranks_per_task",
+                      "roles.machine.type",
+                      "roles.machine.ml_units_per_hour",
+                      "checkpoint.interval_steps",
+                      "checkpoint.keep",
+                      "restart_budget",
+                      "max_running_time",
+                      "max_wait_time",
+                      "priority",
+                      "restart_worker_alone",
+                      "pool",
+                      "end_with",
+                      "end_grace",
+                      "hang",
+                      "stall_after",
+                      "idle_notice",
+                      "idle_stop"}),
       &open);
   Add(Under("spec.roles.resources.", resources), &open);
   Add(Under("spec.roles.machine.nominal.", resources), &open);
@@ -211,6 +225,8 @@ JobSnapshot FullSnapshot() {
   job.spec.reduction_plan = "plan";
   job.spec.hang = HangPolicy::kRestart;
   job.spec.stall_after = std::chrono::seconds(60);
+  job.spec.idle_notice = std::chrono::seconds(60);
+  job.spec.idle_stop = std::chrono::seconds(120);
   job.spec.progress_pattern = "pattern";
   const auto fill = [](TaskStatus* task) {
     task->work = WorkDirectory{1, 2, {{"model.pt", 3, {}, false}}, true};

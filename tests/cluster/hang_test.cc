@@ -225,5 +225,24 @@ TEST_F(HangTest, AJobMaySayWhatItsProgressIs) {
   EXPECT_THAT(bad.err, HasSubstr("step ("));
 }
 
+// It has finished its work, and sleeps.
+TEST_F(HangTest, AnIdleProgramIsToldAndStopped) {
+  v1::JobSpec spec = Shell("idles", 1,
+                           "for i in $(seq 20); do echo \"step $i/20\"; done; "
+                           "exec sleep 1000");
+  spec.set_hang(v1::HANG_POLICY_OFF);
+  spec.mutable_idle_notice()->set_seconds(10);
+  spec.mutable_idle_stop()->set_seconds(14);
+  Submit(spec);
+  const v1::Job job = WaitEnd("idles", v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(job.cause().reason(), v1::REASON_IDLE);
+  const auto told = std::find_if(
+      job.events().begin(), job.events().end(),
+      [](const v1::Event& e) { return e.reason() == v1::REASON_IDLE; });
+  ASSERT_NE(told, job.events().end());
+  EXPECT_THAT(told->message(), HasSubstr("no rank has worked for 10"));
+  EXPECT_THAT(told->message(), HasSubstr("USD"));
+}
+
 }  // namespace
 }  // namespace lockstep

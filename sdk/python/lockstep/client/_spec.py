@@ -210,6 +210,8 @@ def build(
     hang: str | None = None,
     stall_after: Seconds | None = None,
     progress_pattern: str | None = None,
+    idle_notice: Seconds | None = None,
+    idle_stop: Seconds | None = None,
     labels: Mapping[str, Any] | None = None,
     comment: str | None = None,
 ) -> Any:
@@ -250,6 +252,12 @@ def build(
     if stall_after is not None:
         _set_duration(spec.stall_after, "stall_after", stall_after)
     spec.progress_pattern = progress_pattern or ""
+    if idle_notice is not None:
+        spec.idle_notice.SetInParent()
+        _set_duration(spec.idle_notice, "idle_notice", idle_notice)
+    if idle_stop is not None:
+        spec.idle_stop.SetInParent()
+        _set_duration(spec.idle_stop, "idle_stop", idle_stop)
     spec.pool = pool or ""
     spec.comment = comment or ""
     spec.name = name or job_name(argv[0] if argv else str(image), random)
