@@ -148,6 +148,7 @@ Status App::LoadCoordinator() {
   options.limits.per_user.jobs = config.max_user_jobs;
   options.limits.per_user.bytes = config.max_user_job_bytes;
   options.membership = MembershipOf(config);
+  options.silence.lost_after = Seconds(config.node_lost_seconds);
   options.retention.on_deleted = [this](const std::string& uid) {
     stores.logs->Remove(uid);
   };

@@ -133,6 +133,10 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
               "NVIDIA Xids after which a GPU gets no new work until its host "
               "boots or an operator undrains the node",
               SplitAt(','), WithDefault("48,74,79,94,95,119,120"));
+  command.Add("--node-lost-seconds", &config->node_lost_seconds,
+              "How long the only silent host of a program may be silent before "
+              "the program moves; its ranks end by themselves before",
+              InRange(10.0, 86400.0), ShowDefault);
   command.Add(
       "--machines-file", &config->machines_file,
       "The site's machine types, runtimes, images and regions of training "

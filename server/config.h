@@ -61,6 +61,9 @@ struct Config {
   double max_node_cpus = 1024;
   uint64_t max_node_memory = uint64_t{16} << 40;
   int32_t max_node_gpus = 16;
+  // How long the host of a program may be silent before the program moves, in
+  // seconds.
+  double node_lost_seconds = 300;
   // NVIDIA Xids after which a GPU gets no new work.
   std::vector<int32_t> fatal_xids = {48, 74, 79, 94, 95, 119, 120};
   // The audit file. Empty for DIR/audit.log.

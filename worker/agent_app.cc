@@ -279,8 +279,11 @@ Status AgentApp::Start(const AgentFlags& flags) {
                             agent::Agent::Create(std::move(config), loop.get(),
                                                  RealFileSystem(), gpus.get()));
   LOCKSTEP_RETURN_IF_ERROR(ServeHttp(flags));
-  if (auto listener = agent::ProbeListener::Listen(node.address);
+  // Neighbours know the last one, also while the coordinator is away.
+  if (auto listener = agent::ProbeListener::Listen(
+          node.address, agent::LoadProbePort(RealFileSystem(), flags.dir));
       listener.ok()) {
+    agent::SaveProbePort(RealFileSystem(), flags.dir, (*listener)->port());
     agent->SetProbeListener(*std::move(listener));
   } else {
     LOG_WARN(

@@ -65,6 +65,14 @@ std::string IdleText(const v1::JobSpec& spec) {
   return text;
 }
 
+// "after 90 s", "never"; "" for the default.
+std::string NodeLossText(const v1::JobSpec& spec) {
+  if (spec.has_node_lost_timeout()) {
+    return "after " + FormatDuration(ToDuration(spec.node_lost_timeout()));
+  }
+  return std::string(Name(static_cast<NodeLoss>(spec.node_loss())));
+}
+
 }  // namespace
 
 std::string SpecRows(const v1::JobSpec& spec) {
@@ -91,6 +99,7 @@ std::string SpecRows(const v1::JobSpec& spec) {
   text += DescribeRow("when stalled", HangText(spec));
   text += DescribeRow("progress by", Printable(spec.progress_pattern()));
   text += DescribeRow("when idle", IdleText(spec));
+  text += DescribeRow("node lost", NodeLossText(spec));
   text += DescribeRow("pool", Printable(spec.pool()));
   if (!spec.runtime().name().empty()) {
     text += DescribeRow("runtime", Printable(spec.runtime().name() + " (" +

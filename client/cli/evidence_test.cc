@@ -85,6 +85,18 @@ TEST_F(StacksTest, Json) {
   EXPECT_EQ(json["groups"][1]["odd"], true);
 }
 
+TEST_F(StacksTest, WhyAJobOfASilentHostWaits) {
+  Serve();
+  server_->Update([](FakeAnswers* a) {
+    a->jobs[0].set_state(v1::JOB_STATE_RUNNING);
+    v1::Cause* const cause = a->jobs[0].mutable_cause();
+    cause->set_reason(v1::REASON_NODE_UNKNOWN);
+    cause->set_message("node a is silent since 12:00:00 UTC");
+  });
+  ASSERT_EQ(Run({"jobs", "why", "fashion"}), 0) << err_.str();
+  EXPECT_THAT(out_.str(), HasSubstr("node a is silent since 12:00:00 UTC"));
+}
+
 TEST_F(StacksTest, WhyARunningJobHangs) {
   Serve();
   server_->Update([](FakeAnswers* a) {

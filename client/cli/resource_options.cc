@@ -60,6 +60,11 @@ void AddHangOptions(const FlagGroup& group, SubmitFlags* f) {
   group.Add("--idle-stop DURATION", &f->idle_stop,
             "When no rank works for this time, the job is saved, where it can "
             "be, and cancelled; 0s for never (default: the site's)");
+  group.Add("--node-lost-timeout WHEN", &f->node_lost_timeout,
+            "Of a program: when it moves off a silent host: auto (after 5 min, "
+            "if no neighbour reaches the host and no other host is silent), "
+            "never (only when an operator says that the host is gone), or a "
+            "time, in any case; its ranks end before (default: auto)");
 }
 
 }  // namespace lockstep::cli

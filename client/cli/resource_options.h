@@ -15,7 +15,7 @@ void AddResourceOptions(const FlagGroup& group, SubmitFlags* f,
                         const std::string& unit);
 // Adds --end-with and --end-grace.
 void AddEndOptions(const FlagGroup& group, SubmitFlags* f);
-// Adds --hang, --stall-after and --progress-pattern.
+// Adds --hang, --stall-after, --progress-pattern and --node-lost-timeout.
 void AddHangOptions(const FlagGroup& group, SubmitFlags* f);
 
 }  // namespace lockstep::cli

@@ -137,6 +137,25 @@ Status SetDuration(const char* flag, const std::optional<std::string>& text,
   return OkStatus();
 }
 
+Status SetNodeLoss(const std::string& when, v1::JobSpec* spec) {
+  if (when == "auto") {
+    spec->set_node_loss(v1::NODE_LOSS_AUTO);
+    return OkStatus();
+  }
+  if (when == "never") {
+    spec->set_node_loss(v1::NODE_LOSS_NEVER);
+    return OkStatus();
+  }
+  if (!ParseDuration(when).ok()) {
+    return InvalidArgument(
+        "--node-lost-timeout: \"{}\" is neither auto nor never nor a time "
+        "like 90s or 10m",
+        when);
+  }
+  return SetDuration("--node-lost-timeout", when,
+                     spec->mutable_node_lost_timeout());
+}
+
 Status SetHang(const SubmitFlags& flags, v1::JobSpec* spec) {
   if (flags.hang) {
     if (*flags.hang == "warn") {
@@ -160,6 +179,9 @@ Status SetHang(const SubmitFlags& flags, v1::JobSpec* spec) {
   if (flags.idle_stop) {
     LOCKSTEP_RETURN_IF_ERROR(
         SetDuration("--idle-stop", flags.idle_stop, spec->mutable_idle_stop()));
+  }
+  if (flags.node_lost_timeout) {
+    LOCKSTEP_RETURN_IF_ERROR(SetNodeLoss(*flags.node_lost_timeout, spec));
   }
   if (!flags.stall_after) return OkStatus();
   return SetDuration("--stall-after", flags.stall_after,

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "client/cli/describe_spec.h"
 #include "common/model/names.h"
 
 namespace lockstep::cli {
@@ -121,6 +122,23 @@ TEST(SubmitSpecTest, RuleOfTheEnd) {
   EXPECT_EQ(spec->end_grace().seconds(), 90);
   flags.end_with = "none";
   EXPECT_FALSE(BuildSpec(flags, {}, Env(), "abc123").ok());
+}
+
+TEST(SubmitSpecTest, WhenAProgramLeavesASilentHost) {
+  const auto built = [&](const std::string& when) {
+    SubmitFlags flags = Program({"./a"});
+    flags.node_lost_timeout = when;
+    return BuildSpec(flags, {}, Env(), "abc123");
+  };
+  EXPECT_EQ(built("auto")->node_loss(), v1::NODE_LOSS_AUTO);
+  EXPECT_EQ(built("never")->node_loss(), v1::NODE_LOSS_NEVER);
+  EXPECT_EQ(built("90s")->node_lost_timeout().seconds(), 90);
+  EXPECT_THAT(SpecRows(*built("90s")), HasSubstr("after 1 m 30 s"));
+  EXPECT_THAT(SpecRows(*built("never")), HasSubstr("never"));
+  const auto refused = built("soon");
+  EXPECT_THAT(Message(refused.status()),
+              HasSubstr("--node-lost-timeout: \"soon\" is neither auto nor "
+                        "never nor a time"));
 }
 
 TEST(SubmitSpecTest, WorkersWithoutAChief) {

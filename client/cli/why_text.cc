@@ -47,6 +47,10 @@ std::string KeptTitle(const v1::Job& job, const v1::JobEvidence& kept) {
 
 std::string WhyVerdict(const v1::Job& job, const v1::JobEvidence* evidence,
                        const v1::JobEvidence* kept) {
+  // What its ranks do cannot be known then, and what follows can.
+  if (job.cause().reason() == v1::REASON_NODE_UNKNOWN) {
+    return CauseText(job, job.cause());
+  }
   if (evidence != nullptr) return evidence->verdict();
   if (job.state() == v1::JOB_STATE_FAILED) {
     // Its ranks ended by the stop, which is no cause.

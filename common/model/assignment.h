@@ -64,6 +64,8 @@ struct GangSpec {
   // As in JobSpec.
   std::optional<Duration> stall_after = {};
   std::string progress_pattern = {};
+  // The first one of a generation counts; GangStatus says what that was.
+  std::optional<Fence> fence = {};
 
   bool operator==(const GangSpec&) const = default;
 };

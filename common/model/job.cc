@@ -63,6 +63,18 @@ std::string_view Name(HangPolicy policy) {
   return "unknown";
 }
 
+std::string_view Name(NodeLoss loss) {
+  switch (loss) {
+    case NodeLoss::kUnspecified:
+      return "";
+    case NodeLoss::kAuto:
+      return "auto";
+    case NodeLoss::kNever:
+      return "never";
+  }
+  return "unknown";
+}
+
 std::string_view Name(SignSource source) {
   switch (source) {
     case SignSource::kNone:

@@ -34,6 +34,9 @@ enum class HangPolicy {
   kRestart = 2,
   kOff = 3,
 };
+// Which silent hosts of a program count as lost without an operator.
+// Unspecified: kAuto.
+enum class NodeLoss { kUnspecified = 0, kAuto = 1, kNever = 2 };
 // What shows that a program's rank makes progress, best last.
 enum class SignSource {
   kNone = 0,
@@ -144,6 +147,8 @@ std::string_view Name(JobKind kind);
 std::string_view Name(Reason reason);
 // "warn", "restart", "off"; kUnspecified: "".
 std::string_view Name(HangPolicy policy);
+// "auto", "never"; kUnspecified: "".
+std::string_view Name(NodeLoss loss);
 // What users read: "session", "log", "files", "activity", "none".
 std::string_view Name(SignSource source);
 // Returns the phase of a state: "queued" ... "finishing". Final states: "".
@@ -294,6 +299,10 @@ struct JobSpec {
   // site says.
   std::optional<Duration> idle_notice;
   std::optional<Duration> idle_stop;
+  // Of programs: which silent hosts count as lost without an operator, or
+  // instead after how long a silence each of them does (server/core/silence.h).
+  NodeLoss node_loss = NodeLoss::kUnspecified;
+  std::optional<Duration> node_lost_timeout;
 
   bool operator==(const JobSpec&) const = default;
 };

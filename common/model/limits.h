@@ -23,6 +23,9 @@ inline constexpr size_t kMaxReductionPlan = 24 * 1024;
 // JobSpec::progress_pattern, in bytes.
 inline constexpr size_t kMaxProgressPattern = 1024;
 
+// In the list of neighbours that a node gets.
+inline constexpr size_t kMaxNeighbours = 8;
+
 }  // namespace lockstep
 
 #endif  // LOCKSTEP_COMMON_MODEL_LIMITS_H_

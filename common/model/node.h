@@ -136,6 +136,16 @@ struct LostPeer {
 };
 
 // The state of one generation of a job on one node.
+// When the ranks of a node end by themselves because the node is alone.
+struct Fence {
+  // After the daemon's last contact.
+  Duration after{};
+  // An answer of a neighbour is contact, too, not only the coordinator's.
+  bool neighbours_count = false;
+
+  bool operator==(const Fence&) const = default;
+};
+
 struct GangStatus {
   JobName job;
   std::string job_uid;
@@ -167,6 +177,9 @@ struct GangStatus {
   // its own working directory.
   std::vector<WorkDirectory> work = {};
   std::vector<LostPeer> lost_peers = {};
+  // What the shims of all its ranks here will keep to, from the first report
+  // on. Absent: the ranks go on however long the node is alone.
+  std::optional<Fence> fence = {};
 
   bool operator==(const GangStatus&) const = default;
 };

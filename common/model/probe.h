@@ -3,6 +3,7 @@
 #define LOCKSTEP_COMMON_MODEL_PROBE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,9 @@ struct ProbeResult {
   bool reached = false;
   // The error of a failed attempt: "Connection timed out".
   std::string error;
+  // How long the asked daemon has listened without a contact of that node's
+  // daemon. Absent: unknown.
+  std::optional<Duration> quiet = std::nullopt;
 
   bool operator==(const ProbeResult&) const = default;
 };
@@ -47,6 +51,14 @@ struct ProbeAnswer {
 };
 
 inline constexpr size_t kMaxProbeTargets = 16;
+
+// The daemons that a node asks for a sign of life while the coordinator does
+// not answer.
+struct NeighbourList {
+  std::vector<ProbeTarget> targets;
+
+  bool operator==(const NeighbourList&) const = default;
+};
 
 }  // namespace lockstep
 

@@ -104,6 +104,7 @@ LOCKSTEP_FIELDS(GangSpec, v1::GangSpec) {
   LOCKSTEP_FIELD(restore);
   LOCKSTEP_FIELD(stall_after);
   LOCKSTEP_FIELD(progress_pattern, Text(kMaxProgressPattern));
+  LOCKSTEP_FIELD(fence);
   v.Rule([](GangSpec* spec, FieldChecker* check) {
     check->Require(!spec->tasks.empty(), "tasks", "is empty");
     CheckRanks(*spec, check);

@@ -166,6 +166,27 @@ void CheckKind(const JobSpec& spec, FieldChecker* check) {
                  "kind",
                  "is NATIVE: stall_after and progress_pattern are for a "
                  "PROGRAM, and the steps of a native job show its progress");
+  check->Require(
+      spec.kind == JobKind::kProgram ||
+          (spec.node_loss == NodeLoss::kUnspecified && !spec.node_lost_timeout),
+      "kind",
+      "is NATIVE: node_loss and node_lost_timeout are for a "
+      "PROGRAM, and the steps of a native job show which of its "
+      "hosts live");
+}
+
+// A host that is only slow must not lose its ranks, and they need some seconds
+// to end.
+constexpr Duration kLeastNodeLostTimeout = std::chrono::seconds(10);
+
+void CheckNodeLoss(const JobSpec& spec, FieldChecker* check) {
+  if (!spec.node_lost_timeout) return;
+  check->Require(*spec.node_lost_timeout >= kLeastNodeLostTimeout,
+                 "node_lost_timeout",
+                 "must be 10 s or more; leave it out to let the coordinator "
+                 "ask the host's neighbours");
+  check->Require(spec.node_loss == NodeLoss::kUnspecified, "node_lost_timeout",
+                 "is given, and node_loss too: give one of the two");
 }
 
 void CheckProgressPattern(const JobSpec& spec, FieldChecker* check) {
@@ -242,6 +263,8 @@ LOCKSTEP_FIELDS(JobSpec, v1::JobSpec) {
   LOCKSTEP_FIELD(progress_pattern, Text(kMaxProgressPattern));
   LOCKSTEP_FIELD(idle_notice);
   LOCKSTEP_FIELD(idle_stop);
+  LOCKSTEP_FIELD(node_loss);
+  LOCKSTEP_FIELD(node_lost_timeout);
   LOCKSTEP_FIELD(labels, kLabels);
   LOCKSTEP_FIELD(working_directory, kPath);
   LOCKSTEP_FIELD(comment, Text(4096));
@@ -262,6 +285,7 @@ LOCKSTEP_FIELDS(JobSpec, v1::JobSpec) {
     CheckRoles(spec->roles, spec->kind, check);
     CheckTimes(*spec, check);
     CheckKind(*spec, check);
+    CheckNodeLoss(*spec, check);
     CheckProgressPattern(*spec, check);
     // One string of TF_CONFIG, and that one of the environment.
     check->Bytes("tf_config_job", spec->environment_options.tf_config_job,

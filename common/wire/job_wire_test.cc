@@ -86,6 +86,28 @@ TEST(JobWireTest, ASpecSurvivesTheWayThereAndBack) {
   EXPECT_EQ(spec->roles[2].resources.gpu_type, "T4");
 }
 
+TEST(JobWireTest, OnlyAProgramLeavesASilentHostByARule) {
+  v1::JobSpec proto = Valid();
+  proto.set_kind(v1::JOB_KIND_PROGRAM);
+  proto.mutable_node_lost_timeout()->set_seconds(10);
+  auto spec = FromProto(proto);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->node_lost_timeout, std::chrono::seconds(10));
+  EXPECT_EQ(*FromProto(ToProto(*spec)), *spec);
+  proto.mutable_node_lost_timeout()->set_seconds(9);
+  EXPECT_THAT(Complaint(proto),
+              HasSubstr("spec.node_lost_timeout: must be 10 s or more"));
+  proto.mutable_node_lost_timeout()->set_seconds(60);
+  proto.set_node_loss(v1::NODE_LOSS_NEVER);
+  EXPECT_THAT(Complaint(proto), HasSubstr("give one of the two"));
+  proto.clear_node_lost_timeout();
+  spec = FromProto(proto);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->node_loss, NodeLoss::kNever);
+  proto.set_kind(v1::JOB_KIND_NATIVE);
+  EXPECT_THAT(Complaint(proto), HasSubstr("is NATIVE"));
+}
+
 TEST(JobWireTest, OnlyANativeJobHasAReductionPlan) {
   v1::JobSpec proto = Valid();
   proto.set_reduction_plan("lockstep-reduction-plan 1\n");

@@ -1,5 +1,6 @@
 #include "common/wire/probe_wire.h"
 
+#include "common/model/limits.h"
 #include "common/wire/fields.h"
 
 namespace lockstep {
@@ -20,11 +21,16 @@ LOCKSTEP_FIELDS(ProbeResult, v1::ProbeReply::Result) {
   LOCKSTEP_FIELD(node, kNodeName);
   LOCKSTEP_FIELD(reached);
   LOCKSTEP_FIELD(error, Text(256));
+  LOCKSTEP_FIELD(quiet);
 }
 
 LOCKSTEP_FIELDS(ProbeAnswer, v1::ProbeReply) {
   LOCKSTEP_FIELD(id);
   LOCKSTEP_FIELD(results, AtMost(kMaxProbeTargets));
+}
+
+LOCKSTEP_FIELDS(NeighbourList, v1::Neighbours) {
+  LOCKSTEP_FIELD(targets, AtMost(kMaxNeighbours));
 }
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@ namespace lockstep {
 
 LOCKSTEP_CONVERTS_AS(ProbeQuery, v1::ProbeRequest, "probe_request")
 LOCKSTEP_CONVERTS_AS(ProbeAnswer, v1::ProbeReply, "probe_reply")
+LOCKSTEP_CONVERTS_AS(NeighbourList, v1::Neighbours, "neighbours")
 
 }  // namespace lockstep
 

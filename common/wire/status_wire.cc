@@ -116,6 +116,11 @@ LOCKSTEP_FIELDS(Directive, v1::Directive) {
   LOCKSTEP_FIELD(kind);
 }
 
+LOCKSTEP_FIELDS(Fence, v1::Fence) {
+  LOCKSTEP_FIELD(after);
+  LOCKSTEP_FIELD(neighbours_count);
+}
+
 LOCKSTEP_FIELDS(RestoreTarget, v1::RestoreTarget) {
   v.OnWrite([](const RestoreTarget& from, v1::RestoreTarget* to) {
     if (from.step) {

@@ -42,6 +42,7 @@ LOCKSTEP_CONVERTS_ENUM(NodeState, "state", false)
 LOCKSTEP_CONVERTS_ENUM(PackageFormat, "format", false)
 LOCKSTEP_CONVERTS_ENUM(EndWith, "end_with", true)
 LOCKSTEP_CONVERTS_ENUM(HangPolicy, "hang", true)
+LOCKSTEP_CONVERTS_ENUM(NodeLoss, "node_loss", true)
 LOCKSTEP_CONVERTS_ENUM(SignSource, "source", true)
 
 // ---- Time ------------------------------------------------------------------
@@ -92,6 +93,7 @@ LOCKSTEP_CONVERTS(Bill, "bill")
 LOCKSTEP_CONVERTS(Directive, "directive")
 LOCKSTEP_CONVERTS(LineageEntry, "lineage")
 LOCKSTEP_CONVERTS(RestoreTarget, "restore")
+LOCKSTEP_CONVERTS(Fence, "fence")
 
 }  // namespace lockstep
 

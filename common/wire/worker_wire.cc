@@ -149,6 +149,7 @@ LOCKSTEP_FIELDS(GangStatus, v1::GangStatus) {
   });
   v.OnRead(ReadWork);
   LOCKSTEP_FIELD(lost_peers, AtMost(kMaxRanks));
+  LOCKSTEP_FIELD(fence);
   v.Rule([](GangStatus* status, FieldChecker* check) {
     for (const ImageContent& image : status->images) {
       check->Require(!image.id.empty(), "images", "has no id");

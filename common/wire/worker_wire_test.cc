@@ -88,6 +88,7 @@ GangStatus Gang() {
   gang.images = {Content()};
   gang.reduction_plan = "lockstep-reduction-plan 1\nranks 2\n";
   gang.lost_peers = {{3, 1, "Connection timed out"}};
+  gang.fence = Fence{std::chrono::minutes(4), true};
   return gang;
 }
 

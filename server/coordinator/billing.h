@@ -21,7 +21,7 @@ class Billing {
   const Prices& prices() const { return prices_; }
   // The bill of an ended job does not change.
   void SetPrices(Prices prices) { prices_ = std::move(prices); }
-  Bill BillOf(const Job& job, WallTime now) const;
+  Bill BillOf(const Job& job, Time now) const;
 
  private:
   Prices prices_;

@@ -31,7 +31,7 @@ Status Committer::CommitJobs(std::map<JobName, Job> changed,
     job.resource_version = writer->version() + 1;
     if (IsFinal(job.state)) {
       // The price of the day stays with the job.
-      job.bill = parts_.billing->BillOf(job, now.wall);
+      job.bill = parts_.billing->BillOf(job, now);
     }
     jobs.push_back(std::make_shared<const Job>(std::move(job)));
   }

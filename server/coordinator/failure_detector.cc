@@ -14,6 +14,7 @@
 namespace lockstep::server {
 
 void FailureDetector::AskNeighbours(Time now) {
+  silent_.Update(now);
   std::erase_if(inquiries_, [&](const auto& inquiry) {
     const Member* member = state_->members.Find(inquiry.first);
     return member == nullptr || member->state != NodeState::kUnknown;
@@ -53,6 +54,7 @@ void FailureDetector::Ask(const Member& silent, Inquiry* inquiry, Time now) {
 
 void FailureDetector::TakeAnswer(const NodeName& node,
                                  const ProbeAnswer& answer, Time now) {
+  silent_.TakeAnswer(node, answer, now);
   for (const ProbeResult& result : answer.results) {
     const auto it = inquiries_.find(result.node);
     if (it == inquiries_.end()) continue;
@@ -137,11 +139,12 @@ std::optional<Duration> FailureDetector::PatienceWith(
   for (const JobName& name :
        here == nullptr ? std::set<JobName>() : here->jobs) {
     const JobEntry& entry = state_->jobs.At(name);
-    // Nothing else can say whether a program lives. Of ranks that have all
-    // exited with 0 nothing needs to be known.
+    // Of a program's ranks that have all exited with 0 nothing needs to be
+    // known.
     if (entry.job->spec.kind == JobKind::kProgram &&
         !IsDoneOn(*entry.job, entry.places, node)) {
-      return std::nullopt;
+      if (!silent_.IsLost(name, node)) return std::nullopt;
+      continue;
     }
     longest = std::max(longest, PatienceOf(entry));
   }

@@ -13,6 +13,7 @@
 #include "server/coordinator/cluster_state.h"
 #include "server/coordinator/options.h"
 #include "server/coordinator/prober.h"
+#include "server/coordinator/silent_nodes.h"
 #include "server/core/inquiry.h"
 
 namespace lockstep::server {
@@ -22,15 +23,28 @@ class FailureDetector {
   // All outlive this object.
   FailureDetector(const CoordinatorOptions* options, ClusterState* state,
                   Prober* prober)
-      : options_(*options), state_(state), prober_(prober) {}
+      : options_(*options),
+        state_(state),
+        prober_(prober),
+        silent_(&options->silence, options->membership.lease, state, prober) {}
 
   // Asks neighbours about each silent node with gangs.
   void AskNeighbours(Time now);
   // Records a node's answer about silent nodes. Targets that it was not asked
   // about are ignored.
   void TakeAnswer(const NodeName& node, const ProbeAnswer& answer, Time now);
-  // The node registered or was forgotten.
-  void Forget(const NodeName& node) { inquiries_.erase(node); }
+  // The node registered.
+  void Forget(const NodeName& node) {
+    inquiries_.erase(node);
+    silent_.NoteBack(node);
+  }
+  // An operator is about to forget the node.
+  void GiveUp(const NodeName& node, MonoTime now) {
+    inquiries_.erase(node);
+    silent_.Forget(node, now);
+  }
+  // What becomes of the programs on silent nodes.
+  const SilentNodes& silent() const { return silent_; }
 
   // A step that needed every rank of the job finished, so all its nodes were
   // alive.
@@ -41,10 +55,10 @@ class FailureDetector {
   // waited for its disk, that time does not count as silence of the nodes.
   void ExtendLeasesAfterPause(Time now);
 
-  // Returns how long `node`, which has a gang of the job, may be silent while
-  // the job makes no step.
+  // Returns how long `node`, which has a gang of the native job, may be silent
+  // while the job makes no step.
   Duration PatienceWith(const JobEntry& entry, const NodeName& node) const;
-  // The same for all jobs of the node. Nullopt for no limit.
+  // The same for all jobs of the node. Nullopt while a program there may live.
   std::optional<Duration> PatienceWith(const NodeName& node) const;
   // True if the node's daemon is from another boot than the one that started
   // the job's ranks there, while the ranks still step: the daemon is a copy.
@@ -60,6 +74,7 @@ class FailureDetector {
   const CoordinatorOptions& options_;
   ClusterState* const state_;
   Prober* const prober_;
+  SilentNodes silent_;
   // The inquiries about silent nodes.
   std::map<NodeName, Inquiry> inquiries_;
   // Liveness evidence not applied to the nodes yet.

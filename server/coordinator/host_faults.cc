@@ -19,11 +19,6 @@ constexpr size_t kMaxMended = 64;
 // Of a wide gang a node is asked about so many others at most.
 constexpr size_t kMostProbed = 4 * kMaxProbeTargets;
 
-// "12:35:20 UTC".
-std::string ClockText(WallTime time) {
-  return FormatWallTime(time).substr(11, 8) + " UTC";
-}
-
 std::string Describe(const Strikes::CoolDown& cooling) {
   return fmt::format("cools down until {} ({})", ClockText(cooling.until),
                      cooling.why);

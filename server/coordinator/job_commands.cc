@@ -66,7 +66,7 @@ StatusOr<std::string> JobCommands::Answer(const RequestKey& request, Job job,
   JobSnapshot snapshot;
   snapshot.job = std::make_shared<const Job>(job);
   snapshot.time = now.wall;
-  snapshot.bill = parts_.billing->BillOf(job, now.wall);
+  snapshot.bill = parts_.billing->BillOf(job, now);
   std::string response = encode(snapshot);
   std::map<JobName, Job> changed;
   if (news) changed.emplace(name, std::move(job));
@@ -290,7 +290,7 @@ void JobCommands::RecordVerdict(const FoundRanks& ranks,
   }
   Job job = *entry->job;
   const bool runs = job.generation == ranks.generation && !job.failing;
-  if (runs) entry->stall_verdict = verdict;
+  if (runs) entry->noted.stall_verdict = verdict;
   const Time now = parts_.clock->Now();
   AddEvent(&job, Reason::kNoProgress,
            runs ? verdict : "when it stood still: " + verdict, now);

@@ -23,6 +23,7 @@
 #include "server/core/report_pace.h"
 #include "server/core/restart.h"
 #include "server/core/scheduler.h"
+#include "server/core/silence.h"
 #include "server/core/stall.h"
 
 namespace lockstep::server {
@@ -50,11 +51,16 @@ struct JobEntry {
   StallWatch stall;
   // There is progress that watchers have not received.
   bool progress_news = false;
-  // The job's history has an open stall event.
-  bool stall_noted = false;
-  MonoTime stalled_since;
-  // What evidence of its ranks says about that stall; empty: not known yet.
-  std::string stall_verdict;
+  // What the job's history says already: that a rank stalls, since when; and
+  // what becomes of its silent node.
+  struct Noted {
+    bool stall = false;
+    MonoTime stalled_since;
+    // What evidence of its ranks says about that stall; empty: not known yet.
+    std::string stall_verdict;
+    std::optional<Outlook::Kind> silence;
+  };
+  Noted noted;
   CaptureWait capture;
   IdleWatch idle;
   // The job's history says that it is idle.

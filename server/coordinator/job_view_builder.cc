@@ -18,11 +18,27 @@ JobView JobViewBuilder::ViewOf(const JobEntry& entry, Time now,
   view.state_since = entry.state_since;
   view.all_started_since = entry.all_started_since;
   view.evidence_asked = entry.capture.number();
+  view.fence = FenceOf(entry.job->spec, parts_.options->silence);
+  // A machine that is all of a cluster may sleep, as a laptop does.
+  if (view.fence && view.fence->neighbours_count &&
+      !parts_.detector->silent().HasSeveralHosts()) {
+    view.fence.reset();
+  }
   parts_.faults->AddEvidence(entry.job->spec.name, now, &view);
   for (const NodeName& name : nodes) {
     view.nodes[name] = ViewOf(entry, name, now);
   }
   return view;
+}
+
+bool JobViewBuilder::IsLost(const JobEntry& entry, const Member& silent,
+                            Time now) const {
+  const NodeName& name = silent.info.name;
+  if (entry.job->spec.kind == JobKind::kProgram) {
+    return parts_.detector->silent().IsLost(entry.job->spec.name, name);
+  }
+  return silent.SinceEvidence(now.mono) >
+         parts_.detector->PatienceWith(entry, name);
 }
 
 JobView::Node JobViewBuilder::ViewOf(const JobEntry& entry,
@@ -32,12 +48,10 @@ JobView::Node JobViewBuilder::ViewOf(const JobEntry& entry,
   if (const Member* member = parts_.state->members.Find(name)) {
     node.state = member->state;
     // What else the node has may be worth waiting for; this job is not.
-    if (node.state == NodeState::kUnknown &&
-        job.spec.kind == JobKind::kNative &&
-        member->SinceEvidence(now.mono) >
-            parts_.detector->PatienceWith(entry, name)) {
+    if (node.state == NodeState::kUnknown && IsLost(entry, *member, now)) {
       node.state = NodeState::kLost;
     }
+    node.last_sign = now.wall - member->SinceEvidence(now.mono);
     node.cools = parts_.faults->IsCooling(name);
     node.takes_work =
         member->TakesWork() && !node.cools && !parts_.guard->RunsUnknown(name);

@@ -34,6 +34,8 @@ class JobViewBuilder {
                  const std::set<NodeName>& nodes) const;
 
  private:
+  // Whether the job gives up its silent node.
+  bool IsLost(const JobEntry& entry, const Member& silent, Time now) const;
   JobView::Node ViewOf(const JobEntry& entry, const NodeName& name,
                        Time now) const;
 

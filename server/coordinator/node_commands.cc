@@ -146,9 +146,9 @@ StatusOr<std::string> NodeCommands::ForgetNode(const RequestKey& request,
 
 void NodeCommands::Forget(const NodeName& name, const std::string& client,
                           Time now) {
+  parts_.detector->GiveUp(name, now.mono);
   parts_.state->members.Forget(name);
   parts_.guard->Forget(name);
-  parts_.detector->Forget(name);
   parts_.faults->Clear(name);
   parts_.state->agenda.unsaved_nodes.erase(name);
   NodeEntry& entry = parts_.state->nodes.At(name);

@@ -17,6 +17,7 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/model/assignment.h"
+#include "common/model/probe.h"
 #include "server/coordinator/worker_link.h"
 #include "server/core/membership.h"
 
@@ -34,6 +35,8 @@ struct NodeSession {
   std::map<GangKey, Assignment> sent;
   // The last prefetch list sent to the node. Absent if none.
   std::optional<Prefetch> prefetch;
+  // The last list of neighbours. Absent if none.
+  std::optional<NeighbourList> neighbours = std::nullopt;
 };
 
 // A registering stream.

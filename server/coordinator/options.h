@@ -19,6 +19,7 @@
 #include "server/core/lifecycle.h"
 #include "server/core/membership.h"
 #include "server/core/scheduler.h"
+#include "server/core/silence.h"
 #include "server/core/stall.h"
 #include "server/core/strikes.h"
 
@@ -54,6 +55,7 @@ struct CoordinatorOptions {
   StopGraces graces;
   MembershipOptions membership;
   InquiryOptions inquiry;
+  SilenceOptions silence;
   SchedulerOptions scheduler;
   PrefetchOptions prefetch;
   Prices prices;

@@ -11,7 +11,8 @@ bool Prober::MayBeAsked(const NodeName& node) const {
          entry != nullptr && entry->session && entry->probe_port != 0;
 }
 
-uint64_t Prober::Ask(const std::map<NodeName, std::set<NodeName>>& asked) {
+uint64_t Prober::Ask(const std::map<NodeName, std::set<NodeName>>& asked,
+                     int32_t unknown_port) {
   ProbeQuery query;
   query.id = next_id_++;
   query.timeout = timeout_;
@@ -19,8 +20,9 @@ uint64_t Prober::Ask(const std::map<NodeName, std::set<NodeName>>& asked) {
     WorkerLink* const link = state_->nodes.At(node).session->link.get();
     query.targets.clear();
     for (const NodeName& other : about) {
+      const int32_t port = state_->nodes.At(other).probe_port;
       query.targets.push_back({other, state_->members.Find(other)->info.address,
-                               state_->nodes.At(other).probe_port});
+                               port == 0 ? unknown_port : port});
       if (query.targets.size() < kMaxProbeTargets) continue;
       link->SendProbe(query);
       query.targets.clear();

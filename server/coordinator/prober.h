@@ -22,8 +22,10 @@ class Prober {
   // True if the node is connected and reachable by probes.
   bool MayBeAsked(const NodeName& node) const;
   // Asks each node of `asked`, which must be connected, about the nodes that it
-  // maps to. Returns the query's id, which the answers carry.
-  uint64_t Ask(const std::map<NodeName, std::set<NodeName>>& asked);
+  // maps to. Returns the query's id, which the answers carry. `unknown_port` is
+  // that of nodes that have not registered yet.
+  uint64_t Ask(const std::map<NodeName, std::set<NodeName>>& asked,
+               int32_t unknown_port = 0);
 
  private:
   const Duration timeout_;

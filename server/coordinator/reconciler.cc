@@ -24,7 +24,7 @@ Reason ReasonToCapture(const JobEntry& entry, const JobView& view, Time now) {
   if (view.stall) return Reason::kStalled;
   if (IsOverRunningTime(*entry.job, now)) return Reason::kMaxRunningTime;
   const bool warns = HangPolicyOf(entry.job->spec) == HangPolicy::kWarn;
-  return warns && entry.stall_noted ? Reason::kNoProgress : Reason::kNone;
+  return warns && entry.noted.stall ? Reason::kNoProgress : Reason::kNone;
 }
 
 FoundRanks RanksOfGeneration(const Job& job, Reason kept_for) {
@@ -77,24 +77,41 @@ void Reconciler::NoteStarted(JobEntry* entry, Time now) const {
 
 void Reconciler::NoteStall(JobEntry* entry, Job* job, Time now) {
   const std::optional<Stall> stall = entry->StalledRank(now.mono);
-  if (stall.has_value() == entry->stall_noted) return;
+  if (stall.has_value() == entry->noted.stall) return;
   if (stall) {
     // One that halts again and again would fill the history with it.
-    if (entry->stalled_since != MonoTime{} &&
-        now.mono - entry->stalled_since < kStallNoteInterval) {
+    if (entry->noted.stalled_since != MonoTime{} &&
+        now.mono - entry->noted.stalled_since < kStallNoteInterval) {
       return;
     }
-    entry->stalled_since = now.mono - stall->still;
+    entry->noted.stalled_since = now.mono - stall->still;
     entry->stall.RecordAnnounced(*stall);
-    entry->stall_verdict.clear();
+    entry->noted.stall_verdict.clear();
     AddEvent(job, Reason::kNoProgress, Describe(*job, *stall), now);
   } else if (job->state == JobState::kRunning && !job->failing) {
     AddEvent(job, Reason::kNoProgress,
              fmt::format("goes on after {}",
-                         FormatDuration(now.mono - entry->stalled_since)),
+                         FormatDuration(now.mono - entry->noted.stalled_since)),
              now);
   }
-  entry->stall_noted = stall.has_value();
+  entry->noted.stall = stall.has_value();
+}
+
+void Reconciler::NoteSilence(JobEntry* entry, Job* job, Time now) const {
+  const std::optional<SilentNodes::Word> word =
+      parts_.detector->silent().WordOf(*job);
+  std::optional<Outlook::Kind> kind;
+  if (word) kind = word->kind;
+  // Its reasons may change each few seconds; whoever asks is told the last.
+  if (kind == entry->noted.silence) return;
+  entry->noted.silence = kind;
+  if (job->failing || job->outcome) return;
+  if (word) {
+    AddEventOnce(job, Reason::kNodeUnknown, word->text, now);
+  } else if (job->state == JobState::kRunning) {
+    AddEvent(job, Reason::kNodeUnknown, "its nodes are back, and it goes on",
+             now);
+  }
 }
 
 void Reconciler::NoteIdle(JobEntry* entry, Job* job, Time now) const {
@@ -183,6 +200,7 @@ Job Reconciler::DecideOne(JobEntry* entry, Time now) {
   parts_.faults->NoteOutcome(*entry->job, next, view, now);
   NoteStall(entry, &next, now);
   NoteIdle(entry, &next, now);
+  NoteSilence(entry, &next, now);
   NoteBadGpus(&next, view, now);
   return next;
 }

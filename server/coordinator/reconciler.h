@@ -60,6 +60,8 @@ class Reconciler {
   // Adds to the job's history that it is idle or works again. Notes that it is
   // to be ended, once it was idle for too long.
   void NoteIdle(JobEntry* entry, Job* job, Time now) const;
+  // Adds to the job's history that a node of it is silent, and what follows.
+  void NoteSilence(JobEntry* entry, Job* job, Time now) const;
   // Adds events for tasks with faulty GPUs.
   void NoteBadGpus(Job* job, const JobView& view, Time now) const;
 

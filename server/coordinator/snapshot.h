@@ -69,6 +69,8 @@ struct NodeSnapshot {
   std::optional<WallTime> cool_down_end = {};
   // No gang is placed on this node together with one of these.
   std::vector<NodeName> apart_from = {};
+  // It is silent, and a program with something there waits for an operator.
+  bool needs_operator = false;
 };
 
 struct CommitStats {

@@ -35,6 +35,9 @@ std::optional<Cause> SnapshotMaker::SilentNodeOf(const Job& job,
                     "left alone until it is back",
                     node, FormatDuration(now - member->last_beat),
                     Name(member->state), member->message)};
+    if (auto word = parts_.detector->silent().WordOf(job)) {
+      trouble.message = std::move(word->text);
+    }
     if (job.failing || job.outcome) {
       // Why it is being stopped is the news; this is why that takes long.
       trouble.reason = job.cause.reason;
@@ -95,10 +98,10 @@ JobSnapshot SnapshotMaker::SnapshotOf(const JobEntry& entry, Time now) const {
       snapshot.progress = entry.meter.Info();
     }
     snapshot.stall = entry.StalledRank(now.mono);
-    if (snapshot.stall) snapshot.stall_verdict = entry.stall_verdict;
+    if (snapshot.stall) snapshot.stall_verdict = entry.noted.stall_verdict;
     if (!snapshot.waiting) snapshot.waiting = TroubleOf(entry, snapshot, now);
   }
-  snapshot.bill = parts_.billing->BillOf(job, now.wall);
+  snapshot.bill = parts_.billing->BillOf(job, now);
   return snapshot;
 }
 
@@ -129,6 +132,7 @@ NodeSnapshot SnapshotMaker::SnapshotOf(const Member& member) const {
           "runs what the store does not know; no new work until that has ended";
     }
   }
+  snapshot.needs_operator = parts_.detector->silent().NeedsOperator(name);
   parts_.faults->Show(&snapshot);
   return snapshot;
 }

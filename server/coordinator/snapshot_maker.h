@@ -8,6 +8,7 @@
 #include "common/base/clock.h"
 #include "server/coordinator/billing.h"
 #include "server/coordinator/cluster_state.h"
+#include "server/coordinator/failure_detector.h"
 #include "server/coordinator/history_guard.h"
 #include "server/coordinator/host_faults.h"
 #include "server/coordinator/snapshot.h"
@@ -22,6 +23,7 @@ class SnapshotMaker {
     const Billing* billing;
     const HostFaults* faults;
     const HistoryGuard* guard;
+    const FailureDetector* detector;
   };
   explicit SnapshotMaker(const Parts& parts) : parts_(parts) {}
 

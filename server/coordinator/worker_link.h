@@ -35,6 +35,7 @@ class WorkerLink {
     (void)uids;
   }
   virtual void SendProbe(const ProbeQuery& query) { (void)query; }
+  virtual void SendNeighbours(const NeighbourList& list) { (void)list; }
   // Ends the stream: another process of the node has registered.
   virtual void Close(const Status& status) = 0;
 };

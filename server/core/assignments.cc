@@ -89,6 +89,7 @@ GangSpec Assigner::SpecFor(const NodeName& node) const {
   spec.inherited_environment = job.spec.inherited_environment;
   spec.stall_after = job.spec.stall_after;
   spec.progress_pattern = job.spec.progress_pattern;
+  spec.fence = view_.fence;
   spec.services = ServicesOf(job.spec);
   for (const size_t index : places_.TasksOn(node)) {
     const TaskStatus& task = job.tasks[index];

@@ -126,13 +126,14 @@ std::optional<double> MlUnitsOf(const Job& job, const Hold& hold,
 }
 
 Bill BillAt(const Job& job, const Prices& prices, WallTime now,
-            const GpuModelOf& model_of) {
+            const GpuModelOf& model_of, const UsedUntil& until) {
   Bill bill = job.bill;
   // An ended job keeps the price of its end.
   if (IsFinal(job.state) && !bill.currency.empty()) return bill;
   if (HasMlUnits(job) && !bill.ml_units) bill.ml_units = 0;
   for (const Hold& hold : job.holds) {
-    const Duration held = std::max(Duration{}, now - hold.since);
+    const WallTime end = until ? std::min(now, until(hold.node)) : now;
+    const Duration held = std::max(Duration{}, end - hold.since);
     const double seconds = ToSeconds(held);
     bill.core_seconds += hold.resources.cpus * seconds;
     bill.gpu_seconds += static_cast<double>(hold.gpus.size()) * seconds;
@@ -145,12 +146,13 @@ Bill BillAt(const Job& job, const Prices& prices, WallTime now,
   return bill;
 }
 
-void ReleaseHolds(Job* job, const std::map<NodeName, Generation>& over,
-                  WallTime now) {
+void ReleaseHolds(Job* job, const std::map<NodeName, Release>& over) {
   std::erase_if(job->holds, [&](const Hold& hold) {
     const auto it = over.find(hold.node);
-    if (it == over.end() || hold.generation > it->second) return false;
-    const Duration held = std::max(Duration{}, now - hold.since);
+    if (it == over.end() || hold.generation > it->second.generation) {
+      return false;
+    }
+    const Duration held = std::max(Duration{}, it->second.until - hold.since);
     const double seconds = ToSeconds(held);
     job->bill.core_seconds += hold.resources.cpus * seconds;
     job->bill.gpu_seconds += static_cast<double>(hold.gpus.size()) * seconds;

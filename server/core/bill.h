@@ -1,7 +1,8 @@
 // The resources that a job used, and their price. Pure.
 //
 // Use counts from the moment a node's resources are held for the job until the
-// node reports that nothing is left: requested cores and GPUs, busy or idle,
+// node reports that nothing is left, or until its last sign if it is lost:
+// requested cores and GPUs, busy or idle,
 // and ML units by the machine types of the tasks. A task with a machine type
 // pays for the cores of that type, though it may be placed on fewer. A GPU is
 // billed by its actual model, even if the job accepted any. If attempts had
@@ -38,21 +39,31 @@ std::optional<double> MlUnitsPerHour(const JobSpec& spec);
 // Returns the model of a node's GPU by its index; "" if it is unknown.
 using GpuModelOf = std::function<std::string(const NodeName&, int32_t)>;
 
+// Returns until when the node has been used: its last sign while it is silent.
+using UsedUntil = std::function<WallTime(const NodeName&)>;
+
 // Returns the use up to `now`, current holds included, and its price. A job
 // that has ended with a bill keeps that bill. Without `model_of`, GPUs count as
-// the requested type.
+// the requested type; without `until`, all nodes are used until now.
 Bill BillAt(const Job& job, const Prices& prices, WallTime now,
-            const GpuModelOf& model_of = nullptr);
+            const GpuModelOf& model_of = nullptr,
+            const UsedUntil& until = nullptr);
 
 // Returns the ML units that `hold` of the job's current tasks adds in the time
 // `held`; nullopt if a role has no machine type with a price.
 std::optional<double> MlUnitsOf(const Job& job, const Hold& hold,
                                 Duration held);
 
-// Adds what the holds of the nodes in `over` used until `now` to the job's bill
-// and removes them, for generations up to that of the node.
-void ReleaseHolds(Job* job, const std::map<NodeName, Generation>& over,
-                  WallTime now);
+// The holds of a node for generations up to `generation` end, and are billed
+// until `until`.
+struct Release {
+  Generation generation = 0;
+  WallTime until{};
+};
+
+// Adds what the holds of the nodes in `over` used to the job's bill and removes
+// them.
+void ReleaseHolds(Job* job, const std::map<NodeName, Release>& over);
 
 }  // namespace lockstep::server
 

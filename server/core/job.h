@@ -28,6 +28,9 @@ struct Hold {
   Resources resources;
   std::vector<int32_t> gpus;
   WallTime since{};
+  // What the shims of the generation's ranks there keep to, as its daemon said.
+  // A silent node counts as lost without an operator only with it (silence.h).
+  std::optional<Fence> fence = std::nullopt;
 
   bool operator==(const Hold&) const = default;
 };

@@ -45,6 +45,8 @@ struct JobView {
     // Indices of its GPUs that get no new work.
     std::vector<int32_t> bad_gpus;
     std::optional<Drain> drain;
+    // The last sign of it.
+    WallTime last_sign{};
     // IP address of its data plane.
     std::string address;
     // Is added to the node's times (clock_offset.h).
@@ -79,6 +81,8 @@ struct JobView {
     Duration since{};
   };
   std::optional<IdleEnd> idle_end;
+  // What a generation is launched with, see silence.h.
+  std::optional<Fence> fence;
   // Assignment::evidence of the generation.
   uint32_t evidence_asked = 0;
   // For a generation that is being given up: the nodes that it waited for

@@ -7,6 +7,7 @@
 //   UNKNOWN -Register same or higher incarnation-> READY
 //   UNKNOWN -silent for too long and none of its jobs stepped-> LOST
 //   UNKNOWN -not reached by its neighbours either (inquiry.h)-> LOST
+//   UNKNOWN -its programs have ended by themselves (silence.h)-> LOST
 //   LOST -Register-> READY (its old ranks are stopped)
 //
 // An UNKNOWN node takes no new work, and keeps its tasks and resources: two
@@ -204,7 +205,7 @@ class Membership {
 
   // Applies expired leases and quarantines. Returns the nodes that changed.
   // `patience(node)` returns how much silence without a step makes the node
-  // LOST; nullopt if silence alone never does (it has program jobs).
+  // LOST; nullopt while a program there may live.
   std::vector<NodeName> Expire(
       Time now,
       const std::function<std::optional<Duration>(const NodeName&)>& patience);

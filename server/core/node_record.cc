@@ -22,6 +22,10 @@ bool Contains(const std::vector<Gpu>& gpus, const Gpu& gpu) {
 
 }  // namespace
 
+std::string ClockText(WallTime time) {
+  return FormatWallTime(time).substr(11, 8) + " UTC";
+}
+
 bool IsSameGpu(const Gpu& a, const Gpu& b) {
   return a.uuid.empty() || b.uuid.empty() ? a.index == b.index
                                           : a.uuid == b.uuid;

@@ -55,6 +55,9 @@ struct NodeRecord {
 inline constexpr size_t kMaxNodeEvents = 50;
 inline constexpr size_t kMaxMissingGpus = 64;
 
+// "12:35:20 UTC", for sentences.
+std::string ClockText(WallTime time);
+
 // Appends an event and removes the oldest beyond kMaxNodeEvents.
 void AddEvent(NodeRecord* node, Reason reason, std::string message,
               WallTime now);

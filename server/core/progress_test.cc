@@ -116,7 +116,7 @@ TEST(BillTest, CountsFromTheHoldToTheRelease) {
   EXPECT_DOUBLE_EQ(bill.gpu_seconds, 2 * 3600);
   EXPECT_DOUBLE_EQ(bill.cost, 4 + 20);
   EXPECT_EQ(bill.currency, "USD");
-  ReleaseHolds(&s.job, {{"a", 1}}, s.now.wall);
+  ReleaseHolds(&s.job, {{"a", {1, s.now.wall}}});
   s.Advance(1h);
   bill = BillAt(s.job, prices, s.now.wall);
   EXPECT_DOUBLE_EQ(bill.core_seconds, 6 * 3600);
@@ -143,7 +143,7 @@ TEST(BillTest, MlUnitsAreThoseOfTheMachines) {
   const Bill bill = BillAt(s.job, prices, s.now.wall);
   EXPECT_DOUBLE_EQ(bill.core_seconds, 3 * 2 * 7200);
   EXPECT_DOUBLE_EQ(bill.cost - bill.gpu_seconds / 3600 * 10, 3 * 8 * 2);
-  ReleaseHolds(&s.job, {{"b", 1}}, s.now.wall);
+  ReleaseHolds(&s.job, {{"b", {1, s.now.wall}}});
   s.Advance(1h);
   EXPECT_DOUBLE_EQ(BillAt(s.job, {}, s.now.wall).ml_units.value(), 9 + 1.5);
   // Of a job with a machine whose price is not known, nothing is said.
@@ -192,10 +192,10 @@ TEST(BillTest, ReleaseIsUpToTheGeneration) {
   s.Put({"a"});
   s.job.holds.push_back(s.job.holds[0]);
   s.job.holds[1].generation = 5;
-  ReleaseHolds(&s.job, {{"a", 4}}, s.now.wall);
+  ReleaseHolds(&s.job, {{"a", {4, s.now.wall}}});
   ASSERT_EQ(s.job.holds.size(), 1u);
   EXPECT_EQ(s.job.holds[0].generation, 5u);
-  ReleaseHolds(&s.job, {{"b", 9}}, s.now.wall);
+  ReleaseHolds(&s.job, {{"b", {9, s.now.wall}}});
   EXPECT_EQ(s.job.holds.size(), 1u);
 }
 

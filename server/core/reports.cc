@@ -187,15 +187,20 @@ void ReleaseEndedHolds(Job* job, const JobView& view, Time now) {
   // A failed generation keeps its holds until it is gone everywhere, because
   // its successor may use the same places.
   const bool all_gone = std::all_of(job->holds.begin(), job->holds.end(), gone);
-  std::map<NodeName, Generation> over;
+  std::map<NodeName, Release> over;
   for (const Hold& hold : job->holds) {
     const bool wanted = hold.generation == job->generation && !job->outcome &&
                         !(job->failing && all_gone && !view.testing_pairs);
     if (wanted || !gone(hold)) continue;
-    Generation& highest = over[hold.node];
-    highest = std::max(highest, hold.generation);
+    Release& release = over[hold.node];
+    release.generation = std::max(release.generation, hold.generation);
+    // What it did afterwards is unknown, and not to be paid.
+    const auto node = view.nodes.find(hold.node);
+    release.until = IsLost(view, hold.node) && !node->second.forgotten
+                        ? node->second.last_sign
+                        : now.wall;
   }
-  if (!over.empty()) ReleaseHolds(job, over, now.wall);
+  if (!over.empty()) ReleaseHolds(job, over);
 }
 
 }  // namespace
@@ -228,6 +233,10 @@ void TakeReports(Job* job, const JobView& view, Time now) {
       TakeReport(job, places.TasksOn(node), *gang, node,
                  view.nodes.at(node).clock_offset, now);
     }
+  }
+  for (Hold& hold : job->holds) {
+    const GangStatus* gang = GangOf(view, hold.node, hold.generation);
+    if (gang != nullptr && gang->fence) hold.fence = gang->fence;
   }
   ReleaseEndedHolds(job, view, now);
 }

@@ -96,6 +96,8 @@ TimeState JobAccount::StateOf(const Job& job) const {
       return TimeState::kFinishing;
   }
   if (job.failing) return TimeState::kRecovering;
+  // The steps of a native job show whether it goes on.
+  if (silent_ && job.spec.kind == JobKind::kProgram) return TimeState::kUnknown;
   if (!stepping_) {
     // It need not join, so nothing is known of it before its first step.
     if (job.spec.kind == JobKind::kProgram) {
@@ -137,7 +139,7 @@ void JobAccount::Advance(MonoTime now, const Pools& pools) {
 
 void JobAccount::NewGeneration(const Job& job) {
   generation_ = job.generation;
-  stepping_ = quiet_ = false;
+  stepping_ = quiet_ = silent_ = false;
   training_.NewGeneration();
   stragglers_.NewGeneration();
 }
@@ -162,6 +164,8 @@ void JobAccount::Progress(const CoordinatorView::JobEntry& entry, Time now,
   quiet_ =
       snapshot.stall.has_value() || (is_native && entry.last_step &&
                                      now.mono - *entry.last_step > kQuietTime);
+  silent_ =
+      snapshot.waiting && snapshot.waiting->reason == Reason::kNodeUnknown;
   training_.Take(snapshot);
 }
 

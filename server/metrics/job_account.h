@@ -116,6 +116,8 @@ class JobAccount {
   // The generation is known to have made a step.
   bool stepping_ = false;
   bool quiet_ = false;
+  // A node of it is silent.
+  bool silent_ = false;
   RankTime rank_time_;
   TrainingCounts training_;
   PhaseTimer phases_;

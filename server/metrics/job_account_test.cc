@@ -37,6 +37,7 @@ class JobAccountTest : public testing::Test {
     entry.snapshot.time = scene_.now.wall;
     if (step_ago) entry.last_step = scene_.now.mono - *step_ago;
     entry.snapshot.stall = stall_;
+    entry.snapshot.waiting = trouble_;
     for (int32_t rank : {0, 1}) {
       RankStatus& live = entry.snapshot.live[rank];
       live.rank = rank;
@@ -79,6 +80,7 @@ class JobAccountTest : public testing::Test {
   JobAccount account_;
   int64_t version_ = 0;
   std::optional<Stall> stall_;
+  std::optional<Cause> trouble_;
   MonoTime began_ = scene_.now.mono;
 };
 
@@ -144,6 +146,20 @@ TEST_F(ProgramAccountTest, WhatMakesStepsIsProductiveUntilItsLimit) {
   Pass(10s);
   Look(60, 41s);
   EXPECT_DOUBLE_EQ(Seconds(TimeState::kStalled), 10);
+}
+
+TEST_F(ProgramAccountTest, OnASilentHostNothingIsKnown) {
+  Launch();
+  Look(60);
+  trouble_ = Cause{Reason::kNodeUnknown, "node a is silent"};
+  Look(60);
+  EXPECT_EQ(account_.state(), TimeState::kUnknown);
+  Pass(10s);
+  trouble_.reset();
+  Look(60, 10s);
+  EXPECT_DOUBLE_EQ(Seconds(TimeState::kUnknown), 10);
+  EXPECT_DOUBLE_EQ(Seconds(TimeState::kProductive), 0);
+  EXPECT_EQ(account_.state(), TimeState::kProductive) << "it has gone on";
 }
 
 TEST_F(ProgramAccountTest, WhatDoesNotJoinStandsStillAllTheSame) {

@@ -302,6 +302,12 @@ std::vector<prometheus::MetricFamily> CoordinatorMetrics::Collect() const {
                 view.nodes.begin(), view.nodes.end(), [](const auto& node) {
                   return node.member.offered.has_value();
                 })));
+  out.Gauge("lockstep_nodes_awaiting_operator",
+            "Silent nodes with a program that waits until the node is back or "
+            "an operator forgets it.",
+            static_cast<double>(std::count_if(
+                view.nodes.begin(), view.nodes.end(),
+                [](const auto& node) { return node.needs_operator; })));
   out.Gauge("lockstep_nodes_of_later_epoch",
             "Nodes that have obeyed a later coordinator than this one and "
             "refuse it.",

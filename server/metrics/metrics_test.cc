@@ -177,6 +177,7 @@ TEST_F(MetricsTest, AJobIsThere) {
            "lockstep_node_gpus_missing{node=\"a\"} 0",
            "lockstep_nodes_of_later_epoch 0",
            "lockstep_nodes_awaiting_approval 0",
+           "lockstep_nodes_awaiting_operator 0",
            "lockstep_job_launch_seconds_count{phase=\"total\"} 1",
            "lockstep_node_state{node=\"a\",state=\"ready\"} 1",
            "lockstep_nodes{pool=\"default\",state=\"ready\"} 2",

@@ -137,6 +137,8 @@ JobSpec Shown(const JobSpec& spec) {
   out.stall_after = spec.stall_after;
   out.idle_notice = spec.idle_notice;
   out.idle_stop = spec.idle_stop;
+  out.node_loss = spec.node_loss;
+  out.node_lost_timeout = spec.node_lost_timeout;
   return out;
 }
 

@@ -86,7 +86,9 @@ Paths OpenPaths() {
                       "hang",
                       "stall_after",
                       "idle_notice",
-                      "idle_stop"}),
+                      "idle_stop",
+                      "node_loss",
+                      "node_lost_timeout"}),
       &open);
   Add(Under("spec.roles.resources.", resources), &open);
   Add(Under("spec.roles.machine.nominal.", resources), &open);
@@ -228,6 +230,8 @@ JobSnapshot FullSnapshot() {
   job.spec.idle_notice = std::chrono::seconds(60);
   job.spec.idle_stop = std::chrono::seconds(120);
   job.spec.progress_pattern = "pattern";
+  job.spec.node_loss = NodeLoss::kNever;
+  job.spec.node_lost_timeout = std::chrono::seconds(90);
   const auto fill = [](TaskStatus* task) {
     task->work = WorkDirectory{1, 2, {{"model.pt", 3, {}, false}}, true};
     for (RankStatus& rank : task->ranks) {

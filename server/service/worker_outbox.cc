@@ -80,6 +80,12 @@ void WorkerOutbox::SendProbe(const ProbeQuery& query) {
   Send({std::move(message)});
 }
 
+void WorkerOutbox::SendNeighbours(const NeighbourList& list) {
+  v1::CoordinatorMessage message;
+  *message.mutable_neighbours() = ToProto(list);
+  Send({std::move(message)});
+}
+
 void WorkerOutbox::SendFileQuery(const FileQuery& query) {
   v1::CoordinatorMessage message;
   *message.mutable_file_request() = ToProto(query);

@@ -15,6 +15,9 @@ StatusOr<Hold> GetHold(const v1::Hold& message) {
   LOCKSTEP_ASSIGN_OR_RETURN(hold.resources, FromProto(message.resources()));
   hold.gpus.assign(message.gpus().begin(), message.gpus().end());
   LOCKSTEP_ASSIGN_OR_RETURN(hold.since, FromProto(message.since()));
+  if (message.has_fence()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(hold.fence, FromProto(message.fence()));
+  }
   return hold;
 }
 
@@ -266,6 +269,7 @@ std::string EncodeRow(const Hold& hold) {
   *out.mutable_resources() = ToProto(hold.resources);
   for (const int32_t gpu : hold.gpus) out.add_gpus(gpu);
   *out.mutable_since() = ToProto(hold.since);
+  if (hold.fence) *out.mutable_fence() = ToProto(*hold.fence);
   return out.SerializeAsString();
 }
 

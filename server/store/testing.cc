@@ -219,7 +219,12 @@ Job FullJob() {
   job.lineage = {{6, 0}, {7, 40}};
   job.directives = {{2, DirectiveKind::kCheckpoint}, {3, DirectiveKind::kStop}};
   job.next_directive = 4;
-  job.holds = {{"a", 7, {2, 5, 1, ""}, {0, 3}, At(13)}};
+  job.holds = {{"a",
+                7,
+                {2, 5, 1, ""},
+                {0, 3},
+                At(13),
+                Fence{std::chrono::minutes(4), true}}};
   job.not_before = At(14);
   job.failed_formings = 3;
   job.event_numbers = {{"a", 9}, {"b", 1}};

@@ -234,6 +234,7 @@ class SpecTest(unittest.TestCase):
             time_limit=90.5, wait_limit=datetime.timedelta(minutes=1), output="o",
             workdir="output", end_with="chief", end_grace=0, image="i", comment="x",
             checkpoint_interval_steps=5, checkpoint_keep=2, slurm_env=True,
+            node_lost_timeout=90,
         )  # fmt: skip
         self.assertEqual(spec.argv[0], os.path.abspath("a"))
         self.assertEqual([(r.type, r.count) for r in spec.roles], [(1, 1), (2, 2)])
@@ -252,12 +253,18 @@ class SpecTest(unittest.TestCase):
         self.assertEqual(spec.max_wait_time.seconds, 60)
         self.assertEqual(spec.working_directory, os.path.abspath("o"))
         self.assertTrue(spec.HasField("end_grace"))
+        self.assertEqual(spec.node_lost_timeout.seconds, 90)
+        for policy, value in (("auto", 1), ("never", 2)):
+            spec = self.build("./a", node_lost_timeout=policy)
+            self.assertEqual(spec.node_loss, value)
+            self.assertFalse(spec.HasField("node_lost_timeout"))
 
     def test_errors_name_the_argument(self) -> None:
         for options, want in (
             ({"tasks": 0}, "tasks: 0 is not 1 or more"),
             ({"tasks": 1, "workers": 1}, "tasks: excludes workers"),
             ({"kind": "x"}, 'kind: "x"'),
+            ({"node_lost_timeout": "5m"}, 'node_lost_timeout: "5m" is neither auto nor never'),
             ({"memory": "2 apples"}, 'memory: "2 apples" is not a size'),
             ({"time_limit": "2h"}, "time_limit: '2h' is neither seconds"),
             ({"time_limit": float("inf")}, "time_limit: inf"),

@@ -43,6 +43,15 @@ class FakeDaemon::Link final : public server::WorkerLink {
     probes_.push_back(query);
   }
 
+  void SendNeighbours(const NeighbourList& list) override {
+    MutexLock lock(&mu_);
+    neighbours_ = list;
+  }
+
+  NeighbourList neighbours() const {
+    MutexLock lock(&mu_);
+    return neighbours_;
+  }
   std::vector<ProbeQuery> TakeProbes() {
     MutexLock lock(&mu_);
     return std::exchange(probes_, {});
@@ -78,6 +87,7 @@ class FakeDaemon::Link final : public server::WorkerLink {
   std::vector<ProbeQuery> probes_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> values_ ABSL_GUARDED_BY(mu_);
   std::optional<Prefetch> prefetch_ ABSL_GUARDED_BY(mu_);
+  NeighbourList neighbours_ ABSL_GUARDED_BY(mu_);
   uint64_t acknowledged_ ABSL_GUARDED_BY(mu_) = 0;
   Status closed_ ABSL_GUARDED_BY(mu_);
   bool welcomed_ ABSL_GUARDED_BY(mu_) = false;
@@ -165,6 +175,15 @@ uint64_t FakeDaemon::acknowledged() const {
 
 std::optional<Prefetch> FakeDaemon::prefetch() const {
   return link_ ? link_->prefetch() : std::nullopt;
+}
+
+std::vector<NodeName> FakeDaemon::neighbours() const {
+  std::vector<NodeName> names;
+  if (!link_) return names;
+  for (const ProbeTarget& target : link_->neighbours().targets) {
+    names.push_back(target.node);
+  }
+  return names;
 }
 
 bool FakeDaemon::welcomed() const { return link_ && link_->welcomed(); }
@@ -262,6 +281,7 @@ void FakeDaemon::Take(const Assignment& assignment) {
     gang.status.refusal = {Reason::kNodeLost, "never prepared"};
     return;
   }
+  if (habits.fences) gang.status.fence = assignment.spec->fence;
   for (const LocalTask& task : assignment.spec->tasks) {
     for (const RankSpec& rank : task.ranks) {
       RankStatus status;
@@ -350,8 +370,11 @@ void FakeDaemon::AnswerProbes() {
     for (const ProbeTarget& target : query.targets) {
       const auto known = reaches.find(target.node);
       if (known == reaches.end()) continue;
-      answer.results.push_back({target.node, known->second,
-                                known->second ? "" : "Connection timed out"});
+      ProbeResult result{target.node, known->second,
+                         known->second ? "" : "Connection timed out"};
+      const auto heard = quiet.find(target.node);
+      if (heard != quiet.end()) result.quiet = heard->second;
+      answer.results.push_back(std::move(result));
     }
     (void)coordinator_->sessions()->OnProbed(session_, answer);
   }

@@ -34,6 +34,8 @@ class FakeDaemon {
     bool obeys = true;
     // It answers at once that evidence is captured.
     bool captures = true;
+    // It confirms that its ranks end by themselves.
+    bool fences = true;
   };
   struct Gang {
     Assignment assignment;
@@ -59,6 +61,8 @@ class FakeDaemon {
   // whom it knows nothing it says nothing.
   int32_t probe_port = 0;
   std::map<NodeName, bool> reaches;
+  // How long it has answered nothing to others.
+  std::map<NodeName, Duration> quiet;
   std::vector<ProbeQuery> probes;
 
   // Asked of each message that is delivered, in both directions: true keeps it
@@ -93,6 +97,8 @@ class FakeDaemon {
   server::SessionId session() const { return session_; }
   server::Coordinator* coordinator() const { return coordinator_; }
   uint64_t acknowledged() const;
+  // The names in the last list of neighbours.
+  std::vector<NodeName> neighbours() const;
   // What it was last told to fetch ahead; absent: nothing, in this stream.
   std::optional<Prefetch> prefetch() const;
   // Whether the node is this stream's.

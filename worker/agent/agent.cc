@@ -134,6 +134,7 @@ Status Agent::Start(CoordinatorClient* client) {
   LOCKSTEP_ASSIGN_OR_RETURN(const TaskStore::Found found, store_.LoadAll());
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> aside, work_.Init());
   sampler_.CheckDisk();
+  ranks_.fences()->Load();
   ranks_.Adopt(found, &removal_);
   for (const std::string& directory : aside) removal_.RemoveAside(directory);
   containers_.Sweep();
@@ -231,6 +232,7 @@ void Agent::RemoveForgotten() {
 void Agent::Tick() {
   sampler_.Sample(stream_.welcomed(), stream_.reconnects());
   stream_.ShipLogs();
+  ranks_.fences()->Tick();
   RemoveForgotten();
   ranks_.cgroups()->RemoveDropped();
   loop_->At(loop_->Now().mono + kTick, lifetime_.Guard([this] { Tick(); }));
@@ -291,6 +293,12 @@ void Agent::OnMessage(uint64_t stream, const v1::CoordinatorMessage& message) {
       const auto query = FromProto(message.probe_request());
       if (!query.ok()) return LogMalformed(query.status());
       if (stream_.welcomed()) requests_.OnProbe(stream, *query);
+      return;
+    }
+    case v1::CoordinatorMessage::kNeighbours: {
+      const auto list = FromProto(message.neighbours());
+      if (!list.ok()) return LogMalformed(list.status());
+      if (stream_.welcomed()) ranks_.fences()->SetNeighbours(*list);
       return;
     }
     case v1::CoordinatorMessage::kEvidenceRequest: {

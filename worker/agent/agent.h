@@ -100,6 +100,9 @@ class Agent final : public StreamHandler {
   void OnWelcome(bool other_epoch) override;
   void OnMessage(uint64_t stream,
                  const v1::CoordinatorMessage& message) override;
+  void OnContact(int64_t sent) override {
+    ranks_.fences()->OnCoordinator(sent);
+  }
   void OnReplaced(bool cloned) override;
 
  private:

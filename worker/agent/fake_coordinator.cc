@@ -56,6 +56,14 @@ void FakeCoordinator::Send(const EvidenceQuery& query) {
   stream_->Write(message);
 }
 
+void FakeCoordinator::Send(const NeighbourList& list) {
+  MutexLock lock(&mu_);
+  if (stream_ == nullptr) return;
+  v1::CoordinatorMessage message;
+  *message.mutable_neighbours() = ToProto(list);
+  stream_->Write(message);
+}
+
 void FakeCoordinator::SendDropWork(const std::vector<std::string>& uids) {
   MutexLock lock(&mu_);
   if (stream_ == nullptr) return;

@@ -43,6 +43,7 @@ class FakeCoordinator final : public v1::WorkerService::Service {
   void Send(const FileQuery& query);
   void Send(const ProbeQuery& query);
   void Send(const EvidenceQuery& query);
+  void Send(const NeighbourList& list);
   void SendDropWork(const std::vector<std::string>& uids);
   // Ends the stream; the daemon comes again.
   void Drop();

@@ -20,6 +20,7 @@ int64_t Nanos(clockid_t clock) {
 
 int64_t WallNanos() { return Nanos(CLOCK_REALTIME); }
 int64_t MonoNanos() { return Nanos(CLOCK_MONOTONIC); }
+int64_t BootNanos() { return Nanos(CLOCK_BOOTTIME); }
 
 std::string ErrorText(std::string_view doing, int error) {
   std::string text(doing);

@@ -17,6 +17,7 @@ inline constexpr int64_t kNanosPerSecond = 1'000'000'000;
 
 int64_t WallNanos();  // CLOCK_REALTIME.
 int64_t MonoNanos();  // CLOCK_MONOTONIC.
+int64_t BootNanos();  // CLOCK_BOOTTIME: goes on while the machine sleeps.
 // The earlier one of two times, of which -1 is never.
 inline int64_t EarlierOf(int64_t a, int64_t b) {
   if (a < 0 || b < 0) return std::max(a, b);

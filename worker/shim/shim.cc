@@ -92,6 +92,11 @@ bool Shim::SetUp(std::string* error, int* error_number) {
     *error = ErrorText("becoming the subreaper of a rank", errno);
     return false;
   }
+  if (!fence_.Begin(spec_.fence_nanos)) {
+    *error_number = errno;
+    *error = ErrorText("making the timer of a rank's fence", errno);
+    return false;
+  }
   // First, for it refuses when a shim of the same rank is alive.
   if (!server_.Listen(spec_.socket_path, error, error_number)) return false;
   if (!output_.Open(spec_, error)) {
@@ -102,6 +107,13 @@ bool Shim::SetUp(std::string* error, int* error_number) {
 }
 
 bool Shim::StartRank(std::string* error, int* error_number) {
+  // An order may have waited on its way.
+  if (fence_.Check(BootNanos()) != Fence::Due::kNothing) {
+    record_.fenced = true;
+    *error_number = ETIME;
+    *error = task::kFencedMessage;
+    return false;
+  }
   if (!WriteTaskRecord(error, error_number)) return false;
   if (!ForkRank(spec_, &launch_, error, error_number)) return false;
   record_.process.pid = launch_.pid;
@@ -159,6 +171,7 @@ void Shim::Turn() {
   fds.push_back({launch_.status.get(), POLLIN, 0});
   fds.push_back({launch_.init.get(), POLLIN, 0});
   fds.push_back({container_.output_fd(), POLLIN, 0});
+  fds.push_back({fence_.fd(), POLLIN, 0});
   const size_t output = fds.size();
   output_.AddFds(&fds);
   const size_t server = output + RankOutput::kFds;
@@ -171,6 +184,7 @@ void Shim::Turn() {
   if (fds[2].revents != 0) OnInitReport();
   if (fds[3].revents != 0) container_.OnOutput();
   if (fds[0].revents != 0) OnChild();
+  if (fds[4].revents != 0) CheckFence();
   const int64_t now = MonoNanos();
   output_.FlushDue(now);
   server_.OnReady(&fds[server], fds.size() - server, now);
@@ -277,15 +291,16 @@ ShimReply Shim::OnRequest(const ShimRequest& request) {
       const int64_t grace = std::min(
           request.grace_nanos < 0 ? spec_.grace_nanos : request.grace_nanos,
           kLongestGrace);
-      if (grace > 0 && container_.any()) {
-        container_.signal().Send(SIGTERM);
-      } else if (grace > 0) {
-        SignalTree(SIGTERM);
-      }
+      if (grace > 0) Terminate();
       const int64_t at = MonoNanos() + grace;
       if (kill_at_ < 0 || at < kill_at_) kill_at_ = at;
       break;
     }
+    case ShimRequest::Kind::kFence:
+      // A renewal that comes too late renews nothing.
+      CheckFence();
+      fence_.Renew(request.fence_nanos);
+      break;
     case ShimRequest::Kind::kForget:
       if (phase_ != Phase::kExited) {
         ShimReply reply = State(request.id);
@@ -297,6 +312,14 @@ ShimReply Shim::OnRequest(const ShimRequest& request) {
       break;
   }
   return State(request.id);
+}
+
+void Shim::Terminate() {
+  if (container_.any()) {
+    container_.signal().Send(SIGTERM);
+  } else {
+    SignalTree(SIGTERM);
+  }
 }
 
 ShimReply Shim::OnSignal(const ShimRequest& request) {

@@ -9,7 +9,7 @@
 // its pipes are read to their end, both within limits. exited: the exit record
 // is being written; on disk it is authoritative. A shim with a durable record
 // stays only while a client is connected that has not sent FORGET. The shim
-// does not need a daemon.
+// does not need a daemon, unless its spec has a fence (fence.h).
 #ifndef LOCKSTEP_WORKER_SHIM_SHIM_H_
 #define LOCKSTEP_WORKER_SHIM_SHIM_H_
 
@@ -22,6 +22,7 @@
 
 #include "worker/shim/container.h"
 #include "worker/shim/exit_recorder.h"
+#include "worker/shim/fence.h"
 #include "worker/shim/launch.h"
 #include "worker/shim/rank_output.h"
 #include "worker/shim/server.h"
@@ -67,6 +68,10 @@ class Shim {
   // Continues the steps of ending until both are done.
   void GoOnEnding(int64_t now);
   void KillWhatIsDue(int64_t now);
+  // Ends the rank if no daemon has renewed its fence in time.
+  void CheckFence();
+  // Sends SIGTERM to all of it.
+  void Terminate();
   void Finish();
   void NotStarted(const std::string& message, int error_number);
   void TryToRecord(int64_t now);
@@ -83,6 +88,7 @@ class Shim {
   Fd signals_;
   Launch launch_;
   ContainerKeeper container_;
+  Fence fence_;
   task::ProcessRef self_;
   task::ExitRecord record_;  // Filled as things become known.
 

@@ -144,6 +144,13 @@ StatusOr<ShimReply> ShimClient::KillTree(std::optional<Duration> grace,
   return Call(request, deadline);
 }
 
+StatusOr<ShimReply> ShimClient::Fence(int64_t fence_nanos, MonoTime deadline) {
+  ShimRequest request;
+  request.kind = ShimRequest::Kind::kFence;
+  request.fence_nanos = fence_nanos;
+  return Call(request, deadline);
+}
+
 StatusOr<ShimReply> ShimClient::Forget(MonoTime deadline) {
   ShimRequest request;
   request.kind = ShimRequest::Kind::kForget;

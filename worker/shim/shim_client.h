@@ -60,6 +60,9 @@ class ShimClient {
   // is pushed.
   StatusOr<task::ShimReply> KillTree(std::optional<Duration> grace,
                                      MonoTime deadline);
+  // The rank may go on until `fence_nanos` of CLOCK_BOOTTIME. For a shim whose
+  // spec has a fence: others refuse it.
+  StatusOr<task::ShimReply> Fence(int64_t fence_nanos, MonoTime deadline);
   // The exit record was read: the shim may exit.
   StatusOr<task::ShimReply> Forget(MonoTime deadline);
 

@@ -32,6 +32,7 @@ void Shim::AddUsage(const rusage& usage) {
 
 void Shim::OnRankEnded(int wait_status) {
   rank_reaped_ = true;
+  fence_.End();
   // The cgroup contains leftover processes, too; others are killed one by one.
   KillCgroup(spec_.cgroup);
   record_.end_unix_nanos = WallNanos();
@@ -43,7 +44,8 @@ void Shim::OnRankEnded(int wait_status) {
     record_.kind =
         WIFSIGNALED(wait_status) ? ExitKind::kSignaled : ExitKind::kExited;
     record_.wait_status = wait_status;
-    record_.message = task::DescribeExit(record_);
+    record_.message = record_.fenced ? std::string(task::kFencedMessage)
+                                     : task::DescribeExit(record_);
   }
   ending_.tree_deadline = record_.end_mono_nanos + kTreeTime;
   EnterPhase(Phase::kEnding);
@@ -58,6 +60,18 @@ void Shim::KillWhatIsDue(int64_t now) {
   KillCgroup(spec_.cgroup);
   SignalTree(SIGKILL);
   kill_at_ = now + kKillAgain;  // For what was forked meanwhile.
+}
+
+void Shim::CheckFence() {
+  if (rank_reaped_) return;
+  const Fence::Due due = fence_.Check(BootNanos());
+  if (due == Fence::Due::kNothing) return;
+  record_.fenced = true;
+  if (due == Fence::Due::kKill) {
+    kill_at_ = MonoNanos();
+  } else {
+    Terminate();
+  }
 }
 
 void Shim::GoOnEnding(int64_t now) {

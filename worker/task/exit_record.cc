@@ -15,10 +15,12 @@ constexpr std::string_view kExitMagic = "LSEXITRC";
 // Version 1 lacks the fields of containers.
 constexpr uint32_t kPlainExitVersion = 1;
 constexpr uint32_t kContainerExitVersion = 2;
+// Also says that its shim ended it.
+constexpr uint32_t kFencedExitVersion = 3;
 constexpr size_t kMaxExitText = 8192;
 
 template <typename F, typename Record>
-void ExitFieldsOf(F& f, Record& record, bool contained) {
+void ExitFieldsOf(F& f, Record& record, uint32_t version) {
   f(record.job, 256);
   f(record.generation);
   f(record.rank);
@@ -41,7 +43,8 @@ void ExitFieldsOf(F& f, Record& record, bool contained) {
   f(record.log_bytes);
   f(record.log_lost_bytes);
   f.Text(record.log_error, kMaxExitText);
-  if (contained) f(record.oom_kills);
+  if (version >= kContainerExitVersion) f(record.oom_kills);
+  if (version >= kFencedExitVersion) f(record.fenced);
 }
 
 }  // namespace
@@ -81,26 +84,27 @@ std::string DescribeExit(const ExitRecord& record) {
 }
 
 std::string EncodeExitRecord(const ExitRecord& record) {
-  const bool contained = record.oom_kills != 0;
+  // The oldest that has all of it, for a daemon that is older.
+  const uint32_t version = record.fenced           ? kFencedExitVersion
+                           : record.oom_kills != 0 ? kContainerExitVersion
+                                                   : kPlainExitVersion;
   RecordWriter writer;
-  ExitFieldsOf(writer, record, contained);
-  return Seal(kExitMagic, contained ? kContainerExitVersion : kPlainExitVersion,
-              writer.Take());
+  ExitFieldsOf(writer, record, version);
+  return Seal(kExitMagic, version, writer.Take());
 }
 
 bool DecodeExitRecord(std::string_view bytes, ExitRecord* record,
                       std::string* error) {
   std::string_view payload;
   const char* what = "the exit record";
-  const bool contained =
-      Unseal(what, kExitMagic, kContainerExitVersion, bytes, &payload, error);
-  if (!contained &&
-      !Unseal(what, kExitMagic, kPlainExitVersion, bytes, &payload, error)) {
-    return false;
+  uint32_t version = kFencedExitVersion;
+  while (!Unseal(what, kExitMagic, version, bytes, &payload, error)) {
+    if (version == kPlainExitVersion) return false;
+    --version;
   }
   *record = ExitRecord();
   RecordReader reader(payload);
-  ExitFieldsOf(reader, *record, contained);
+  ExitFieldsOf(reader, *record, version);
   if (reader.Complete()) return true;
   *error = "the exit record has a field out of range";
   return false;

@@ -55,9 +55,16 @@ struct ExitRecord {
 
   // Processes of a rank in a container that the OOM killer killed.
   uint32_t oom_kills = 0;
+  // Its shim ended it, because no daemon renewed its fence.
+  bool fenced = false;
 
   bool operator==(const ExitRecord&) const = default;
 };
+
+// What `message` says of a fenced rank.
+inline constexpr std::string_view kFencedMessage =
+    "ended by its shim: the worker daemon of its node had no answer from the "
+    "coordinator, nor one that counts from a neighbour, or did not run";
 
 // Returns "exited with code 3", "killed by signal 9 (SIGKILL)", or the reason
 // why it did not start.

@@ -86,6 +86,7 @@ ShimSpec Spec() {
   spec.container.inspect = {"/bin/e", "inspect", "c"};
   spec.container.remove = {"/bin/e", "rm", "c"};
   spec.container.reports = true;
+  spec.fence_nanos = 10;
   return spec;
 }
 
@@ -112,7 +113,48 @@ ExitRecord Exit() {
   r.log_lost_bytes = 11;
   r.log_error = "disk full";
   r.oom_kills = 12;
+  r.fenced = true;
   return r;
+}
+
+uint32_t VersionOf(const std::string& bytes) {
+  uint32_t version = 0;
+  memcpy(&version, bytes.data() + 8, sizeof(version));
+  return version;
+}
+
+// Daemons and shims of older versions meet those of newer ones in an upgrade.
+TEST(RecordVersionTest, OnlyFencedRanksNeedTheNewerVersions) {
+  std::string error;
+  ShimSpec spec = Spec();
+  EXPECT_EQ(VersionOf(EncodeShimSpec(spec)), 4u);
+  spec.fence_nanos = 0;
+  const std::string plain = EncodeShimSpec(spec);
+  EXPECT_EQ(VersionOf(plain), 3u);
+  ShimSpec read = Spec();
+  ASSERT_TRUE(DecodeShimSpec(plain, &read, &error)) << error;
+
+  ExitRecord exit = Exit();
+  EXPECT_EQ(VersionOf(EncodeExitRecord(exit)), 3u);
+  exit.fenced = false;
+  EXPECT_EQ(VersionOf(EncodeExitRecord(exit)), 2u);
+  ExitRecord other;
+  ASSERT_TRUE(DecodeExitRecord(EncodeExitRecord(exit), &other, &error));
+  EXPECT_EQ(other, exit);
+}
+
+TEST(ShimRequestTest, ARenewalHasItsTimeAndOthersNoFieldMore) {
+  ShimRequest request;
+  request.kind = ShimRequest::Kind::kState;
+  const std::string state = EncodeShimRequest(request);
+  request.kind = ShimRequest::Kind::kFence;
+  request.fence_nanos = 77;
+  const std::string fence = EncodeShimRequest(request);
+  EXPECT_EQ(fence.size(), state.size() + sizeof(int64_t));
+  ShimRequest read;
+  std::string error;
+  ASSERT_TRUE(DecodeShimRequest(fence, &read, &error)) << error;
+  EXPECT_EQ(read.fence_nanos, 77);
 }
 
 TEST(SameSecretTest, EveryByteAndTheLengthCount) {
@@ -233,6 +275,7 @@ TEST(RecordsTest, WithoutAContainerTheyAreOfTheFirstVersion) {
   EXPECT_EQ(task.container, "");
   ExitRecord exit = Exit();
   exit.oom_kills = 0;
+  exit.fenced = false;
   bytes = EncodeExitRecord(exit);
   EXPECT_EQ(version(bytes), 1);
   ExitRecord got;

@@ -14,12 +14,14 @@ constexpr int kMaxSignal = 64;
 
 template <typename F, typename Request>
 void RequestFieldsOf(F& f, Request& request) {
-  f.Enum(request.kind, ShimRequest::Kind::kForget);
+  f.Enum(request.kind, ShimRequest::Kind::kFence);
   f(request.id);
   f(request.nonce, 64);
   f(request.signo);
   f(request.whole_tree);
   f(request.grace_nanos);
+  // Older shims do not know the field: only those with a fence are sent it.
+  if (request.kind == ShimRequest::Kind::kFence) f(request.fence_nanos);
 }
 
 // `record` is the exit record in its envelope; empty: there is none.

@@ -5,6 +5,7 @@
 //                     STATE            asks for the state
 //                     SIGNAL           signo, to the rank or to its whole tree
 //                     KILL_TREE        SIGTERM to all, SIGKILL after the grace
+//                     FENCE            the rank may go on until a later time
 //                     FORGET           the exit record was read: the shim may
 //                     exit
 //   shim -> daemon    STATE            answers HELLO, STATE, SIGNAL, KILL_TREE
@@ -37,6 +38,7 @@ struct ShimRequest {
     kSignal = 3,
     kKillTree = 4,
     kForget = 5,
+    kFence = 6,
   };
   Kind kind = Kind::kState;
   uint32_t id = 0;  // Chosen by the caller; not 0.
@@ -46,6 +48,9 @@ struct ShimRequest {
   // kKillTree: 0 kills immediately, a negative value means the spec's grace. A
   // second request can only shorten the time.
   int64_t grace_nanos = -1;
+  // kFence: as in ShimSpec. An earlier time than the last one has no effect,
+  // and none has once the rank was told to end.
+  int64_t fence_nanos = 0;
 };
 
 struct ShimReply {

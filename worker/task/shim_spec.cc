@@ -8,11 +8,13 @@ namespace {
 
 constexpr std::string_view kSpecMagic = "LSSHSPEC";
 constexpr uint32_t kSpecVersion = 3;
+// Has the fence, too.
+constexpr uint32_t kFencedSpecVersion = 4;
 constexpr size_t kMaxSpecPath = 4095;
 constexpr size_t kMaxStrings = 65536;
 
 template <typename F, typename Spec>
-void SpecFieldsOf(F& f, Spec& spec) {
+void SpecFieldsOf(F& f, Spec& spec, bool fenced) {
   f(spec.job, 256);
   f(spec.generation);
   f(spec.rank);
@@ -45,6 +47,7 @@ void SpecFieldsOf(F& f, Spec& spec) {
   f(spec.container.inspect, kMaxStrings, kMaxArgBytes);
   f(spec.container.remove, kMaxStrings, kMaxArgBytes);
   f(spec.container.reports);
+  if (fenced) f(spec.fence_nanos);
 }
 
 bool Say(std::string_view text, std::string* error) {
@@ -123,27 +126,32 @@ bool CheckShimSpec(const ShimSpec& spec, std::string* error) {
     return Say("the container has no stop command", error);
   }
   if (spec.umask > 0777) return Say("the umask is above 0777", error);
-  if (spec.grace_nanos < 0 || spec.drain_nanos < 0) {
+  if (spec.grace_nanos < 0 || spec.drain_nanos < 0 || spec.fence_nanos < 0) {
     return Say("a duration is negative", error);
   }
   return true;
 }
 
 std::string EncodeShimSpec(const ShimSpec& spec) {
+  const bool fenced = spec.fence_nanos != 0;
   RecordWriter writer;
-  SpecFieldsOf(writer, spec);
-  return Seal(kSpecMagic, kSpecVersion, writer.Take());
+  SpecFieldsOf(writer, spec, fenced);
+  return Seal(kSpecMagic, fenced ? kFencedSpecVersion : kSpecVersion,
+              writer.Take());
 }
 
 bool DecodeShimSpec(std::string_view bytes, ShimSpec* spec,
                     std::string* error) {
   std::string_view payload;
-  if (!Unseal("the shim's spec", kSpecMagic, kSpecVersion, bytes, &payload,
-              error)) {
+  const char* what = "the shim's spec";
+  const bool fenced =
+      Unseal(what, kSpecMagic, kFencedSpecVersion, bytes, &payload, error);
+  if (!fenced &&
+      !Unseal(what, kSpecMagic, kSpecVersion, bytes, &payload, error)) {
     return false;
   }
   RecordReader reader(payload);
-  SpecFieldsOf(reader, *spec);
+  SpecFieldsOf(reader, *spec, fenced);
   if (!reader.Complete()) {
     return Say("the shim's spec has a field out of range", error);
   }

@@ -85,6 +85,10 @@ struct ShimSpec {
   std::string cgroup;
 
   ContainerSpec container;
+
+  // The rank ends by this time of CLOCK_BOOTTIME, unless a daemon renews it
+  // (ShimRequest::Kind::kFence). 0: it goes on.
+  int64_t fence_nanos = 0;
 };
 
 std::string EncodeShimSpec(const ShimSpec& spec);

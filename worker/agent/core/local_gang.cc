@@ -47,6 +47,7 @@ GangStatus FreshStatus(const Assignment& assignment, GangPhase phase) {
   status.generation = assignment.generation;
   status.phase = phase;
   if (assignment.spec) {
+    status.fence = assignment.spec->fence;
     for (const LocalTask& task : assignment.spec->tasks) {
       for (const RankSpec& rank : task.ranks) {
         RankStatus known;

@@ -60,6 +60,17 @@ std::optional<uint64_t> ReadOomKills() {
   return text.ok() ? ParseOomKills(*text) : std::nullopt;
 }
 
+// The node was alone, which is nothing that the program did. One that ends with
+// 0 when it is told to has not done its work for that.
+void JudgeFenced(ExitStatus* exit) {
+  exit->victim = true;
+  exit->reason = Reason::kNodeLost;
+  exit->message = task::kFencedMessage;
+  if (!exit->ok()) return;
+  exit->how = ExitStatus::How::kSignal;
+  exit->value = SIGTERM;
+}
+
 }  // namespace
 
 void RankExits::OnExited(const RankRef& ref, const task::ExitRecord& record) {
@@ -67,6 +78,7 @@ void RankExits::OnExited(const RankRef& ref, const task::ExitRecord& record) {
   parts_.table->Get(ref).ended = true;
   parts_.logs->SetEnded(ref);
   ExitStatus exit = ToExitStatus(record);
+  if (record.fenced) JudgeFenced(&exit);
   Explain(ref, record, &exit);
   AddExitMessage(ref, &exit);
   NotePlainBind(ref, &exit);
@@ -131,7 +143,7 @@ void RankExits::Explain(const RankRef& ref, const task::ExitRecord& record,
                         ExitStatus* exit) {
   const LocalGang* gang = parts_.core->Find(ref.gang);
   const bool told_to_end =
-      gang == nullptr || gang->assignment.goal >= Goal::kStop;
+      gang == nullptr || gang->assignment.goal >= Goal::kStop || record.fenced;
   JudgeOutOfMemory(EvidenceOf(ref, record, told_to_end), exit);
   if (exit->ok() || told_to_end || parts_.ports->Of(ref).empty() ||
       exit->out_of_memory) {

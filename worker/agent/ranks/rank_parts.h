@@ -19,6 +19,7 @@
 #include "worker/agent/loop/event_loop.h"
 #include "worker/agent/ports/rank_ports.h"
 #include "worker/agent/ranks/rank_environment.h"
+#include "worker/agent/ranks/rank_fences.h"
 #include "worker/agent/ranks/supervisor.h"
 #include "worker/agent/readings/rank_sampler.h"
 #include "worker/agent/store/rank_table.h"
@@ -64,6 +65,7 @@ struct RankParts {
   LogShipper* logs = nullptr;
   RankExits* exits = nullptr;
   Supervisor* supervisor = nullptr;
+  const RankFences* fences = nullptr;
 };
 
 // Callbacks into the rest of the daemon.

@@ -99,6 +99,7 @@ task::ShimSpec RankStarter::SpecOf(const RankRef& ref, const LocalGang& gang,
   spec.page_path = paths.page;
   spec.socket_path = JoinPath(setup.runtime_dir, RandomHex(8) + ".sock");
   spec.nonce = RandomHex(16);
+  spec.fence_nanos = parts_.fences->Until(ref.gang);
   if (IsNative(gang.assignment)) {
     spec.secret = parts_.links->NonceOf(ref);
     spec.secret_fd = kNonceFd;

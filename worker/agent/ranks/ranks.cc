@@ -31,6 +31,12 @@ Ranks::Ranks(const Parts& parts, RankHooks hooks,
              [this] { parts_.containers->SweepLater(); }),
       supervisor_(parts.loop, parts.options->shim_program,
                   parts.setup->node.boot_id, this),
+      fences_(parts.setup, parts.loop, parts.files, parts.core,
+              [this](const GangKey& key, int64_t until) {
+                for (const RankRef& ref : table_.OfGang(key)) {
+                  supervisor_.Renew(ref, until);
+                }
+              }),
       starter_(AllParts(), &hooks_),
       restarts_(AllParts(), &hooks_, parts.files, &starter_),
       evidence_(
@@ -58,6 +64,7 @@ RankParts Ranks::AllParts() {
   parts.logs = &logs_;
   parts.exits = &exits_;
   parts.supervisor = &supervisor_;
+  parts.fences = &fences_;
   return parts;
 }
 

@@ -51,6 +51,7 @@ class Ranks final : public SupervisorHandler {
   RankSampler* sampler() { return &sampler_; }
   RankExits* exits() { return &exits_; }
   RankEvidenceTaker* evidence() { return &evidence_; }
+  RankFences* fences() { return &fences_; }
   const RankTable& table() const { return table_; }
   // Returns a reading of each rank.
   std::vector<TaskReading> Readings() const;
@@ -100,6 +101,7 @@ class Ranks final : public SupervisorHandler {
   RankSampler sampler_;
   RankExits exits_;
   Supervisor supervisor_;
+  RankFences fences_;
   RankStarter starter_;
   RankRestarts restarts_;
   RankEvidenceTaker evidence_;

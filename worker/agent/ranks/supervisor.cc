@@ -232,6 +232,7 @@ void Supervisor::Connect(const RankRef& ref) {
       rank = Find(ref);
       if (rank == nullptr || !rank->client) return;
     }
+    SendFence(ref);
     const task::ShimReply state = rank->client->last();
     OnState(ref, state);
     return;
@@ -340,6 +341,27 @@ void Supervisor::KillTree(const RankRef& ref, Duration grace) {
     KillLeftoversOf(rank->paths, *record);
   }
   (void)SendSignal(*rank->shim, SIGKILL);
+}
+
+void Supervisor::Renew(const RankRef& ref, int64_t fence_nanos) {
+  Rank* rank = Find(ref);
+  if (rank == nullptr || rank->ended) return;
+  rank->fence_nanos = fence_nanos;
+  if (rank->client) SendFence(ref);
+}
+
+void Supervisor::SendFence(const RankRef& ref) {
+  Rank* rank = Find(ref);
+  if (rank->fence_nanos == 0) return;
+  const auto answer =
+      rank->client->Fence(rank->fence_nanos, Now().mono + kAnswerTime);
+  // Messages before the answer are already read: no event announces them.
+  loop_->At(Now().mono,
+            lifetime_.Guard([this, ref] { OnClientReadable(ref); }));
+  if (!answer.ok()) {
+    LOG_WARN("{}: its shim did not take the time until which it may go on: {}",
+             Describe(ref), Message(answer.status()));
+  }
 }
 
 void Supervisor::CloseClient(Rank* rank) {

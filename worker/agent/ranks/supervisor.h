@@ -65,6 +65,10 @@ class Supervisor {
   // end on a request without grace, a second one kills the shim itself.
   void KillTree(const RankRef& ref, Duration grace);
 
+  // The rank may go on until `fence_nanos` (ShimSpec). For ranks that were
+  // started with a fence. A shim that is not connected yet is told when it is.
+  void Renew(const RankRef& ref, int64_t fence_nanos);
+
   // Returns false if no shim of the rank runs, so it may be started (again).
   bool IsHeld(const RankRef& ref, const RankPaths& paths) const;
   // Returns the process whose tree contains all processes of the rank; absent
@@ -84,6 +88,8 @@ class Supervisor {
     bool ended = false;
     int forced = 0;
     std::optional<Duration> kill_when_connected;
+    // The last renewal; 0: none.
+    int64_t fence_nanos = 0;
     MonoTime connect_by;
   };
 
@@ -93,6 +99,8 @@ class Supervisor {
   void AwaitRecord(const RankRef& ref);
   void Hold(const RankRef& ref, Process shim);
   void Connect(const RankRef& ref);
+  // Tells the shim the last renewal.
+  void SendFence(const RankRef& ref);
   void OnClientReadable(const RankRef& ref);
   void OnState(const RankRef& ref, const task::ShimReply& state);
   void OnShimEnded(const RankRef& ref);

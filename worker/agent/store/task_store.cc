@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/base/fd.h"
+#include "common/base/logging.h"
 #include "common/base/random.h"
 #include "common/wire/worker_wire.h"
 #include "worker/task/bytes.h"
@@ -237,6 +238,17 @@ StatusOr<uint64_t> NextIncarnation(FileSystem* files, const std::string& dir) {
   LOCKSTEP_RETURN_IF_ERROR(
       SaveNumber(files, JoinPath(dir, "incarnation"), counter + 1));
   return counter + 1;
+}
+
+int LoadProbePort(FileSystem* files, const std::string& dir) {
+  const auto port = LoadNumber(files, JoinPath(dir, "probe-port"), "");
+  return port.ok() && *port <= 65535 ? static_cast<int>(*port) : 0;
+}
+
+void SaveProbePort(FileSystem* files, const std::string& dir, int port) {
+  const Status saved = SaveNumber(files, JoinPath(dir, "probe-port"),
+                                  static_cast<uint64_t>(port));
+  if (!saved.ok()) LOG_WARN("{}", Message(saved));
 }
 
 StatusOr<StorePoint> LoadObeyed(FileSystem* files, const std::string& dir) {

@@ -118,6 +118,11 @@ class TaskStore {
 // number.
 StatusOr<uint64_t> NextIncarnation(FileSystem* files, const std::string& dir);
 
+// The port of probes that the last daemon had; 0: unknown. Nothing is lost with
+// it: errors are logged.
+int LoadProbePort(FileSystem* files, const std::string& dir);
+void SaveProbePort(FileSystem* files, const std::string& dir, int port);
+
 // Returns the newest store state of a coordinator that was followed here, from
 // DIR/obeyed and, for its version, DIR/obeyed-version; epoch 0 if there is
 // none. Older daemons left DIR/epoch: then the history is empty. DataLoss if

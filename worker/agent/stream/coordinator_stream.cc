@@ -55,7 +55,8 @@ CoordinatorStream::CoordinatorStream(const DaemonSetup* setup,
       heartbeats_(
           loop, source,
           [this](const NodeHeartbeat& beat) { Send(MessageOf(beat)); },
-          [this] { client_->Disconnect(); }),
+          [this] { client_->Disconnect(); },
+          [this](int64_t sent) { handler_->OnContact(sent); }),
       reconnects_(options.reconnect_first, options.reconnect_most,
                   options.check_dates) {}
 

@@ -53,6 +53,9 @@ class StreamHandler {
   // number.
   virtual void OnMessage(uint64_t stream,
                          const v1::CoordinatorMessage& message) = 0;
+  // The coordinator has answered what was sent at `sent` (BootNanos): this node
+  // is not alone.
+  virtual void OnContact(int64_t sent) = 0;
   // Another daemon has registered as this node. `cloned`: it runs on another
   // host, so all ranks here must end.
   virtual void OnReplaced(bool cloned) = 0;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/logging.h"
+#include "worker/agent/host/boot_clock.h"
 
 namespace lockstep::worker::agent {
 namespace {
@@ -15,13 +16,16 @@ constexpr uint64_t kMaxUnacknowledged = 60;
 
 Heartbeats::Heartbeats(EventLoop* loop, HeartbeatSource* source,
                        std::function<void(const NodeHeartbeat&)> send,
-                       std::function<void()> lost)
+                       std::function<void()> lost,
+                       std::function<void(int64_t)> answered)
     : loop_(loop),
       source_(source),
       send_(std::move(send)),
-      lost_(std::move(lost)) {}
+      lost_(std::move(lost)),
+      answered_(std::move(answered)) {}
 
 void Heartbeats::Reset() {
+  registered_ = BootNanos();
   sequence_ = 0;
   acknowledged_ = 0;
   unanswered_.clear();
@@ -36,6 +40,7 @@ void Heartbeats::Reset() {
 
 void Heartbeats::Start(Duration interval) {
   interval_ = interval;
+  if (answered_) answered_(registered_);
   Beat();
 }
 
@@ -51,7 +56,7 @@ void Heartbeats::Beat() {
   beat.readings = source_->TakeReadings();
   beat.readings.send_time = loop_->Now().wall;
   beat.readings.round_trip = std::exchange(round_trip_, std::nullopt);
-  unanswered_[beat.sequence] = loop_->Now().mono;
+  unanswered_[beat.sequence] = {loop_->Now().mono, BootNanos()};
   if (!beat.readings.gpu_errors.empty()) {
     unanswered_errors_[beat.sequence] = beat.readings.gpu_errors;
   }
@@ -66,7 +71,8 @@ void Heartbeats::OnAck(uint64_t sequence) {
   acknowledged_ = std::max(acknowledged_, sequence);
   const auto sent = unanswered_.find(sequence);
   if (sent != unanswered_.end()) {
-    round_trip_ = loop_->Now().mono - sent->second;
+    round_trip_ = loop_->Now().mono - sent->second.mono;
+    if (answered_) answered_(sent->second.boot);
   }
   // Answers come in order: of those before it none comes any more.
   unanswered_.erase(unanswered_.begin(), unanswered_.upper_bound(sequence));

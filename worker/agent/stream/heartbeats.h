@@ -35,14 +35,18 @@ class HeartbeatSource {
 class Heartbeats {
  public:
   // Pointers are borrowed. Calls `lost` instead of sending the next heartbeat
-  // if the coordinator does not answer heartbeats.
+  // if the coordinator does not answer heartbeats. `answered` is called with
+  // the time (BootNanos) at which an answered one, or Register, was sent; may
+  // be null.
   Heartbeats(EventLoop* loop, HeartbeatSource* source,
              std::function<void(const NodeHeartbeat&)> send,
-             std::function<void()> lost);
+             std::function<void()> lost,
+             std::function<void(int64_t sent)> answered = nullptr);
 
-  // A new stream begins.
+  // A new stream begins: Register is about to be sent.
   void Reset();
-  // The stream is open: sends a heartbeat now, and then every `interval`.
+  // Register was answered, and the stream is open: sends a heartbeat now, and
+  // then every `interval`.
   void Start(Duration interval);
   void Stop();
   void OnAck(uint64_t sequence);
@@ -54,12 +58,18 @@ class Heartbeats {
   HeartbeatSource* const source_;
   const std::function<void(const NodeHeartbeat&)> send_;
   const std::function<void()> lost_;
+  const std::function<void(int64_t)> answered_;
   Duration interval_{};
   uint64_t timer_ = 0;
+  int64_t registered_ = 0;
   uint64_t sequence_ = 0;
   uint64_t acknowledged_ = 0;
   // Send times and GPU errors of unanswered heartbeats, by number.
-  std::map<uint64_t, MonoTime> unanswered_;
+  struct Sent {
+    MonoTime mono;
+    int64_t boot = 0;
+  };
+  std::map<uint64_t, Sent> unanswered_;
   std::map<uint64_t, std::vector<GpuError>> unanswered_errors_;
   std::optional<Duration> round_trip_;
   Lifetime lifetime_;

@@ -64,21 +64,14 @@ void Conclude(int error, ProbeResult* result) {
 
 // The socket while the connection is not decided.
 Fd Begin(const ProbeTarget& target, ProbeResult* result) {
-  const auto address = AddressOf(target.address, target.port);
-  if (!address) {
-    result->error = target.address + " is not an IP address";
-    return Fd();
-  }
-  Fd fd(socket(address->bytes.ss_family,
-               SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) {
-    Conclude(errno, result);
-    return fd;
-  }
-  const int error =
-      connect(fd.get(), address->get(), address->size) == 0 ? 0 : errno;
+  int error = 0;
+  Fd fd = BeginConnection(target, &error);
   if (error == EINPROGRESS) return fd;
-  Conclude(error, result);
+  if (error == EINVAL) {
+    result->error = target.address + " is not an IP address";
+  } else {
+    Conclude(error, result);
+  }
   return Fd();
 }
 
@@ -108,6 +101,20 @@ void Await(Duration wait, std::vector<Try>* open_tries,
 }
 
 }  // namespace
+
+Fd BeginConnection(const ProbeTarget& target, int* error) {
+  const auto address = AddressOf(target.address, target.port);
+  if (!address) {
+    *error = EINVAL;
+    return Fd();
+  }
+  Fd fd(socket(address->bytes.ss_family,
+               SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  *error =
+      fd && connect(fd.get(), address->get(), address->size) == 0 ? 0 : errno;
+  if (*error != 0 && *error != EINPROGRESS) fd.Reset();
+  return fd;
+}
 
 std::vector<ProbeResult> Probe(const std::vector<ProbeTarget>& targets,
                                Duration timeout) {
@@ -151,12 +158,24 @@ std::vector<ProbeResult> Probe(const std::vector<ProbeTarget>& targets,
 }
 
 StatusOr<std::unique_ptr<ProbeListener>> ProbeListener::Listen(
-    const std::string& address) {
-  auto bound = AddressOf(address, 0);
+    const std::string& address, int before) {
+  if (before != 0) {
+    if (auto listener = ListenOn(address, before); listener.ok()) {
+      return listener;
+    }
+  }
+  return ListenOn(address, 0);
+}
+
+StatusOr<std::unique_ptr<ProbeListener>> ProbeListener::ListenOn(
+    const std::string& address, int wanted) {
+  auto bound = AddressOf(address, wanted);
   if (!bound) return InvalidArgument("{} is not an IP address", address);
   Fd fd(socket(bound->bytes.ss_family,
                SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return ErrnoStatus(errno, "a socket on " + address);
+  const int reuse = wanted == 0 ? 0 : 1;
+  (void)setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof(reuse));
   if (bind(fd.get(), bound->get(), bound->size) != 0 ||
       listen(fd.get(), kBacklog) != 0) {
     return ErrnoStatus(errno, "listening on " + address);
@@ -172,10 +191,12 @@ StatusOr<std::unique_ptr<ProbeListener>> ProbeListener::Listen(
   return std::unique_ptr<ProbeListener>(new ProbeListener(std::move(fd), port));
 }
 
-void ProbeListener::Dispatch() {
+void ProbeListener::Dispatch(const std::function<void(Fd)>& take) {
   for (int i = 0; i < kAcceptedAtATime; ++i) {
-    const Fd taken(accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    Fd taken(
+        accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!taken) return;
+    if (take) take(std::move(taken));
   }
 }
 

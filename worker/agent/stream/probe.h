@@ -2,6 +2,7 @@
 #ifndef LOCKSTEP_WORKER_AGENT_STREAM_PROBE_H_
 #define LOCKSTEP_WORKER_AGENT_STREAM_PROBE_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,20 +19,29 @@ namespace lockstep::worker::agent {
 std::vector<ProbeResult> Probe(const std::vector<ProbeTarget>& targets,
                                Duration timeout);
 
-// Accepts and closes connections on a port that the kernel chooses; ranks never
-// get such a port. Thread-compatible.
+// Begins a TCP connection to the target without waiting. *error is 0 for one
+// that is open, EINPROGRESS, or why there is no socket; EINVAL: the address is
+// no IP address.
+Fd BeginConnection(const ProbeTarget& target, int* error);
+
+// Accepts connections on a port that the kernel chooses; ranks never get such a
+// port. Thread-compatible.
 class ProbeListener {
  public:
-  // `address` is an IP address of this host.
+  // `address` is an IP address of this host. Takes the port `before` if it is
+  // free, which other hosts may still know; 0: none.
   static StatusOr<std::unique_ptr<ProbeListener>> Listen(
-      const std::string& address);
+      const std::string& address, int before = 0);
 
   int port() const { return port_; }
-  // Poll it for reading, then call Dispatch, which accepts a few connections.
+  // Poll it for reading, then call Dispatch, which accepts a few connections
+  // and gives them to `take`; without it they are closed.
   int fd() const { return fd_.get(); }
-  void Dispatch();
+  void Dispatch(const std::function<void(Fd)>& take = nullptr);
 
  private:
+  static StatusOr<std::unique_ptr<ProbeListener>> ListenOn(
+      const std::string& address, int wanted);
   ProbeListener(Fd fd, int port) : fd_(std::move(fd)), port_(port) {}
 
   const Fd fd_;

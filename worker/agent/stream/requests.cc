@@ -16,7 +16,11 @@ constexpr size_t kMostFileRequests = 32;
 Requests::Requests(
     const DaemonSetup* setup, EventLoop* loop, const WorkDirectories* work,
     std::function<void(uint64_t, const v1::WorkerMessage&)> answer)
-    : setup_(setup), loop_(loop), work_(work), answer_(std::move(answer)) {}
+    : setup_(setup),
+      loop_(loop),
+      work_(work),
+      answer_(std::move(answer)),
+      contacts_(setup->node.name, loop) {}
 
 Requests::~Requests() {
   if (listener_ != nullptr) loop_->Unwatch(listener_->fd());
@@ -24,7 +28,9 @@ Requests::~Requests() {
 
 Status Requests::Start() {
   if (listener_ == nullptr) return OkStatus();
-  return loop_->Watch(listener_->fd(), [this] { listener_->Dispatch(); });
+  return loop_->Watch(listener_->fd(), [this] {
+    listener_->Dispatch([this](Fd fd) { contacts_.Take(std::move(fd)); });
+  });
 }
 
 void Requests::OnProbe(uint64_t stream, const ProbeQuery& query) {
@@ -32,9 +38,13 @@ void Requests::OnProbe(uint64_t stream, const ProbeQuery& query) {
   if (probes_ >= kMaxProbes) return;
   ++probes_;
   probe_thread_.Add([this, stream, query] {
-    const ProbeAnswer answer{query.id, Probe(query.targets, query.timeout)};
-    loop_->Post(lifetime_.Guard([this, stream, answer] {
+    const ProbeAnswer found{query.id, Probe(query.targets, query.timeout)};
+    loop_->Post(lifetime_.Guard([this, stream, found] {
       --probes_;
+      ProbeAnswer answer = found;
+      for (ProbeResult& result : answer.results) {
+        result.quiet = contacts_.QuietOf(result.node);
+      }
       v1::WorkerMessage message;
       *message.mutable_probe_reply() = ToProto(answer);
       answer_(stream, message);

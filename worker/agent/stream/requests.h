@@ -18,6 +18,7 @@
 #include "worker/agent/loop/event_loop.h"
 #include "worker/agent/loop/lifetime.h"
 #include "worker/agent/loop/work_thread.h"
+#include "worker/agent/stream/contact.h"
 #include "worker/agent/stream/probe.h"
 #include "worker/agent/work/work_directories.h"
 
@@ -53,6 +54,7 @@ class Requests {
   const WorkDirectories* const work_;
   const std::function<void(uint64_t, const v1::WorkerMessage&)> answer_;
   std::unique_ptr<ProbeListener> listener_;
+  ContactServer contacts_;
   // Pending requests.
   int probes_ = 0;
   size_t files_ = 0;

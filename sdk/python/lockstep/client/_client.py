@@ -121,6 +121,7 @@ class Client:
         progress_pattern: str | None = None,
         idle_notice: Seconds | None = None,
         idle_stop: Seconds | None = None,
+        node_lost_timeout: str | Seconds | None = None,
         labels: Mapping[str, Any] | None = None,
         comment: str | None = None,
     ) -> Job:
@@ -168,6 +169,8 @@ class Client:
             0: never; default: the site's.
           idle_stop: seconds without work of any rank until the job is stopped; 0: never;
             default: the site's.
+          node_lost_timeout: when a program moves off a silent host: "auto", "never" or
+            seconds; default: auto.
           labels: keys and values of a-z, 0-9, "_" and "-".
           comment: free text.
 

@@ -212,6 +212,7 @@ def build(
     progress_pattern: str | None = None,
     idle_notice: Seconds | None = None,
     idle_stop: Seconds | None = None,
+    node_lost_timeout: str | Seconds | None = None,
     labels: Mapping[str, Any] | None = None,
     comment: str | None = None,
 ) -> Any:
@@ -258,6 +259,14 @@ def build(
     if idle_stop is not None:
         spec.idle_stop.SetInParent()
         _set_duration(spec.idle_stop, "idle_stop", idle_stop)
+    if node_lost_timeout in ("auto", "never"):
+        name_of_it = "NODE_LOSS_" + str(node_lost_timeout).upper()
+        spec.node_loss = schema.enum_value("NodeLoss", name_of_it)
+    elif isinstance(node_lost_timeout, str):
+        text = f'"{node_lost_timeout}" is neither auto nor never: give one of them, or seconds'
+        raise bad("node_lost_timeout", text)
+    elif node_lost_timeout is not None:
+        _set_duration(spec.node_lost_timeout, "node_lost_timeout", node_lost_timeout)
     spec.pool = pool or ""
     spec.comment = comment or ""
     spec.name = name or job_name(argv[0] if argv else str(image), random)
