@@ -49,6 +49,14 @@ std::string HangText(const v1::JobSpec& spec) {
                      FormatDuration(ToDuration(spec.stall_after())));
 }
 
+// "after 90 s", "never"; "" for the default.
+std::string NodeLossText(const v1::JobSpec& spec) {
+  if (spec.has_node_lost_timeout()) {
+    return "after " + FormatDuration(ToDuration(spec.node_lost_timeout()));
+  }
+  return std::string(Name(static_cast<NodeLoss>(spec.node_loss())));
+}
+
 // "told after 30 m, stopped after 2 h"; "" for the site's times.
 std::string IdleText(const v1::JobSpec& spec) {
   std::string text;
@@ -63,14 +71,6 @@ std::string IdleText(const v1::JobSpec& spec) {
   add("told", spec.has_idle_notice(), spec.idle_notice());
   add("stopped", spec.has_idle_stop(), spec.idle_stop());
   return text;
-}
-
-// "after 90 s", "never"; "" for the default.
-std::string NodeLossText(const v1::JobSpec& spec) {
-  if (spec.has_node_lost_timeout()) {
-    return "after " + FormatDuration(ToDuration(spec.node_lost_timeout()));
-  }
-  return std::string(Name(static_cast<NodeLoss>(spec.node_loss())));
 }
 
 }  // namespace
@@ -98,8 +98,8 @@ std::string SpecRows(const v1::JobSpec& spec) {
   }
   text += DescribeRow("when stalled", HangText(spec));
   text += DescribeRow("progress by", Printable(spec.progress_pattern()));
-  text += DescribeRow("when idle", IdleText(spec));
   text += DescribeRow("node lost", NodeLossText(spec));
+  text += DescribeRow("when idle", IdleText(spec));
   text += DescribeRow("pool", Printable(spec.pool()));
   if (!spec.runtime().name().empty()) {
     text += DescribeRow("runtime", Printable(spec.runtime().name() + " (" +

@@ -66,10 +66,10 @@ constexpr FieldFlag kSubmit[] = {
     {"spec.hang", "--hang"},
     {"spec.stall_after", "--stall-after"},
     {"spec.progress_pattern", "--progress-pattern"},
-    {"spec.idle_notice", "--idle-notice"},
-    {"spec.idle_stop", "--idle-stop"},
     {"spec.node_lost_timeout", "--node-lost-timeout"},
     {"spec.node_loss", "--node-lost-timeout"},
+    {"spec.idle_notice", "--idle-notice"},
+    {"spec.idle_stop", "--idle-stop"},
     {"spec.slurm_environment", "--slurm-env"},
     // A flag applies to all roles.
     {"spec.roles[0].count", "--tasks"},

@@ -54,17 +54,17 @@ void AddHangOptions(const FlagGroup& group, SubmitFlags* f) {
             "Of a program: a regular expression (RE2) of log lines that show "
             "progress, as 'shard ([0-9]+) done' (default: the lines of common "
             "frameworks)");
+  group.Add("--node-lost-timeout WHEN", &f->node_lost_timeout,
+            "Of a program: when it moves off a silent host: auto (after 5 min, "
+            "if no neighbour reaches the host and no other host is silent), "
+            "never (only when an operator says that the host is gone), or a "
+            "time, in any case; its ranks end before (default: auto)");
   group.Add("--idle-notice DURATION", &f->idle_notice,
             "When no rank works for this time, the job's history says so, with "
             "what that cost; 0s for never (default: the site's)");
   group.Add("--idle-stop DURATION", &f->idle_stop,
             "When no rank works for this time, the job is saved, where it can "
             "be, and cancelled; 0s for never (default: the site's)");
-  group.Add("--node-lost-timeout WHEN", &f->node_lost_timeout,
-            "Of a program: when it moves off a silent host: auto (after 5 min, "
-            "if no neighbour reaches the host and no other host is silent), "
-            "never (only when an operator says that the host is gone), or a "
-            "time, in any case; its ranks end before (default: auto)");
 }
 
 }  // namespace lockstep::cli

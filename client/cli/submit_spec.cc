@@ -172,6 +172,9 @@ Status SetHang(const SubmitFlags& flags, v1::JobSpec* spec) {
   if (flags.progress_pattern) {
     spec->set_progress_pattern(*flags.progress_pattern);
   }
+  if (flags.node_lost_timeout) {
+    LOCKSTEP_RETURN_IF_ERROR(SetNodeLoss(*flags.node_lost_timeout, spec));
+  }
   if (flags.idle_notice) {
     LOCKSTEP_RETURN_IF_ERROR(SetDuration("--idle-notice", flags.idle_notice,
                                          spec->mutable_idle_notice()));
@@ -179,9 +182,6 @@ Status SetHang(const SubmitFlags& flags, v1::JobSpec* spec) {
   if (flags.idle_stop) {
     LOCKSTEP_RETURN_IF_ERROR(
         SetDuration("--idle-stop", flags.idle_stop, spec->mutable_idle_stop()));
-  }
-  if (flags.node_lost_timeout) {
-    LOCKSTEP_RETURN_IF_ERROR(SetNodeLoss(*flags.node_lost_timeout, spec));
   }
   if (!flags.stall_after) return OkStatus();
   return SetDuration("--stall-after", flags.stall_after,

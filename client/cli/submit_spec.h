@@ -43,9 +43,9 @@ struct SubmitFlags {
   std::optional<std::string> hang;
   std::optional<std::string> stall_after;
   std::optional<std::string> progress_pattern;
+  std::optional<std::string> node_lost_timeout;
   std::optional<std::string> idle_notice;
   std::optional<std::string> idle_stop;
-  std::optional<std::string> node_lost_timeout;
   std::vector<std::string> labels;
   // kOutputWorkdir: the output directory.
   std::optional<std::string> working_directory;

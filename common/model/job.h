@@ -295,14 +295,14 @@ struct JobSpec {
   // Of programs: an expression for log lines that show progress (RE2). Empty:
   // the lines of common frameworks.
   std::string progress_pattern;
-  // When no rank works (server/core/idle_watch.h). 0: never. Absent: as the
-  // site says.
-  std::optional<Duration> idle_notice;
-  std::optional<Duration> idle_stop;
   // Of programs: which silent hosts count as lost without an operator, or
   // instead after how long a silence each of them does (server/core/silence.h).
   NodeLoss node_loss = NodeLoss::kUnspecified;
   std::optional<Duration> node_lost_timeout;
+  // When no rank works (server/core/idle_watch.h). 0: never. Absent: as the
+  // site says.
+  std::optional<Duration> idle_notice;
+  std::optional<Duration> idle_stop;
 
   bool operator==(const JobSpec&) const = default;
 };

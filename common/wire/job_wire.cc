@@ -261,10 +261,10 @@ LOCKSTEP_FIELDS(JobSpec, v1::JobSpec) {
   LOCKSTEP_FIELD(hang);
   LOCKSTEP_FIELD(stall_after);
   LOCKSTEP_FIELD(progress_pattern, Text(kMaxProgressPattern));
-  LOCKSTEP_FIELD(idle_notice);
-  LOCKSTEP_FIELD(idle_stop);
   LOCKSTEP_FIELD(node_loss);
   LOCKSTEP_FIELD(node_lost_timeout);
+  LOCKSTEP_FIELD(idle_notice);
+  LOCKSTEP_FIELD(idle_stop);
   LOCKSTEP_FIELD(labels, kLabels);
   LOCKSTEP_FIELD(working_directory, kPath);
   LOCKSTEP_FIELD(comment, Text(4096));

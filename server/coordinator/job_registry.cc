@@ -106,7 +106,7 @@ JobRegistry::Applied JobRegistry::Apply(std::shared_ptr<const Job> job,
     entry.stall.Reset(job->generation, job->spec.kind);
     entry.capture.Reset(job->generation);
     entry.idle.Reset(job->generation);
-    entry.idle_noted = false;
+    entry.noted.idle = false;
     entry.idle_cause.reset();
   }
   // Its place before: the priority may be another now.

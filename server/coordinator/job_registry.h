@@ -52,20 +52,20 @@ struct JobEntry {
   // There is progress that watchers have not received.
   bool progress_news = false;
   // What the job's history says already: that a rank stalls, since when; and
-  // what becomes of its silent node.
+  // what becomes of its silent node; and that it is idle.
   struct Noted {
     bool stall = false;
     MonoTime stalled_since;
     // What evidence of its ranks says about that stall; empty: not known yet.
     std::string stall_verdict;
     std::optional<Outlook::Kind> silence;
+    bool idle = false;
   };
   Noted noted;
   CaptureWait capture;
   IdleWatch idle;
-  // The job's history says that it is idle.
-  bool idle_noted = false;
-  // It is to be ended for that, whatever its ranks do while they save.
+  // It is to be ended because it was idle, whatever its ranks do while they
+  // save.
   std::optional<Cause> idle_cause;
   MonoTime idle_end_since;
 };

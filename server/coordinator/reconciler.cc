@@ -122,13 +122,13 @@ void Reconciler::NoteIdle(JobEntry* entry, Job* job, Time now) const {
   const Duration idle = since ? now.mono - *since : Duration{};
   const bool over = since && policy.stop && idle >= *policy.stop;
   const bool told = over || (since && policy.notice && idle >= *policy.notice);
-  if (told && !entry->idle_noted) {
+  if (told && !entry->noted.idle) {
     AddEvent(job, Reason::kIdle,
              Describe(job->spec, policy, idle, parts_.billing->prices()), now);
-    entry->idle_noted = true;
-  } else if (!since && entry->idle_noted && !entry->idle_cause) {
+    entry->noted.idle = true;
+  } else if (!since && entry->noted.idle && !entry->idle_cause) {
     AddEvent(job, Reason::kIdle, "a rank works again", now);
-    entry->idle_noted = false;
+    entry->noted.idle = false;
   }
   if (over && !entry->idle_cause) {
     entry->idle_cause = {
@@ -199,8 +199,8 @@ Job Reconciler::DecideOne(JobEntry* entry, Time now) {
   Job next = server::Decide(*entry->job, view, parts_.options->timeouts, now);
   parts_.faults->NoteOutcome(*entry->job, next, view, now);
   NoteStall(entry, &next, now);
-  NoteIdle(entry, &next, now);
   NoteSilence(entry, &next, now);
+  NoteIdle(entry, &next, now);
   NoteBadGpus(&next, view, now);
   return next;
 }

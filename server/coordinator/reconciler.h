@@ -57,11 +57,11 @@ class Reconciler {
   void NoteStarted(JobEntry* entry, Time now) const;
   // Adds the start and the end of a rank's stall to the job's history.
   static void NoteStall(JobEntry* entry, Job* job, Time now);
+  // Adds to the job's history that a node of it is silent, and what follows.
+  void NoteSilence(JobEntry* entry, Job* job, Time now) const;
   // Adds to the job's history that it is idle or works again. Notes that it is
   // to be ended, once it was idle for too long.
   void NoteIdle(JobEntry* entry, Job* job, Time now) const;
-  // Adds to the job's history that a node of it is silent, and what follows.
-  void NoteSilence(JobEntry* entry, Job* job, Time now) const;
   // Adds events for tasks with faulty GPUs.
   void NoteBadGpus(Job* job, const JobView& view, Time now) const;
 

@@ -74,6 +74,8 @@ struct JobView {
   std::optional<Stall> stall;
   // Evidence of the ranks is being captured. A limit waits for it.
   bool capturing = false;
+  // What a generation is launched with, see silence.h.
+  std::optional<Fence> fence;
   // The job is to be ended because no rank works (idle_watch.h).
   struct IdleEnd {
     Cause cause;
@@ -81,8 +83,6 @@ struct JobView {
     Duration since{};
   };
   std::optional<IdleEnd> idle_end;
-  // What a generation is launched with, see silence.h.
-  std::optional<Fence> fence;
   // Assignment::evidence of the generation.
   uint32_t evidence_asked = 0;
   // For a generation that is being given up: the nodes that it waited for

@@ -135,10 +135,10 @@ JobSpec Shown(const JobSpec& spec) {
   out.end_grace = spec.end_grace;
   out.hang = spec.hang;
   out.stall_after = spec.stall_after;
-  out.idle_notice = spec.idle_notice;
-  out.idle_stop = spec.idle_stop;
   out.node_loss = spec.node_loss;
   out.node_lost_timeout = spec.node_lost_timeout;
+  out.idle_notice = spec.idle_notice;
+  out.idle_stop = spec.idle_stop;
   return out;
 }
 

@@ -85,10 +85,10 @@ Paths OpenPaths() {
                       "end_grace",
                       "hang",
                       "stall_after",
-                      "idle_notice",
-                      "idle_stop",
                       "node_loss",
-                      "node_lost_timeout"}),
+                      "node_lost_timeout",
+                      "idle_notice",
+                      "idle_stop"}),
       &open);
   Add(Under("spec.roles.resources.", resources), &open);
   Add(Under("spec.roles.machine.nominal.", resources), &open);

@@ -119,9 +119,9 @@ class Client:
         hang: str | None = None,
         stall_after: Seconds | None = None,
         progress_pattern: str | None = None,
+        node_lost_timeout: str | Seconds | None = None,
         idle_notice: Seconds | None = None,
         idle_stop: Seconds | None = None,
-        node_lost_timeout: str | Seconds | None = None,
         labels: Mapping[str, Any] | None = None,
         comment: str | None = None,
     ) -> Job:
@@ -165,12 +165,12 @@ class Client:
           stall_after: seconds that a program may show no progress; default: learned.
           progress_pattern: an expression (RE2) of log lines that show progress;
             default: the lines of common frameworks.
+          node_lost_timeout: when a program moves off a silent host: "auto", "never" or
+            seconds; default: auto.
           idle_notice: seconds without work of any rank until the job's history says so;
             0: never; default: the site's.
           idle_stop: seconds without work of any rank until the job is stopped; 0: never;
             default: the site's.
-          node_lost_timeout: when a program moves off a silent host: "auto", "never" or
-            seconds; default: auto.
           labels: keys and values of a-z, 0-9, "_" and "-".
           comment: free text.
 

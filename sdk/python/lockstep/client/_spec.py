@@ -210,9 +210,9 @@ def build(
     hang: str | None = None,
     stall_after: Seconds | None = None,
     progress_pattern: str | None = None,
+    node_lost_timeout: str | Seconds | None = None,
     idle_notice: Seconds | None = None,
     idle_stop: Seconds | None = None,
-    node_lost_timeout: str | Seconds | None = None,
     labels: Mapping[str, Any] | None = None,
     comment: str | None = None,
 ) -> Any:
@@ -253,12 +253,6 @@ def build(
     if stall_after is not None:
         _set_duration(spec.stall_after, "stall_after", stall_after)
     spec.progress_pattern = progress_pattern or ""
-    if idle_notice is not None:
-        spec.idle_notice.SetInParent()
-        _set_duration(spec.idle_notice, "idle_notice", idle_notice)
-    if idle_stop is not None:
-        spec.idle_stop.SetInParent()
-        _set_duration(spec.idle_stop, "idle_stop", idle_stop)
     if node_lost_timeout in ("auto", "never"):
         name_of_it = "NODE_LOSS_" + str(node_lost_timeout).upper()
         spec.node_loss = schema.enum_value("NodeLoss", name_of_it)
@@ -267,6 +261,12 @@ def build(
         raise bad("node_lost_timeout", text)
     elif node_lost_timeout is not None:
         _set_duration(spec.node_lost_timeout, "node_lost_timeout", node_lost_timeout)
+    if idle_notice is not None:
+        spec.idle_notice.SetInParent()
+        _set_duration(spec.idle_notice, "idle_notice", idle_notice)
+    if idle_stop is not None:
+        spec.idle_stop.SetInParent()
+        _set_duration(spec.idle_stop, "idle_stop", idle_stop)
     spec.pool = pool or ""
     spec.comment = comment or ""
     spec.name = name or job_name(argv[0] if argv else str(image), random)
