@@ -153,6 +153,7 @@ const std::map<std::string, std::set<std::string>>& Layers() {
        {"common/base",
         "common/model",
         "common/os",
+        "common/wire",
         "proto",
         "worker/agent/containers",
         "worker/agent/core",

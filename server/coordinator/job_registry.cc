@@ -105,9 +105,9 @@ JobRegistry::Applied JobRegistry::Apply(std::shared_ptr<const Job> job,
     entry.meter.Reset(job->generation);
     entry.stall.Reset(job->generation, job->spec.kind);
     entry.capture.Reset(job->generation);
-    entry.idle.Reset(job->generation);
+    entry.idle.watch.Reset(job->generation);
     entry.noted.idle = false;
-    entry.idle_cause.reset();
+    entry.idle.end.reset();
   }
   // Its place before: the priority may be another now.
   if (before != nullptr) {

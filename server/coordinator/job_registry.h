@@ -63,11 +63,13 @@ struct JobEntry {
   };
   Noted noted;
   CaptureWait capture;
-  IdleWatch idle;
-  // It is to be ended because it was idle, whatever its ranks do while they
-  // save.
-  std::optional<Cause> idle_cause;
-  MonoTime idle_end_since;
+  struct Idle {
+    IdleWatch watch;
+    // Why it is to be ended, whatever its ranks do while they save.
+    std::optional<Cause> end;
+    MonoTime end_since;
+  };
+  Idle idle;
 };
 
 class JobRegistry {

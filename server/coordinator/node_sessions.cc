@@ -91,7 +91,7 @@ void NodeSessions::TakeProgress(const RankStatus& rank, JobEntry* entry,
   const auto before = entry->meter.last_step_time();
   entry->meter.Take(rank.rank, rank.progress, now);
   entry->stall.Take(rank, now.mono);
-  entry->idle.Take(rank, HasGpus(*entry->job, rank.rank), now.mono);
+  entry->idle.watch.Take(rank, HasGpus(*entry->job, rank.rank), now.mono);
   entry->progress_news = true;
   if (entry->job->spec.kind != JobKind::kNative ||
       entry->meter.last_step_time() == before) {

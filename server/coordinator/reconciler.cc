@@ -118,7 +118,8 @@ void Reconciler::NoteIdle(JobEntry* entry, Job* job, Time now) const {
   if (job->state != JobState::kRunning || job->failing) return;
   const IdlePolicy policy = IdlePolicyOf(job->spec, parts_.options->idle);
   const StallWatch::Ranks ranks = entry->Ranks();
-  const auto since = entry->idle.IdleSince(ranks.count, ranks.ended, now.mono);
+  const auto since =
+      entry->idle.watch.IdleSince(ranks.count, ranks.ended, now.mono);
   const Duration idle = since ? now.mono - *since : Duration{};
   const bool over = since && policy.stop && idle >= *policy.stop;
   const bool told = over || (since && policy.notice && idle >= *policy.notice);
@@ -126,17 +127,17 @@ void Reconciler::NoteIdle(JobEntry* entry, Job* job, Time now) const {
     AddEvent(job, Reason::kIdle,
              Describe(job->spec, policy, idle, parts_.billing->prices()), now);
     entry->noted.idle = true;
-  } else if (!since && entry->noted.idle && !entry->idle_cause) {
+  } else if (!since && entry->noted.idle && !entry->idle.end) {
     AddEvent(job, Reason::kIdle, "a rank works again", now);
     entry->noted.idle = false;
   }
-  if (over && !entry->idle_cause) {
-    entry->idle_cause = {
+  if (over && !entry->idle.end) {
+    entry->idle.end = {
         Reason::kIdle,
         fmt::format("no rank has worked for {}, and the limit is "
                     "{} (--idle-stop)",
                     FormatDuration(idle), FormatDuration(*policy.stop))};
-    entry->idle_end_since = now.mono;
+    entry->idle.end_since = now.mono;
   }
 }
 
@@ -193,8 +194,8 @@ Job Reconciler::DecideOne(JobEntry* entry, Time now) {
   AwaitRestarts(*entry->job, view, now, &entry->awaited_since);
   view.awaited_since = entry->awaited_since;
   CaptureEvidence(entry, &view, now);
-  if (entry->idle_cause) {
-    view.idle_end = {*entry->idle_cause, now.mono - entry->idle_end_since};
+  if (entry->idle.end) {
+    view.idle_end = {*entry->idle.end, now.mono - entry->idle.end_since};
   }
   Job next = server::Decide(*entry->job, view, parts_.options->timeouts, now);
   parts_.faults->NoteOutcome(*entry->job, next, view, now);

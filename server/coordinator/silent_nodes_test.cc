@@ -256,6 +256,8 @@ TEST_F(SilentNodesTest, AnotherJobOfTheNodeMayWait) {
   JobSpec never = Program();
   never.name = "k";
   never.node_loss = NodeLoss::kNever;
+  // Of equal nodes the first is taken, and so a is for both.
+  for (FakeDaemon* daemon : {&b_, &c_, &d_}) daemon->info.capacity.cpus = 1;
   for (FakeDaemon* daemon : all_) Connect(daemon);
   MustSubmit(Program());
   MustSubmit(never);
