@@ -115,7 +115,7 @@ Status App::OpenAccess() {
 Status App::OpenStores() {
   FileSystem* files = RealFileSystem();
   LOCKSTEP_RETURN_IF_ERROR(files->MakeDirs(config.dir, 0700));
-  for (const char* folder : {"logs", "packages"}) {
+  for (const char* folder : {"history", "logs", "packages"}) {
     LOCKSTEP_RETURN_IF_ERROR(
         files->MakeDirs(JoinPath(config.dir, folder), 0700));
   }
@@ -129,6 +129,10 @@ Status App::OpenStores() {
   if (!opened.ok()) return stores.ballast->ExplainStart(opened.status());
   stores.store = *std::move(opened);
   stores.logs = std::make_unique<LogStore>(files, JoinPath(config.dir, "logs"));
+  HistoryOptions history;
+  history.space = [this] { return stores.ballast->CheckSpace(); };
+  stores.history = std::make_unique<HistoryKeeper>(
+      std::move(history), files, JoinPath(config.dir, "history"));
   return OkStatus();
 }
 

@@ -14,6 +14,7 @@
 #include "common/rpc/server.h"
 #include "server/config.h"
 #include "server/coordinator/coordinator.h"
+#include "server/history/history_keeper.h"
 #include "server/logs/log_store.h"
 #include "server/logs/log_sweeper.h"
 #include "server/metrics/metric_ledger.h"
@@ -63,6 +64,7 @@ struct Stores {
   std::unique_ptr<Ballast> ballast;
   std::unique_ptr<Store> store;
   std::unique_ptr<LogStore> logs;
+  std::unique_ptr<HistoryKeeper> history;
 };
 
 // The other data on disk, and its maintenance.
