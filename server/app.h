@@ -24,6 +24,7 @@
 #include "server/packages/package_store.h"
 #include "server/packages/package_sweeper.h"
 #include "server/service/cluster_service.h"
+#include "server/service/evidence_calls.h"
 #include "server/service/evidence_desk.h"
 #include "server/service/hang_reporter.h"
 #include "server/service/job_service.h"
@@ -81,6 +82,7 @@ struct Upkeep {
 struct Services {
   std::unique_ptr<WorkFiles> work_files;
   std::unique_ptr<EvidenceDesk> evidence;
+  std::unique_ptr<EvidenceCalls> evidence_calls;
   std::unique_ptr<HangReporter> hangs;
   // Declared after everything that streams use and before the services.
   std::unique_ptr<CallPools> pools;

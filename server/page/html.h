@@ -53,10 +53,14 @@ class Html {
   size_t column_ = 0;
 };
 
-// Returns the whole page with the style sheet, without script, refreshed every
-// few seconds. `body` is markup.
+// Whether the browser loads a page again every few seconds.
+enum class Refresh { kOften, kNever };
+
+// Returns the whole page with the style sheet, without script. `body` is
+// markup.
 http::HttpResponse HtmlPage(std::string_view title, std::string_view body,
-                            int status = 200);
+                            int status = 200,
+                            Refresh refresh = Refresh::kOften);
 
 }  // namespace lockstep::server
 

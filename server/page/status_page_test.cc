@@ -20,6 +20,12 @@ const JobReader kAll = {.name = "", .sees_all = true};
 constexpr char kHostile[] =
     "<script>alert(1)</script>\"' onload='x' &amp; \x01\x7f";
 
+JobExtras Late(int32_t rank) {
+  JobExtras extras;
+  extras.late_rank = rank;
+  return extras;
+}
+
 JobSnapshot Running() {
   Scene scene(NativeSpec("train", 2));
   scene.Run({"a", "b"});
@@ -114,7 +120,7 @@ TEST(StatusPageTest, AnEmptyClusterAndABrokenStoreAreSaid) {
 }
 
 TEST(StatusPageTest, AJobsPageHasItAll) {
-  const HttpResponse page = JobPage("lab", kAll, Running(), 1);
+  const HttpResponse page = JobPage("lab", kAll, Running(), Late(1));
   EXPECT_THAT(
       page.body,
       AllOf(HasSubstr("250 of 1000"), HasSubstr("user/ann"),
@@ -143,7 +149,7 @@ TEST(StatusPageTest, StrangersSeeNoTextOfTheJob) {
   const auto pages = [&](const JobReader& reader) {
     return std::vector<std::string>{
         OverviewPage("lab", reader, view).body,
-        JobPage("lab", reader, snapshot, 0).body,
+        JobPage("lab", reader, snapshot, Late(0)).body,
         NodePage("lab", reader, view.nodes[0], {snapshot}, {}).body};
   };
   for (const std::string& body : pages(kAll)) {
@@ -209,7 +215,7 @@ TEST(StatusPageTest, TextOfOthersIsOnlyText) {
   view.nodes[0].jobs = {kHostile};
   for (const HttpResponse& page :
        {OverviewPage(kHostile, kAll, view),
-        JobPage(kHostile, kAll, snapshot, 0),
+        JobPage(kHostile, kAll, snapshot, Late(0)),
         NodePage(kHostile, kAll, view.nodes[0], {snapshot}, {}),
         ErrorPage(kHostile, NotFound("{}", kHostile))}) {
     EXPECT_THAT(page.body, Not(HasSubstr("<script")));
