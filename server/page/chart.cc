@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
+#include <iterator>
 
 #include "common/model/resources.h"
 
@@ -18,6 +18,8 @@ using Line = HistoryPlot::Line;
 constexpr double kHeight = 100;
 // Colours of curves and of strips in the style sheet.
 constexpr size_t kCurveColours = 8;
+// Those of areas begin after the curves' of their chart.
+constexpr size_t kFirstArea = 2;
 constexpr int kHeatColours = 10;
 // Points of a strip.
 constexpr size_t kHeatPoints = 96;
@@ -47,20 +49,26 @@ std::vector<Line> Sums(const std::vector<ChartCurve>& stacked, size_t points) {
 
 // False if nothing is known.
 bool RangeOf(const Chart& chart, const std::vector<Line>& sums, Range* range) {
-  double low = std::numeric_limits<double>::infinity();
-  double high = -low;
+  std::vector<float> values;
   const auto take = [&](const Line& line) {
-    for (const float value : line) {
-      if (!std::isfinite(value)) continue;
-      low = std::min<double>(low, value);
-      high = std::max<double>(high, value);
-    }
+    std::copy_if(line.begin(), line.end(), std::back_inserter(values),
+                 [](float value) { return std::isfinite(value); });
   };
   for (const ChartCurve& curve : chart.curves) take(*curve.line);
   for (const Line& line : sums) take(line);
-  if (low > high) return false;
+  if (values.empty()) return false;
+  std::sort(values.begin(), values.end());
+  double low = values.front();
+  double high = values.back();
+  if (chart.cut_peaks) {
+    // What is twice as large as all but 2 % is a peak.
+    const double usual = values[(values.size() - 1) * 98 / 100];
+    high = std::min(high, usual * 2);
+  }
   if (chart.from_zero) low = std::min(low, 0.0);
-  high = std::max(high, chart.top);
+  // Curves do not touch the frame.
+  high += (high - low) * 0.05;
+  if (chart.top > 0) high = std::max(values.back() + 0.0, chart.top);
   if (high <= low) high = low + (low == 0 ? 1 : std::abs(low) * 0.1);
   *range = {low, high};
   return true;
@@ -72,13 +80,12 @@ std::string PathOf(const Line& line, const Range& range) {
   bool open = false;
   for (size_t i = 0; i < line.size(); ++i) {
     if (!std::isfinite(line[i])) {
-      // A value between two gaps is a dot.
-      if (open && path.ends_with('.')) path.pop_back();
       open = false;
       continue;
     }
     const double x = static_cast<double>(i) + 0.5;
     const double y = range.Y(line[i]);
+    // A value between two gaps is a dot.
     const bool alone =
         !open && (i + 1 == line.size() || !std::isfinite(line[i + 1]));
     path += fmt::format("{}{:g} {:.1f}", open ? 'L' : 'M', x, y);
@@ -275,15 +282,17 @@ void AddChart(const Chart& chart, const ChartAxis& axis, Html* html) {
   Range range;
   if (axis.points == 0 || !RangeOf(chart, sums, &range)) return;
   BeginFigure(chart.title, html);
-  const bool one = chart.curves.size() == 1 && chart.stacked.empty();
-  for (size_t i = 0; i < chart.curves.size(); ++i) {
-    const ChartCurve& curve = chart.curves[i];
-    html->Raw(fmt::format(" <span class=\"k c{}\">", i % kCurveColours));
-    if (!one) html->Text(curve.name + " ");
+  const bool names =
+      chart.names || chart.curves.size() > 1 || !chart.stacked.empty();
+  for (const ChartCurve& curve : chart.curves) {
+    html->Raw(
+        fmt::format(" <span class=\"k c{}\">", curve.colour % kCurveColours));
+    if (names) html->Text(curve.name + " ");
     html->Text(NewestText(*curve.line, chart.text)).Raw("</span>");
   }
   for (size_t i = 0; i < chart.stacked.size(); ++i) {
-    html->Raw(fmt::format(" <span class=\"k a{}\">", i % kCurveColours))
+    html->Raw(fmt::format(" <span class=\"k a{}\">",
+                          (i + kFirstArea) % kCurveColours))
         .Text(chart.stacked[i].name)
         .Raw("</span>");
   }
@@ -292,15 +301,16 @@ void AddChart(const Chart& chart, const ChartAxis& axis, Html* html) {
   html->Element("span", chart.text(range.low), "low");
   BeginPicture(axis, kHeight, 110, html);
   for (size_t i = 0; i < sums.size(); ++i) {
-    html->Raw(
-        fmt::format("<path class=\"a a{}\" d=\"{}\"/>", i % kCurveColours,
-                    AreaOf(sums[i], i == 0 ? nullptr : &sums[i - 1], range)));
+    html->Raw(fmt::format(
+        "<path class=\"a a{}\" d=\"{}\"/>", (i + kFirstArea) % kCurveColours,
+        AreaOf(sums[i], i == 0 ? nullptr : &sums[i - 1], range)));
   }
   AddMarks(axis, kHeight, html);
-  for (size_t i = chart.curves.size(); i > 0; --i) {
+  for (auto curve = chart.curves.rbegin(); curve != chart.curves.rend();
+       ++curve) {
     html->Raw(fmt::format("<path class=\"l c{}\" d=\"{}\"/>",
-                          (i - 1) % kCurveColours,
-                          PathOf(*chart.curves[i - 1].line, range)));
+                          curve->colour % kCurveColours,
+                          PathOf(*curve->line, range)));
   }
   html->Raw("</svg></div>");
   AddTimes(axis, html);

@@ -34,6 +34,8 @@ struct ChartAxis {
 struct ChartCurve {
   std::string name;
   const HistoryPlot::Line* line = nullptr;
+  // Curves of one number have one colour on all charts.
+  size_t colour = 0;
 };
 
 // "1.2 GiB", "0.031".
@@ -50,9 +52,13 @@ struct Chart {
   bool from_zero = true;
   // The largest value that the picture has room for, at least.
   double top = 0;
-  std::vector<ChartCurve> curves;
+  // The picture has no room for the few largest values, which it cuts.
+  bool cut_peaks = false;
+  // The names of curves are shown, even of a single one.
+  bool names = false;
+  std::vector<ChartCurve> curves = {};
   // Areas, each on top of the last one, below the curves.
-  std::vector<ChartCurve> stacked;
+  std::vector<ChartCurve> stacked = {};
 };
 
 // Adds a figure: title, newest values, curves, marks and times. Adds nothing if

@@ -38,7 +38,7 @@ svg{display:block;width:100%}
 .scale{justify-content:flex-start;gap:.1rem;align-items:center;flex-wrap:wrap}
 .scale i{width:.8rem;height:.7rem}
 path{fill:none;vector-effect:non-scaling-stroke}
-path.l{stroke-width:1.5}path.a{opacity:.45}path.h{vector-effect:none;stroke-width:.9;stroke:var(--bar)}
+path.l{stroke-width:1.5}path.a{opacity:.45}path.h{vector-effect:none;stroke-width:1;stroke:var(--bar)}
 .k{white-space:nowrap;font-size:.8rem;margin-right:.5rem}
 .k.c0,.k.c1,.k.c2,.k.c3,.k.c4,.k.c5,.k.c6,.k.c7{border-bottom:2px solid}
 .k.a0,.k.a1,.k.a2,.k.a3,.k.a4,.k.a5,.k.a6,.k.a7{border-left:.7rem solid;padding-left:.25rem}
@@ -58,15 +58,15 @@ path.c4{stroke:var(--c4)}.k.c4{border-color:var(--c4)}path.a4{fill:var(--c4)}.k.
 path.c5{stroke:var(--c5)}.k.c5{border-color:var(--c5)}path.a5{fill:var(--c5)}.k.a5{border-color:var(--c5)}
 path.c6{stroke:var(--c6)}.k.c6{border-color:var(--c6)}path.a6{fill:var(--c6)}.k.a6{border-color:var(--c6)}
 path.c7{stroke:var(--c7)}.k.c7{border-color:var(--c7)}path.a7{fill:var(--c7)}.k.a7{border-color:var(--c7)}
-path.h0{opacity:0.06}i.h0{background:var(--bar);opacity:0.06}
-path.h1{opacity:0.14}i.h1{background:var(--bar);opacity:0.14}
-path.h2{opacity:0.23}i.h2{background:var(--bar);opacity:0.23}
-path.h3{opacity:0.33}i.h3{background:var(--bar);opacity:0.33}
-path.h4{opacity:0.43}i.h4{background:var(--bar);opacity:0.43}
-path.h5{opacity:0.54}i.h5{background:var(--bar);opacity:0.54}
-path.h6{opacity:0.65}i.h6{background:var(--bar);opacity:0.65}
-path.h7{opacity:0.77}i.h7{background:var(--bar);opacity:0.77}
-path.h8{opacity:0.88}i.h8{background:var(--bar);opacity:0.88}
+path.h0{opacity:0.04}i.h0{background:var(--bar);opacity:0.04}
+path.h1{opacity:0.08}i.h1{background:var(--bar);opacity:0.08}
+path.h2{opacity:0.14}i.h2{background:var(--bar);opacity:0.14}
+path.h3{opacity:0.22}i.h3{background:var(--bar);opacity:0.22}
+path.h4{opacity:0.32}i.h4{background:var(--bar);opacity:0.32}
+path.h5{opacity:0.43}i.h5{background:var(--bar);opacity:0.43}
+path.h6{opacity:0.56}i.h6{background:var(--bar);opacity:0.56}
+path.h7{opacity:0.7}i.h7{background:var(--bar);opacity:0.7}
+path.h8{opacity:0.85}i.h8{background:var(--bar);opacity:0.85}
 path.h9{opacity:1}i.h9{background:var(--bar);opacity:1}
 @media(max-width:45rem){
 .wide table,.wide tbody,.wide tr,.wide td{display:block;width:auto}

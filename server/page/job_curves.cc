@@ -56,9 +56,10 @@ void AddSpeed(const HistoryPlot& plot, const ChartAxis& axis, Html* html) {
 // The phases' shares of the median time of a step.
 void AddStepTime(const HistoryPlot& plot, const ChartAxis& axis, Html* html) {
   const Line& median = plot.Of(JobSeries::kStepMedian);
-  Chart chart = ChartOf(
-      "time of a step",
-      {{"median", &median}, {"p99", &plot.Of(JobSeries::kStepP99)}}, TimeText);
+  Chart chart =
+      ChartOf("time of a step",
+              {{"median", &median}, {"p99", &plot.Of(JobSeries::kStepP99), 1}},
+              TimeText);
   std::array<Line, kPhaseSeries> phases;
   for (size_t p = 0; p < kPhaseSeries; ++p) {
     const Line& share = plot.job[kFirstPhase + p];
@@ -111,6 +112,7 @@ void AddUse(const HistoryPlot& plot, const ChartAxis& axis, Html* html) {
                    BytesText),
            axis, html);
   if (!many) return;
+  html->Raw("</div>\n<div class=\"plots\">\n");
   AddOfRanks(plot, axis, "CPU", RankSeries::kCpu, 0, cores, html);
   AddOfRanks(plot, axis, "GPU", RankSeries::kGpu, 1, PercentText, html);
   AddOfRanks(plot, axis, "memory", RankSeries::kMemory, 0, BytesText, html);

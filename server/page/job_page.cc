@@ -54,7 +54,10 @@ void Facts(const JobSnapshot& snapshot, Html* html) {
                             job.failing ? " (being stopped)" : ""),
                 StateClass(Name(job.state)))
       .Raw("</tr>\n");
-  html->Fact("why", WhyOf(job.state, job.cause));
+  // A failed job's page begins with it.
+  if (job.state != JobState::kFailed) {
+    html->Fact("why", WhyOf(job.state, job.cause));
+  }
   if (snapshot.waiting) html->Fact("now", snapshot.waiting->message);
   html->Fact("since", fmt::format("{} ({})", Ago(job.state_time, snapshot.time),
                                   FormatWallTime(job.state_time)));
@@ -278,6 +281,7 @@ void Program(const JobSpec& spec, Html* html) {
 
 void Phases(const JobSnapshot& snapshot, Html* html) {
   const Job& job = *snapshot.job;
+  if (job.phase_durations.empty() && job.state_time == WallTime{}) return;
   html->Element("h2", "Phases").Raw("<table class=\"facts\">\n");
   for (const JobState state : kAllJobStates) {
     const Duration time = PhaseDuration(job, state, snapshot.time);
