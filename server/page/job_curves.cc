@@ -167,10 +167,13 @@ void AddComparedCurves(const std::map<std::string, HistoryPlot>& plots,
         Chart chart = ChartOf(title, {}, text);
         chart.from_zero = from_zero;
         chart.top = top;
+        chart.names = true;
+        size_t colour = 0;
         for (const auto& [job, plot] : plots) {
           if (const Line* line = line_of(plot)) {
-            chart.curves.push_back({job, line});
+            chart.curves.push_back({job, line, colour});
           }
+          ++colour;
         }
         AddChart(chart, axis, html);
       };
