@@ -20,7 +20,6 @@ constexpr double kHeight = 100;
 constexpr size_t kCurveColours = 8;
 // Those of areas begin after the curves' of their chart.
 constexpr size_t kFirstArea = 2;
-constexpr int kHeatColours = 10;
 // Points of a strip.
 constexpr size_t kHeatPoints = 96;
 

@@ -24,8 +24,9 @@ table{border-collapse:collapse;width:100%}
 th,td{text-align:left;vertical-align:top;padding:.3rem .8rem .3rem 0;border-bottom:1px solid var(--line);unicode-bidi:isolate;overflow-wrap:break-word}
 th{color:var(--dim);font-weight:500;white-space:nowrap}
 .facts th{width:9rem}
+td.where{min-width:6rem}.wide td:first-child{min-width:8rem}
 td.n{font-variant-numeric:tabular-nums;white-space:nowrap}
-progress{accent-color:var(--bar);width:7rem;max-width:40vw;height:.8rem;vertical-align:middle}
+progress{accent-color:var(--bar);width:5rem;max-width:40vw;height:.8rem;vertical-align:middle}
 .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(22rem,100%),1fr));gap:.4rem 1.6rem}
 figure{margin:.4rem 0;min-width:0}
 figcaption{font-size:.85rem;overflow-wrap:anywhere}
@@ -44,6 +45,10 @@ path.l{stroke-width:1.5}path.a{opacity:.45}path.h{vector-effect:none;stroke-widt
 .k.a0,.k.a1,.k.a2,.k.a3,.k.a4,.k.a5,.k.a6,.k.a7{border-left:.7rem solid;padding-left:.25rem}
 .m-restart{stroke:var(--bad);stroke-dasharray:4 2}.m-stall{stroke:var(--warn);stroke-dasharray:2 2}.m-save{stroke:var(--good);stroke-width:2}
 .k.m-restart,.k.m-stall,.k.m-save{border-left:3px dashed var(--bad);padding-left:.3rem}.k.m-stall{border-color:var(--warn)}.k.m-save{border-left:3px solid var(--good)}
+.grid{display:flex;flex-wrap:wrap;gap:.15rem 1.2rem;margin:.3rem 0}.box{display:inline-flex;align-items:center;gap:.12rem;font-size:.75rem}.box a:first-child{margin-right:.25rem}
+.g{border:1px solid var(--line);color:var(--fg);display:inline-block;font-size:.65rem;height:1rem;line-height:.9rem;text-align:center;text-decoration:none;width:1rem}
+.g.idle{border-style:dashed;border-color:var(--dim)}.g.fault{background:var(--bad);color:var(--bg)}.g.silent{color:var(--dim)}
+.g.h0{background:color-mix(in srgb,var(--bar) 4%,var(--bg))}.g.h1{background:color-mix(in srgb,var(--bar) 8%,var(--bg))}.g.h2{background:color-mix(in srgb,var(--bar) 14%,var(--bg))}.g.h3{background:color-mix(in srgb,var(--bar) 22%,var(--bg))}.g.h4{background:color-mix(in srgb,var(--bar) 32%,var(--bg))}.g.h5{background:color-mix(in srgb,var(--bar) 43%,var(--bg))}.g.h6{background:color-mix(in srgb,var(--bar) 56%,var(--bg))}.g.h7{background:color-mix(in srgb,var(--bar) 70%,var(--bg))}.g.h8{background:color-mix(in srgb,var(--bar) 85%,var(--bg))}.g.h9{background:color-mix(in srgb,var(--bar) 100%,var(--bg))}
 pre{background:color-mix(in srgb,var(--fg) 6%,var(--bg));margin:.4rem 0;overflow-x:auto;padding:.5rem;font-size:.8rem;line-height:1.35}
 pre .e{color:var(--bad)}pre .w{color:var(--warn)}
 .alarm{border-left:4px solid var(--bad);padding-left:.8rem}
@@ -72,7 +77,7 @@ path.h9{opacity:1}i.h9{background:var(--bar);opacity:1}
 .wide table,.wide tbody,.wide tr,.wide td{display:block;width:auto}
 .wide tr{border-bottom:1px solid var(--line);padding:.4rem 0}
 .wide tr:first-child,.wide td:empty{display:none}
-.wide td{border:0;padding:.1rem 0;overflow-wrap:anywhere}
+.wide td,.wide td:first-child{border:0;min-width:0;padding:.1rem 0;overflow-wrap:anywhere}
 .wide td::before{content:attr(data-name);color:var(--dim);display:inline-block;width:8.5rem}
 .facts th{width:6.5rem}
 }
@@ -166,9 +171,14 @@ Html& Html::Link(std::string_view prefix, std::string_view name) {
 
 Html& Html::HeadRow(std::initializer_list<std::string_view> cells) {
   out_ += "<tr>";
-  columns_.assign(cells.begin(), cells.end());
+  SetColumns(cells);
   for (const auto& cell : cells) Element("th", cell);
   return Raw("</tr>\n");
+}
+
+Html& Html::SetColumns(std::initializer_list<std::string_view> names) {
+  columns_.assign(names.begin(), names.end());
+  return *this;
 }
 
 Html& Html::BeginRow() {

@@ -12,6 +12,7 @@
 #include "server/metrics/discovery.h"
 #include "server/page/compare_page.h"
 #include "server/page/logs_page.h"
+#include "server/page/overview_page.h"
 #include "server/page/page_query.h"
 #include "server/page/status_page.h"
 #include "server/page/why_page.h"
@@ -200,9 +201,11 @@ HttpResponse AnyJobPage(const PageParts& parts, const HttpRequest& request) {
 }  // namespace
 
 void AddCoordinatorPages(const PageParts& parts, HttpServer* server) {
-  server->Handle("/", [=](const HttpRequest&) {
+  server->Handle("/", [=](const HttpRequest& request) {
+    const auto query = ParseOverview(request.parameters);
+    if (!query.ok()) return ErrorPage(parts.cluster, query.status());
     return OverviewPage(parts.cluster, parts.reader(),
-                        parts.queries->View(kShown));
+                        parts.queries->View(kShown), *query);
   });
   server->Handle("/sd", [=](const HttpRequest& request) {
     return Targets(parts.cluster, parts.queries, *server, request);

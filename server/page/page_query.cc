@@ -1,6 +1,7 @@
 #include "server/page/page_query.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -83,6 +84,33 @@ StatusOr<Severity> ParseLeast(const std::string& text) {
 }
 
 }  // namespace
+
+StatusOr<OverviewQuery> ParseOverview(const Parameters& parameters) {
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckNames(parameters, {"state", "owner", "label", "text", "sort"}));
+  OverviewQuery query;
+  query.state = Find(parameters, "state");
+  query.owner = Find(parameters, "owner");
+  query.label = Find(parameters, "label");
+  query.text = Find(parameters, "text");
+  query.sort = Find(parameters, "sort");
+  if (std::find(kStateFilters.begin(), kStateFilters.end(), query.state) ==
+      kStateFilters.end()) {
+    return InvalidArgument(
+        "state: must be one of {}, not \"{}\"",
+        fmt::join(kStateFilters.begin() + 1, kStateFilters.end(), ", "),
+        query.state.substr(0, 40));
+  }
+  const std::string column =
+      query.sort.substr(query.sort.starts_with('-') ? 1 : 0);
+  if (!query.sort.empty() && std::find(kSortColumns.begin(), kSortColumns.end(),
+                                       column) == kSortColumns.end()) {
+    return InvalidArgument(
+        "sort: must be one of {}, or one after \"-\", not \"{}\"",
+        fmt::join(kSortColumns, ", "), query.sort.substr(0, 40));
+  }
+  return query;
+}
 
 StatusOr<NamedSpan> ParseSpan(const Parameters& parameters) {
   LOCKSTEP_RETURN_IF_ERROR(CheckNames(parameters, {"span"}));

@@ -36,6 +36,27 @@ inline constexpr std::array<NamedSpan, 6> kSpans = {{
     {"all", "all", std::nullopt},
 }};
 
+// state=running&owner=ann&label=team=vision&text=bert&sort=-gpus: each may be
+// absent.
+struct OverviewQuery {
+  // One of kStateFilters.
+  std::string state = {};
+  // A part of the owner's name.
+  std::string owner = {};
+  // KEY or KEY=VALUE.
+  std::string label = {};
+  // A part of the name or the comment.
+  std::string text = {};
+  // A column of kSortColumns, or "-" and one: the other way round.
+  std::string sort = {};
+};
+inline constexpr std::array<std::string_view, 12> kStateFilters = {
+    "",        "active",  "ended",     "queued",    "placing", "preparing",
+    "forming", "running", "finishing", "succeeded", "failed",  "cancelled"};
+inline constexpr std::array<std::string_view, 6> kSortColumns = {
+    "job", "owner", "state", "since", "rate", "gpus"};
+StatusOr<OverviewQuery> ParseOverview(const Parameters& parameters);
+
 // span=1h. Without one: "all".
 StatusOr<NamedSpan> ParseSpan(const Parameters& parameters);
 

@@ -16,13 +16,6 @@
 
 namespace lockstep::server {
 
-// Further jobs are counted, not listed. Unfinished ones come first.
-inline constexpr size_t kMaxJobsShown = 200;
-
-// Shows jobs and nodes.
-http::HttpResponse OverviewPage(const std::string& cluster,
-                                const JobReader& reader,
-                                const CoordinatorView& view);
 // What a job's page shows beside its record.
 struct JobExtras {
   // The rank that the others waited for lately.
@@ -55,6 +48,10 @@ void AddLogLines(const std::vector<TailLine>& lines, Html* html);
 // The rank whose failure ended the job, with the generation of its log; nullopt
 // if there is none.
 std::optional<LogKey> FailedLogOf(const Job& job);
+// Returns the node's problem, or "".
+std::string NoteOf(const Member& member, WallTime now);
+// The node's readings are of now.
+bool ReportsNow(const Member& member);
 // Returns the cause's sentence, or its reason. Empty if that only repeats the
 // state.
 std::string WhyOf(const JobState& state, const Cause& cause);

@@ -5,6 +5,7 @@
 
 #include "server/core/testing.h"
 #include "server/page/html.h"
+#include "server/page/overview_page.h"
 #include "tests/support/fake_clock.h"
 
 namespace lockstep::server {
@@ -87,7 +88,7 @@ TEST(StatusPageTest, TheFrontPageSaysWhatIsWrongWithNodes) {
   member.missing_gpus = {{1, "GPU-2", "T4", 1}};
   member.offered = Resources{96, int64_t{16} << 30, 2, ""};
   member.info.certificate_end_time = view.time.wall + std::chrono::hours(240);
-  const std::string body = OverviewPage("lab", kAll, view).body;
+  const std::string body = OverviewPage("lab", kAll, view, {}).body;
   EXPECT_THAT(body, HasSubstr("A node refuses this coordinator: it has epoch "
                               "5, but a has obeyed one of epoch 9"));
   EXPECT_THAT(body, HasSubstr("its certificate expires in 10 d"));
@@ -99,7 +100,7 @@ TEST(StatusPageTest, TheFrontPageSaysWhatIsWrongWithNodes) {
 }
 
 TEST(StatusPageTest, TheFrontPageSaysHowThingsAre) {
-  const HttpResponse page = OverviewPage("lab", kAll, View());
+  const HttpResponse page = OverviewPage("lab", kAll, View(), {});
   EXPECT_EQ(page.status, 200);
   EXPECT_EQ(page.content_type, "text/html; charset=utf-8");
   EXPECT_THAT(page.body,
@@ -114,7 +115,7 @@ TEST(StatusPageTest, TheFrontPageSaysHowThingsAre) {
 TEST(StatusPageTest, AnEmptyClusterAndABrokenStoreAreSaid) {
   CoordinatorView view;
   view.store_healthy = false;
-  EXPECT_THAT(OverviewPage("lab", kAll, view).body,
+  EXPECT_THAT(OverviewPage("lab", kAll, view, {}).body,
               AllOf(HasSubstr("no node has registered yet"),
                     HasSubstr("The store cannot write")));
 }
@@ -148,7 +149,7 @@ TEST(StatusPageTest, StrangersSeeNoTextOfTheJob) {
   snapshot.live[1].progress.phase = secret;
   const auto pages = [&](const JobReader& reader) {
     return std::vector<std::string>{
-        OverviewPage("lab", reader, view).body,
+        OverviewPage("lab", reader, view, {}).body,
         JobPage("lab", reader, snapshot, Late(0)).body,
         NodePage("lab", reader, view.nodes[0], {snapshot}, {}).body};
   };
@@ -214,7 +215,7 @@ TEST(StatusPageTest, TextOfOthersIsOnlyText) {
   view.nodes[0].member.events = {{{}, 0, Reason::kNodeBack, kHostile}};
   view.nodes[0].jobs = {kHostile};
   for (const HttpResponse& page :
-       {OverviewPage(kHostile, kAll, view),
+       {OverviewPage(kHostile, kAll, view, {}),
         JobPage(kHostile, kAll, snapshot, Late(0)),
         NodePage(kHostile, kAll, view.nodes[0], {snapshot}, {}),
         ErrorPage(kHostile, NotFound("{}", kHostile))}) {
@@ -226,12 +227,12 @@ TEST(StatusPageTest, TextOfOthersIsOnlyText) {
     EXPECT_THAT(page.body, HasSubstr("&amp;amp;"));
   }
   // Nor does a name leave its link.
-  EXPECT_THAT(OverviewPage("lab", kAll, view).body,
+  EXPECT_THAT(OverviewPage("lab", kAll, view, {}).body,
               HasSubstr("href=\"/jobs/%3Cscript%3Ealert%281%29%3C%2Fscript"));
 }
 
 TEST(StatusPageTest, NoPageMayRunOrLoadAnything) {
-  const HttpResponse page = OverviewPage("lab", kAll, View());
+  const HttpResponse page = OverviewPage("lab", kAll, View(), {});
   const std::string& policy = page.headers.at("Content-Security-Policy");
   EXPECT_THAT(policy, HasSubstr("default-src 'none'"));
   EXPECT_THAT(policy, Not(HasSubstr("unsafe")));
@@ -245,7 +246,8 @@ TEST(StatusPageTest, ManyJobsAreCounted) {
   for (size_t i = 0; i < kMaxJobsShown + 5; ++i) {
     view.jobs.push_back(view.jobs[0]);
   }
-  EXPECT_THAT(OverviewPage("lab", kAll, view).body, HasSubstr("and 6 more"));
+  EXPECT_THAT(OverviewPage("lab", kAll, view, {}).body,
+              HasSubstr("and 6 more"));
 }
 
 TEST(StatusPageTest, WhatIsNotThereIsSaid) {

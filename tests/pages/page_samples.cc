@@ -18,6 +18,7 @@
 #include "server/history/history_keeper.h"
 #include "server/page/compare_page.h"
 #include "server/page/logs_page.h"
+#include "server/page/overview_page.h"
 #include "server/page/status_page.h"
 
 namespace lockstep::server {
@@ -353,7 +354,7 @@ int Run(const std::string& dir) {
   samples.Write("overview", true, [&] {
     // The coordinator copies its state first.
     const CoordinatorView view = cluster;
-    return OverviewPage("lab", kReader, view);
+    return OverviewPage("lab", kReader, view, {});
   });
   samples.Write("wide", true, [&] {
     JobExtras extras;
