@@ -18,7 +18,7 @@ using testing::IsEmpty;
 using testing::Not;
 
 const JobReader kAdmin = {.name = "", .sees_all = true};
-const JobReader kStranger = {.name = "", .sees_all = false};
+const JobReader kPageReader = {.name = "", .sees_all = false};
 
 void AddJob(const std::string& name, const std::string& owner, JobState state,
             std::vector<int32_t> gpus, CoordinatorView* view) {
@@ -36,7 +36,7 @@ void AddJob(const std::string& name, const std::string& owner, JobState state,
   ++view->jobs_by_state[state];
 }
 
-CoordinatorView View() {
+CoordinatorView MixedView() {
   CoordinatorView view;
   AddJob("bert", "user/ann", JobState::kRunning, {0}, &view);
   AddJob("gpt", "user/bob", JobState::kFailed, {}, &view);
@@ -70,12 +70,12 @@ std::vector<std::string> NamesOf(const CoordinatorView& view,
 }
 
 TEST(OverviewPageTest, UnfinishedJobsComeFirstAndThenTheNewest) {
-  EXPECT_THAT(NamesOf(View(), {}),
+  EXPECT_THAT(NamesOf(MixedView(), {}),
               ElementsAre("whisper", "resnet", "bert", "gpt"));
 }
 
 TEST(OverviewPageTest, JobsAreSelected) {
-  const CoordinatorView view = View();
+  const CoordinatorView view = MixedView();
   EXPECT_THAT(NamesOf(view, {.state = "running"}),
               ElementsAre("whisper", "bert"));
   EXPECT_THAT(NamesOf(view, {.state = "ended"}), ElementsAre("gpt"));
@@ -89,7 +89,7 @@ TEST(OverviewPageTest, JobsAreSelected) {
 }
 
 TEST(OverviewPageTest, JobsAreSortedByAColumn) {
-  const CoordinatorView view = View();
+  const CoordinatorView view = MixedView();
   EXPECT_THAT(NamesOf(view, {.sort = "job"}),
               ElementsAre("bert", "gpt", "resnet", "whisper"));
   EXPECT_THAT(NamesOf(view, {.sort = "-gpus"}),
@@ -98,16 +98,16 @@ TEST(OverviewPageTest, JobsAreSortedByAColumn) {
 
 // A filter must not tell strangers what they do not see.
 TEST(OverviewPageTest, StrangersCannotFindWhatIsHidden) {
-  const CoordinatorView view = View();
-  EXPECT_THAT(NamesOf(view, {.label = "team=speech"}, kStranger), IsEmpty());
-  EXPECT_THAT(NamesOf(view, {.text = "for user"}, kStranger), IsEmpty());
+  const CoordinatorView view = MixedView();
+  EXPECT_THAT(NamesOf(view, {.label = "team=speech"}, kPageReader), IsEmpty());
+  EXPECT_THAT(NamesOf(view, {.text = "for user"}, kPageReader), IsEmpty());
   EXPECT_THAT(NamesOf(view, {.text = "for user"}), testing::SizeIs(4));
-  EXPECT_THAT(NamesOf(view, {.owner = "bob"}, kStranger),
+  EXPECT_THAT(NamesOf(view, {.owner = "bob"}, kPageReader),
               ElementsAre("whisper", "gpt"));
 }
 
 TEST(OverviewPageTest, TotalsAndGpusAreShown) {
-  CoordinatorView view = View();
+  CoordinatorView view = MixedView();
   const std::string body = OverviewPage("lab", kAdmin, view, {}).body;
   EXPECT_THAT(
       body,
@@ -126,10 +126,10 @@ TEST(OverviewPageTest, TotalsAndGpusAreShown) {
 
 TEST(OverviewPageTest, HeadsLinkToTheOtherOrderAndKeepTheFilter) {
   const OverviewQuery query = {.owner = "a&b", .sort = "job"};
-  EXPECT_THAT(OverviewPage("lab", kAdmin, View(), query).body,
+  EXPECT_THAT(OverviewPage("lab", kAdmin, MixedView(), query).body,
               HasSubstr("none"));
   const OverviewQuery found = {.state = "running", .sort = "job"};
-  EXPECT_THAT(OverviewPage("lab", kAdmin, View(), found).body,
+  EXPECT_THAT(OverviewPage("lab", kAdmin, MixedView(), found).body,
               AllOf(HasSubstr("href=\"/?state=running&amp;sort=-job\""),
                     HasSubstr("href=\"/?state=running&amp;sort=owner\""),
                     HasSubstr("<option value=\"running\" selected>")));
@@ -140,7 +140,7 @@ TEST(OverviewPageTest, AQueryIsOnlyText) {
   const OverviewQuery query = {
       .owner = hostile, .label = hostile, .text = hostile};
   EXPECT_THAT(
-      OverviewPage("lab", kAdmin, View(), query).body,
+      OverviewPage("lab", kAdmin, MixedView(), query).body,
       AllOf(Not(HasSubstr("<script")), HasSubstr("&quot;&gt;&lt;script&gt;")));
 }
 
