@@ -161,10 +161,18 @@ http::HttpResponse NodePage(const std::string& cluster, const JobReader& reader,
 }
 
 http::HttpResponse ErrorPage(const std::string& cluster, const Status& status) {
+  std::string title = "Bad request";
+  int code = 400;
+  if (status.code() == StatusCode::kNotFound) {
+    title = "Not found";
+    code = 404;
+  } else if (status.code() == StatusCode::kPermissionDenied) {
+    title = "Not shown";
+    code = 403;
+  }
   Html html;
-  html.Raw(PageHead(cluster, "Not found")).Element("p", Message(status));
-  return HtmlPage("Not found - " + cluster, html.str(),
-                  status.code() == StatusCode::kNotFound ? 404 : 400);
+  html.Raw(PageHead(cluster, title)).Element("p", Message(status));
+  return HtmlPage(title + " - " + cluster, html.str(), code, Refresh::kNever);
 }
 
 }  // namespace lockstep::server

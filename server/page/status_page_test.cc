@@ -254,6 +254,8 @@ TEST(StatusPageTest, WhatIsNotThereIsSaid) {
   const HttpResponse page = ErrorPage("lab", NotFound("there is no job x"));
   EXPECT_EQ(page.status, 404);
   EXPECT_THAT(page.body, HasSubstr("there is no job x"));
+  EXPECT_EQ(ErrorPage("lab", InvalidArgument("span: no")).status, 400);
+  EXPECT_EQ(ErrorPage("lab", PermissionDenied("logs: no")).status, 403);
 }
 
 }  // namespace
