@@ -18,6 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include "client/cli/terminal.h"
+#include "client/cli/top_keys.h"
 #include "client/lib/fake_coordinator.h"
 #include "common/base/fd.h"
 
@@ -34,6 +35,7 @@ const WallTime kNow = FromUnixNanos(1'767'225'600'000'000'000);
 v1::Job Training(const std::string& name, double compute, double wait) {
   v1::Job job;
   job.set_name(name);
+  job.set_owner("user/ann");
   job.set_state(v1::JOB_STATE_RUNNING);
   job.mutable_start_time()->set_seconds(1'767'225'500);
   job.mutable_state_time()->set_seconds(1'767'225'500);
@@ -122,7 +124,8 @@ TEST(TopTest, JobsWithTheirPhases) {
   EXPECT_THAT(lines[0], HasSubstr("jobs: 1 running  nodes: 1 ready"));
   EXPECT_THAT(lines[1], HasSubstr("CPU 2/4 taken, 50 % busy"));
   EXPECT_THAT(lines[1], HasSubstr("GPU 1/1 taken, 87 % busy, 65 W"));
-  EXPECT_THAT(text, HasSubstr("fashion  RUNNING  2      100s  500/1,000"));
+  EXPECT_THAT(text,
+              HasSubstr("fashion  ann    RUNNING  2      100s  500/1,000"));
   EXPECT_THAT(text, HasSubstr("1,234      0.25"));
   EXPECT_THAT(text, testing::ContainsRegex("c{9,}w"));
   EXPECT_THAT(lines.back(), HasSubstr("q quit  n nodes"));
@@ -142,9 +145,9 @@ TEST(TopTest, TimeIsThatInWhichItRan) {
   TopView view;
   const std::string text = Joined(RenderTop(StateOf({again, never, waits}, {}),
                                             &view, 120, 10, kNow, Style{}));
-  EXPECT_THAT(text, testing::ContainsRegex("again +RUNNING +2 +111s "));
-  EXPECT_THAT(text, testing::ContainsRegex("never +CANCELLED +2 +- "));
-  EXPECT_THAT(text, testing::ContainsRegex("waits +QUEUED +2 +100s "));
+  EXPECT_THAT(text, testing::ContainsRegex("again +ann +RUNNING +2 +111s "));
+  EXPECT_THAT(text, testing::ContainsRegex("never +ann +CANCELLED +2 +- "));
+  EXPECT_THAT(text, testing::ContainsRegex("waits +ann +QUEUED +2 +100s "));
 }
 
 TEST(TopTest, PhasesAreThoseSinceTheLastSample) {
@@ -173,7 +176,7 @@ TEST(TopTest, NodesWithTheirGpus) {
   EXPECT_THAT(lines[5], HasSubstr("gpu 0  Tesla T4"));
   EXPECT_THAT(lines[5], HasSubstr("87 %"));
   EXPECT_THAT(lines[5], HasSubstr("4 GiB/16 GiB"));
-  EXPECT_THAT(lines[5], HasSubstr("memory access 45 %, 65 W"));
+  EXPECT_THAT(lines[5], HasSubstr("fashion, memory access 45 %, 65 W"));
   EXPECT_THAT(lines[6], HasSubstr("b "));
   view.reverse = true;
   EXPECT_THAT(RenderTop(state, &view, 120, 12, kNow, Style{})[4],
@@ -219,14 +222,101 @@ TEST(TopTest, ScrollsWithinTheTable) {
   TopView view;
   view.sort = 1;
   view.scroll = 1000;
+  view.selected = 29;
   const auto lines = RenderTop(state, &view, 200, 15, kNow, Style{});
   EXPECT_EQ(view.scroll, 20);
   EXPECT_THAT(lines[13], HasSubstr("job-39"));
   EXPECT_THAT(lines[14], HasSubstr("(20 above, 0 below)"));
   view.scroll = -5;
+  view.selected = 0;
   EXPECT_THAT(RenderTop(state, &view, 200, 15, kNow, Style{})[4],
               HasSubstr("job-10"));
   EXPECT_EQ(view.scroll, 0);
+}
+
+TEST(TopTest, AtEightyColumnsTheBarAndTheStateAreThere) {
+  v1::Job job = Training("a-name-of-a-usual-length", 9, 1);
+  job.mutable_progress()->mutable_eta()->set_seconds(3600);
+  const TopState state = StateOf({job}, {});
+  TopView view;
+  const auto lines = RenderTop(state, &view, 80, 10, kNow, Style{});
+  EXPECT_THAT(lines[4],
+              testing::ContainsRegex(
+                  "a-usual-length  ann    RUNNING .*500/1,000.*c{8,}w"));
+  EXPECT_THAT(lines[3], Not(HasSubstr("SAVED")));
+  EXPECT_THAT(RenderTop(state, &view, 200, 10, kNow, Style{})[3],
+              HasSubstr("SAVED"));
+}
+
+TEST(TopTest, EndedJobsAreDim) {
+  v1::Job job = Training("old", 1, 1);
+  job.set_state(v1::JOB_STATE_SUCCEEDED);
+  const TopState state = StateOf({job, Training("new", 1, 1)}, {});
+  TopView view;
+  const Style colored{true};
+  const std::string text =
+      Joined(RenderTop(state, &view, 120, 10, kNow, colored));
+  EXPECT_THAT(text, HasSubstr(colored.Dim("old")));
+  EXPECT_THAT(text, Not(HasSubstr(colored.Dim("new"))));
+}
+
+TopView Pressed(const TopState& state, const std::string& keys,
+                TopView view = {}) {
+  for (const char key : keys) {
+    RenderTop(state, &view, 100, 20, kNow, Style{});
+    EXPECT_TRUE(PressTopKey({Key::kChar, key}, 20, &view));
+  }
+  return view;
+}
+
+TEST(TopTest, AFilterIsTyped) {
+  v1::Job other = Training("bert", 1, 1);
+  other.set_owner("user/bob");
+  const TopState state =
+      StateOf({Training("fashion", 1, 1), other}, {Host("a")});
+  TopView view = Pressed(state, "/BOx\x7fq");
+  EXPECT_TRUE(view.typing);
+  EXPECT_EQ(view.filter, "BOq");
+  view = Pressed(state, "\x7f\r", view);
+  const std::string text =
+      Joined(RenderTop(state, &view, 100, 20, kNow, Style{}));
+  EXPECT_THAT(text, HasSubstr("bert"));
+  EXPECT_THAT(text, Not(HasSubstr("fashion  ann")));
+  EXPECT_THAT(text, HasSubstr("/ filter: BO"));
+  EXPECT_FALSE(PressTopKey({Key::kChar, 'q'}, 20, &view));
+  view = Pressed(state, "/\x15zzz\r", view);
+  EXPECT_EQ(view.filter, "zzz");
+  RenderTop(state, &view, 100, 20, kNow, Style{});
+  EXPECT_EQ(view.selected_job, "");
+}
+
+TEST(TopTest, EnterShowsTheRanksOfTheMarkedJob) {
+  const std::vector<v1::Job> jobs = {Training("a", 1, 1), Training("b", 1, 1)};
+  TopState state = StateOf(jobs, {});
+  TopView view;
+  view.sort = 1;
+  RenderTop(state, &view, 100, 20, kNow, Style{});
+  EXPECT_EQ(view.selected_job, "a");
+  PressTopKey({Key::kDown, 0}, 20, &view);
+  view = Pressed(state, "\r", view);
+  EXPECT_EQ(view.screen, TopScreen::kRanks);
+  EXPECT_EQ(view.job, "b");
+  EXPECT_THAT(Joined(RenderTop(state, &view, 100, 20, kNow, Style{})),
+              HasSubstr("no answer about it yet"));
+  v1::Job focus = jobs[1];
+  v1::TaskStatus* const task = focus.add_tasks();
+  task->set_type(v1::TASK_TYPE_WORKER);
+  task->set_node("host-7");
+  v1::RankStatus* const rank = task->add_ranks();
+  rank->set_rank(5);
+  rank->set_state(v1::RANK_STATE_JOINED);
+  state.Take({kNow, jobs, {}, focus});
+  const std::string text =
+      Joined(RenderTop(state, &view, 100, 20, kNow, Style{}));
+  EXPECT_THAT(text, HasSubstr("host-7"));
+  EXPECT_THAT(text, HasSubstr("ranks of b"));
+  view = Pressed(state, "\r", view);
+  EXPECT_EQ(view.screen, TopScreen::kJobs);
 }
 
 TEST(TopTest, SaysThatWhatItShowsIsOld) {
@@ -380,6 +470,20 @@ TEST_F(TopTerminalTest, KeysSwitchScreensAndQuit) {
   Type("q");
   EXPECT_EQ(WaitForExit(), 0);
   ExpectRestored();
+}
+
+TEST_F(TopTerminalTest, EnterAsksForTheRanks) {
+  v1::Job job = Training("fashion", 1, 1);
+  v1::TaskStatus* const task = job.add_tasks();
+  task->set_node("host-of-the-rank");
+  task->add_ranks()->set_state(v1::RANK_STATE_JOINED);
+  server_->Update([&](FakeAnswers* a) { a->jobs = {job}; });
+  Start();
+  ASSERT_TRUE(Sees("fashion"));
+  Type("\r");
+  ASSERT_TRUE(Sees("host-of-the-rank"));
+  Type("q");
+  EXPECT_EQ(WaitForExit(), 0);
 }
 
 TEST_F(TopTerminalTest, EverySignalLeavesTheTerminalAsItWas) {

@@ -17,7 +17,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-const JobReader kAdmin = {.name = "", .sees_all = true};
+const JobReader kSeesEverything = {.name = "", .sees_all = true};
 const JobReader kPageReader = {.name = "", .sees_all = false};
 
 void AddJob(const std::string& name, const std::string& owner, JobState state,
@@ -61,7 +61,7 @@ CoordinatorView MixedView() {
 
 std::vector<std::string> NamesOf(const CoordinatorView& view,
                                  const OverviewQuery& query,
-                                 const JobReader& reader = kAdmin) {
+                                 const JobReader& reader = kSeesEverything) {
   std::vector<std::string> names;
   for (const JobSnapshot* job : SelectJobs(reader, view, query)) {
     names.push_back(job->job->spec.name);
@@ -108,7 +108,7 @@ TEST(OverviewPageTest, StrangersCannotFindWhatIsHidden) {
 
 TEST(OverviewPageTest, TotalsAndGpusAreShown) {
   CoordinatorView view = MixedView();
-  const std::string body = OverviewPage("lab", kAdmin, view, {}).body;
+  const std::string body = OverviewPage("lab", kSeesEverything, view, {}).body;
   EXPECT_THAT(
       body,
       AllOf(HasSubstr("1 queued, 2 running, 1 failed"),
@@ -120,16 +120,16 @@ TEST(OverviewPageTest, TotalsAndGpusAreShown) {
                       "idle\""),
             HasSubstr("place 3 of the queue")));
   view.nodes[0].member.state = NodeState::kUnknown;
-  EXPECT_THAT(OverviewPage("lab", kAdmin, view, {}).body,
+  EXPECT_THAT(OverviewPage("lab", kSeesEverything, view, {}).body,
               HasSubstr("title=\"a GPU 3: the node is UNKNOWN\">?</a>"));
 }
 
 TEST(OverviewPageTest, HeadsLinkToTheOtherOrderAndKeepTheFilter) {
   const OverviewQuery query = {.owner = "a&b", .sort = "job"};
-  EXPECT_THAT(OverviewPage("lab", kAdmin, MixedView(), query).body,
+  EXPECT_THAT(OverviewPage("lab", kSeesEverything, MixedView(), query).body,
               HasSubstr("none"));
   const OverviewQuery found = {.state = "running", .sort = "job"};
-  EXPECT_THAT(OverviewPage("lab", kAdmin, MixedView(), found).body,
+  EXPECT_THAT(OverviewPage("lab", kSeesEverything, MixedView(), found).body,
               AllOf(HasSubstr("href=\"/?state=running&amp;sort=-job\""),
                     HasSubstr("href=\"/?state=running&amp;sort=owner\""),
                     HasSubstr("<option value=\"running\" selected>")));
@@ -140,7 +140,7 @@ TEST(OverviewPageTest, AQueryIsOnlyText) {
   const OverviewQuery query = {
       .owner = hostile, .label = hostile, .text = hostile};
   EXPECT_THAT(
-      OverviewPage("lab", kAdmin, MixedView(), query).body,
+      OverviewPage("lab", kSeesEverything, MixedView(), query).body,
       AllOf(Not(HasSubstr("<script")), HasSubstr("&quot;&gt;&lt;script&gt;")));
 }
 

@@ -24,15 +24,17 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr char kMarkup[] = "<script>alert(1)</script>\"' onload='x' &amp;";
-constexpr char kEscaped[] = "&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;";
-const WallTime kStart = FromUnixNanos(int64_t{1'767'225'600} * 1'000'000'000);
-const JobReader kOwner = {.name = "user/ann", .sees_all = false};
+constexpr char kPageMarkup[] = "<script>alert(1)</script>\"' onload='x' &amp;";
+constexpr char kPageEscaped[] =
+    "&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;";
+const WallTime kPlotStart =
+    FromUnixNanos(int64_t{1'767'225'600} * 1'000'000'000);
+const JobReader kPageOwner = {.name = "user/ann", .sees_all = false};
 
 HistoryPlot Plot(int32_t ranks, const std::string& value = "accuracy") {
-  PlotBuilder builder(kStart, kStart + seconds(10), 10);
+  PlotBuilder builder(kPlotStart, kPlotStart + seconds(10), 10);
   for (int i = 0; i < 10; ++i) {
-    const auto bins = builder.BinsOf(kStart + seconds(i), seconds(1));
+    const auto bins = builder.BinsOf(kPlotStart + seconds(i), seconds(1));
     const auto x = static_cast<float>(i);
     if (i == 4) continue;
     builder.Add(bins, JobSeries::kLoss, 1 / (1 + x));
@@ -46,7 +48,7 @@ HistoryPlot Plot(int32_t ranks, const std::string& value = "accuracy") {
     }
     builder.Add(bins, JobSeries::kCpu, 4);
   }
-  builder.AddCheckpoint(kStart + seconds(3));
+  builder.AddCheckpoint(kPlotStart + seconds(3));
   return builder.Take();
 }
 
@@ -55,18 +57,19 @@ JobSnapshot Snapshot(JobState state = JobState::kRunning) {
   Job job = scene.job;
   job.owner = "user/ann";
   job.state = state;
-  job.start_time = kStart;
+  job.start_time = kPlotStart;
   job.attempt = 2;
   job.spec.argv.Edit() = {"python3", "train.py", "--name", "a b"};
   JobSnapshot snapshot;
   Attempt attempt;
   attempt.ordinal = 1;
   attempt.generation = 1;
-  attempt.end_time = kStart + seconds(5);
+  attempt.end_time = kPlotStart + seconds(5);
   job.attempts = {attempt};
-  job.events = {{kStart + seconds(6), 1, Reason::kNoProgress, "stands still"}};
+  job.events = {
+      {kPlotStart + seconds(6), 1, Reason::kNoProgress, "stands still"}};
   snapshot.job = std::make_shared<const Job>(job);
-  snapshot.time = kStart + seconds(10);
+  snapshot.time = kPlotStart + seconds(10);
   return snapshot;
 }
 
@@ -146,14 +149,14 @@ TEST(JobPageTest, AFailedJobBeginsWithItsCauseAndLastLines) {
   snapshot.job = std::make_shared<const Job>(job);
   JobExtras extras;
   TailLine line;
-  line.text = kMarkup;
+  line.text = kPageMarkup;
   line.severity = Severity::kError;
   extras.last_lines = LogTail{{line}, false};
-  const std::string body = JobPage("lab", kOwner, snapshot, extras).body;
+  const std::string body = JobPage("lab", kPageOwner, snapshot, extras).body;
   const size_t cause = body.find("It failed: rank 0 ended with exit code 1");
   ASSERT_NE(cause, std::string::npos);
   EXPECT_LT(cause, body.find(">FAILED<"));
-  EXPECT_THAT(body, AllOf(HasSubstr(kEscaped),
+  EXPECT_THAT(body, AllOf(HasSubstr(kPageEscaped),
                           HasSubstr("python3 train.py "
                                     "--name &quot;a b"),
                           Not(HasSubstr("http-equiv=\"refresh\""))));
@@ -167,7 +170,7 @@ TEST(JobPageTest, StrangersSeeNoCurvesAndNoLines) {
   line.text = "s3cret";
   extras.last_lines = LogTail{{line}, false};
   const JobSnapshot snapshot = Snapshot(JobState::kFailed);
-  EXPECT_THAT(JobPage("lab", kOwner, snapshot, extras).body,
+  EXPECT_THAT(JobPage("lab", kPageOwner, snapshot, extras).body,
               AllOf(HasSubstr("s3cret"), HasSubstr("<svg")));
   const JobReader stranger = {.name = "user/bob", .sees_all = false};
   EXPECT_THAT(JobPage("lab", stranger, snapshot, extras).body,
@@ -178,20 +181,20 @@ TEST(JobPageTest, StrangersSeeNoCurvesAndNoLines) {
 
 TEST(JobPageTest, NamesOfValuesAreOnlyText) {
   JobExtras extras;
-  extras.history = Plot(2, kMarkup);
-  const std::string body = JobPage("lab", kOwner, Snapshot(), extras).body;
-  EXPECT_THAT(body, AllOf(HasSubstr(kEscaped), Not(HasSubstr("<script")),
+  extras.history = Plot(2, kPageMarkup);
+  const std::string body = JobPage("lab", kPageOwner, Snapshot(), extras).body;
+  EXPECT_THAT(body, AllOf(HasSubstr(kPageEscaped), Not(HasSubstr("<script")),
                           Not(HasSubstr("onload='"))));
 }
 
 TEST(LogsPageTest, LinesAreOnlyTextWithoutColours) {
   TailLine line;
-  line.text = std::string("\x1b[31mred\x1b[0m ") + kMarkup;
+  line.text = std::string("\x1b[31mred\x1b[0m ") + kPageMarkup;
   LogsQuery query;
-  query.selection.grep = kMarkup;
+  query.selection.grep = kPageMarkup;
   const std::string body =
       LogsPage("lab", *Snapshot().job, query, {{line}, true}).body;
-  EXPECT_THAT(body, AllOf(HasSubstr("red &lt;script"), HasSubstr(kEscaped),
+  EXPECT_THAT(body, AllOf(HasSubstr("red &lt;script"), HasSubstr(kPageEscaped),
                           HasSubstr("lockstep jobs logs train"),
                           Not(HasSubstr("[31m")), Not(HasSubstr("<script"))));
 }
@@ -223,7 +226,7 @@ TEST(WhyPageTest, ShowsVerdictGroupsAndHints) {
   EvidenceCalls::Evidence evidence;
   evidence.judged.ranks.resize(2);
   evidence.judged.verdict.sentence = "rank 1 waits in next (train.py:88)";
-  evidence.judged.verdict.hints = {kMarkup};
+  evidence.judged.verdict.hints = {kPageMarkup};
   StackGroup group;
   group.ranks = {1};
   group.odd = true;
@@ -237,7 +240,7 @@ TEST(WhyPageTest, ShowsVerdictGroupsAndHints) {
       page.body,
       AllOf(HasSubstr("rank 1 waits in next (train.py:88)"),
             HasSubstr("(not where most are)"), HasSubstr("next  train.py:88"),
-            HasSubstr(kEscaped), HasSubstr("node b does not answer"),
+            HasSubstr(kPageEscaped), HasSubstr("node b does not answer"),
             HasSubstr("nothing is kept"), Not(HasSubstr("<script"))));
 }
 
