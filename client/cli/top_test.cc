@@ -18,7 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include "client/cli/terminal.h"
-#include "client/cli/top_keys.h"
+#include "client/cli/top_test_util.h"
 #include "client/lib/fake_coordinator.h"
 #include "common/base/fd.h"
 
@@ -29,62 +29,6 @@ using std::chrono_literals::operator""s;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-const WallTime kNow = FromUnixNanos(1'767'225'600'000'000'000);
-
-v1::Job Training(const std::string& name, double compute, double wait) {
-  v1::Job job;
-  job.set_name(name);
-  job.set_owner("user/ann");
-  job.set_state(v1::JOB_STATE_RUNNING);
-  job.mutable_start_time()->set_seconds(1'767'225'500);
-  job.mutable_state_time()->set_seconds(1'767'225'500);
-  job.mutable_spec()->add_roles()->set_count(2);
-  job.mutable_progress()->set_generation(1);
-  job.mutable_progress()->set_samples_per_second(1234);
-  v1::RankProgress* const chief = job.mutable_progress()->mutable_chief();
-  chief->set_committed_step(500);
-  chief->set_total_steps(1000);
-  chief->set_loss(0.25);
-  chief->mutable_phases()->set_compute(compute);
-  chief->mutable_phases()->set_straggler_wait(wait);
-  return job;
-}
-
-v1::Node Host(const std::string& name) {
-  v1::Node node;
-  node.set_name(name);
-  node.set_state(v1::NODE_STATE_READY);
-  node.mutable_capacity()->set_cpus(4);
-  node.mutable_capacity()->set_memory_bytes(8ll << 30);
-  node.mutable_capacity()->set_gpus(1);
-  node.mutable_allocated()->set_cpus(2);
-  node.mutable_allocated()->set_gpus(1);
-  node.set_cpu_utilization(0.5);
-  node.set_memory_available_bytes(6ll << 30);
-  node.add_jobs("fashion");
-  v1::Gpu* const gpu = node.add_gpus();
-  gpu->set_model("Tesla T4");
-  gpu->set_memory_bytes(16ll << 30);
-  v1::GpuUsage* const usage = node.add_gpu_usage();
-  usage->set_utilization(0.87);
-  usage->set_memory_access(0.45);
-  usage->set_memory_used_bytes(4ll << 30);
-  usage->set_power_watts(65);
-  return node;
-}
-
-TopState StateOf(std::vector<v1::Job> jobs, std::vector<v1::Node> nodes) {
-  TopState state;
-  state.Take({kNow, std::move(jobs), std::move(nodes)});
-  return state;
-}
-
-std::string Joined(const std::vector<std::string>& lines) {
-  std::string text;
-  for (const std::string& line : lines) text += line + "\n";
-  return text;
-}
 
 TEST(PhaseBarTest, IsAsWideAsItShouldBe) {
   v1::PhaseSeconds p;
@@ -117,9 +61,9 @@ TEST(TopTest, JobsWithTheirPhases) {
   const TopState state = StateOf({Training("fashion", 9, 1)}, {Host("a")});
   TopView view;
   view.address = "c:7443";
-  const auto lines = RenderTop(state, &view, 120, 10, kNow, Style{});
+  const auto lines = RenderTop(state, &view, 120, 10, kTopNow, Style{});
   ASSERT_EQ(lines.size(), 10u);
-  const std::string text = Joined(lines);
+  const std::string text = JoinedLines(lines);
   EXPECT_THAT(lines[0], HasSubstr("c:7443"));
   EXPECT_THAT(lines[0], HasSubstr("jobs: 1 running  nodes: 1 ready"));
   EXPECT_THAT(lines[1], HasSubstr("CPU 2/4 taken, 50 % busy"));
@@ -143,8 +87,8 @@ TEST(TopTest, TimeIsThatInWhichItRan) {
   waits.set_name("waits");
   waits.set_state(v1::JOB_STATE_QUEUED);
   TopView view;
-  const std::string text = Joined(RenderTop(StateOf({again, never, waits}, {}),
-                                            &view, 120, 10, kNow, Style{}));
+  const std::string text = JoinedLines(RenderTop(
+      StateOf({again, never, waits}, {}), &view, 120, 10, kTopNow, Style{}));
   EXPECT_THAT(text, testing::ContainsRegex("again +ann +RUNNING +2 +111s "));
   EXPECT_THAT(text, testing::ContainsRegex("never +ann +CANCELLED +2 +- "));
   EXPECT_THAT(text, testing::ContainsRegex("waits +ann +QUEUED +2 +100s "));
@@ -153,15 +97,15 @@ TEST(TopTest, TimeIsThatInWhichItRan) {
 TEST(TopTest, PhasesAreThoseSinceTheLastSample) {
   TopState state = StateOf({Training("a", 100, 0)}, {});
   EXPECT_EQ(PhaseBar(state.PhasesOf(state.sample().jobs[0]), 4), "cccc");
-  state.Take({kNow, {Training("a", 100, 5)}, {}});
+  state.Take({kTopNow, {Training("a", 100, 5)}, {}});
   EXPECT_EQ(PhaseBar(state.PhasesOf(state.sample().jobs[0]), 4), "wwww");
   // The same page again says nothing new.
-  state.Take({kNow, {Training("a", 100, 5)}, {}});
+  state.Take({kTopNow, {Training("a", 100, 5)}, {}});
   EXPECT_EQ(PhaseBar(state.PhasesOf(state.sample().jobs[0]), 4), "wwww");
   // A new generation begins to count at 0.
   v1::Job next = Training("a", 1, 0);
   next.mutable_progress()->set_generation(2);
-  state.Take({kNow, {next}, {}});
+  state.Take({kTopNow, {next}, {}});
   EXPECT_EQ(PhaseBar(state.PhasesOf(next), 4), "cccc");
 }
 
@@ -169,7 +113,7 @@ TEST(TopTest, NodesWithTheirGpus) {
   const TopState state = StateOf({}, {Host("b"), Host("a")});
   TopView view;
   view.screen = TopScreen::kNodes;
-  const auto lines = RenderTop(state, &view, 120, 12, kNow, Style{});
+  const auto lines = RenderTop(state, &view, 120, 12, kTopNow, Style{});
   EXPECT_THAT(lines[4], HasSubstr("a "));
   EXPECT_THAT(lines[4], HasSubstr("[####    ]  50 %"));
   EXPECT_THAT(lines[4], HasSubstr("6 GiB free"));
@@ -179,7 +123,7 @@ TEST(TopTest, NodesWithTheirGpus) {
   EXPECT_THAT(lines[5], HasSubstr("fashion, memory access 45 %, 65 W"));
   EXPECT_THAT(lines[6], HasSubstr("b "));
   view.reverse = true;
-  EXPECT_THAT(RenderTop(state, &view, 120, 12, kNow, Style{})[4],
+  EXPECT_THAT(RenderTop(state, &view, 120, 12, kTopNow, Style{})[4],
               HasSubstr("b "));
 }
 
@@ -190,7 +134,7 @@ TEST(TopTest, AFaultyGpuIsRed) {
   TopView view;
   view.screen = TopScreen::kNodes;
   const Style colored{true};
-  EXPECT_THAT(Joined(RenderTop(state, &view, 120, 12, kNow, colored)),
+  EXPECT_THAT(JoinedLines(RenderTop(state, &view, 120, 12, kTopNow, colored)),
               HasSubstr(colored.Red("Xid 79 at 12:00")));
 }
 
@@ -204,7 +148,7 @@ TEST(TopTest, NoLineIsTooWideAndNoScreenTooHigh) {
     for (const int height : {0, 1, 3, 5, 24}) {
       TopView view;
       const auto lines =
-          RenderTop(state, &view, width, height, kNow, Style{true});
+          RenderTop(state, &view, width, height, kTopNow, Style{true});
       EXPECT_LE(lines.size(), static_cast<size_t>(height));
       for (const std::string& line : lines) {
         EXPECT_LE(VisibleWidth(line), static_cast<size_t>(width)) << line;
@@ -223,13 +167,13 @@ TEST(TopTest, ScrollsWithinTheTable) {
   view.sort = 1;
   view.scroll = 1000;
   view.selected = 29;
-  const auto lines = RenderTop(state, &view, 200, 15, kNow, Style{});
+  const auto lines = RenderTop(state, &view, 200, 15, kTopNow, Style{});
   EXPECT_EQ(view.scroll, 20);
   EXPECT_THAT(lines[13], HasSubstr("job-39"));
   EXPECT_THAT(lines[14], HasSubstr("(20 above, 0 below)"));
   view.scroll = -5;
   view.selected = 0;
-  EXPECT_THAT(RenderTop(state, &view, 200, 15, kNow, Style{})[4],
+  EXPECT_THAT(RenderTop(state, &view, 200, 15, kTopNow, Style{})[4],
               HasSubstr("job-10"));
   EXPECT_EQ(view.scroll, 0);
 }
@@ -239,12 +183,12 @@ TEST(TopTest, AtEightyColumnsTheBarAndTheStateAreThere) {
   job.mutable_progress()->mutable_eta()->set_seconds(3600);
   const TopState state = StateOf({job}, {});
   TopView view;
-  const auto lines = RenderTop(state, &view, 80, 10, kNow, Style{});
+  const auto lines = RenderTop(state, &view, 80, 10, kTopNow, Style{});
   EXPECT_THAT(lines[4],
               testing::ContainsRegex(
                   "a-usual-length  ann    RUNNING .*500/1,000.*c{8,}w"));
   EXPECT_THAT(lines[3], Not(HasSubstr("SAVED")));
-  EXPECT_THAT(RenderTop(state, &view, 200, 10, kNow, Style{})[3],
+  EXPECT_THAT(RenderTop(state, &view, 200, 10, kTopNow, Style{})[3],
               HasSubstr("SAVED"));
 }
 
@@ -255,84 +199,26 @@ TEST(TopTest, EndedJobsAreDim) {
   TopView view;
   const Style colored{true};
   const std::string text =
-      Joined(RenderTop(state, &view, 120, 10, kNow, colored));
+      JoinedLines(RenderTop(state, &view, 120, 10, kTopNow, colored));
   EXPECT_THAT(text, HasSubstr(colored.Dim("old")));
   EXPECT_THAT(text, Not(HasSubstr(colored.Dim("new"))));
-}
-
-TopView Pressed(const TopState& state, const std::string& keys,
-                TopView view = {}) {
-  for (const char key : keys) {
-    RenderTop(state, &view, 100, 20, kNow, Style{});
-    EXPECT_TRUE(PressTopKey({Key::kChar, key}, 20, &view));
-  }
-  return view;
-}
-
-TEST(TopTest, AFilterIsTyped) {
-  v1::Job other = Training("bert", 1, 1);
-  other.set_owner("user/bob");
-  const TopState state =
-      StateOf({Training("fashion", 1, 1), other}, {Host("a")});
-  TopView view = Pressed(state, "/BOx\x7fq");
-  EXPECT_TRUE(view.typing);
-  EXPECT_EQ(view.filter, "BOq");
-  view = Pressed(state, "\x7f\r", view);
-  const std::string text =
-      Joined(RenderTop(state, &view, 100, 20, kNow, Style{}));
-  EXPECT_THAT(text, HasSubstr("bert"));
-  EXPECT_THAT(text, Not(HasSubstr("fashion  ann")));
-  EXPECT_THAT(text, HasSubstr("/ filter: BO"));
-  EXPECT_FALSE(PressTopKey({Key::kChar, 'q'}, 20, &view));
-  view = Pressed(state, "/\x15zzz\r", view);
-  EXPECT_EQ(view.filter, "zzz");
-  RenderTop(state, &view, 100, 20, kNow, Style{});
-  EXPECT_EQ(view.selected_job, "");
-}
-
-TEST(TopTest, EnterShowsTheRanksOfTheMarkedJob) {
-  const std::vector<v1::Job> jobs = {Training("a", 1, 1), Training("b", 1, 1)};
-  TopState state = StateOf(jobs, {});
-  TopView view;
-  view.sort = 1;
-  RenderTop(state, &view, 100, 20, kNow, Style{});
-  EXPECT_EQ(view.selected_job, "a");
-  PressTopKey({Key::kDown, 0}, 20, &view);
-  view = Pressed(state, "\r", view);
-  EXPECT_EQ(view.screen, TopScreen::kRanks);
-  EXPECT_EQ(view.job, "b");
-  EXPECT_THAT(Joined(RenderTop(state, &view, 100, 20, kNow, Style{})),
-              HasSubstr("no answer about it yet"));
-  v1::Job focus = jobs[1];
-  v1::TaskStatus* const task = focus.add_tasks();
-  task->set_type(v1::TASK_TYPE_WORKER);
-  task->set_node("host-7");
-  v1::RankStatus* const rank = task->add_ranks();
-  rank->set_rank(5);
-  rank->set_state(v1::RANK_STATE_JOINED);
-  state.Take({kNow, jobs, {}, focus});
-  const std::string text =
-      Joined(RenderTop(state, &view, 100, 20, kNow, Style{}));
-  EXPECT_THAT(text, HasSubstr("host-7"));
-  EXPECT_THAT(text, HasSubstr("ranks of b"));
-  view = Pressed(state, "\r", view);
-  EXPECT_EQ(view.screen, TopScreen::kJobs);
 }
 
 TEST(TopTest, SaysThatWhatItShowsIsOld) {
   TopState state;
   TopView view;
-  EXPECT_THAT(Joined(RenderTop(state, &view, 80, 5, kNow, Style{})),
+  EXPECT_THAT(JoinedLines(RenderTop(state, &view, 80, 5, kTopNow, Style{})),
               HasSubstr("contacting the coordinator"));
-  state.Take({kNow, {Training("a", 1, 1)}, {}});
+  state.Take({kTopNow, {Training("a", 1, 1)}, {}});
   state.Fail("cannot reach it\x1b[2J");
-  EXPECT_THAT(Joined(RenderTop(state, &view, 80, 9, kNow + 12s, Style{})),
-              HasSubstr("as of 12s ago: cannot reach it\\x1b[2J"));
+  EXPECT_THAT(
+      JoinedLines(RenderTop(state, &view, 80, 9, kTopNow + 12s, Style{})),
+      HasSubstr("as of 12s ago: cannot reach it\\x1b[2J"));
 }
 
 TEST(TopTest, BatchHasAllAndJsonIsTheApis) {
   const TopState state = StateOf({Training("fashion", 1, 1)}, {Host("a")});
-  const std::string text = RenderTopBatch(state, {}, 120, kNow);
+  const std::string text = RenderTopBatch(state, {}, 120, kTopNow);
   EXPECT_THAT(text, HasSubstr("JOB "));
   EXPECT_THAT(text, HasSubstr("NODE "));
   EXPECT_THAT(text, HasSubstr("gpu 0"));
