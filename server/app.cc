@@ -115,7 +115,7 @@ Status App::OpenAccess() {
 Status App::OpenStores() {
   FileSystem* files = RealFileSystem();
   LOCKSTEP_RETURN_IF_ERROR(files->MakeDirs(config.dir, 0700));
-  for (const char* folder : {"logs", "packages"}) {
+  for (const char* folder : {"history", "logs", "packages"}) {
     LOCKSTEP_RETURN_IF_ERROR(
         files->MakeDirs(JoinPath(config.dir, folder), 0700));
   }
@@ -129,6 +129,10 @@ Status App::OpenStores() {
   if (!opened.ok()) return stores.ballast->ExplainStart(opened.status());
   stores.store = *std::move(opened);
   stores.logs = std::make_unique<LogStore>(files, JoinPath(config.dir, "logs"));
+  HistoryOptions history;
+  history.space = [this] { return stores.ballast->CheckSpace(); };
+  stores.history = std::make_unique<HistoryKeeper>(
+      std::move(history), files, JoinPath(config.dir, "history"));
   return OkStatus();
 }
 
@@ -194,6 +198,8 @@ void App::MakeServices() {
       std::min<uint64_t>(config.max_file_bytes, INT64_MAX));
   services.work_files = std::make_unique<WorkFiles>(files_options);
   services.evidence = std::make_unique<EvidenceDesk>();
+  services.evidence_calls =
+      std::make_unique<EvidenceCalls>(services.evidence.get());
   services.hangs = std::make_unique<HangReporter>(
       services.evidence.get(),
       [this](const FoundRanks& ranks, const std::string& verdict) {
@@ -316,12 +322,18 @@ Status App::ServeHttp() {
     return Unavailable("the store cannot write: commands are rejected");
   };
   AddStandardPages(pages, http.get());
+  PageParts page_parts;
+  page_parts.cluster = config.cluster;
+  page_parts.queries = coordinator->queries();
+  page_parts.ledger = &observers.ledger;
+  page_parts.history = stores.history.get();
+  page_parts.logs = stores.logs.get();
+  page_parts.evidence = services.evidence_calls.get();
   // The reader of a page owns no job.
-  const auto page_reader = [this] {
+  page_parts.reader = [this] {
     return ReaderOf("", config.insecure_loopback, site->Get()->visibility);
   };
-  AddCoordinatorPages(config.cluster, coordinator->queries(), &observers.ledger,
-                      page_reader, http.get());
+  AddCoordinatorPages(page_parts, http.get());
   return http->Start();
 }
 

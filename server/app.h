@@ -14,6 +14,7 @@
 #include "common/rpc/server.h"
 #include "server/config.h"
 #include "server/coordinator/coordinator.h"
+#include "server/history/history_keeper.h"
 #include "server/logs/log_store.h"
 #include "server/logs/log_sweeper.h"
 #include "server/metrics/metric_ledger.h"
@@ -23,6 +24,7 @@
 #include "server/packages/package_store.h"
 #include "server/packages/package_sweeper.h"
 #include "server/service/cluster_service.h"
+#include "server/service/evidence_calls.h"
 #include "server/service/evidence_desk.h"
 #include "server/service/hang_reporter.h"
 #include "server/service/job_service.h"
@@ -63,6 +65,7 @@ struct Stores {
   std::unique_ptr<Ballast> ballast;
   std::unique_ptr<Store> store;
   std::unique_ptr<LogStore> logs;
+  std::unique_ptr<HistoryKeeper> history;
 };
 
 // The other data on disk, and its maintenance.
@@ -79,6 +82,7 @@ struct Upkeep {
 struct Services {
   std::unique_ptr<WorkFiles> work_files;
   std::unique_ptr<EvidenceDesk> evidence;
+  std::unique_ptr<EvidenceCalls> evidence_calls;
   std::unique_ptr<HangReporter> hangs;
   // Declared after everything that streams use and before the services.
   std::unique_ptr<CallPools> pools;

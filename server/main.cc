@@ -92,7 +92,9 @@ Status RunUntilSignal(App* app, const Fd& signals, Notifier* notifier) {
     notifier->Turn(now);
     if (now >= next_look) {
       next_look = now + kLookInterval;
-      app->observers.ledger.Look(coordinator->queries()->View(kSeriesLinger));
+      const CoordinatorView view = coordinator->queries()->View(kSeriesLinger);
+      app->observers.ledger.Look(view);
+      app->stores.history->Look(view);
       app->services.packages->CancelIdle(now);
       app->services.work_files->CancelIdle(now);
       app->observers.readers->EndStalled(now);

@@ -104,14 +104,35 @@ std::string Gauge(double ratio, int width) {
   return "[" + bar + "]";
 }
 
+namespace {
+
+// The table of the screen. Marks a job.
+std::string TopTableText(const TopState& state, TopView* view, int width,
+                         WallTime now, const Style& style) {
+  switch (view->screen) {
+    case TopScreen::kNodes:
+      return RenderTable(TopNodesTable(state, *view, now, style));
+    case TopScreen::kRanks:
+      return TopRanksText(state, *view);
+    case TopScreen::kJobs:
+      break;
+  }
+  const std::vector<std::string> names = TopJobNames(state, *view);
+  view->selected = std::clamp(view->selected, 0,
+                              std::max(0, static_cast<int>(names.size()) - 1));
+  view->selected_job =
+      names.empty() ? "" : names[static_cast<size_t>(view->selected)];
+  return RenderTable(TopJobsTable(state, *view, width, now, style));
+}
+
+}  // namespace
+
 std::vector<std::string> RenderTop(const TopState& state, TopView* view,
                                    int width, int height, WallTime now,
                                    const Style& style) {
   std::vector<std::string> lines = TopHeading(state, *view, now, style);
-  const bool jobs = view->screen == TopScreen::kJobs;
-  const Table table = jobs ? TopJobsTable(state, *view, width, now, style)
-                           : TopNodesTable(state, *view, now, style);
-  std::vector<std::string> rows = Lines(RenderTable(table));
+  std::vector<std::string> rows =
+      Lines(TopTableText(state, view, width, now, style));
   std::string header = rows.empty() ? "" : rows[0];
   if (!rows.empty()) rows.erase(rows.begin());
   lines.push_back(style.Reverse(PadRight(
@@ -119,10 +140,20 @@ std::vector<std::string> RenderTop(const TopState& state, TopView* view,
   // One line is reserved for the keys.
   const int room = std::max(0, height - static_cast<int>(lines.size()) - 1);
   const int most = std::max(0, static_cast<int>(rows.size()) - room);
+  if (view->screen == TopScreen::kJobs) {
+    // The marked row stays on the screen.
+    view->scroll = std::clamp(view->scroll, view->selected - room + 1,
+                              std::max(view->selected, 0));
+  }
   view->scroll = std::clamp(view->scroll, 0, most);
   for (int i = 0; i < room; ++i) {
     const size_t at = static_cast<size_t>(view->scroll + i);
-    lines.push_back(at < rows.size() ? rows[at] : "");
+    std::string row = at < rows.size() ? rows[at] : "";
+    if (view->screen == TopScreen::kJobs && !view->selected_job.empty() &&
+        static_cast<int>(at) == view->selected) {
+      row = style.Bold(row);
+    }
+    lines.push_back(std::move(row));
   }
   lines.push_back(TopKeys(*view, most, style));
   for (std::string& line : lines) {

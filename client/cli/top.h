@@ -3,6 +3,7 @@
 #define LOCKSTEP_CLIENT_CLI_TOP_H_
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,8 @@ struct TopSample {
   // As listed, newest first, with only a few of the finished jobs.
   std::vector<v1::Job> jobs;
   std::vector<v1::Node> nodes;
+  // With its ranks: the job that is looked at.
+  std::optional<v1::Job> focus = std::nullopt;
 };
 
 // The displayed data: the newest sample, and differences of two.
@@ -49,7 +52,7 @@ class TopState {
   std::map<std::string, Seen> seen_;
 };
 
-enum class TopScreen { kJobs, kNodes };
+enum class TopScreen { kJobs, kNodes, kRanks };
 
 // The selections made by keys.
 struct TopView {
@@ -60,7 +63,17 @@ struct TopView {
   // Table lines above the screen; RenderTop clamps it.
   int scroll = 0;
   // The coordinator's address. Empty to omit it.
-  std::string address;
+  std::string address = {};
+  // Rows without this text, in any case, are left out. `typing`: keys change
+  // it.
+  std::string filter = {};
+  bool typing = false;
+  // The marked row of the jobs; RenderTop clamps it.
+  int selected = 0;
+  // The job of that row, which RenderTop sets.
+  std::string selected_job = {};
+  // The job of the screen kRanks.
+  std::string job = {};
 };
 
 // Returns a screen of at most `height` lines of at most `width`, without

@@ -9,6 +9,7 @@
 #include "client/cli/parse.h"
 #include "client/cli/terminal.h"
 #include "client/cli/top.h"
+#include "client/cli/top_keys.h"
 #include "common/base/mutex.h"
 
 namespace lockstep::cli {
@@ -27,8 +28,18 @@ struct TopFlags {
   bool nodes = false;
 };
 
-StatusOr<TopSample> Ask(const Clock& clock, Client* client) {
+// `focus`: the job to look at, or "".
+StatusOr<TopSample> Ask(const Clock& clock, Client* client,
+                        const std::string& focus) {
   TopSample sample;
+  if (!focus.empty()) {
+    auto job = client->GetJob(focus);
+    if (job.ok()) {
+      sample.focus = *std::move(job);
+    } else if (job.status().code() != StatusCode::kNotFound) {
+      return job.status();
+    }
+  }
   ListJobsOptions live;
   live.limit = kMostLive;
   for (int i = v1::JOB_STATE_QUEUED; i < v1::JOB_STATE_SUCCEEDED; ++i) {
@@ -53,8 +64,20 @@ class Asker {
         Terminal* terminal)
       : thread_([=, this] { Run(clock, client, interval, terminal); }) {}
   ~Asker() {
-    stop_.Stop();
+    {
+      MutexLock lock(&mu_);
+      stop_ = true;
+      changed_.NotifyAll();
+    }
     thread_.join();
+  }
+
+  // The job to look at from now on, or "". A new one is asked for at once.
+  void Look(const std::string& job) {
+    MutexLock lock(&mu_);
+    if (focus_ == job) return;
+    focus_ = job;
+    changed_.NotifyAll();
   }
 
   // Moves a new sample into `state`.
@@ -72,81 +95,33 @@ class Asker {
  private:
   void Run(const Clock* clock, Client* client, Duration interval,
            Terminal* terminal) {
-    do {
-      auto sample = Ask(*clock, client);
+    for (;;) {
+      std::string focus;
+      {
+        MutexLock lock(&mu_);
+        if (stop_) return;
+        focus = focus_;
+      }
+      auto sample = Ask(*clock, client, focus);
       {
         MutexLock lock(&mu_);
         news_ = std::move(sample);
       }
       terminal->Wake();
-    } while (!stop_.WaitFor(interval));
+      const MonoTime next = MonotonicNow() + interval;
+      MutexLock lock(&mu_);
+      while (!stop_ && focus_ == focus && changed_.WaitUntil(&mu_, next)) {
+      }
+    }
   }
 
   Mutex mu_;
   std::optional<StatusOr<TopSample>> news_ ABSL_GUARDED_BY(mu_);
-  StopToken stop_;
+  std::string focus_ ABSL_GUARDED_BY(mu_);
+  bool stop_ ABSL_GUARDED_BY(mu_) = false;
+  CondVar changed_;
   std::thread thread_;  // Last, because it uses the others.
 };
-
-// Returns false if the user quits.
-bool Press(const KeyPress& press, int height, TopView* view) {
-  const int page = std::max(1, height - 6);
-  switch (press.key) {
-    case Key::kUp:
-      --view->scroll;
-      return true;
-    case Key::kDown:
-      ++view->scroll;
-      return true;
-    case Key::kPageUp:
-      view->scroll -= page;
-      return true;
-    case Key::kPageDown:
-      view->scroll += page;
-      return true;
-    case Key::kHome:
-      view->scroll = 0;
-      return true;
-    case Key::kLeft:
-      --view->sort;
-      return true;
-    case Key::kRight:
-      ++view->sort;
-      return true;
-    case Key::kChar:
-      break;
-  }
-  const TopScreen before = view->screen;
-  switch (press.character) {
-    case 'q':
-    case 'Q':
-      return false;
-    case 'j':
-      view->screen = TopScreen::kJobs;
-      break;
-    case 'n':
-      view->screen = TopScreen::kNodes;
-      break;
-    case '<':
-      --view->sort;
-      break;
-    case '>':
-    case 's':
-      ++view->sort;
-      break;
-    case 'r':
-      view->reverse = !view->reverse;
-      break;
-    default:
-      break;
-  }
-  if (view->screen != before) {
-    view->scroll = 0;
-    view->sort = 0;
-    view->reverse = false;
-  }
-  return true;
-}
 
 // Releases the terminal before joining a thread that may still wait for an
 // answer.
@@ -165,6 +140,7 @@ int Watch(const Cli& cli, Client* client, Terminal* terminal, Duration interval,
   const CloseFirst close(terminal);
   int64_t drawn = 0;
   while (true) {
+    asker.Look(view.screen == TopScreen::kRanks ? view.job : "");
     asker.Update(&state);
     const std::vector<std::string> lines =
         RenderTop(state, &view, terminal->width(), terminal->height(),
@@ -175,7 +151,7 @@ int Watch(const Cli& cli, Client* client, Terminal* terminal, Duration interval,
     if (events.end_signal != 0) return 128 + events.end_signal;
     if (events.closed) return kExitError;
     for (const KeyPress& key : events.keys) {
-      if (!Press(key, terminal->height(), &view)) return 0;
+      if (!PressTopKey(key, terminal->height(), &view)) return 0;
     }
   }
 }
@@ -187,7 +163,7 @@ StatusOr<int> Batch(const Cli& cli, Client* client, Duration interval,
   StopToken pause;
   for (int64_t i = 0; frames == 0 || i < frames; ++i) {
     if (i > 0 && pause.WaitFor(interval)) break;
-    auto sample = Ask(*env->clock, client);
+    auto sample = Ask(*env->clock, client, "");
     // During a restart of the coordinator the last sample stays, with its age.
     if (!sample.ok() &&
         (i == 0 || sample.status().code() != StatusCode::kUnavailable)) {
@@ -257,7 +233,9 @@ Command TopCommand(Cli* cli) {
       "  lockstep top -o json | jq '.nodes[].gpuUsage'\n\n"
       "Keys: q quits, j shows jobs, n nodes, < and > (or left and right)\n"
       "change the sort order, r reverses it, up, down and the page keys\n"
-      "scroll. The bar of a job shows what its chief did since the last\n"
+      "move, Enter shows the ranks of the marked job and goes back, / types\n"
+      "a text that rows must contain (Enter ends it). The bar of a job shows "
+      "what its chief did since the last\n"
       "frame: c compute, r all-reduce, w waiting for a straggler, i input,\n"
       "o optimizer, k checkpoint, e evaluation, and dots for the rest. BUSY\n"
       "of a GPU is the share of time in which a kernel ran, \"memory\n"

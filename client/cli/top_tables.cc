@@ -7,9 +7,11 @@
 #include <map>
 #include <tuple>
 
+#include "client/cli/describe_tasks.h"
 #include "client/cli/job_view.h"
 #include "client/cli/signs_text.h"
 #include "client/lib/client.h"
+#include "common/base/ascii.h"
 #include "common/model/resources.h"
 
 namespace lockstep::cli {
@@ -21,6 +23,26 @@ constexpr int kSorts = 4;
 constexpr int kGauge = 8;
 constexpr int kLeastBar = 10;
 constexpr int kMostBar = 40;
+
+// Columns that a narrow screen has no room for, the first one first.
+constexpr const char* kDropped[] = {"SAVED", "ETA", "RANKS", "LOSS",
+                                    "SAMPLES/S"};
+
+bool Contains(const std::string& text, const std::string& part) {
+  return std::search(text.begin(), text.end(), part.begin(), part.end(),
+                     [](char a, char b) {
+                       return AsciiLower(a) == AsciiLower(b);
+                     }) != text.end();
+}
+
+// "ann" of "user/ann"; other kinds whole.
+std::string OwnerText(const v1::Job& job) {
+  constexpr std::string_view kUser = "user/";
+  const std::string& owner = job.owner();
+  if (owner.empty()) return "-";
+  return Printable(owner.starts_with(kUser) ? owner.substr(kUser.size())
+                                            : owner);
+}
 
 int SortOf(const TopView& view) {
   return ((view.sort % kSorts) + kSorts) % kSorts;
@@ -95,7 +117,13 @@ int StateOrder(const v1::Job& job) {
 std::vector<const v1::Job*> SortedJobs(const TopState& state,
                                        const TopView& view) {
   std::vector<const v1::Job*> jobs;
-  for (const v1::Job& job : state.sample().jobs) jobs.push_back(&job);
+  for (const v1::Job& job : state.sample().jobs) {
+    if (Contains(job.name(), view.filter) ||
+        Contains(OwnerText(job), view.filter) ||
+        Contains(Text(job.state()), view.filter)) {
+      jobs.push_back(&job);
+    }
+  }
   const int sort = SortOf(view);
   const auto speed = [](const v1::Job* job) {
     return IsFinalState(job->state()) ? 0
@@ -119,6 +147,26 @@ std::vector<const v1::Job*> SortedJobs(const TopState& state,
   return jobs;
 }
 
+// The width of all columns but the last.
+int WidthBeforeLast(const Table& table) {
+  size_t used = 0;
+  for (size_t i = 0; i + 1 < table.header.size(); ++i) {
+    size_t column = table.header[i].size();
+    for (const auto& row : table.rows) {
+      column = std::max(column, VisibleWidth(row[i]));
+    }
+    used += column + 2;
+  }
+  return static_cast<int>(used);
+}
+
+void DropColumn(const std::string& name, Table* table) {
+  const auto at = std::find(table->header.begin(), table->header.end(), name) -
+                  table->header.begin();
+  table->header.erase(table->header.begin() + at);
+  for (auto& row : table->rows) row.erase(row.begin() + at);
+}
+
 double GpuBusy(const v1::Node& node) {
   double busy = 0;
   for (const v1::GpuUsage& gpu : node.gpu_usage()) busy += gpu.utilization();
@@ -134,7 +182,15 @@ double MemoryShare(const v1::Node& node) {
 std::vector<const v1::Node*> SortedNodes(const TopState& state,
                                          const TopView& view) {
   std::vector<const v1::Node*> nodes;
-  for (const v1::Node& node : state.sample().nodes) nodes.push_back(&node);
+  for (const v1::Node& node : state.sample().nodes) {
+    const bool runs = std::any_of(
+        node.jobs().begin(), node.jobs().end(),
+        [&](const std::string& job) { return Contains(job, view.filter); });
+    if (runs || Contains(node.name(), view.filter) ||
+        Contains(Text(node.state()), view.filter)) {
+      nodes.push_back(&node);
+    }
+  }
   const int sort = SortOf(view);
   std::stable_sort(nodes.begin(), nodes.end(),
                    [&](const v1::Node* a, const v1::Node* b) {
@@ -192,6 +248,7 @@ std::vector<std::string> JobRow(const TopState& state, const v1::Job& job,
                                 : "";
   }
   return {Printable(job.name()),
+          OwnerText(job),
           style.State(job.state()),
           fmt::format("{}", RankCount(job.spec())),
           TimeOf(job, now),
@@ -212,6 +269,13 @@ std::vector<std::string> JobRow(const TopState& state, const v1::Job& job,
           phases};
 }
 
+// The job of each GPU of the node, where that is certain: all are taken, by its
+// only job. Otherwise "".
+std::string JobOfGpus(const v1::Node& node) {
+  const bool all = node.allocated().gpus() == node.gpus_size();
+  return all && node.jobs_size() == 1 ? Printable(node.jobs(0)) : "";
+}
+
 std::vector<std::string> GpuRow(const v1::Node& node, const v1::Gpu& gpu,
                                 const Style& style) {
   v1::GpuUsage usage;
@@ -223,9 +287,10 @@ std::vector<std::string> GpuRow(const v1::Node& node, const v1::Gpu& gpu,
     memory = FormatBytes(usage.memory_used_bytes()) + "/" +
              FormatBytes(gpu.memory_bytes());
   }
-  std::string text;
+  std::string text = JobOfGpus(node);
   if (usage.has_memory_access()) {
-    text = fmt::format("memory access {:.0f} %", usage.memory_access() * 100);
+    text += fmt::format("{}memory access {:.0f} %", text.empty() ? "" : ", ",
+                        usage.memory_access() * 100);
   }
   if (usage.has_power_watts()) {
     text += fmt::format("{}{:.0f} W", text.empty() ? "" : ", ",
@@ -287,30 +352,52 @@ std::vector<std::string> TopHeading(const TopState& state, const TopView& view,
   return lines;
 }
 
+std::vector<std::string> TopJobNames(const TopState& state,
+                                     const TopView& view) {
+  std::vector<std::string> names;
+  for (const v1::Job* job : SortedJobs(state, view)) {
+    names.push_back(job->name());
+  }
+  return names;
+}
+
 Table TopJobsTable(const TopState& state, const TopView& view, int width,
                    WallTime now, const Style& style) {
-  Table table{{"JOB", "STATE", "RANKS", "TIME", "STEP", "SAMPLES/S", "LOSS",
-               "ETA", "SAVED", "PHASES"},
+  Table table{{"JOB", "OWNER", "STATE", "RANKS", "TIME", "STEP", "SAMPLES/S",
+               "LOSS", "ETA", "SAVED", "PHASES"},
               {}};
   const std::vector<const v1::Job*> jobs = SortedJobs(state, view);
-  const auto fill = [&](int bar) {
-    table.rows.clear();
-    for (const v1::Job* job : jobs) {
-      table.rows.push_back(JobRow(state, *job, bar, now, style));
-    }
-  };
-  // The bar takes the remaining width.
-  fill(0);
-  size_t used = 0;
-  for (size_t i = 0; i + 1 < table.header.size(); ++i) {
-    size_t column = table.header[i].size();
-    for (const auto& row : table.rows) {
-      column = std::max(column, VisibleWidth(row[i]));
-    }
-    used += column + 2;
+  for (const v1::Job* job : jobs) {
+    table.rows.push_back(JobRow(state, *job, 0, now, style));
   }
-  fill(std::clamp(width - static_cast<int>(used), kLeastBar, kMostBar));
+  // The bar takes the remaining width.
+  int used = WidthBeforeLast(table);
+  for (const char* column : kDropped) {
+    if (used + kLeastBar <= width) break;
+    DropColumn(column, &table);
+    used = WidthBeforeLast(table);
+  }
+  const int bar = std::clamp(width - used, kLeastBar, kMostBar);
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    std::vector<std::string>& row = table.rows[i];
+    row.back() = JobRow(state, *jobs[i], bar, now, style).back();
+    if (!IsFinalState(jobs[i]->state())) continue;
+    for (std::string& cell : row) cell = style.Dim(cell);
+  }
   return table;
+}
+
+std::string TopRanksText(const TopState& state, const TopView& view) {
+  const auto& focus = state.sample().focus;
+  if (!focus || focus->name() != view.job) {
+    return fmt::format("JOB {}\nno answer about it yet\n", Printable(view.job));
+  }
+  const std::string ranks = RanksTable(*focus);
+  if (!ranks.empty()) return ranks;
+  const std::string cause = CauseText(*focus, focus->cause());
+  return fmt::format("JOB {}\nit has no ranks now: it is {}{}\n",
+                     Printable(view.job), Text(focus->state()),
+                     cause.empty() ? "" : ", " + Printable(cause));
 }
 
 Table TopNodesTable(const TopState& state, const TopView& view, WallTime now,
@@ -347,11 +434,22 @@ Table TopNodesTable(const TopState& state, const TopView& view, WallTime now,
 }
 
 std::string TopKeys(const TopView& view, int hidden, const Style& style) {
+  if (view.typing) {
+    return fmt::format("/{}_  Enter ends, Ctrl-U clears",
+                       Printable(view.filter));
+  }
   const bool jobs = view.screen == TopScreen::kJobs;
-  std::string text = fmt::format(
-      "q quit  {}  </> sort: {}{}  r reverse", jobs ? "n nodes" : "j jobs",
-      jobs ? kJobSorts[SortOf(view)] : kNodeSorts[SortOf(view)],
-      view.reverse ? " (reversed)" : "");
+  std::string text;
+  if (view.screen == TopScreen::kRanks) {
+    text = "q quit  Enter jobs  n nodes  ranks of " + Printable(view.job);
+  } else {
+    text = fmt::format(
+        "q quit  {}  </> sort: {}{}  r reverse{}  / filter{}",
+        jobs ? "n nodes" : "j jobs",
+        jobs ? kJobSorts[SortOf(view)] : kNodeSorts[SortOf(view)],
+        view.reverse ? " (reversed)" : "", jobs ? "  Enter ranks" : "",
+        view.filter.empty() ? "" : ": " + Printable(view.filter));
+  }
   if (hidden > 0) {
     text += fmt::format("  up/down scroll ({} above, {} below)", view.scroll,
                         hidden - view.scroll);

@@ -18,6 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include "client/cli/terminal.h"
+#include "client/cli/top_test_util.h"
 #include "client/lib/fake_coordinator.h"
 #include "common/base/fd.h"
 
@@ -28,61 +29,6 @@ using std::chrono_literals::operator""s;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-const WallTime kNow = FromUnixNanos(1'767'225'600'000'000'000);
-
-v1::Job Training(const std::string& name, double compute, double wait) {
-  v1::Job job;
-  job.set_name(name);
-  job.set_state(v1::JOB_STATE_RUNNING);
-  job.mutable_start_time()->set_seconds(1'767'225'500);
-  job.mutable_state_time()->set_seconds(1'767'225'500);
-  job.mutable_spec()->add_roles()->set_count(2);
-  job.mutable_progress()->set_generation(1);
-  job.mutable_progress()->set_samples_per_second(1234);
-  v1::RankProgress* const chief = job.mutable_progress()->mutable_chief();
-  chief->set_committed_step(500);
-  chief->set_total_steps(1000);
-  chief->set_loss(0.25);
-  chief->mutable_phases()->set_compute(compute);
-  chief->mutable_phases()->set_straggler_wait(wait);
-  return job;
-}
-
-v1::Node Host(const std::string& name) {
-  v1::Node node;
-  node.set_name(name);
-  node.set_state(v1::NODE_STATE_READY);
-  node.mutable_capacity()->set_cpus(4);
-  node.mutable_capacity()->set_memory_bytes(8ll << 30);
-  node.mutable_capacity()->set_gpus(1);
-  node.mutable_allocated()->set_cpus(2);
-  node.mutable_allocated()->set_gpus(1);
-  node.set_cpu_utilization(0.5);
-  node.set_memory_available_bytes(6ll << 30);
-  node.add_jobs("fashion");
-  v1::Gpu* const gpu = node.add_gpus();
-  gpu->set_model("Tesla T4");
-  gpu->set_memory_bytes(16ll << 30);
-  v1::GpuUsage* const usage = node.add_gpu_usage();
-  usage->set_utilization(0.87);
-  usage->set_memory_access(0.45);
-  usage->set_memory_used_bytes(4ll << 30);
-  usage->set_power_watts(65);
-  return node;
-}
-
-TopState StateOf(std::vector<v1::Job> jobs, std::vector<v1::Node> nodes) {
-  TopState state;
-  state.Take({kNow, std::move(jobs), std::move(nodes)});
-  return state;
-}
-
-std::string Joined(const std::vector<std::string>& lines) {
-  std::string text;
-  for (const std::string& line : lines) text += line + "\n";
-  return text;
-}
 
 TEST(PhaseBarTest, IsAsWideAsItShouldBe) {
   v1::PhaseSeconds p;
@@ -115,14 +61,15 @@ TEST(TopTest, JobsWithTheirPhases) {
   const TopState state = StateOf({Training("fashion", 9, 1)}, {Host("a")});
   TopView view;
   view.address = "c:7443";
-  const auto lines = RenderTop(state, &view, 120, 10, kNow, Style{});
+  const auto lines = RenderTop(state, &view, 120, 10, kTopNow, Style{});
   ASSERT_EQ(lines.size(), 10u);
-  const std::string text = Joined(lines);
+  const std::string text = JoinedLines(lines);
   EXPECT_THAT(lines[0], HasSubstr("c:7443"));
   EXPECT_THAT(lines[0], HasSubstr("jobs: 1 running  nodes: 1 ready"));
   EXPECT_THAT(lines[1], HasSubstr("CPU 2/4 taken, 50 % busy"));
   EXPECT_THAT(lines[1], HasSubstr("GPU 1/1 taken, 87 % busy, 65 W"));
-  EXPECT_THAT(text, HasSubstr("fashion  RUNNING  2      100s  500/1,000"));
+  EXPECT_THAT(text,
+              HasSubstr("fashion  ann    RUNNING  2      100s  500/1,000"));
   EXPECT_THAT(text, HasSubstr("1,234      0.25"));
   EXPECT_THAT(text, testing::ContainsRegex("c{9,}w"));
   EXPECT_THAT(lines.back(), HasSubstr("q quit  n nodes"));
@@ -140,25 +87,25 @@ TEST(TopTest, TimeIsThatInWhichItRan) {
   waits.set_name("waits");
   waits.set_state(v1::JOB_STATE_QUEUED);
   TopView view;
-  const std::string text = Joined(RenderTop(StateOf({again, never, waits}, {}),
-                                            &view, 120, 10, kNow, Style{}));
-  EXPECT_THAT(text, testing::ContainsRegex("again +RUNNING +2 +111s "));
-  EXPECT_THAT(text, testing::ContainsRegex("never +CANCELLED +2 +- "));
-  EXPECT_THAT(text, testing::ContainsRegex("waits +QUEUED +2 +100s "));
+  const std::string text = JoinedLines(RenderTop(
+      StateOf({again, never, waits}, {}), &view, 120, 10, kTopNow, Style{}));
+  EXPECT_THAT(text, testing::ContainsRegex("again +ann +RUNNING +2 +111s "));
+  EXPECT_THAT(text, testing::ContainsRegex("never +ann +CANCELLED +2 +- "));
+  EXPECT_THAT(text, testing::ContainsRegex("waits +ann +QUEUED +2 +100s "));
 }
 
 TEST(TopTest, PhasesAreThoseSinceTheLastSample) {
   TopState state = StateOf({Training("a", 100, 0)}, {});
   EXPECT_EQ(PhaseBar(state.PhasesOf(state.sample().jobs[0]), 4), "cccc");
-  state.Take({kNow, {Training("a", 100, 5)}, {}});
+  state.Take({kTopNow, {Training("a", 100, 5)}, {}});
   EXPECT_EQ(PhaseBar(state.PhasesOf(state.sample().jobs[0]), 4), "wwww");
   // The same page again says nothing new.
-  state.Take({kNow, {Training("a", 100, 5)}, {}});
+  state.Take({kTopNow, {Training("a", 100, 5)}, {}});
   EXPECT_EQ(PhaseBar(state.PhasesOf(state.sample().jobs[0]), 4), "wwww");
   // A new generation begins to count at 0.
   v1::Job next = Training("a", 1, 0);
   next.mutable_progress()->set_generation(2);
-  state.Take({kNow, {next}, {}});
+  state.Take({kTopNow, {next}, {}});
   EXPECT_EQ(PhaseBar(state.PhasesOf(next), 4), "cccc");
 }
 
@@ -166,17 +113,17 @@ TEST(TopTest, NodesWithTheirGpus) {
   const TopState state = StateOf({}, {Host("b"), Host("a")});
   TopView view;
   view.screen = TopScreen::kNodes;
-  const auto lines = RenderTop(state, &view, 120, 12, kNow, Style{});
+  const auto lines = RenderTop(state, &view, 120, 12, kTopNow, Style{});
   EXPECT_THAT(lines[4], HasSubstr("a "));
   EXPECT_THAT(lines[4], HasSubstr("[####    ]  50 %"));
   EXPECT_THAT(lines[4], HasSubstr("6 GiB free"));
   EXPECT_THAT(lines[5], HasSubstr("gpu 0  Tesla T4"));
   EXPECT_THAT(lines[5], HasSubstr("87 %"));
   EXPECT_THAT(lines[5], HasSubstr("4 GiB/16 GiB"));
-  EXPECT_THAT(lines[5], HasSubstr("memory access 45 %, 65 W"));
+  EXPECT_THAT(lines[5], HasSubstr("fashion, memory access 45 %, 65 W"));
   EXPECT_THAT(lines[6], HasSubstr("b "));
   view.reverse = true;
-  EXPECT_THAT(RenderTop(state, &view, 120, 12, kNow, Style{})[4],
+  EXPECT_THAT(RenderTop(state, &view, 120, 12, kTopNow, Style{})[4],
               HasSubstr("b "));
 }
 
@@ -187,7 +134,7 @@ TEST(TopTest, AFaultyGpuIsRed) {
   TopView view;
   view.screen = TopScreen::kNodes;
   const Style colored{true};
-  EXPECT_THAT(Joined(RenderTop(state, &view, 120, 12, kNow, colored)),
+  EXPECT_THAT(JoinedLines(RenderTop(state, &view, 120, 12, kTopNow, colored)),
               HasSubstr(colored.Red("Xid 79 at 12:00")));
 }
 
@@ -201,7 +148,7 @@ TEST(TopTest, NoLineIsTooWideAndNoScreenTooHigh) {
     for (const int height : {0, 1, 3, 5, 24}) {
       TopView view;
       const auto lines =
-          RenderTop(state, &view, width, height, kNow, Style{true});
+          RenderTop(state, &view, width, height, kTopNow, Style{true});
       EXPECT_LE(lines.size(), static_cast<size_t>(height));
       for (const std::string& line : lines) {
         EXPECT_LE(VisibleWidth(line), static_cast<size_t>(width)) << line;
@@ -219,30 +166,59 @@ TEST(TopTest, ScrollsWithinTheTable) {
   TopView view;
   view.sort = 1;
   view.scroll = 1000;
-  const auto lines = RenderTop(state, &view, 200, 15, kNow, Style{});
+  view.selected = 29;
+  const auto lines = RenderTop(state, &view, 200, 15, kTopNow, Style{});
   EXPECT_EQ(view.scroll, 20);
   EXPECT_THAT(lines[13], HasSubstr("job-39"));
   EXPECT_THAT(lines[14], HasSubstr("(20 above, 0 below)"));
   view.scroll = -5;
-  EXPECT_THAT(RenderTop(state, &view, 200, 15, kNow, Style{})[4],
+  view.selected = 0;
+  EXPECT_THAT(RenderTop(state, &view, 200, 15, kTopNow, Style{})[4],
               HasSubstr("job-10"));
   EXPECT_EQ(view.scroll, 0);
+}
+
+TEST(TopTest, AtEightyColumnsTheBarAndTheStateAreThere) {
+  v1::Job job = Training("a-name-of-a-usual-length", 9, 1);
+  job.mutable_progress()->mutable_eta()->set_seconds(3600);
+  const TopState state = StateOf({job}, {});
+  TopView view;
+  const auto lines = RenderTop(state, &view, 80, 10, kTopNow, Style{});
+  EXPECT_THAT(lines[4],
+              testing::ContainsRegex(
+                  "a-usual-length  ann    RUNNING .*500/1,000.*c{8,}w"));
+  EXPECT_THAT(lines[3], Not(HasSubstr("SAVED")));
+  EXPECT_THAT(RenderTop(state, &view, 200, 10, kTopNow, Style{})[3],
+              HasSubstr("SAVED"));
+}
+
+TEST(TopTest, EndedJobsAreDim) {
+  v1::Job job = Training("old", 1, 1);
+  job.set_state(v1::JOB_STATE_SUCCEEDED);
+  const TopState state = StateOf({job, Training("new", 1, 1)}, {});
+  TopView view;
+  const Style colored{true};
+  const std::string text =
+      JoinedLines(RenderTop(state, &view, 120, 10, kTopNow, colored));
+  EXPECT_THAT(text, HasSubstr(colored.Dim("old")));
+  EXPECT_THAT(text, Not(HasSubstr(colored.Dim("new"))));
 }
 
 TEST(TopTest, SaysThatWhatItShowsIsOld) {
   TopState state;
   TopView view;
-  EXPECT_THAT(Joined(RenderTop(state, &view, 80, 5, kNow, Style{})),
+  EXPECT_THAT(JoinedLines(RenderTop(state, &view, 80, 5, kTopNow, Style{})),
               HasSubstr("contacting the coordinator"));
-  state.Take({kNow, {Training("a", 1, 1)}, {}});
+  state.Take({kTopNow, {Training("a", 1, 1)}, {}});
   state.Fail("cannot reach it\x1b[2J");
-  EXPECT_THAT(Joined(RenderTop(state, &view, 80, 9, kNow + 12s, Style{})),
-              HasSubstr("as of 12s ago: cannot reach it\\x1b[2J"));
+  EXPECT_THAT(
+      JoinedLines(RenderTop(state, &view, 80, 9, kTopNow + 12s, Style{})),
+      HasSubstr("as of 12s ago: cannot reach it\\x1b[2J"));
 }
 
 TEST(TopTest, BatchHasAllAndJsonIsTheApis) {
   const TopState state = StateOf({Training("fashion", 1, 1)}, {Host("a")});
-  const std::string text = RenderTopBatch(state, {}, 120, kNow);
+  const std::string text = RenderTopBatch(state, {}, 120, kTopNow);
   EXPECT_THAT(text, HasSubstr("JOB "));
   EXPECT_THAT(text, HasSubstr("NODE "));
   EXPECT_THAT(text, HasSubstr("gpu 0"));
@@ -380,6 +356,20 @@ TEST_F(TopTerminalTest, KeysSwitchScreensAndQuit) {
   Type("q");
   EXPECT_EQ(WaitForExit(), 0);
   ExpectRestored();
+}
+
+TEST_F(TopTerminalTest, EnterAsksForTheRanks) {
+  v1::Job job = Training("fashion", 1, 1);
+  v1::TaskStatus* const task = job.add_tasks();
+  task->set_node("host-of-the-rank");
+  task->add_ranks()->set_state(v1::RANK_STATE_JOINED);
+  server_->Update([&](FakeAnswers* a) { a->jobs = {job}; });
+  Start();
+  ASSERT_TRUE(Sees("fashion"));
+  Type("\r");
+  ASSERT_TRUE(Sees("host-of-the-rank"));
+  Type("q");
+  EXPECT_EQ(WaitForExit(), 0);
 }
 
 TEST_F(TopTerminalTest, EverySignalLeavesTheTerminalAsItWas) {

@@ -4,6 +4,8 @@
 
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace lockstep::http {
 
@@ -28,6 +30,8 @@ struct HttpRequest {
   std::map<std::string, std::string> query;
   // The "Host" header as sent, or empty.
   std::string host;
+  // All of the query in its order, with repeated names.
+  std::vector<std::pair<std::string, std::string>> parameters = {};
 };
 
 struct HttpResponse {

@@ -88,7 +88,8 @@ HttpResponse Answer(const Handlers& handlers, HostCheck* hosts, Access* access,
   if (handler == nullptr) return Text(404, "no such page\n");
   return (*handler)({.path = std::move(target->path),
                      .query = std::move(target->query),
-                     .host = head.host});
+                     .host = head.host,
+                     .parameters = std::move(target->parameters)});
 }
 
 // Listens on the first usable address of `at`. Port 0 is replaced by the bound

@@ -62,6 +62,7 @@ StatusOr<HttpTarget> ParseHttpTarget(std::string_view target) {
         Decode(equals == std::string_view::npos ? "" : pair.substr(equals + 1),
                /*plus_is_space=*/true);
     if (!name || !value) return Malformed();
+    result.parameters.emplace_back(*name, *value);
     result.query.emplace(*std::move(name), *std::move(value));
   }
   return result;

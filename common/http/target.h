@@ -5,6 +5,8 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "common/base/status.h"
 
@@ -15,6 +17,8 @@ struct HttpTarget {
   std::string path;
   // Percent-decoded; "+" is a space. A repeated name keeps its first value.
   std::map<std::string, std::string> query;
+  // The same in its order, with all values of repeated names.
+  std::vector<std::pair<std::string, std::string>> parameters;
 };
 
 // Parses "/jobs/a%20b?x=1&y=2". InvalidArgument if it does not begin with "/",

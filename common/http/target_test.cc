@@ -6,6 +6,7 @@
 namespace lockstep::http {
 namespace {
 
+using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::Pair;
 using testing::UnorderedElementsAre;
@@ -17,6 +18,9 @@ TEST(HttpTargetTest, PathAndQueryAreDecoded) {
   EXPECT_THAT(
       target->query,
       UnorderedElementsAre(Pair("x", "1"), Pair("y", "p&q r"), Pair("z", "")));
+  EXPECT_THAT(target->parameters,
+              ElementsAre(Pair("x", "1"), Pair("y", "p&q r"), Pair("x", "2"),
+                          Pair("z", "")));
 }
 
 TEST(HttpTargetTest, AnEmptyQueryIsNone) {

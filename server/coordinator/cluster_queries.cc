@@ -41,6 +41,16 @@ Reason KeptFor(const Job& job, const Attempt& attempt) {
   return stood_still ? Reason::kNoProgress : Reason::kNone;
 }
 
+// The places of the queued jobs; the next one has 1.
+std::map<JobName, int64_t> PositionsOf(const JobRegistry& jobs) {
+  std::map<JobName, int64_t> positions;
+  for (const QueuePlace& place : jobs.queued()) {
+    const int64_t position = static_cast<int64_t>(positions.size()) + 1;
+    positions[place.job] = position;
+  }
+  return positions;
+}
+
 }  // namespace
 
 StatusOr<JobSnapshot> ClusterQueries::GetJob(const JobName& name) const {
@@ -70,11 +80,7 @@ std::vector<JobSnapshot> ClusterQueries::ListJobs() const {
   MutexLock lock(&mu_);
   const Time now = clock_.Now();
   const JobRegistry& table = parts_.state->jobs;
-  std::map<JobName, int64_t> positions;
-  for (const QueuePlace& place : table.queued()) {
-    const int64_t position = static_cast<int64_t>(positions.size()) + 1;
-    positions[place.job] = position;
-  }
+  const auto positions = PositionsOf(table);
   std::vector<JobSnapshot> jobs;
   jobs.reserve(table.entries().size());
   for (const auto& [name, entry] : table.entries()) {
@@ -144,6 +150,7 @@ CoordinatorView ClusterQueries::View(Duration linger) const {
   view.epoch = parts_.identity->epoch;
   view.refused_by = parts_.guard->refused_by();
   for (const JobState state : kAllJobStates) view.jobs_by_state[state] = 0;
+  const auto positions = PositionsOf(parts_.state->jobs);
   for (const auto& [name, entry] : parts_.state->jobs.entries()) {
     const Job& job = *entry.job;
     ++view.jobs_by_state[job.state];
@@ -153,6 +160,10 @@ CoordinatorView ClusterQueries::View(Duration linger) const {
     }
     view.jobs.push_back({parts_.snapshots->SnapshotOf(entry, view.time),
                          entry.meter.last_step_time()});
+    const auto position = positions.find(name);
+    if (position != positions.end()) {
+      view.jobs.back().snapshot.queue_position = position->second;
+    }
   }
   for (const auto& [name, member] : parts_.state->members.members()) {
     view.nodes.push_back(parts_.snapshots->SnapshotOf(member));

@@ -251,6 +251,13 @@ StatusOr<std::vector<LogStore::JobLogs>> LogStore::List() {
   return jobs;
 }
 
+StatusOr<uint64_t> LogStore::SizeOf(const LogKey& key) const {
+  const auto info = files_->Stat(PathOf(key, "log"));
+  if (info.status().code() == StatusCode::kNotFound) return 0;
+  LOCKSTEP_RETURN_IF_ERROR(info.status());
+  return info->size;
+}
+
 std::optional<int32_t> LogStore::EndedLife(const LogKey& key) {
   const std::string path = PathOf(key, "end");
   if (!files_->Exists(path)) return std::nullopt;

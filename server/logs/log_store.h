@@ -65,6 +65,8 @@ class LogStore {
   // Reads at most `limit` bytes at `offset`; empty at the end, or before the
   // first write. NotFound if the bytes before `offset` were removed.
   StatusOr<std::string> Read(const LogKey& key, uint64_t offset, size_t limit);
+  // The bytes of the log so far; 0 before the first write.
+  StatusOr<uint64_t> SizeOf(const LogKey& key) const;
   bool Ended(const LogKey& key) { return EndedLife(key).has_value(); }
   // The `life` with which it ended. Nullopt if it has not ended.
   std::optional<int32_t> EndedLife(const LogKey& key);

@@ -17,6 +17,9 @@ std::string EscapeHtml(std::string_view text);
 // Escapes one segment of a path (RFC 3986: all but unreserved is %-encoded).
 std::string EscapePath(std::string_view text);
 
+// The style sheet's classes h0 to h9 are ever stronger colours.
+inline constexpr int kHeatColours = 10;
+
 // Returns the colour class of a job's or node's state. Pages always show the
 // name, too.
 std::string_view StateClass(std::string_view state);
@@ -34,6 +37,8 @@ class Html {
   // <tr><th>...</th></tr>. The cells of following rows carry these names, for
   // narrow screens.
   Html& HeadRow(std::initializer_list<std::string_view> cells);
+  // The names that the cells of following rows carry.
+  Html& SetColumns(std::initializer_list<std::string_view> names);
   // <tr>. Cells and Raw("</tr>") follow.
   Html& BeginRow();
   // <td ...>. Content and Raw("</td>") follow.
@@ -53,10 +58,14 @@ class Html {
   size_t column_ = 0;
 };
 
-// Returns the whole page with the style sheet, without script, refreshed every
-// few seconds. `body` is markup.
+// Whether the browser loads a page again every few seconds.
+enum class Refresh { kOften, kNever };
+
+// Returns the whole page with the style sheet, without script. `body` is
+// markup.
 http::HttpResponse HtmlPage(std::string_view title, std::string_view body,
-                            int status = 200);
+                            int status = 200,
+                            Refresh refresh = Refresh::kOften);
 
 }  // namespace lockstep::server
 

@@ -1,10 +1,21 @@
 #include "server/page/http_pages.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "common/base/host_port.h"
+#include "server/logs/log_tail.h"
 #include "server/metrics/discovery.h"
+#include "server/page/compare_page.h"
+#include "server/page/logs_page.h"
+#include "server/page/overview_page.h"
+#include "server/page/page_query.h"
 #include "server/page/status_page.h"
+#include "server/page/why_page.h"
 
 namespace lockstep::server {
 namespace {
@@ -15,6 +26,9 @@ using http::HttpServer;
 
 // How long an ended job stays on the front page.
 constexpr Duration kShown = std::chrono::hours(24);
+// Of a failed job's log, on its page.
+constexpr size_t kLastLines = 20;
+constexpr size_t kLastBytes = 64 << 10;
 
 // Returns this server's address for the client: the listening address, or the
 // name in the request.
@@ -56,27 +70,155 @@ HttpResponse Node(const std::string& cluster, const JobReader& reader,
   return NodePage(cluster, reader, *node, jobs, view.time.wall);
 }
 
+// When the job's curves begin and end.
+HistoryKeeper::Query QueryFor(const JobSnapshot& snapshot) {
+  const Job& job = *snapshot.job;
+  HistoryKeeper::Query query;
+  query.job = job.spec.name;
+  query.uid = job.uid;
+  query.from = job.start_time.value_or(job.create_time);
+  query.to =
+      IsFinal(job.state) ? job.end_time.value_or(snapshot.time) : snapshot.time;
+  return query;
+}
+
+// Returns the lines of a log, which one that cannot be read has not.
+std::optional<LogTail> TailOf(LogStore* logs, const LogKey& key) {
+  auto tail = ReadTail(logs, {key}, [](const TailLine&) { return true; },
+                       {.lines = kLastLines, .bytes = kLastBytes});
+  if (!tail.ok()) return std::nullopt;
+  return *std::move(tail);
+}
+
+HttpResponse JobOf(const PageParts& parts, const JobSnapshot& snapshot,
+                   const HttpRequest& request) {
+  const Job& job = *snapshot.job;
+  const auto span = ParseSpan(request.parameters);
+  if (!span.ok()) return ErrorPage(parts.cluster, span.status());
+  const JobReader reader = parts.reader();
+  JobExtras extras;
+  extras.late_rank = parts.ledger->LateRank(job.spec.name);
+  extras.span = span->name;
+  if (reader.Sees(job.owner)) {
+    HistoryKeeper::Query query = QueryFor(snapshot);
+    query.span = span->length;
+    extras.history = parts.history->Read(query);
+    const auto log =
+        job.state == JobState::kFailed ? FailedLogOf(job) : std::nullopt;
+    if (log) extras.last_lines = TailOf(parts.logs, *log);
+  }
+  return JobPage(parts.cluster, reader, snapshot, extras);
+}
+
+StatusOr<HttpResponse> LogsOf(const PageParts& parts, const Job& job,
+                              const HttpRequest& request) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const LogsQuery query,
+                            ParseLogsQuery(request.parameters));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckSees(parts.reader(), job.spec.name, job.owner, "logs"));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<LogKey> keys,
+                            SelectLogs(job, query));
+  LOCKSTEP_ASSIGN_OR_RETURN(const LogFilter filter,
+                            LogFilter::Make(query.selection));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const LogTail tail,
+      ReadTail(parts.logs, keys,
+               [&](const TailLine& line) {
+                 return filter.Wants(line.unix_nanos, line.severity, line.text);
+               },
+               {.lines = query.tail}));
+  return LogsPage(parts.cluster, job, query, tail);
+}
+
+StatusOr<HttpResponse> WhyOfJob(const PageParts& parts,
+                                const JobSnapshot& snapshot,
+                                const HttpRequest& request) {
+  const Job& job = *snapshot.job;
+  LOCKSTEP_ASSIGN_OR_RETURN(const bool now, ParseWhy(request.parameters));
+  const auto may = [reader = parts.reader()](const Job& found) {
+    return CheckSees(reader, found.spec.name, found.owner, "stacks");
+  };
+  LOCKSTEP_RETURN_IF_ERROR(may(job));
+  std::vector<WhyPart> shown;
+  const auto add = [&](const std::string& title,
+                       const StatusOr<FoundRanks>& found) {
+    shown.push_back(
+        {title, found.ok() ? parts.evidence->Collect(*found) : found.status()});
+  };
+  if (now) add("Now", parts.queries->FindRunning(job.spec.name, {}, may));
+  const auto kept = parts.queries->FindKept(job.spec.name, {}, may);
+  if (kept.ok()) add("Before it was stopped", kept);
+  return WhyPage(parts.cluster, snapshot, shown);
+}
+
+StatusOr<HttpResponse> Compare(const PageParts& parts,
+                               const HttpRequest& request) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                            ParseCompared(request.parameters));
+  std::vector<HistoryKeeper::Query> queries;
+  Duration longest = std::chrono::seconds(1);
+  for (const std::string& name : names) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const JobSnapshot snapshot,
+                              parts.queries->GetJob(name));
+    LOCKSTEP_RETURN_IF_ERROR(
+        CheckSees(parts.reader(), name, snapshot.job->owner, "history"));
+    queries.push_back(QueryFor(snapshot));
+    longest = std::max(longest, queries.back().to - queries.back().from);
+  }
+  std::map<std::string, HistoryPlot> plots;
+  for (HistoryKeeper::Query& query : queries) {
+    query.to = query.from + longest;
+    HistoryPlot plot = parts.history->Read(query);
+    if (!plot.empty()) plots.emplace(query.job, std::move(plot));
+  }
+  return ComparePage(parts.cluster, names, plots);
+}
+
+// Turns an error into a page.
+HttpResponse PageOr(const PageParts& parts, StatusOr<HttpResponse> page) {
+  return page.ok() ? *std::move(page) : ErrorPage(parts.cluster, page.status());
+}
+
+// /jobs/NAME, /jobs/NAME/logs, /jobs/NAME/why.
+HttpResponse AnyJobPage(const PageParts& parts, const HttpRequest& request) {
+  std::string name = NameIn(request, "/jobs/");
+  std::string part;
+  for (const std::string_view suffix : {"/logs", "/why"}) {
+    if (!name.ends_with(suffix)) continue;
+    part = suffix;
+    name.resize(name.size() - suffix.size());
+    break;
+  }
+  const auto job = parts.queries->GetJob(name);
+  if (!job.ok()) return ErrorPage(parts.cluster, job.status());
+  if (part == "/logs") {
+    return PageOr(parts, LogsOf(parts, *job->job, request));
+  }
+  if (part == "/why") return PageOr(parts, WhyOfJob(parts, *job, request));
+  return JobOf(parts, *job, request);
+}
+
 }  // namespace
 
-void AddCoordinatorPages(const std::string& cluster,
-                         const ClusterQueries* queries,
-                         const MetricLedger* ledger,
-                         const std::function<JobReader()>& reader,
-                         HttpServer* server) {
-  server->Handle("/", [=](const HttpRequest&) {
-    return OverviewPage(cluster, reader(), queries->View(kShown));
+void AddCoordinatorPages(const PageParts& parts, HttpServer* server) {
+  server->Handle("/", [=](const HttpRequest& request) {
+    const auto query = ParseOverview(request.parameters);
+    if (!query.ok()) return ErrorPage(parts.cluster, query.status());
+    return OverviewPage(parts.cluster, parts.reader(),
+                        parts.queries->View(kShown), *query);
   });
   server->Handle("/sd", [=](const HttpRequest& request) {
-    return Targets(cluster, queries, *server, request);
+    return Targets(parts.cluster, parts.queries, *server, request);
   });
   server->HandlePrefix("/jobs/", [=](const HttpRequest& request) {
-    const auto job = queries->GetJob(NameIn(request, "/jobs/"));
-    if (!job.ok()) return ErrorPage(cluster, job.status());
-    return JobPage(cluster, reader(), *job,
-                   ledger->LateRank(job->job->spec.name));
+    return AnyJobPage(parts, request);
+  });
+  server->Handle("/compare", [=](const HttpRequest& request) {
+    return PageOr(parts, Compare(parts, request));
   });
   server->HandlePrefix("/nodes/", [=](const HttpRequest& request) {
-    return Node(cluster, reader(), queries, NameIn(request, "/nodes/"));
+    return Node(parts.cluster, parts.reader(), parts.queries,
+                NameIn(request, "/nodes/"));
   });
 }
 

@@ -1,4 +1,5 @@
-// The coordinator's HTTP pages: /, /jobs/NAME, /nodes/NAME and /sd.
+// The coordinator's HTTP pages: /, /jobs/NAME, /jobs/NAME/logs, /jobs/NAME/why,
+// /compare, /nodes/NAME and /sd.
 #ifndef LOCKSTEP_SERVER_PAGE_HTTP_PAGES_H_
 #define LOCKSTEP_SERVER_PAGE_HTTP_PAGES_H_
 
@@ -7,18 +8,28 @@
 
 #include "common/http/server.h"
 #include "server/coordinator/cluster_queries.h"
+#include "server/history/history_keeper.h"
+#include "server/logs/log_store.h"
 #include "server/metrics/metric_ledger.h"
 #include "server/query/visibility.h"
+#include "server/service/evidence_calls.h"
 
 namespace lockstep::server {
 
-// Pointers outlive `server`, which is not started. `cluster` is its name.
-// `reader` returns the identity of a page's reader.
-void AddCoordinatorPages(const std::string& cluster,
-                         const ClusterQueries* queries,
-                         const MetricLedger* ledger,
-                         const std::function<JobReader()>& reader,
-                         http::HttpServer* server);
+struct PageParts {
+  // Its name.
+  std::string cluster;
+  const ClusterQueries* queries = nullptr;
+  const MetricLedger* ledger = nullptr;
+  HistoryKeeper* history = nullptr;
+  LogStore* logs = nullptr;
+  EvidenceCalls* evidence = nullptr;
+  // Returns the identity of a page's reader.
+  std::function<JobReader()> reader;
+};
+
+// Pointers outlive `server`, which is not started.
+void AddCoordinatorPages(const PageParts& parts, http::HttpServer* server);
 
 }  // namespace lockstep::server
 

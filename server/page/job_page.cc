@@ -3,8 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "server/core/verdict.h"
 #include "server/page/html.h"
+#include "server/page/job_curves.h"
+#include "server/page/page_query.h"
 #include "server/page/status_page.h"
 
 namespace lockstep::server {
@@ -50,7 +54,10 @@ void Facts(const JobSnapshot& snapshot, Html* html) {
                             job.failing ? " (being stopped)" : ""),
                 StateClass(Name(job.state)))
       .Raw("</tr>\n");
-  html->Fact("why", WhyOf(job.state, job.cause));
+  // A failed job's page begins with it.
+  if (job.state != JobState::kFailed) {
+    html->Fact("why", WhyOf(job.state, job.cause));
+  }
   if (snapshot.waiting) html->Fact("now", snapshot.waiting->message);
   html->Fact("since", fmt::format("{} ({})", Ago(job.state_time, snapshot.time),
                                   FormatWallTime(job.state_time)));
@@ -170,8 +177,111 @@ void StepPhases(const JobSnapshot& snapshot, Html* html) {
   html->Raw("</table></div>\n");
 }
 
+void Links(const Job& job, Html* html) {
+  const std::string path = "/jobs/" + EscapePath(job.spec.name);
+  html->Raw("<nav>");
+  for (const auto& [page, text] :
+       {std::pair("logs", "logs"), std::pair("why", "why it is so")}) {
+    html->Raw(fmt::format("<a href=\"{}/{}\">{}</a>", path, page, text));
+  }
+  html->Raw(fmt::format("<a href=\"/compare?job={}\">compare</a></nav>\n",
+                        EscapePath(job.spec.name)));
+}
+
+// What somebody wants to know first who opens the page of a failed job.
+void Failed(const JobSnapshot& snapshot, const JobExtras& extras, Html* html) {
+  const Job& job = *snapshot.job;
+  html->Raw("<div class=\"alarm\">");
+  const std::string why = WhyOf(job.state, job.cause);
+  html->Element("p", why.empty() ? "It failed." : "It failed: " + why, "bad");
+  if (!snapshot.details_hidden && extras.last_lines) {
+    const auto log = FailedLogOf(job);
+    if (log) {
+      html->Element("p",
+                    "The last lines of " + RankLabel(job, log->rank) + ":");
+    }
+    AddLogLines(extras.last_lines->lines, html);
+  }
+  html->Raw("</div>\n");
+}
+
+void Curves(const JobSnapshot& snapshot, const JobExtras& extras, Html* html) {
+  const Job& job = *snapshot.job;
+  html->Element("h2", "History");
+  if (snapshot.details_hidden) {
+    html->Element("p",
+                  "Curves and logs are for the owner and admins, unless the "
+                  "site sets visibility: cluster.",
+                  "dim");
+    return;
+  }
+  html->Raw("<nav>");
+  for (const NamedSpan& span : kSpans) {
+    if (span.name == extras.span) {
+      html->Element("b", span.text);
+    } else {
+      html->Raw(fmt::format("<a href=\"/jobs/{}?span={}\">{}</a>",
+                            EscapePath(job.spec.name), span.name, span.text));
+    }
+  }
+  html->Raw("</nav>\n");
+  if (extras.history.empty()) {
+    html->Element("p",
+                  job.start_time ? "There are no curves of this time."
+                                 : "There are no curves before its start.",
+                  "dim");
+    return;
+  }
+  AddJobCurves(job, extras.history, html);
+}
+
+std::string Joined(const std::vector<std::string>& argv) {
+  std::string text;
+  for (const std::string& argument : argv) {
+    const bool plain =
+        !argument.empty() &&
+        argument.find_first_of(" \t\n\"'\\$&|;<>()*?`#~") == std::string::npos;
+    text += (text.empty() ? "" : " ") +
+            (plain ? argument : fmt::format("\"{}\"", argument));
+  }
+  return text;
+}
+
+// The command, resources, images and packages.
+void Program(const JobSpec& spec, Html* html) {
+  html->Element("h2", "Program").Raw("<table class=\"facts\">\n");
+  html->Fact("kind", Name(spec.kind));
+  html->Fact("command", Joined(spec.argv.get()));
+  for (const RoleSpec& role : spec.roles.get()) {
+    std::string text =
+        fmt::format("{} of {}", role.count, Describe(role.resources));
+    if (role.ranks_per_task > 1) {
+      text += fmt::format(", {} ranks each", role.ranks_per_task);
+    }
+    if (role.container) text += ", image " + role.container->image;
+    if (!role.argv.empty()) text += ": " + Joined(role.argv);
+    html->Fact(Name(role.type), text);
+  }
+  html->Fact("pool", spec.pool).Fact("directory", spec.working_directory);
+  html->Fact("runtime", spec.runtime.name);
+  std::string packages;
+  for (const Package& package : spec.packages) {
+    packages +=
+        fmt::format("{}{} ({}, {})", packages.empty() ? "" : ", ",
+                    package.file_name.empty() ? "code" : package.file_name,
+                    package.digest.substr(0, 19), FormatBytes(package.bytes));
+  }
+  html->Fact("packages", packages);
+  std::string labels;
+  for (const auto& [name, value] : spec.labels) {
+    labels += fmt::format("{}{}={}", labels.empty() ? "" : ", ", name, value);
+  }
+  html->Fact("labels", labels).Raw("</table>\n");
+}
+
 void Phases(const JobSnapshot& snapshot, Html* html) {
   const Job& job = *snapshot.job;
+  if (job.phase_durations.empty() && job.state_time == WallTime{}) return;
   html->Element("h2", "Phases").Raw("<table class=\"facts\">\n");
   for (const JobState state : kAllJobStates) {
     const Duration time = PhaseDuration(job, state, snapshot.time);
@@ -249,22 +359,32 @@ void EventTable(const std::vector<Event>& events, Html* html) {
   html->Raw("</table></div>\n");
 }
 
+std::optional<LogKey> FailedLogOf(const Job& job) {
+  const auto failure = FirstFailure(job);
+  if (!failure || failure->rank < 0) return std::nullopt;
+  return LogKey{job.uid, job.generation, failure->rank};
+}
+
 http::HttpResponse JobPage(const std::string& cluster, const JobReader& reader,
-                           const JobSnapshot& all,
-                           std::optional<int32_t> late_rank) {
+                           const JobSnapshot& all, const JobExtras& extras) {
   const JobSnapshot snapshot = ShownTo(reader, all);
   const Job& job = *snapshot.job;
   Html html;
   html.Raw(PageHead(cluster, job.spec.name));
+  Links(job, &html);
+  if (job.state == JobState::kFailed) Failed(snapshot, extras, &html);
   Facts(snapshot, &html);
   Signs(snapshot, &html);
-  Speed(snapshot, late_rank, &html);
+  Speed(snapshot, extras.late_rank, &html);
+  Curves(snapshot, extras, &html);
   StepPhases(snapshot, &html);
+  if (!snapshot.details_hidden) Program(job.spec, &html);
   Phases(snapshot, &html);
   Tasks(snapshot, &html);
   Attempts(job, &html);
   EventTable(job.events, &html);
-  return HtmlPage(job.spec.name + " - " + cluster, html.str());
+  return HtmlPage(job.spec.name + " - " + cluster, html.str(), 200,
+                  IsFinal(job.state) ? Refresh::kNever : Refresh::kOften);
 }
 
 }  // namespace lockstep::server

@@ -8,150 +8,16 @@
 #include "common/base/version.h"
 #include "server/metrics/discovery.h"
 #include "server/page/html.h"
+#include "server/page/overview_page.h"
 
 namespace lockstep::server {
 namespace {
-
-std::string NodesOfJob(const Job& job) {
-  std::string nodes;
-  size_t count = 0;
-  for (const NodeName& node : NodesOf(job)) {
-    if (++count > 4) continue;
-    nodes += (nodes.empty() ? "" : ", ") + node;
-  }
-  return count > 4 ? fmt::format("{}, and {} more", nodes, count - 4) : nodes;
-}
-
-void JobRow(const JobSnapshot& snapshot, Html* html) {
-  const Job& job = *snapshot.job;
-  html->BeginRow().BeginCell().Link("/jobs", job.spec.name).Raw("</td>");
-  html->Cell(Name(job.state), StateClass(Name(job.state)));
-  html->Cell(Ago(job.state_time, snapshot.time), "n");
-  std::string rate;
-  html->BeginCell("n");
-  if (snapshot.progress && snapshot.progress->chief.committed_step >= 0) {
-    const RankProgress& chief = snapshot.progress->chief;
-    AddSteps(chief, html);
-    rate = fmt::format("{:.0f}", snapshot.progress->samples_per_second);
-  }
-  html->Raw("</td>").Cell(rate, "n");
-  html->Cell(NodesOfJob(job));
-  html->Cell(WhyOf(job.state, snapshot.waiting ? *snapshot.waiting : job.cause))
-      .Raw("</tr>\n");
-}
-
-void JobTable(const JobReader& reader, std::vector<const JobSnapshot*> jobs,
-              Html* html) {
-  std::stable_sort(jobs.begin(), jobs.end(),
-                   [](const JobSnapshot* a, const JobSnapshot* b) {
-                     const bool a_over = IsFinal(a->job->state);
-                     const bool b_over = IsFinal(b->job->state);
-                     if (a_over != b_over) return b_over;
-                     return a->job->create_time > b->job->create_time;
-                   });
-  if (jobs.empty()) {
-    html->Element("p", "none", "dim");
-    return;
-  }
-  html->Raw("<div class=\"wide\"><table>\n")
-      .HeadRow({"job", "state", "since", "step", "samples/s", "nodes", "why"});
-  for (size_t i = 0; i < std::min(jobs.size(), kMaxJobsShown); ++i) {
-    JobRow(ShownTo(reader, *jobs[i]), html);
-  }
-  html->Raw("</table></div>\n");
-  if (jobs.size() > kMaxJobsShown) {
-    html->Element("p",
-                  fmt::format("and {} more: lockstep jobs list",
-                              jobs.size() - kMaxJobsShown),
-                  "dim");
-  }
-}
-
-// Returns the nodes that refuse this coordinator and the remedy, or "".
-std::string OutdatedText(const CoordinatorView& view) {
-  if (view.refused_by.empty()) return "";
-  const auto& [node, obeyed] = *view.refused_by.begin();
-  const size_t count = view.refused_by.size();
-  return fmt::format(
-      "{} refuse{} this coordinator: it has epoch {}, but {} has obeyed one "
-      "of {}. Either another coordinator runs, or this one's store is an "
-      "old copy: see LockstepCoordinatorOutdated in the runbook.",
-      count == 1 ? "A node" : fmt::format("{} nodes", count),
-      count == 1 ? "s" : "", view.epoch, node, obeyed);
-}
 
 std::string CertificateText(const NodeInfo& info, WallTime now) {
   if (!info.certificate_end_time) return "";
   const Duration left = *info.certificate_end_time - now;
   return left > Duration{} ? fmt::format("expires in {}", FormatDuration(left))
                            : "has expired";
-}
-
-// Returns the node's problem.
-std::string NoteOf(const Member& member, WallTime now) {
-  std::string note = member.message;
-  const auto add = [&](const std::string& text) {
-    if (!text.empty()) note += (note.empty() ? "" : "; ") + text;
-  };
-  add(WaitingForApproval(member.Record()));
-  if (const size_t lost = member.LostGpus(); lost > 0) {
-    add(fmt::format("{} GPU{} missing", lost, lost == 1 ? "" : "s"));
-  }
-  add(UnreachableHttp(member.info));
-  const auto& end = member.info.certificate_end_time;
-  if (end && *end - now < kCertificateWarning) {
-    add("its certificate " + CertificateText(member.info, now));
-  }
-  return note;
-}
-
-bool ReportsNow(const Member& member) {
-  return member.state != NodeState::kUnknown &&
-         member.state != NodeState::kLost;
-}
-
-// "3 of 8, busy 72 %".
-std::string GpuText(const NodeSnapshot& node) {
-  const size_t gpus = node.member.info.gpus.size();
-  if (gpus == 0) return "none";
-  std::string text = fmt::format("{} of {}", node.allocated.gpus, gpus);
-  double sum = 0;
-  int known = 0;
-  for (const GpuUsage& gpu : node.member.readings.gpus) {
-    if (!gpu.utilization) continue;
-    sum += *gpu.utilization;
-    ++known;
-  }
-  if (known > 0 && ReportsNow(node.member)) {
-    text += fmt::format(", busy {:.0f} %", sum / known * 100);
-  }
-  return text;
-}
-
-void NodeTable(const std::vector<NodeSnapshot>& nodes, WallTime now,
-               Html* html) {
-  if (nodes.empty()) {
-    html->Element("p", "no node has registered yet", "dim");
-    return;
-  }
-  html->Raw("<div class=\"wide\"><table>\n")
-      .HeadRow({"node", "state", "pool", "CPU", "cores held", "GPUs held",
-                "jobs", "heard of", "note"});
-  for (const NodeSnapshot& node : nodes) {
-    const Member& member = node.member;
-    html->BeginRow().BeginCell().Link("/nodes", member.info.name).Raw("</td>");
-    html->Cell(Name(member.state), StateClass(Name(member.state)));
-    html->Cell(member.info.pool).BeginCell("n");
-    if (ReportsNow(member)) html->Bar(member.readings.cpu_utilization);
-    html->Raw("</td>").Cell(fmt::format("{:g} of {:g}", node.allocated.cpus,
-                                        member.info.capacity.cpus),
-                            "n");
-    html->Cell(GpuText(node), "n").BeginCell();
-    for (const JobName& job : node.jobs) html->Link("/jobs", job).Raw(" ");
-    html->Raw("</td>").Cell(Ago(member.last_beat_wall, now), "n");
-    html->Cell(NoteOf(member, now)).Raw("</tr>\n");
-  }
-  html->Raw("</table></div>\n");
 }
 
 void GpuTable(const Member& member, Html* html) {
@@ -191,6 +57,28 @@ void GpuTable(const Member& member, Html* html) {
 
 }  // namespace
 
+std::string NoteOf(const Member& member, WallTime now) {
+  std::string note = member.message;
+  const auto add = [&](const std::string& text) {
+    if (!text.empty()) note += (note.empty() ? "" : "; ") + text;
+  };
+  add(WaitingForApproval(member.Record()));
+  if (const size_t lost = member.LostGpus(); lost > 0) {
+    add(fmt::format("{} GPU{} missing", lost, lost == 1 ? "" : "s"));
+  }
+  add(UnreachableHttp(member.info));
+  const auto& end = member.info.certificate_end_time;
+  if (end && *end - now < kCertificateWarning) {
+    add("its certificate " + CertificateText(member.info, now));
+  }
+  return note;
+}
+
+bool ReportsNow(const Member& member) {
+  return member.state != NodeState::kUnknown &&
+         member.state != NodeState::kLost;
+}
+
 void AddSteps(const RankProgress& progress, Html* html) {
   if (progress.total_steps <= 0) {
     html->Text(std::to_string(progress.committed_step));
@@ -221,29 +109,6 @@ std::string PageHead(const std::string& cluster, const std::string& title) {
   if (title != cluster) html.Raw("<a href=\"/\">").Text(cluster).Raw("</a>");
   html.Element("span", std::string("lockstep ") + kVersion, "dim");
   return html.Raw("</header>\n").str();
-}
-
-http::HttpResponse OverviewPage(const std::string& cluster,
-                                const JobReader& reader,
-                                const CoordinatorView& view) {
-  Html html;
-  html.Raw(PageHead(cluster, cluster));
-  if (!view.store_healthy) {
-    html.Element("p",
-                 "The store cannot write: commands are rejected, running jobs "
-                 "go on.",
-                 "bad");
-  }
-  if (const std::string outdated = OutdatedText(view); !outdated.empty()) {
-    html.Element("p", outdated, "bad");
-  }
-  std::vector<const JobSnapshot*> jobs;
-  for (const auto& entry : view.jobs) jobs.push_back(&entry.snapshot);
-  html.Element("h2", "Jobs");
-  JobTable(reader, std::move(jobs), &html);
-  html.Element("h2", "Nodes");
-  NodeTable(view.nodes, view.time.wall, &html);
-  return HtmlPage(cluster, html.str());
 }
 
 http::HttpResponse NodePage(const std::string& cluster, const JobReader& reader,
@@ -290,16 +155,24 @@ http::HttpResponse NodePage(const std::string& cluster, const JobReader& reader,
   std::vector<const JobSnapshot*> list;
   for (const JobSnapshot& job : jobs) list.push_back(&job);
   html.Element("h2", "Jobs");
-  JobTable(reader, std::move(list), &html);
+  JobTable(reader, list, {}, &html);
   EventTable(member.events, &html);
   return HtmlPage(info.name + " - " + cluster, html.str());
 }
 
 http::HttpResponse ErrorPage(const std::string& cluster, const Status& status) {
+  std::string title = "Bad request";
+  int code = 400;
+  if (status.code() == StatusCode::kNotFound) {
+    title = "Not found";
+    code = 404;
+  } else if (status.code() == StatusCode::kPermissionDenied) {
+    title = "Not shown";
+    code = 403;
+  }
   Html html;
-  html.Raw(PageHead(cluster, "Not found")).Element("p", Message(status));
-  return HtmlPage("Not found - " + cluster, html.str(),
-                  status.code() == StatusCode::kNotFound ? 404 : 400);
+  html.Raw(PageHead(cluster, title)).Element("p", Message(status));
+  return HtmlPage(title + " - " + cluster, html.str(), code, Refresh::kNever);
 }
 
 }  // namespace lockstep::server

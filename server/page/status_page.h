@@ -9,22 +9,26 @@
 
 #include "common/http/server.h"
 #include "server/coordinator/snapshot.h"
+#include "server/history/history_plot.h"
+#include "server/logs/log_tail.h"
 #include "server/page/html.h"
 #include "server/query/visibility.h"
 
 namespace lockstep::server {
 
-// Further jobs are counted, not listed. Unfinished ones come first.
-inline constexpr size_t kMaxJobsShown = 200;
-
-// Shows jobs and nodes.
-http::HttpResponse OverviewPage(const std::string& cluster,
-                                const JobReader& reader,
-                                const CoordinatorView& view);
-// `late_rank`: the rank that the others waited for lately.
+// What a job's page shows beside its record.
+struct JobExtras {
+  // The rank that the others waited for lately.
+  std::optional<int32_t> late_rank;
+  // Of the time that the reader chose; empty if nothing is known.
+  HistoryPlot history;
+  // The chosen time, a name of kSpans.
+  std::string span = "all";
+  // Of a failed job: the last lines of the rank that failed first.
+  std::optional<LogTail> last_lines;
+};
 http::HttpResponse JobPage(const std::string& cluster, const JobReader& reader,
-                           const JobSnapshot& job,
-                           std::optional<int32_t> late_rank);
+                           const JobSnapshot& job, const JobExtras& extras);
 // `jobs`: those with resources on the node.
 http::HttpResponse NodePage(const std::string& cluster, const JobReader& reader,
                             const NodeSnapshot& node,
@@ -39,6 +43,15 @@ void EventTable(const std::vector<Event>& events, Html* html);
 void AddSteps(const RankProgress& progress, Html* html);
 // The head of every page.
 std::string PageHead(const std::string& cluster, const std::string& title);
+// Adds lines as they are, with their rank if there are several.
+void AddLogLines(const std::vector<TailLine>& lines, Html* html);
+// The rank whose failure ended the job, with the generation of its log; nullopt
+// if there is none.
+std::optional<LogKey> FailedLogOf(const Job& job);
+// Returns the node's problem, or "".
+std::string NoteOf(const Member& member, WallTime now);
+// The node's readings are of now.
+bool ReportsNow(const Member& member);
 // Returns the cause's sentence, or its reason. Empty if that only repeats the
 // state.
 std::string WhyOf(const JobState& state, const Cause& cause);

@@ -5,6 +5,7 @@
 
 #include "server/core/testing.h"
 #include "server/page/html.h"
+#include "server/page/overview_page.h"
 #include "tests/support/fake_clock.h"
 
 namespace lockstep::server {
@@ -19,6 +20,12 @@ const JobReader kAll = {.name = "", .sees_all = true};
 
 constexpr char kHostile[] =
     "<script>alert(1)</script>\"' onload='x' &amp; \x01\x7f";
+
+JobExtras Late(int32_t rank) {
+  JobExtras extras;
+  extras.late_rank = rank;
+  return extras;
+}
 
 JobSnapshot Running() {
   Scene scene(NativeSpec("train", 2));
@@ -81,7 +88,7 @@ TEST(StatusPageTest, TheFrontPageSaysWhatIsWrongWithNodes) {
   member.missing_gpus = {{1, "GPU-2", "T4", 1}};
   member.offered = Resources{96, int64_t{16} << 30, 2, ""};
   member.info.certificate_end_time = view.time.wall + std::chrono::hours(240);
-  const std::string body = OverviewPage("lab", kAll, view).body;
+  const std::string body = OverviewPage("lab", kAll, view, {}).body;
   EXPECT_THAT(body, HasSubstr("A node refuses this coordinator: it has epoch "
                               "5, but a has obeyed one of epoch 9"));
   EXPECT_THAT(body, HasSubstr("its certificate expires in 10 d"));
@@ -93,7 +100,7 @@ TEST(StatusPageTest, TheFrontPageSaysWhatIsWrongWithNodes) {
 }
 
 TEST(StatusPageTest, TheFrontPageSaysHowThingsAre) {
-  const HttpResponse page = OverviewPage("lab", kAll, View());
+  const HttpResponse page = OverviewPage("lab", kAll, View(), {});
   EXPECT_EQ(page.status, 200);
   EXPECT_EQ(page.content_type, "text/html; charset=utf-8");
   EXPECT_THAT(page.body,
@@ -108,13 +115,13 @@ TEST(StatusPageTest, TheFrontPageSaysHowThingsAre) {
 TEST(StatusPageTest, AnEmptyClusterAndABrokenStoreAreSaid) {
   CoordinatorView view;
   view.store_healthy = false;
-  EXPECT_THAT(OverviewPage("lab", kAll, view).body,
+  EXPECT_THAT(OverviewPage("lab", kAll, view, {}).body,
               AllOf(HasSubstr("no node has registered yet"),
                     HasSubstr("The store cannot write")));
 }
 
 TEST(StatusPageTest, AJobsPageHasItAll) {
-  const HttpResponse page = JobPage("lab", kAll, Running(), 1);
+  const HttpResponse page = JobPage("lab", kAll, Running(), Late(1));
   EXPECT_THAT(
       page.body,
       AllOf(HasSubstr("250 of 1000"), HasSubstr("user/ann"),
@@ -142,8 +149,8 @@ TEST(StatusPageTest, StrangersSeeNoTextOfTheJob) {
   snapshot.live[1].progress.phase = secret;
   const auto pages = [&](const JobReader& reader) {
     return std::vector<std::string>{
-        OverviewPage("lab", reader, view).body,
-        JobPage("lab", reader, snapshot, 0).body,
+        OverviewPage("lab", reader, view, {}).body,
+        JobPage("lab", reader, snapshot, Late(0)).body,
         NodePage("lab", reader, view.nodes[0], {snapshot}, {}).body};
   };
   for (const std::string& body : pages(kAll)) {
@@ -208,8 +215,8 @@ TEST(StatusPageTest, TextOfOthersIsOnlyText) {
   view.nodes[0].member.events = {{{}, 0, Reason::kNodeBack, kHostile}};
   view.nodes[0].jobs = {kHostile};
   for (const HttpResponse& page :
-       {OverviewPage(kHostile, kAll, view),
-        JobPage(kHostile, kAll, snapshot, 0),
+       {OverviewPage(kHostile, kAll, view, {}),
+        JobPage(kHostile, kAll, snapshot, Late(0)),
         NodePage(kHostile, kAll, view.nodes[0], {snapshot}, {}),
         ErrorPage(kHostile, NotFound("{}", kHostile))}) {
     EXPECT_THAT(page.body, Not(HasSubstr("<script")));
@@ -220,12 +227,12 @@ TEST(StatusPageTest, TextOfOthersIsOnlyText) {
     EXPECT_THAT(page.body, HasSubstr("&amp;amp;"));
   }
   // Nor does a name leave its link.
-  EXPECT_THAT(OverviewPage("lab", kAll, view).body,
+  EXPECT_THAT(OverviewPage("lab", kAll, view, {}).body,
               HasSubstr("href=\"/jobs/%3Cscript%3Ealert%281%29%3C%2Fscript"));
 }
 
 TEST(StatusPageTest, NoPageMayRunOrLoadAnything) {
-  const HttpResponse page = OverviewPage("lab", kAll, View());
+  const HttpResponse page = OverviewPage("lab", kAll, View(), {});
   const std::string& policy = page.headers.at("Content-Security-Policy");
   EXPECT_THAT(policy, HasSubstr("default-src 'none'"));
   EXPECT_THAT(policy, Not(HasSubstr("unsafe")));
@@ -239,13 +246,16 @@ TEST(StatusPageTest, ManyJobsAreCounted) {
   for (size_t i = 0; i < kMaxJobsShown + 5; ++i) {
     view.jobs.push_back(view.jobs[0]);
   }
-  EXPECT_THAT(OverviewPage("lab", kAll, view).body, HasSubstr("and 6 more"));
+  EXPECT_THAT(OverviewPage("lab", kAll, view, {}).body,
+              HasSubstr("and 6 more"));
 }
 
 TEST(StatusPageTest, WhatIsNotThereIsSaid) {
   const HttpResponse page = ErrorPage("lab", NotFound("there is no job x"));
   EXPECT_EQ(page.status, 404);
   EXPECT_THAT(page.body, HasSubstr("there is no job x"));
+  EXPECT_EQ(ErrorPage("lab", InvalidArgument("span: no")).status, 400);
+  EXPECT_EQ(ErrorPage("lab", PermissionDenied("logs: no")).status, 403);
 }
 
 }  // namespace
