@@ -259,8 +259,13 @@ TEST_F(SilentNodesTest, AnotherJobOfTheNodeMayWait) {
   // Of equal nodes the first is taken, and so a is for both.
   for (FakeDaemon* daemon : {&b_, &c_, &d_}) daemon->info.capacity.cpus = 1;
   for (FakeDaemon* daemon : all_) Connect(daemon);
+  for (const char* other : {"b", "c", "d"}) ASSERT_TRUE(DrainNode(other).ok());
   MustSubmit(Program());
   MustSubmit(never);
+  Run();
+  for (const char* other : {"b", "c", "d"}) {
+    ASSERT_TRUE(UndrainNode(other).ok());
+  }
   Pass(6min, 1s);
   ASSERT_EQ(State("k"), JobState::kRunning);
   ASSERT_NE(a_.Find("k"), nullptr);
