@@ -127,11 +127,11 @@ std::string WhyPage(const Why& why, bool all, const Style& style) {
   std::string text =
       fmt::format("{} {}\n", style.Bold(Printable(why.job.name())),
                   style.State(why.job.state()));
-  if (why.evidence) {
-    text += EvidenceText(*why.evidence, all, style);
-  } else {
+  // Evidence begins with its own verdict.
+  if (!why.evidence || why.verdict != why.evidence->verdict()) {
     text += Printable(why.verdict) + "\n";
   }
+  if (why.evidence) text += EvidenceText(*why.evidence, all, style);
   if (why.kept) {
     text += DescribeSection(KeptTitle(why.job, *why.kept),
                             EvidenceText(*why.kept, all, style), style);
