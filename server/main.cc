@@ -164,6 +164,7 @@ Status Run(Config config) {
   notifier.Stopping();
   app.hub.Close();
   app.stores.logs->Close();
+  app.stores.history->SaveAll(2s);
   app.rpc->SetServing(false);
   app.coordinator->sessions()->CloseStreams();
   // Streams are ended, and calls take milliseconds. A client that only keeps

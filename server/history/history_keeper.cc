@@ -108,19 +108,27 @@ bool HistoryKeeper::SaveJob(const std::string& uid, const Known& job,
   return status.ok();
 }
 
-void HistoryKeeper::Save() {
+void HistoryKeeper::Save() { SaveDue(options_.save_interval, MonoTime::max()); }
+
+void HistoryKeeper::SaveAll(Duration within) {
+  thread_.reset();
+  SaveDue(Duration{}, MonotonicNow() + within);
+}
+
+void HistoryKeeper::SaveDue(Duration interval, MonoTime by) {
   KnownJobs due;
   WallTime now;
   {
     MutexLock lock(&mu_);
     now = now_;
     for (const auto& [uid, job] : known_) {
-      if (now - job.saved >= (job.ended ? kRetry : options_.save_interval)) {
+      if (now - job.saved >= (job.ended ? kRetry : interval)) {
         due.emplace(uid, job);
       }
     }
   }
   for (const auto& [uid, job] : due) {
+    if (MonotonicNow() >= by) return;
     const bool saved = SaveJob(uid, job, now);
     MutexLock lock(&mu_);
     Known& known = known_.at(uid);

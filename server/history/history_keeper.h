@@ -1,5 +1,6 @@
 // Keeps the histories of all jobs: those that run in memory, and a file for
-// each, which is written every few minutes and at the job's end. After a
+// each, which is written every few minutes, at the job's end and at the
+// coordinator's. After a
 // restart of the coordinator a file has what memory lacks.
 //
 // Thread-safe. Look() takes a sample without the coordinator's lock and without
@@ -60,6 +61,9 @@ class HistoryKeeper {
 
   // Writes what is due, and deletes what is too old. The thread calls it.
   void Save() ABSL_LOCKS_EXCLUDED(mu_);
+  // Writes the histories of all running jobs, in about `within` at most, and
+  // ends the thread. For the coordinator's end.
+  void SaveAll(Duration within) ABSL_LOCKS_EXCLUDED(mu_);
   // Bytes in memory.
   size_t bytes() const ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -75,6 +79,8 @@ class HistoryKeeper {
   };
   using KnownJobs = std::map<std::string, Known>;
 
+  // Writes those that were last written `interval` ago, until `by`.
+  void SaveDue(Duration interval, MonoTime by) ABSL_LOCKS_EXCLUDED(mu_);
   // Returns false if the file could not be written.
   bool SaveJob(const std::string& uid, const Known& job, WallTime now);
   HistoryPlot Build(const std::string& job, const std::string& uid,

@@ -91,6 +91,17 @@ TEST_F(HistoryKeeperTest, ARestartOfTheCoordinatorLosesLittle) {
   EXPECT_FLOAT_EQ(ended.Of(JobSeries::kCpu)[400], 3);
 }
 
+TEST_F(HistoryKeeperTest, TheCoordinatorsEndLosesNothing) {
+  JobSnapshot job = RunningJob("train", 1);
+  auto keeper = Open();
+  Run(100, 1, &job, keeper.get());
+  keeper->SaveAll(seconds(0));
+  EXPECT_TRUE(Files().empty()) << "there was no time";
+  keeper->SaveAll(seconds(60));
+  keeper = Open();
+  EXPECT_GE(Known(Read(job, keeper.get())), 97U);
+}
+
 TEST_F(HistoryKeeperTest, ADamagedFileCountsAsNone) {
   JobSnapshot job = RunningJob("train", 1);
   auto keeper = Open();
