@@ -492,7 +492,11 @@ TEST_F(AgentTest, ItSaysWhomItReachesAndIsReachedItself) {
   const auto results = coordinator_.Locked(
       [&] { return coordinator_.probe_answers.at(5).results; });
   ASSERT_THAT(results, SizeIs(2));
-  EXPECT_EQ(results[0], (ProbeResult{"node-a", true, ""}));
+  EXPECT_EQ(results[0].node, "node-a");
+  EXPECT_TRUE(results[0].reached);
+  EXPECT_EQ(results[0].error, "");
+  // Since its start no daemon has asked it for a sign of life.
+  EXPECT_NE(results[0].quiet, std::nullopt);
   EXPECT_EQ(results[1].node, "node-b");
   EXPECT_FALSE(results[1].reached);
   EXPECT_NE(results[1].error, "");
