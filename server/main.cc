@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -130,7 +131,8 @@ Status TestNotification(const Config& config) {
   test.owner = "user/" + config.notify_test;
   test.text = "If you read this, notifications arrive.";
   test.url = receivers.url;
-  return Annotate(Deliver(*receiver, test, now),
+  const std::atomic<bool> stop{false};
+  return Annotate(Deliver(*receiver, test, now, stop),
                   "receiver " + config.notify_test);
 }
 

@@ -21,6 +21,9 @@
 namespace lockstep::server {
 namespace {
 
+// How often a program that runs is looked at.
+constexpr Duration kLookInterval = std::chrono::milliseconds(200);
+
 using Curl = std::unique_ptr<CURL, decltype(&curl_easy_cleanup)>;
 
 class CurlList {
@@ -38,7 +41,12 @@ class CurlList {
   curl_slist* list_ = nullptr;
 };
 
-Curl NewCurl(const char* protocols) {
+// libcurl calls it about once a second; not 0 ends the transfer.
+int IsStopped(void* stop, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  return static_cast<const std::atomic<bool>*>(stop)->load() ? 1 : 0;
+}
+
+Curl NewCurl(const char* protocols, const std::atomic<bool>& stop) {
   // Once, before the first handle.
   static const CURLcode global = curl_global_init(CURL_GLOBAL_DEFAULT);
   Curl curl(global == CURLE_OK ? curl_easy_init() : nullptr,
@@ -52,6 +60,10 @@ Curl NewCurl(const char* protocols) {
   curl_easy_setopt(curl.get(), CURLOPT_CONNECTTIMEOUT_MS,
                    ms(kDeliveryTime / 3));
   curl_easy_setopt(curl.get(), CURLOPT_PROTOCOLS_STR, protocols);
+  curl_easy_setopt(curl.get(), CURLOPT_NOPROGRESS, 0L);
+  curl_easy_setopt(curl.get(), CURLOPT_XFERINFOFUNCTION, &IsStopped);
+  curl_easy_setopt(curl.get(), CURLOPT_XFERINFODATA,
+                   const_cast<std::atomic<bool>*>(&stop));
   return curl;
 }
 
@@ -69,8 +81,8 @@ Status StatusOfHttp(long code) {
 }
 
 Status Post(const std::string& url, const std::string& body,
-            const CurlList& headers) {
-  const Curl curl = NewCurl("http,https");
+            const CurlList& headers, const std::atomic<bool>& stop) {
+  const Curl curl = NewCurl("http,https", stop);
   if (curl == nullptr) return Unavailable("libcurl does not start");
   curl_easy_setopt(curl.get(), CURLOPT_URL, url.c_str());
   curl_easy_setopt(curl.get(), CURLOPT_POSTFIELDS, body.c_str());
@@ -89,7 +101,7 @@ Status Post(const std::string& url, const std::string& body,
 }
 
 Status SendWebhook(const WebhookReceiver& receiver, const Notification& n,
-                   WallTime now) {
+                   WallTime now, const std::atomic<bool>& stop) {
   const std::string body = ToJson(n);
   const int64_t seconds = ToUnixNanos(now) / 1'000'000'000;
   CurlList headers;
@@ -101,10 +113,11 @@ Status SendWebhook(const WebhookReceiver& receiver, const Notification& n,
     headers.Add("webhook-signature: " +
                 SignatureOf(receiver.secret, n.id, seconds, body));
   }
-  return Post(receiver.url, body, headers);
+  return Post(receiver.url, body, headers, stop);
 }
 
-Status SendSlack(const SlackReceiver& receiver, const std::string& text) {
+Status SendSlack(const SlackReceiver& receiver, const std::string& text,
+                 const std::atomic<bool>& stop) {
   const nlohmann::json json = {{"text", text}};
   CurlList headers;
   headers.Add("Content-Type: application/json");
@@ -112,7 +125,7 @@ Status SendSlack(const SlackReceiver& receiver, const std::string& text) {
   return Post(
       receiver.url,
       json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace),
-      headers);
+      headers, stop);
 }
 
 // A header's value: a line break would begin another header.
@@ -149,7 +162,8 @@ size_t ReadUpload(char* to, size_t size, size_t count, void* from) {
 }
 
 Status SendMail(const MailReceiver& receiver, const std::string& text,
-                const Notification& n, WallTime now) {
+                const Notification& n, WallTime now,
+                const std::atomic<bool>& stop) {
   std::vector<std::string> to;
   CurlList recipients;
   for (const std::string& address : receiver.to) {
@@ -159,7 +173,7 @@ Status SendMail(const MailReceiver& receiver, const std::string& text,
     }
     recipients.Add("<" + to.back() + ">");
   }
-  const Curl curl = NewCurl("smtp,smtps");
+  const Curl curl = NewCurl("smtp,smtps", stop);
   if (curl == nullptr) return Unavailable("libcurl does not start");
   const std::string message = MailOf(receiver, to, text, n, now);
   Upload upload{message};
@@ -200,7 +214,8 @@ StatusOr<Fd> FileWith(const std::string& text) {
   return fd;
 }
 
-Status RunCommand(const CommandReceiver& receiver, const Notification& n) {
+Status RunCommand(const CommandReceiver& receiver, const Notification& n,
+                  const std::atomic<bool>& stop) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Fd input, FileWith(ToJson(n) + "\n"));
   SpawnOptions options;
   options.program = receiver.argv[0];
@@ -212,7 +227,11 @@ Status RunCommand(const CommandReceiver& receiver, const Notification& n) {
   options.new_session = true;
   auto process = Spawn(options);
   if (!process.ok()) return Unavailable("{}", Message(process.status()));
-  auto exit = WaitExit(*process, MonotonicNow() + kDeliveryTime);
+  const MonoTime deadline = MonotonicNow() + kDeliveryTime;
+  auto exit = WaitExit(*process, MonotonicNow() + kLookInterval);
+  while (!exit.ok() && !stop && MonotonicNow() < deadline) {
+    exit = WaitExit(*process, MonotonicNow() + kLookInterval);
+  }
   if (!exit.ok()) {
     // Its group: it may wait for a child.
     (void)kill(-process->id.pid, SIGKILL);
@@ -259,18 +278,19 @@ std::string MailOf(const MailReceiver& receiver,
 }
 
 Status Deliver(const Receiver& receiver, const Notification& notification,
-               WallTime now) {
+               WallTime now, const std::atomic<bool>& stop) {
   const std::string text = Render(receiver.text, notification);
   if (const auto* webhook = std::get_if<WebhookReceiver>(&receiver.way)) {
-    return SendWebhook(*webhook, notification, now);
+    return SendWebhook(*webhook, notification, now, stop);
   }
   if (const auto* slack = std::get_if<SlackReceiver>(&receiver.way)) {
-    return SendSlack(*slack, text);
+    return SendSlack(*slack, text, stop);
   }
   if (const auto* mail = std::get_if<MailReceiver>(&receiver.way)) {
-    return SendMail(*mail, text, notification, now);
+    return SendMail(*mail, text, notification, now, stop);
   }
-  return RunCommand(std::get<CommandReceiver>(receiver.way), notification);
+  return RunCommand(std::get<CommandReceiver>(receiver.way), notification,
+                    stop);
 }
 
 }  // namespace lockstep::server

@@ -2,6 +2,7 @@
 #ifndef LOCKSTEP_SERVER_NOTIFY_DELIVERY_H_
 #define LOCKSTEP_SERVER_NOTIFY_DELIVERY_H_
 
+#include <atomic>
 #include <string>
 
 #include "common/base/clock.h"
@@ -13,11 +14,12 @@ namespace lockstep::server {
 
 inline constexpr Duration kDeliveryTime = std::chrono::seconds(15);
 
-// Blocks for kDeliveryTime at most. Safe from any thread. Unavailable: it may
+// Blocks for kDeliveryTime at most, and for about a second once `stop` is true.
+// Safe from any thread. Unavailable: it may
 // be taken later. FailedPrecondition: it is refused for good. Errors contain
 // neither secrets nor the addresses of webhooks, which are secrets too.
 Status Deliver(const Receiver& receiver, const Notification& notification,
-               WallTime now);
+               WallTime now, const std::atomic<bool>& stop);
 
 // "v1,BASE64" of the HMAC-SHA-256 of "ID.TIMESTAMP.BODY": the header
 // webhook-signature of https://www.standardwebhooks.com.

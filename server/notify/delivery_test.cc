@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -139,12 +140,13 @@ Notification Stalled() {
 }
 
 const WallTime kDeliveryNow = FromUnixNanos(1'795'000'005'000'000'000);
+const std::atomic<bool> kGoOn{false};
 
 TEST(DeliveryTest, AWebhookIsSigned) {
   HttpReceiver server("200 OK");
   Receiver receiver;
   receiver.way = WebhookReceiver{server.url(), "s3cret"};
-  const Status status = Deliver(receiver, Stalled(), kDeliveryNow);
+  const Status status = Deliver(receiver, Stalled(), kDeliveryNow, kGoOn);
   ASSERT_TRUE(status.ok()) << status;
   server.Join();
   EXPECT_THAT(server.head, testing::StartsWith("POST /hook HTTP/1.1\r\n"));
@@ -167,7 +169,7 @@ TEST(DeliveryTest, SlackGetsTheText) {
   Receiver receiver;
   receiver.text = "{title}: {text}";
   receiver.way = SlackReceiver{server.url()};
-  ASSERT_TRUE(Deliver(receiver, Stalled(), kDeliveryNow).ok());
+  ASSERT_TRUE(Deliver(receiver, Stalled(), kDeliveryNow, kGoOn).ok());
   server.Join();
   EXPECT_EQ(nlohmann::json::parse(server.body)["text"],
             "job fashion stands still: rank 1 waits in load_batch (hang.py:6)");
@@ -178,7 +180,7 @@ TEST(DeliveryTest, AnswersSayWhetherToTryAgain) {
     HttpReceiver server(status);
     Receiver receiver;
     receiver.way = WebhookReceiver{server.url(), ""};
-    const Status result = Deliver(receiver, Stalled(), kDeliveryNow);
+    const Status result = Deliver(receiver, Stalled(), kDeliveryNow, kGoOn);
     server.Join();
     EXPECT_EQ(server.Header("webhook-signature"), "") << "without a secret";
     return result;
@@ -194,7 +196,7 @@ TEST(DeliveryTest, AnswersSayWhetherToTryAgain) {
   EXPECT_EQ(answer("302 Found").code(), StatusCode::kFailedPrecondition);
   Receiver nowhere;
   nowhere.way = WebhookReceiver{"http://127.0.0.1:1/", ""};
-  EXPECT_EQ(Deliver(nowhere, Stalled(), kDeliveryNow).code(),
+  EXPECT_EQ(Deliver(nowhere, Stalled(), kDeliveryNow, kGoOn).code(),
             StatusCode::kUnavailable);
 }
 
@@ -225,7 +227,7 @@ TEST(DeliveryTest, MailArrives) {
   mail.from = "lockstep@lab";
   mail.to = {"{user}@lab", "ops@lab"};
   receiver.way = mail;
-  const Status status = Deliver(receiver, Stalled(), kDeliveryNow);
+  const Status status = Deliver(receiver, Stalled(), kDeliveryNow, kGoOn);
   ASSERT_TRUE(status.ok()) << status;
   server.Join();
   EXPECT_THAT(commands, HasSubstr("MAIL FROM:<lockstep@lab>"));
@@ -251,7 +253,7 @@ TEST(DeliveryTest, NamesFromOutsideBreakNoMail) {
   mail.to = {"{user}@lab"};
   Receiver receiver;
   receiver.way = mail;
-  EXPECT_EQ(Deliver(receiver, n, kDeliveryNow).code(),
+  EXPECT_EQ(Deliver(receiver, n, kDeliveryNow, kGoOn).code(),
             StatusCode::kFailedPrecondition);
 }
 
@@ -263,17 +265,37 @@ TEST(DeliveryTest, ACommandGetsTheJson) {
   receiver.way = CommandReceiver{{"/bin/sh", "-c",
                                   "cat > " + file + "; echo \"$1\" >> " + file,
                                   "sh", "{kind}"}};
-  const Status status = Deliver(receiver, Stalled(), kDeliveryNow);
+  const Status status = Deliver(receiver, Stalled(), kDeliveryNow, kGoOn);
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(*RealFileSystem()->Read(file), ToJson(Stalled()) + "\nstalled\n");
   receiver.way = CommandReceiver{{"/bin/sh", "-c", "exit 3"}};
-  const Status failed = Deliver(receiver, Stalled(), kDeliveryNow);
+  const Status failed = Deliver(receiver, Stalled(), kDeliveryNow, kGoOn);
   EXPECT_EQ(failed.code(), StatusCode::kUnavailable);
   EXPECT_THAT(Message(failed), HasSubstr("exited with code 3"));
   receiver.way = CommandReceiver{{"/no/program"}};
-  EXPECT_EQ(Deliver(receiver, Stalled(), kDeliveryNow).code(),
+  EXPECT_EQ(Deliver(receiver, Stalled(), kDeliveryNow, kGoOn).code(),
             StatusCode::kUnavailable);
   EXPECT_TRUE(RealFileSystem()->RemoveAll(dir).ok());
+}
+
+// The coordinator's end does not wait for a receiver that is slow.
+TEST(DeliveryTest, AStopEndsWhatRuns) {
+  std::atomic<bool> stop{false};
+  OneConnection silent([&](OneConnection* c) {
+    c->ReadUntil("\r\n\r\n");
+    stop = true;
+    EXPECT_EQ(c->ReadUntil("never").find("never"), std::string::npos);
+  });
+  Receiver receiver;
+  receiver.way =
+      WebhookReceiver{fmt::format("http://127.0.0.1:{}/", silent.port()), ""};
+  const MonoTime before = MonotonicNow();
+  EXPECT_EQ(Deliver(receiver, Stalled(), kDeliveryNow, stop).code(),
+            StatusCode::kUnavailable);
+  receiver.way = CommandReceiver{{"/bin/sleep", "1000"}};
+  EXPECT_EQ(Deliver(receiver, Stalled(), kDeliveryNow, stop).code(),
+            StatusCode::kUnavailable);
+  EXPECT_LT(MonotonicNow() - before, kDeliveryTime / 2);
 }
 
 }  // namespace

@@ -35,6 +35,9 @@ class Dispatcher::Sender {
                                                 [this] { SendAll(); });
   }
 
+  // The delivery that runs ends soon.
+  void Stop() { stop_ = true; }
+
   Status Add(const Notification& notification) {
     if (!Wants(receiver_, notification)) return OkStatus();
     MutexLock lock(&mu_);
@@ -54,7 +57,7 @@ class Dispatcher::Sender {
 
  private:
   void SendAll() {
-    for (;;) {
+    while (!stop_) {
       std::optional<Notification> next;
       {
         MutexLock lock(&mu_);
@@ -64,7 +67,7 @@ class Dispatcher::Sender {
       }
       if (!next) return;
       const Status status =
-          options_.deliver(receiver_, *next, clock_.Now().wall);
+          options_.deliver(receiver_, *next, clock_.Now().wall, stop_);
       if (!Took(*next, status)) return;
     }
   }
@@ -94,6 +97,7 @@ class Dispatcher::Sender {
   const DispatcherOptions& options_;
   const Receiver& receiver_;
   const Clock& clock_;
+  std::atomic<bool> stop_{false};
   mutable Mutex mu_;
   Outbox outbox_ ABSL_GUARDED_BY(mu_);
   ReceiverStats stats_ ABSL_GUARDED_BY(mu_);
@@ -116,7 +120,9 @@ Dispatcher::Dispatcher(DispatcherOptions options, FileSystem* files,
       clock_(clock),
       rules_(options_.cluster, options_.receivers.url) {}
 
-Dispatcher::~Dispatcher() = default;
+Dispatcher::~Dispatcher() {
+  for (const auto& sender : senders_) sender->Stop();
+}
 
 Status Dispatcher::Open() {
   LOCKSTEP_RETURN_IF_ERROR(files_->MakeDirs(options_.dir, 0700));

@@ -11,6 +11,7 @@
 #ifndef LOCKSTEP_SERVER_NOTIFY_DISPATCHER_H_
 #define LOCKSTEP_SERVER_NOTIFY_DISPATCHER_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -40,7 +41,9 @@ struct DispatcherOptions {
   // The state with the jobs that ended within `linger`.
   std::function<CoordinatorView(Duration linger)> view;
   // Deliver, but for tests.
-  std::function<Status(const Receiver&, const Notification&, WallTime)> deliver;
+  std::function<Status(const Receiver&, const Notification&, WallTime,
+                       const std::atomic<bool>& stop)>
+      deliver;
 };
 
 // What one receiver got and did not get.
@@ -62,6 +65,7 @@ class Dispatcher {
   static StatusOr<std::unique_ptr<Dispatcher>> Start(DispatcherOptions options,
                                                      FileSystem* files,
                                                      const Clock* clock);
+  // Stops deliveries that run; they are repeated after the next start.
   ~Dispatcher();
   Dispatcher(const Dispatcher&) = delete;
   Dispatcher& operator=(const Dispatcher&) = delete;

@@ -49,7 +49,7 @@ class DispatcherTest : public testing::Test {
       return view;
     };
     options.deliver = [this](const Receiver& receiver, const Notification& n,
-                             WallTime) {
+                             WallTime, const std::atomic<bool>&) {
       std::lock_guard lock(mu_);
       changed_.notify_all();
       if (receiver.name == "bad") {
