@@ -15,7 +15,8 @@ void AddResourceOptions(const FlagGroup& group, SubmitFlags* f,
                         const std::string& unit);
 // Adds --end-with and --end-grace.
 void AddEndOptions(const FlagGroup& group, SubmitFlags* f);
-// Adds --hang, --stall-after, --progress-pattern and --node-lost-timeout.
+// Adds --hang, --stall-after, --progress-pattern, --node-lost-timeout,
+// --idle-notice and --idle-stop.
 void AddHangOptions(const FlagGroup& group, SubmitFlags* f);
 
 }  // namespace lockstep::cli

@@ -33,6 +33,8 @@ std::optional<int32_t> AddRanks(
 Reason KeptFor(const Job& job, const Attempt& attempt) {
   const Reason end = attempt.end_cause.reason;
   if (end == Reason::kStalled || end == Reason::kMaxRunningTime) return end;
+  // Otherwise a stall is announced before evidence of it is captured.
+  if (HangPolicyOf(job.spec) != HangPolicy::kWarn) return Reason::kNone;
   const bool stood_still =
       std::any_of(job.events.begin(), job.events.end(), [&](const Event& e) {
         return e.reason == Reason::kNoProgress &&

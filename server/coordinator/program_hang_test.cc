@@ -194,6 +194,23 @@ TEST_F(ProgramHangTest, WhatWasKeptOfAStalledAttemptIsFound) {
       StatusCode::kPermissionDenied);
 }
 
+TEST_F(ProgramHangTest, OfAStallThatPassedBeforeTheStopNothingIsKept) {
+  Start(HangPolicy::kRestart);
+  for (FakeDaemon* daemon : all_) daemon->habits.captures = false;
+  Beat(61s);
+  EXPECT_EQ(Notices(), 1);
+  Beat(0s);
+  FakeDaemon* const host = Host();
+  host->Exit("j", 0, Code(1));
+  Pass(2s);
+  ASSERT_EQ(Get("j").attempts.size(), 1u);
+  EXPECT_EQ(coordinator_->queries()
+                ->FindKept("j", {}, [](const Job&) { return OkStatus(); })
+                .status()
+                .code(),
+            StatusCode::kFailedPrecondition);
+}
+
 TEST_F(ProgramHangTest, ANodeThatDoesNotAnswerDelaysItByFiveSeconds) {
   Start(HangPolicy::kRestart);
   for (FakeDaemon* daemon : all_) daemon->habits.captures = false;

@@ -2,9 +2,8 @@
 //
 // Use counts from the moment a node's resources are held for the job until the
 // node reports that nothing is left, or until its last sign if it is lost:
-// requested cores and GPUs, busy or idle,
-// and ML units by the machine types of the tasks. A task with a machine type
-// pays for the cores of that type, though it may be placed on fewer. A GPU is
+// requested cores and GPUs, busy or idle, and ML units by the machine types of
+// the tasks. A task with a machine type pays for the cores of that type, though it may be placed on fewer. A GPU is
 // billed by its actual model, even if the job accepted any. If attempts had
 // GPUs of several models, the price is the mean of the newest attempts,
 // weighted by their time.

@@ -8,7 +8,8 @@
 //     or a new file.
 // A job is idle while none of its ranks works. Of a rank that does not report,
 // and of a rank with GPUs that cannot be read, nothing is known: such a job is
-// not idle. So a false "idle" needs a program that works with neither.
+// not idle. Traffic of disks and network is not looked at, so a program that
+// only copies looks idle.
 //
 // JobSpec and the site say what follows: its history and its owner are told
 // after one time, and it is saved and stopped after another.

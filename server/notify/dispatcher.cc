@@ -134,12 +134,19 @@ Status Dispatcher::Open() {
   const auto seen = files_->Read(JoinPath(options_.dir, "seen"), 64);
   int64_t nanos = 0;
   if (seen.ok()) nanos = std::strtoll(seen->c_str(), nullptr, 10);
-  // The first time: what happened before is no news.
   seen_ = nanos > 0 ? FromUnixNanos(nanos) : clock_->Now().wall;
+  // The first time: what happened before is no news, and what happens from now
+  // on is, even if the coordinator is killed before it looks.
+  if (nanos <= 0) LOCKSTEP_RETURN_IF_ERROR(WriteSeen());
   for (const auto& sender : senders_) sender->Run();
   thread_ =
       std::make_unique<RepeatingThread>(options_.interval, [this] { Look(); });
   return OkStatus();
+}
+
+Status Dispatcher::WriteSeen() const {
+  return files_->WriteAtomic(JoinPath(options_.dir, "seen"),
+                             fmt::format("{}\n", ToUnixNanos(seen_)), 0600);
 }
 
 void Dispatcher::Look() {
@@ -158,10 +165,7 @@ void Dispatcher::Look() {
   seen_ = std::max(seen_, view.time.wall);
   // Without news the old time leads to the same.
   if (news.empty()) return;
-  const Status written =
-      files_->WriteAtomic(JoinPath(options_.dir, "seen"),
-                          fmt::format("{}\n", ToUnixNanos(seen_)), 0600);
-  if (!written.ok()) {
+  if (const Status written = WriteSeen(); !written.ok()) {
     LOG_WARN("after a restart notifications may be repeated: {}",
              Message(written));
   }

@@ -77,6 +77,7 @@ class Dispatcher {
   class Sender;
   Dispatcher(DispatcherOptions options, FileSystem* files, const Clock* clock);
   Status Open();
+  Status WriteSeen() const;
   // Puts what happened since the last look into the outboxes.
   void Look();
 

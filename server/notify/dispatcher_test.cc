@@ -157,6 +157,14 @@ TEST_F(DispatcherTest, ARestartLosesAndRepeatsNothing) {
   EXPECT_NE(got_[0].id, got_[1].id);
 }
 
+TEST_F(DispatcherTest, AFirstRunWithoutNewsIsRemembered) {
+  Start();
+  dispatcher_.reset();
+  Fail();
+  Start();
+  ASSERT_TRUE(Wait([&] { return got_.size() == 1; }));
+}
+
 TEST_F(DispatcherTest, WhatWasBeforeItsFirstStartIsNoNews) {
   Fail();
   Start();

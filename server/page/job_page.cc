@@ -188,7 +188,7 @@ void Links(const Job& job, Html* html) {
                         EscapePath(job.spec.name)));
 }
 
-// What somebody wants to know first who opens the page of a failed job.
+// The cause and the last lines: the first thing to know about a failed job.
 void Failed(const JobSnapshot& snapshot, const JobExtras& extras, Html* html) {
   const Job& job = *snapshot.job;
   html->Raw("<div class=\"alarm\">");

@@ -202,7 +202,7 @@ void NodeTable(const std::vector<NodeSnapshot>& nodes, WallTime now,
   html->Raw("</table></div>\n");
 }
 
-// Who holds each GPU, by node and index.
+// The holder of each GPU, by node and index.
 using Holders = std::map<std::pair<NodeName, int32_t>, const Job*>;
 
 Holders HoldersOf(const CoordinatorView& view) {
