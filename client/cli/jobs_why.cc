@@ -21,6 +21,8 @@ constexpr int64_t kShownLines = 20;
 
 struct WhyFlags {
   std::string name;
+  // 0: the job as it is.
+  int attempt = 0;
   bool all = false;
 };
 
@@ -63,7 +65,7 @@ Status AddLines(Client* client, Why* why) {
 // What the nodes kept. One that is away must not hide the rest of the page.
 void AddKept(const Cli& cli, Client* client, Why* why) {
   if (why->job.details_hidden()) return;
-  auto kept = client->KeptEvidence(why->job.name());
+  auto kept = client->KeptEvidence(why->job.name(), 0);
   if (kept.ok()) {
     why->kept = *std::move(kept);
   } else if (kept.status().code() != StatusCode::kFailedPrecondition) {
@@ -78,6 +80,12 @@ StatusOr<Why> Find(const Cli& cli, const WhyFlags& options) {
                             FindJob(client.get(), options.name));
   Why why;
   LOCKSTEP_ASSIGN_OR_RETURN(why.job, client->GetJob(name));
+  if (options.attempt > 0) {
+    LOCKSTEP_ASSIGN_OR_RETURN(why.kept,
+                              client->KeptEvidence(name, options.attempt));
+    why.verdict = why.kept->verdict();
+    return why;
+  }
   if (MayRun(why.job) && !why.job.details_hidden()) {
     auto evidence = client->CollectEvidence(name, {});
     if (evidence.ok()) {
@@ -169,12 +177,15 @@ Command JobsWhyCommand(Cli* cli) {
   Command command = LeafCommand(
       "why", "Say why a job hangs, failed or waits, on one page",
       "  lockstep jobs why fashion\n"
-      "  lockstep jobs why fashion -o json | jq -r .verdict\n\n"
+      "  lockstep jobs why fashion --attempt 2\n"
+      "  lockstep jobs why fashion -o json > evidence.json\n\n"
       "Of a running job: the rank that the others wait for, or why that\n"
       "cannot be known, and what `jobs stacks` shows. Of a failed one: the\n"
       "rank that failed first, and its last lines. Of an attempt that stood\n"
       "still or reached a limit: what its ranks did then.");
   AddJobArgument(&command, &options->name);
+  command.Add("--attempt N", &options->attempt,
+              "What ended attempt N did when it stood still or was stopped");
   command.Add("--all", &options->all,
               "Also every thread, process and socket, as -o wide does");
   AddRequestOptions(&command, cli);

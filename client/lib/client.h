@@ -198,9 +198,10 @@ class Client {
   // Asks what ranks of a running job do; all of them if `ranks` is empty.
   StatusOr<v1::JobEvidence> CollectEvidence(const std::string& name,
                                             const std::vector<int32_t>& ranks);
-  // Asks what the nodes kept of the newest attempt that was ended because its
-  // ranks stood still.
-  StatusOr<v1::JobEvidence> KeptEvidence(const std::string& name);
+  // Asks what the nodes kept of the ended attempt with this number, or, for 0,
+  // of the newest one whose ranks stood still.
+  StatusOr<v1::JobEvidence> KeptEvidence(const std::string& name,
+                                         int32_t attempt);
   // Calls `sink` at least once, even for an empty file. Not retried, because
   // the file may have changed. DataLoss if it ended early. Errors of `sink` are
   // returned unchanged.

@@ -26,10 +26,12 @@ StatusOr<v1::JobEvidence> Client::CollectEvidence(
                      request);
 }
 
-StatusOr<v1::JobEvidence> Client::KeptEvidence(const std::string& name) {
+StatusOr<v1::JobEvidence> Client::KeptEvidence(const std::string& name,
+                                               int32_t attempt) {
   v1::CollectEvidenceRequest request;
   request.set_name(name);
   request.set_kept(true);
+  request.set_attempt(attempt);
   return impl_->Call(impl_->jobs, &v1::JobService::Stub::CollectEvidence,
                      request);
 }

@@ -117,6 +117,8 @@ struct RankEvidence {
   // What its session said last; empty and -1 if it has none.
   std::string phase;
   int64_t step = -1;
+  // How it had ended before: "exit code 0". Empty: it ran.
+  std::string ended = {};
 
   bool operator==(const RankEvidence&) const = default;
 };

@@ -68,6 +68,7 @@ LOCKSTEP_FIELDS(RankEvidence, v1::RankEvidence) {
   LOCKSTEP_FIELD(notes, AtMost(kMaxEvidenceNotes), Each(kEvidenceText));
   LOCKSTEP_FIELD(phase, kEvidenceName);
   LOCKSTEP_FIELD(step, Range(-1, std::numeric_limits<int64_t>::max()));
+  LOCKSTEP_FIELD(ended, kEvidenceText);
 }
 
 LOCKSTEP_FIELDS(EvidenceQuery, v1::EvidenceRequest) {

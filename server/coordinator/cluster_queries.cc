@@ -20,9 +20,9 @@ std::optional<int32_t> AddRanks(
   for (const TaskStatus& task : tasks) {
     for (const RankStatus& rank : task.ranks) {
       unknown.erase(rank.rank);
-      if ((wanted.empty() || wanted.contains(rank.rank)) && counts(rank)) {
-        found->ranks[task.node].push_back(rank.rank);
-      }
+      if (!wanted.empty() && !wanted.contains(rank.rank)) continue;
+      AddEnded(task.node, rank, found);
+      if (counts(rank)) found->ranks[task.node].push_back(rank.rank);
     }
   }
   if (unknown.empty()) return std::nullopt;
@@ -226,6 +226,7 @@ StatusOr<FoundRanks> ClusterQueries::FindRunning(const JobName& name,
 
 StatusOr<FoundRanks> ClusterQueries::FindKept(const JobName& name,
                                               const std::set<int32_t>& ranks,
+                                              int32_t ordinal,
                                               const JobCheck& may) const {
   MutexLock lock(&mu_);
   LOCKSTEP_ASSIGN_OR_RETURN(const JobEntry* entry,
@@ -234,16 +235,21 @@ StatusOr<FoundRanks> ClusterQueries::FindKept(const JobName& name,
   LOCKSTEP_RETURN_IF_ERROR(may(job));
   const auto attempt = std::find_if(
       job.attempts.rbegin(), job.attempts.rend(), [&](const Attempt& ended) {
-        return KeptFor(job, ended) != Reason::kNone;
+        return (ordinal == 0 || ended.ordinal == ordinal) &&
+               KeptFor(job, ended) != Reason::kNone;
       });
   if (attempt == job.attempts.rend()) {
-    return FailedPrecondition(
-        "no ended attempt of job {} stood still or reached a limit", name);
+    return FailedPrecondition("{} of job {} stood still or reached a limit",
+                              ordinal == 0
+                                  ? std::string("no ended attempt")
+                                  : fmt::format("no ended attempt {}", ordinal),
+                              name);
   }
   FoundRanks found;
   found.job = name;
   found.job_uid = job.uid;
   found.generation = attempt->generation;
+  found.attempt = attempt->ordinal;
   found.kept_for = KeptFor(job, *attempt);
   if (const auto unknown = AddRanks(
           attempt->tasks, ranks, [](const RankStatus&) { return true; },

@@ -77,12 +77,13 @@ class ClusterQueries {
   StatusOr<FoundRanks> FindRunning(const JobName& name,
                                    const std::set<int32_t>& ranks,
                                    const JobCheck& may) const;
-  // Returns those of `ranks`, or all, of the newest ended attempt of which the
-  // nodes kept evidence: it stood still, or was ended by a limit. `may` must
-  // allow the caller to look at them. NotFound: it did not have one of them.
-  // FailedPrecondition: there is no such attempt.
+  // Returns those of `ranks`, or all, of the ended attempt with this ordinal
+  // (0: the newest one) of which the nodes kept evidence: it stood still, or
+  // was ended by a limit. `may` must allow the caller to look at them.
+  // NotFound: it did not have one of them. FailedPrecondition: there is no such
+  // attempt.
   StatusOr<FoundRanks> FindKept(const JobName& name,
-                                const std::set<int32_t>& ranks,
+                                const std::set<int32_t>& ranks, int32_t ordinal,
                                 const JobCheck& may) const;
   // Returns package digests of all unfinished jobs.
   std::set<std::string> NeededPackages() const;

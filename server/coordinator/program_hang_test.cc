@@ -141,7 +141,7 @@ TEST_F(ProgramHangTest, ALimitOfTheRunningTimeWaitsForEvidence) {
   EXPECT_EQ(State("j"), JobState::kCancelled);
   EXPECT_TRUE(captured_.empty()) << "it did not stand still";
   const auto found = coordinator_->queries()->FindKept(
-      "j", {}, [](const Job&) { return OkStatus(); });
+      "j", {}, 0, [](const Job&) { return OkStatus(); });
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_EQ(found->kept_for, Reason::kMaxRunningTime);
 }
@@ -170,24 +170,29 @@ TEST_F(ProgramHangTest, WhatWasKeptOfAStalledAttemptIsFound) {
   Start(HangPolicy::kRestart);
   const auto may = [](const Job&) { return OkStatus(); };
   const ClusterQueries* const queries = coordinator_->queries();
-  EXPECT_EQ(queries->FindKept("j", {}, may).status().code(),
+  EXPECT_EQ(queries->FindKept("j", {}, 0, may).status().code(),
             StatusCode::kFailedPrecondition);
   const NodeName node = Host()->info.name;
   Beat(61s);
   Pass(2s);
   ASSERT_EQ(Get("j").generation, 2u);
-  const auto found = queries->FindKept("j", {}, may);
+  const auto found = queries->FindKept("j", {}, 0, may);
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_EQ(found->generation, 1u);
   EXPECT_EQ(found->job_uid, Get("j").uid);
+  EXPECT_EQ(found->attempt, 1);
   EXPECT_EQ(found->kept_for, Reason::kStalled);
+  EXPECT_TRUE(found->ended.contains(0)) << "its end is known";
+  EXPECT_TRUE(queries->FindKept("j", {}, 1, may).ok());
+  EXPECT_EQ(queries->FindKept("j", {}, 2, may).status().code(),
+            StatusCode::kFailedPrecondition);
   EXPECT_EQ(found->ranks,
             (std::map<NodeName, std::vector<int32_t>>{{node, {0}}}));
-  EXPECT_EQ(queries->FindKept("j", {7}, may).status().code(),
+  EXPECT_EQ(queries->FindKept("j", {7}, 0, may).status().code(),
             StatusCode::kNotFound);
   EXPECT_EQ(
       queries
-          ->FindKept("j", {},
+          ->FindKept("j", {}, 0,
                      [](const Job&) { return PermissionDenied("not yours"); })
           .status()
           .code(),
@@ -205,7 +210,7 @@ TEST_F(ProgramHangTest, OfAStallThatPassedBeforeTheStopNothingIsKept) {
   Pass(2s);
   ASSERT_EQ(Get("j").attempts.size(), 1u);
   EXPECT_EQ(coordinator_->queries()
-                ->FindKept("j", {}, [](const Job&) { return OkStatus(); })
+                ->FindKept("j", {}, 0, [](const Job&) { return OkStatus(); })
                 .status()
                 .code(),
             StatusCode::kFailedPrecondition);

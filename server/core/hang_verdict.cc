@@ -51,7 +51,7 @@ std::vector<int32_t> RanksOf(const Groups& groups) {
 // Of several ranks: "wait in ...", "are stopped ...".
 std::string Plural(std::string text) {
   static constexpr std::pair<std::string_view, std::string_view> kForms[] = {
-      {"waits", "wait"}, {"is", "are"},  {"has no process", "have no process"},
+      {"waits", "wait"}, {"is", "are"},  {"has", "have"},
       {"runs", "run"},   {"does", "do"},
   };
   for (const auto& [one, many] : kForms) {

@@ -203,6 +203,7 @@ std::string KeyOf(const RankPosition& position) {
   if (position.activity == RankActivity::kStuckInKernel) {
     key += "\n" + position.kernel;
   }
+  if (!position.ended.empty()) key += "\n" + position.ended;
   return key;
 }
 
@@ -215,6 +216,7 @@ RankPosition PositionOf(const RankEvidence& evidence) {
       process == nullptr ? nullptr : MainThread(*process);
   if (thread == nullptr) {
     position.activity = RankActivity::kGone;
+    position.ended = evidence.ended;
     position.key = KeyOf(position);
     return position;
   }
@@ -240,7 +242,8 @@ std::string Describe(const RankPosition& position) {
   }
   switch (position.activity) {
     case RankActivity::kGone:
-      return "has no process";
+      return position.ended.empty() ? std::string("has no process")
+                                    : "has ended (" + position.ended + ")";
     case RankActivity::kStopped:
       return "is stopped by a signal or a debugger" + where;
     case RankActivity::kStuckInKernel:

@@ -14,7 +14,7 @@ namespace lockstep::server {
 
 // How certain it is what a rank does.
 enum class RankActivity {
-  // No process of it lives.
+  // It has ended, or no process of it lives.
   kGone,
   // A signal or a debugger stopped it.
   kStopped,
@@ -41,6 +41,8 @@ struct RankPosition {
   std::string place;
   // The kernel's function, for kStuckInKernel.
   std::string kernel;
+  // How it ended, for kGone: "exit code 0"; empty if unknown.
+  std::string ended;
   // The stack as modules and functions, without lines; equal for ranks that do
   // the same.
   std::string key;

@@ -16,6 +16,7 @@
 #include "server/page/page_query.h"
 #include "server/page/status_page.h"
 #include "server/page/why_page.h"
+#include "server/service/evidence_message.h"
 
 namespace lockstep::server {
 namespace {
@@ -130,25 +131,64 @@ StatusOr<HttpResponse> LogsOf(const PageParts& parts, const Job& job,
   return LogsPage(parts.cluster, job, query, tail);
 }
 
+JobCheck StacksCheck(const PageParts& parts) {
+  return [reader = parts.reader()](const Job& found) {
+    return CheckSees(reader, found.spec.name, found.owner, "stacks");
+  };
+}
+
 StatusOr<HttpResponse> WhyOfJob(const PageParts& parts,
                                 const JobSnapshot& snapshot,
                                 const HttpRequest& request) {
   const Job& job = *snapshot.job;
-  LOCKSTEP_ASSIGN_OR_RETURN(const bool now, ParseWhy(request.parameters));
-  const auto may = [reader = parts.reader()](const Job& found) {
-    return CheckSees(reader, found.spec.name, found.owner, "stacks");
-  };
+  LOCKSTEP_ASSIGN_OR_RETURN(const WhyQuery query, ParseWhy(request.parameters));
+  const auto may = StacksCheck(parts);
   LOCKSTEP_RETURN_IF_ERROR(may(job));
   std::vector<WhyPart> shown;
-  const auto add = [&](const std::string& title,
+  const auto add = [&](const std::string& title, const std::string& parameter,
                        const StatusOr<FoundRanks>& found) {
     shown.push_back(
-        {title, found.ok() ? parts.evidence->Collect(*found) : found.status()});
+        {title, parameter,
+         found.ok() ? parts.evidence->Collect(*found) : found.status()});
   };
-  if (now) add("Now", parts.queries->FindRunning(job.spec.name, {}, may));
-  const auto kept = parts.queries->FindKept(job.spec.name, {}, may);
-  if (kept.ok()) add("Before it was stopped", kept);
-  return WhyPage(parts.cluster, snapshot, shown);
+  if (query.now) {
+    add("Now", "now=1", parts.queries->FindRunning(job.spec.name, {}, may));
+  }
+  const auto kept =
+      parts.queries->FindKept(job.spec.name, {}, query.attempt, may);
+  if (kept.ok() || query.attempt > 0) {
+    const int32_t attempt = kept.ok() ? kept->attempt : query.attempt;
+    add(fmt::format("Before attempt {} was stopped", attempt),
+        fmt::format("attempt={}", attempt), kept);
+  }
+  // The others of which something is kept.
+  std::vector<int32_t> others;
+  for (const Attempt& attempt : job.attempts) {
+    const int32_t ordinal = attempt.ordinal;
+    if (kept.ok() && kept->attempt != ordinal &&
+        parts.queries->FindKept(job.spec.name, {}, ordinal, may).ok()) {
+      others.push_back(ordinal);
+    }
+  }
+  return WhyPage(parts.cluster, snapshot, shown, others);
+}
+
+// What WhyOfJob shows, as a file.
+StatusOr<HttpResponse> EvidenceOfJob(const PageParts& parts, const Job& job,
+                                     const HttpRequest& request) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const WhyQuery query, ParseWhy(request.parameters));
+  const auto may = StacksCheck(parts);
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const FoundRanks found,
+      query.now
+          ? parts.queries->FindRunning(job.spec.name, {}, may)
+          : parts.queries->FindKept(job.spec.name, {}, query.attempt, may));
+  LOCKSTEP_ASSIGN_OR_RETURN(const EvidenceCalls::Evidence evidence,
+                            parts.evidence->Collect(found));
+  return HttpResponse{
+      .content_type = "application/json",
+      .body = EvidenceJson(found, evidence.judged, evidence.notes,
+                           parts.queries->clock().Now().wall)};
 }
 
 StatusOr<HttpResponse> Compare(const PageParts& parts,
@@ -179,11 +219,11 @@ HttpResponse PageOr(const PageParts& parts, StatusOr<HttpResponse> page) {
   return page.ok() ? *std::move(page) : ErrorPage(parts.cluster, page.status());
 }
 
-// /jobs/NAME, /jobs/NAME/logs, /jobs/NAME/why.
+// /jobs/NAME, /jobs/NAME/logs, /jobs/NAME/why, /jobs/NAME/evidence.json.
 HttpResponse AnyJobPage(const PageParts& parts, const HttpRequest& request) {
   std::string name = NameIn(request, "/jobs/");
   std::string part;
-  for (const std::string_view suffix : {"/logs", "/why"}) {
+  for (const std::string_view suffix : {"/logs", "/why", "/evidence.json"}) {
     if (!name.ends_with(suffix)) continue;
     part = suffix;
     name.resize(name.size() - suffix.size());
@@ -195,6 +235,9 @@ HttpResponse AnyJobPage(const PageParts& parts, const HttpRequest& request) {
     return PageOr(parts, LogsOf(parts, *job->job, request));
   }
   if (part == "/why") return PageOr(parts, WhyOfJob(parts, *job, request));
+  if (part == "/evidence.json") {
+    return PageOr(parts, EvidenceOfJob(parts, *job->job, request));
+  }
   return JobOf(parts, *job, request);
 }
 

@@ -147,9 +147,16 @@ StatusOr<std::vector<std::string>> ParseCompared(const Parameters& parameters) {
   return jobs;
 }
 
-StatusOr<bool> ParseWhy(const Parameters& parameters) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckNames(parameters, {"now"}));
-  return Flag(parameters, "now");
+StatusOr<WhyQuery> ParseWhy(const Parameters& parameters) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckNames(parameters, {"now", "attempt"}));
+  WhyQuery query;
+  LOCKSTEP_ASSIGN_OR_RETURN(query.now, Flag(parameters, "now"));
+  if (const std::string text = Find(parameters, "attempt"); !text.empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const int64_t number,
+                              Number("attempt", text, 1, INT32_MAX));
+    query.attempt = static_cast<int32_t>(number);
+  }
+  return query;
 }
 
 StatusOr<LogsQuery> ParseLogsQuery(const Parameters& parameters) {

@@ -64,8 +64,14 @@ StatusOr<NamedSpan> ParseSpan(const Parameters& parameters);
 inline constexpr size_t kMaxCompared = 5;
 StatusOr<std::vector<std::string>> ParseCompared(const Parameters& parameters);
 
-// now=1: collect evidence of the running ranks. Without one: false.
-StatusOr<bool> ParseWhy(const Parameters& parameters);
+// now=1: collect evidence of the running ranks; attempt=2: what was kept of
+// ended attempt 2, not of the newest one.
+struct WhyQuery {
+  bool now = false;
+  // 0: the newest one.
+  int32_t attempt = 0;
+};
+StatusOr<WhyQuery> ParseWhy(const Parameters& parameters);
 
 // rank=3&attempt=2&severity=error&grep=loss&tail=500, as the options of
 // `lockstep jobs logs`; follow=1: the page is loaded again all the time.

@@ -235,13 +235,17 @@ TEST(WhyPageTest, ShowsVerdictGroupsAndHints) {
   evidence.notes = {"node b does not answer"};
   const http::HttpResponse page =
       WhyPage("lab", Snapshot(),
-              {{"Now", evidence}, {"Before", NotFound("nothing is kept")}});
+              {{"Now", "now=1", evidence},
+               {"Before", "attempt=2", NotFound("nothing is kept")}},
+              {1});
   EXPECT_THAT(
       page.body,
       AllOf(HasSubstr("rank 1 waits in next (train.py:88)"),
             HasSubstr("(not where most are)"), HasSubstr("next  train.py:88"),
             HasSubstr(kPageEscaped), HasSubstr("node b does not answer"),
-            HasSubstr("nothing is kept"), Not(HasSubstr("<script"))));
+            HasSubstr("/evidence.json?now=1\" download"),
+            HasSubstr("/why?attempt=1\""), HasSubstr("nothing is kept"),
+            Not(HasSubstr("<script"))));
 }
 
 TEST(PageQueryTest, GoodOnesAreRead) {
@@ -250,7 +254,9 @@ TEST(PageQueryTest, GoodOnesAreRead) {
   EXPECT_THAT(
       *ParseCompared({{"job", "b"}, {"job", ""}, {"job", "a"}, {"job", "b"}}),
       ElementsAre("b", "a"));
-  EXPECT_TRUE(*ParseWhy({{"now", "1"}}));
+  EXPECT_TRUE(ParseWhy({{"now", "1"}})->now);
+  EXPECT_EQ(ParseWhy({{"attempt", "2"}})->attempt, 2);
+  EXPECT_FALSE(ParseWhy({{"attempt", "0"}}).ok());
   const auto logs = ParseLogsQuery({{"rank", "3"},
                                     {"severity", "Error"},
                                     {"grep", "loss=[0-9]"},

@@ -77,7 +77,8 @@ std::string VerdictOf(const JobSnapshot& snapshot) {
 
 http::HttpResponse WhyPage(const std::string& cluster,
                            const JobSnapshot& snapshot,
-                           const std::vector<WhyPart>& parts) {
+                           const std::vector<WhyPart>& parts,
+                           const std::vector<int32_t>& others) {
   const Job& job = *snapshot.job;
   const std::string title = job.spec.name + ": why";
   Html html;
@@ -88,9 +89,19 @@ http::HttpResponse WhyPage(const std::string& cluster,
     html.Element("h2", part.title);
     if (part.evidence.ok()) {
       Evidence(*part.evidence, &html);
+      html.Raw(fmt::format(
+          "<p><a href=\"/jobs/{}/evidence.json?{}\" download>Download all of "
+          "it</a> as JSON: processes, threads, sockets, readings.</p>\n",
+          EscapePath(job.spec.name), part.parameter));
     } else {
       html.Element("p", Message(part.evidence.status()), "dim");
     }
+  }
+  for (const int32_t attempt : others) {
+    html.Raw(fmt::format(
+        "<p><a href=\"/jobs/{}/why?attempt={}\">Evidence of attempt {}</a> is "
+        "kept, too.</p>\n",
+        EscapePath(job.spec.name), attempt, attempt));
   }
   if (!IsFinal(job.state)) {
     html.Raw(fmt::format(

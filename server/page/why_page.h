@@ -13,8 +13,10 @@
 namespace lockstep::server {
 
 struct WhyPart {
-  // "Now", "Before it was stopped".
+  // "Now", "Before attempt 2 was stopped".
   std::string title;
+  // Of the address of its file: "now=1", "attempt=2".
+  std::string parameter;
   // Or why there is none.
   StatusOr<EvidenceCalls::Evidence> evidence;
 };
@@ -22,10 +24,12 @@ struct WhyPart {
 // Why the job is as it is, by its record, in a sentence.
 std::string VerdictOf(const JobSnapshot& snapshot);
 
-// REQUIRES: the reader may see the job's details.
+// Links to what is kept of the attempts `others`. REQUIRES: the reader may see
+// the job's details.
 http::HttpResponse WhyPage(const std::string& cluster,
                            const JobSnapshot& snapshot,
-                           const std::vector<WhyPart>& parts);
+                           const std::vector<WhyPart>& parts,
+                           const std::vector<int32_t>& others);
 
 }  // namespace lockstep::server
 

@@ -1,14 +1,12 @@
 // Evidence about a job's ranks, as they are now or as they were before they
 // were stopped, for callers who see the job's details (visibility.h).
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "common/rpc/status_conversion.h"
-#include "common/wire/evidence_wire.h"
-#include "common/wire/value_wire.h"
+#include "server/service/evidence_message.h"
 #include "server/service/job_service.h"
 #include "server/service/judged_evidence.h"
 #include "server/service/request.h"
@@ -16,59 +14,6 @@
 
 namespace lockstep::server {
 namespace {
-
-// Of an answer; a message has at most 4 MiB.
-constexpr size_t kMaxAnswer = 3 << 20;
-
-void AddGroup(const StackGroup& group, v1::JobEvidence* to) {
-  v1::StackGroup* const message = to->add_groups();
-  message->mutable_ranks()->Add(group.ranks.begin(), group.ranks.end());
-  message->set_where(Describe(group.position));
-  message->set_collective(group.position.collective);
-  message->set_odd(group.odd);
-  for (const StackFrame& frame : group.position.frames) {
-    WriteValue(frame, message->add_frames());
-  }
-}
-
-// The ranks of odd groups come first where not all of them fit.
-void AddRanks(const std::vector<RankEvidence>& ranks,
-              const std::vector<StackGroup>& groups, v1::JobEvidence* to) {
-  std::set<int32_t> odd;
-  for (const StackGroup& group : groups) {
-    if (group.odd) odd.insert(group.ranks.begin(), group.ranks.end());
-  }
-  size_t size = to->ByteSizeLong();
-  size_t left_out = 0;
-  for (const bool wanted : {true, false}) {
-    for (const RankEvidence& rank : ranks) {
-      if (odd.contains(rank.rank) != wanted) continue;
-      v1::RankEvidence message = ToProto(rank);
-      size += message.ByteSizeLong();
-      if (size > kMaxAnswer) {
-        ++left_out;
-      } else {
-        *to->add_ranks() = std::move(message);
-      }
-    }
-  }
-  std::sort(to->mutable_ranks()->begin(), to->mutable_ranks()->end(),
-            [](const v1::RankEvidence& a, const v1::RankEvidence& b) {
-              return a.rank() < b.rank();
-            });
-  if (left_out > 0) {
-    to->add_notes(fmt::format(
-        "the stacks of {} ranks are left out, which are in their groups",
-        left_out));
-  }
-}
-
-// When the kept evidence was captured.
-WallTime LastTimeOf(const std::vector<RankEvidence>& ranks) {
-  WallTime last{};
-  for (const RankEvidence& rank : ranks) last = std::max(last, rank.time);
-  return last;
-}
 
 class EvidenceCollecting final : public StreamSource<v1::JobEvidence> {
  public:
@@ -87,32 +32,13 @@ class EvidenceCollecting final : public StreamSource<v1::JobEvidence> {
     }
     if (!collection_) collection_.emplace(desk_, QueriesFor(found_), peer_);
     if (!collection_->Done()) return StreamStep::Sleep(collection_->deadline());
-    Fill(collection_->Take(), message);
+    EvidenceDesk::Collected collected = collection_->Take();
+    const JudgedEvidence judged = Judge(found_, std::move(collected.ranks));
+    *message = EvidenceMessage(found_, judged, collected.notes, now_);
     return StreamStep::End(OkStatus());
   }
 
  private:
-  void Fill(EvidenceDesk::Collected collected, v1::JobEvidence* message) {
-    const JudgedEvidence judged = Judge(found_, std::move(collected.ranks));
-    message->set_job(found_.job);
-    message->set_generation(found_.generation);
-    const bool kept = found_.kept_for != Reason::kNone;
-    WriteValue(kept ? LastTimeOf(judged.ranks) : now_, message->mutable_time());
-    message->set_trigger(kept ? std::string(Name(found_.kept_for))
-                              : std::string("by hand"));
-    const HangVerdict& verdict = judged.verdict;
-    message->set_verdict(verdict.sentence);
-    message->mutable_cause_ranks()->Add(verdict.cause.begin(),
-                                        verdict.cause.end());
-    for (const std::string& text : verdict.differences) {
-      message->add_differences(text);
-    }
-    for (const std::string& text : verdict.hints) message->add_hints(text);
-    for (const std::string& note : collected.notes) message->add_notes(note);
-    for (const StackGroup& group : judged.groups) AddGroup(group, message);
-    AddRanks(judged.ranks, judged.groups, message);
-  }
-
   EvidenceDesk* const desk_;
   const FoundRanks found_;
   const WallTime now_;
@@ -129,12 +55,19 @@ StatusOr<FoundRanks> FindRanks(const ClusterQueries& queries,
     return InvalidArgument("ranks: has {} entries; at most {} are allowed",
                            request.ranks_size(), kMaxRanks);
   }
+  if (request.attempt() < 0 || (request.attempt() > 0 && !request.kept())) {
+    return InvalidArgument(
+        "attempt: is {}; it is the number of an ended attempt, from 1, and "
+        "goes with `kept`",
+        request.attempt());
+  }
   const std::set<int32_t> ranks(request.ranks().begin(), request.ranks().end());
   const auto may = [&](const Job& job) {
     return CheckSees(reader, job.spec.name, job.owner, "stacks");
   };
-  return request.kept() ? queries.FindKept(request.name(), ranks, may)
-                        : queries.FindRunning(request.name(), ranks, may);
+  return request.kept()
+             ? queries.FindKept(request.name(), ranks, request.attempt(), may)
+             : queries.FindRunning(request.name(), ranks, may);
 }
 
 }  // namespace

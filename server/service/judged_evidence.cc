@@ -6,6 +6,37 @@
 
 namespace lockstep::server {
 
+namespace {
+
+// The clocks of nodes differ, and a rank that ended by the stop of its attempt
+// ended soon after it was looked at.
+constexpr Duration kClearlyBefore = std::chrono::seconds(1);
+
+// The ranks that had ended while those of `looked_at` ran. A job goes on with
+// them only as long as the others run.
+std::vector<RankEvidence> EndedBefore(
+    const FoundRanks& found, const std::vector<RankEvidence>& looked_at) {
+  std::vector<RankEvidence> ended;
+  for (const auto& [rank, end] : found.ended) {
+    bool before = !looked_at.empty();
+    for (const RankEvidence& other : looked_at) {
+      before = before && other.rank != rank &&
+               (found.kept_for == Reason::kNone ||
+                end.time + kClearlyBefore <= other.time);
+    }
+    if (!before) continue;
+    RankEvidence evidence;
+    evidence.rank = rank;
+    evidence.node = end.node;
+    evidence.time = end.time;
+    evidence.ended = end.how;
+    ended.push_back(std::move(evidence));
+  }
+  return ended;
+}
+
+}  // namespace
+
 std::map<NodeName, EvidenceQuery> QueriesFor(const FoundRanks& found) {
   std::map<NodeName, EvidenceQuery> queries;
   for (const auto& [node, ranks] : found.ranks) {
@@ -32,6 +63,10 @@ JudgedEvidence Judge(const FoundRanks& found, std::vector<RankEvidence> ranks) {
                      rank.rank) == of_node->second.end() ||
            left.erase(rank.rank) == 0;
   });
+  for (RankEvidence& ended : EndedBefore(found, ranks)) {
+    left.erase(ended.rank);
+    ranks.push_back(std::move(ended));
+  }
   std::sort(ranks.begin(), ranks.end(),
             [](const RankEvidence& a, const RankEvidence& b) {
               return a.rank < b.rank;

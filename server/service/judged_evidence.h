@@ -24,7 +24,7 @@ struct JudgedEvidence {
 };
 
 // Of all that the nodes answered, only ranks that they were asked for count,
-// each once.
+// each once. Ranks that had ended before count, too: others may wait for them.
 JudgedEvidence Judge(const FoundRanks& found, std::vector<RankEvidence> ranks);
 
 }  // namespace lockstep::server

@@ -54,6 +54,7 @@ TEST_F(EvidenceTest, ANativeRankThatSpinsIsNamed) {
   StartCluster();
   StartHanging("spin", {TestBinary("hang_program")}, 0, "spin");
   const v1::JobEvidence evidence = Collect("spin", "rank 0 runs in spin");
+  EXPECT_THAT(evidence.verdict(), HasSubstr("(hang_program.cc:"));
   EXPECT_THAT(CauseOf(evidence), ElementsAre(0));
 }
 

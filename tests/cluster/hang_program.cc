@@ -1,6 +1,7 @@
 // hang_program DIR RANK HOW: all ranks wait for each other in all_reduce, but
-// rank RANK hangs elsewhere: lock (of itself), spin, or reduce (it does not
-// hang). DIR/ready-N exists once rank N is where it stays.
+// rank RANK does not: lock (it waits for itself), spin, left (it exits with 0),
+// stop or reduce (it does not hang). DIR/ready-N exists once rank N is where it
+// stays.
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -51,6 +52,7 @@ int main(int argc, char** argv) {
   SayReady(argv[1], rank);
   if (how == "lock") wait_for_lock();
   if (how == "spin") spin();
+  if (how == "left") return 0;
   all_reduce();
   return static_cast<int>(turns);
 }

@@ -7,6 +7,7 @@
 // reads are that user's, and libdw was not written for hostile ones.
 #include <cxxabi.h>
 #include <dirent.h>
+#include <dwarf.h>
 #include <elfutils/libdwfl.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -112,6 +113,54 @@ std::string Demangled(const char* name) {
   return result;
 }
 
+bool IsSystemHeader(const char* path) {
+  return path != nullptr && strncmp(path, "/usr/", 5) == 0;
+}
+
+struct Place {
+  std::string file;
+  int line = 0;
+};
+
+// The line at `at`. Of code that a system header put there, the line that uses
+// it: "atomic_base.h" tells nothing about the program.
+Place PlaceAt(Dwfl_Module* module, Dwarf_Addr at) {
+  Place place;
+  Dwfl_Line* const source = dwfl_module_getsrc(module, at);
+  if (source == nullptr) return place;
+  const char* const path =
+      dwfl_lineinfo(source, nullptr, &place.line, nullptr, nullptr, nullptr);
+  place.file = BaseOf(path);
+  if (!IsSystemHeader(path)) return place;
+  Dwarf_Addr bias = 0;
+  Dwarf_Die* const unit = dwfl_module_addrdie(module, at, &bias);
+  Dwarf_Files* files = nullptr;
+  size_t file_count = 0;
+  if (unit == nullptr || dwarf_getsrcfiles(unit, &files, &file_count) != 0) {
+    return place;
+  }
+  Dwarf_Die* scopes = nullptr;
+  const int scope_count = dwarf_getscopes(unit, at - bias, &scopes);
+  for (int i = 0; i < scope_count; ++i) {
+    if (dwarf_tag(&scopes[i]) != DW_TAG_inlined_subroutine) continue;
+    Dwarf_Attribute attribute;
+    Dwarf_Word file = 0;
+    Dwarf_Word line = 0;
+    if (dwarf_formudata(dwarf_attr(&scopes[i], DW_AT_call_file, &attribute),
+                        &file) != 0 ||
+        dwarf_formudata(dwarf_attr(&scopes[i], DW_AT_call_line, &attribute),
+                        &line) != 0) {
+      continue;
+    }
+    const char* const caller = dwarf_filesrc(files, file, nullptr, nullptr);
+    if (caller == nullptr || IsSystemHeader(caller)) continue;
+    place = {BaseOf(caller), static_cast<int>(line)};
+    break;
+  }
+  free(scopes);
+  return place;
+}
+
 struct Walk {
   Dwfl* dwfl = nullptr;
   std::string program;
@@ -126,24 +175,19 @@ int PrintFrame(Dwfl_Frame* frame, void* data) {
   // A return address is behind the call.
   const Dwarf_Addr at = pc - (activation ? 0 : 1);
   Dwfl_Module* const module = dwfl_addrmodule(walk->dwfl, at);
-  std::string file;
+  Place place;
   const char* path = nullptr;
   const char* function = nullptr;
-  int line = 0;
   if (module != nullptr) {
     // The path of its file; that of the main file is known later.
     path = dwfl_module_info(module, nullptr, nullptr, nullptr, nullptr, nullptr,
                             nullptr, nullptr);
     function = dwfl_module_addrname(module, at);
-    Dwfl_Line* const place = dwfl_module_getsrc(module, at);
-    if (place != nullptr) {
-      file = BaseOf(
-          dwfl_lineinfo(place, nullptr, &line, nullptr, nullptr, nullptr));
-    }
+    place = PlaceAt(module, at);
   }
   const std::string name = BaseOf(path);
   printf("frame %s\t%s\t%s\t%d\t%s\n", name.c_str(),
-         Demangled(function).c_str(), file.c_str(), line,
+         Demangled(function).c_str(), place.file.c_str(), place.line,
          name == walk->program ? "program" : "library");
   return ++walk->frames < kMostFrames ? DWARF_CB_OK : DWARF_CB_ABORT;
 }

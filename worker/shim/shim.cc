@@ -319,6 +319,8 @@ void Shim::Terminate() {
     container_.signal().Send(SIGTERM);
   } else {
     SignalTree(SIGTERM);
+    // A stopped process handles SIGTERM once it is continued.
+    SignalTree(SIGCONT);
   }
 }
 

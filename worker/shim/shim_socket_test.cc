@@ -79,6 +79,22 @@ TEST_F(ShimSocketTest, WhatAHandlerOfSigtermStartsMayEnd) {
   EXPECT_THAT(Texts(), ElementsAre("copied"));
 }
 
+TEST_F(ShimSocketTest, AStoppedRankHandlesSigterm) {
+  Start(
+      Spec("trap 'echo saved; exit 3' TERM; echo $$ >$DIR/pid; "
+           "while :; do sleep 0.01; done"));
+  const StatusOr<Process> rank = ProcessIn("pid");
+  ASSERT_TRUE(rank.ok()) << rank.status();
+  ASSERT_TRUE(SendSignal(*rank, SIGSTOP).ok());
+  auto client = Connect();
+  ASSERT_NE(client, nullptr);
+  ASSERT_TRUE(client->KillTree(10s, In(5s)).ok());
+  const auto reply = WaitForPhase(client.get(), Phase::kExited, In(5s));
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(ExitCode(reply->exit_record), 3);
+  EXPECT_THAT(Texts(), ElementsAre("saved"));
+}
+
 TEST_F(ShimSocketTest, KillTreeEndsTheDeafAfterTheGrace) {
   ShimSpec spec = Spec(
       "trap '' TERM; setsid sh -c 'echo $$ >$DIR/child; sleep 1000; :' & "
