@@ -49,15 +49,51 @@ std::string ShareText(double used, double held) {
   return held > 0 ? fmt::format("{:.0f} %", 100 * used / held) : "-";
 }
 
-std::string CostText(const UsageSum& sum) {
+// `mark`: "~" of an estimate, ">" of what is at least so much.
+std::string CostText(const std::map<std::string, double>& costs,
+                     std::string_view mark) {
   std::string text;
-  for (const auto& [currency, cost] : sum.cost) {
+  for (const auto& [currency, cost] : costs) {
     if (currency.empty()) continue;
-    text +=
-        fmt::format("{}{}{:.2f} {}", text.empty() ? "" : ", ",
-                    sum.held_estimated ? "~" : "", cost, Printable(currency));
+    text += fmt::format("{}{}{:.2f} {}", text.empty() ? "" : ", ", mark, cost,
+                        Printable(currency));
   }
   return text.empty() ? "-" : text;
+}
+
+std::string_view HeldMark(const UsageSum& sum) {
+  return sum.held_estimated ? "~" : "";
+}
+
+std::string_view UsedMark(const UsageSum& sum) {
+  if (sum.unread_gpu_seconds > 0) return ">";
+  return sum.held_estimated || sum.used_estimated ? "~" : "";
+}
+
+// Nothing is known where no GPU has readings.
+bool IsUnread(const UsageSum& sum) {
+  return sum.unread_gpu_seconds > 0 && sum.used_gpu_seconds <= 0;
+}
+
+std::string GpuHoursText(const UsageSum& sum) {
+  if (IsUnread(sum)) return "?";
+  return sum.unread_gpu_seconds > 0
+             ? fmt::format(">{:.2f}", sum.used_gpu_seconds / kHour)
+             : HoursText(sum.used_gpu_seconds, sum.used_estimated);
+}
+
+std::string GpuShareText(const UsageSum& sum) {
+  if (IsUnread(sum)) return "?";
+  return ShareText(sum.used_gpu_seconds,
+                   sum.held_gpu_seconds - sum.unread_gpu_seconds);
+}
+
+// What the job used of what it held, of GPUs or else of cores.
+double UsedPart(const UsageSum& job) {
+  const bool gpus = job.held_gpu_seconds > 0;
+  const double held = gpus ? job.held_gpu_seconds : job.held_core_seconds;
+  const double used = gpus ? job.used_gpu_seconds : job.used_core_seconds;
+  return held > 0 ? std::clamp(used / held, 0.0, 1.0) : 0;
 }
 
 std::vector<std::string> RowOf(const std::string& name, const UsageSum& sum) {
@@ -67,23 +103,30 @@ std::vector<std::string> RowOf(const std::string& name, const UsageSum& sum) {
           HoursText(sum.used_core_seconds, sum.used_estimated),
           ShareText(sum.used_core_seconds, sum.held_core_seconds),
           HoursText(sum.held_gpu_seconds, sum.held_estimated),
-          HoursText(sum.used_gpu_seconds, sum.used_estimated),
-          ShareText(sum.used_gpu_seconds, sum.held_gpu_seconds),
-          CostText(sum)};
+          GpuHoursText(sum),
+          GpuShareText(sum),
+          CostText(sum.cost, HeldMark(sum)),
+          CostText(sum.used_cost, UsedMark(sum))};
+}
+
+nlohmann::ordered_json CostJson(const std::map<std::string, double>& costs) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (const auto& [currency, amount] : costs) {
+    if (!currency.empty()) json[currency] = amount;
+  }
+  return json;
 }
 
 nlohmann::ordered_json JsonOf(const std::string& name, const UsageSum& sum) {
-  nlohmann::ordered_json cost = nlohmann::ordered_json::object();
-  for (const auto& [currency, amount] : sum.cost) {
-    if (!currency.empty()) cost[currency] = amount;
-  }
   return {{"name", name},
           {"jobs", sum.jobs},
           {"heldCoreHours", sum.held_core_seconds / kHour},
           {"usedCoreHours", sum.used_core_seconds / kHour},
           {"heldGpuHours", sum.held_gpu_seconds / kHour},
           {"usedGpuHours", sum.used_gpu_seconds / kHour},
-          {"cost", cost},
+          {"unreadGpuHours", sum.unread_gpu_seconds / kHour},
+          {"cost", CostJson(sum.cost)},
+          {"usedCost", CostJson(sum.used_cost)},
           {"heldEstimated", sum.held_estimated},
           {"usedEstimated", sum.used_estimated}};
 }
@@ -127,6 +170,45 @@ double ShareWithin(const Span& span, WallTime since) {
   return ToSeconds(span.end - since) / ToSeconds(span.end - span.start);
 }
 
+UsageSum UsageOf(const v1::Job& job, const UsageWindow& window) {
+  UsageSum sum;
+  sum.jobs = 1;
+  std::map<int32_t, double> shares;
+  double all = 0;
+  double within = 0;
+  for (const Span& span : SpansOf(job, window.now)) {
+    const double share = ShareWithin(span, window.since);
+    const double seconds = std::max(0.0, ToSeconds(span.end - span.start));
+    shares[span.attempt] = share;
+    all += seconds;
+    within += share * seconds;
+    if (span.attempt == 0) sum.held_estimated = sum.held_estimated || share < 1;
+  }
+  const double held = all > 0 ? within / all : 1;
+  sum.held_core_seconds = held * job.bill().core_seconds();
+  sum.held_gpu_seconds = held * job.bill().gpu_seconds();
+  for (const RankView& view : AllRanks(job)) {
+    const v1::Usage& usage = view.rank->usage();
+    const auto known = shares.find(view.attempt);
+    const double share = known == shares.end() ? held : known->second;
+    sum.used_estimated = sum.used_estimated || (share > 0 && share < 1);
+    sum.used_core_seconds += share * usage.cpu_seconds();
+    // The ranks of a task share its GPUs.
+    const double gpu_seconds = share * usage.seconds() *
+                               view.task->gpus_size() /
+                               std::max(1, view.task->ranks_size());
+    if (usage.has_gpu_utilization()) {
+      sum.used_gpu_seconds += usage.gpu_utilization() * gpu_seconds;
+    } else {
+      sum.unread_gpu_seconds += gpu_seconds;
+    }
+  }
+  const double cost = held * job.bill().cost();
+  sum.cost[job.bill().currency()] = cost;
+  sum.used_cost[job.bill().currency()] = cost * UsedPart(sum);
+  return sum;
+}
+
 StatusOr<int> RunUsage(const Cli& cli, const UsageFlags& flags) {
   const WallTime now = cli.env->clock->Now().wall;
   const auto since = ParseSince(flags.since, now);
@@ -160,33 +242,7 @@ StatusOr<int> RunUsage(const Cli& cli, const UsageFlags& flags) {
 }  // namespace
 
 void UsageSum::Add(const v1::Job& job, const UsageWindow& window) {
-  ++jobs;
-  std::map<int32_t, double> shares;
-  double all = 0;
-  double within = 0;
-  for (const Span& span : SpansOf(job, window.now)) {
-    const double share = ShareWithin(span, window.since);
-    const double seconds = std::max(0.0, ToSeconds(span.end - span.start));
-    shares[span.attempt] = share;
-    all += seconds;
-    within += share * seconds;
-    if (span.attempt == 0) held_estimated = held_estimated || share < 1;
-  }
-  const double held = all > 0 ? within / all : 1;
-  held_core_seconds += held * job.bill().core_seconds();
-  held_gpu_seconds += held * job.bill().gpu_seconds();
-  cost[job.bill().currency()] += held * job.bill().cost();
-  for (const RankView& view : AllRanks(job)) {
-    const v1::Usage& usage = view.rank->usage();
-    const auto known = shares.find(view.attempt);
-    const double share = known == shares.end() ? held : known->second;
-    used_estimated = used_estimated || (share > 0 && share < 1);
-    used_core_seconds += share * usage.cpu_seconds();
-    // The ranks of a task share its GPUs.
-    used_gpu_seconds += share * usage.gpu_utilization() * usage.seconds() *
-                        view.task->gpus_size() /
-                        std::max(1, view.task->ranks_size());
-  }
+  Add(UsageOf(job, window));
 }
 
 void UsageSum::Add(const UsageSum& other) {
@@ -195,7 +251,11 @@ void UsageSum::Add(const UsageSum& other) {
   used_core_seconds += other.used_core_seconds;
   held_gpu_seconds += other.held_gpu_seconds;
   used_gpu_seconds += other.used_gpu_seconds;
+  unread_gpu_seconds += other.unread_gpu_seconds;
   for (const auto& [currency, amount] : other.cost) cost[currency] += amount;
+  for (const auto& [currency, amount] : other.used_cost) {
+    used_cost[currency] += amount;
+  }
   held_estimated = held_estimated || other.held_estimated;
   used_estimated = used_estimated || other.used_estimated;
 }
@@ -215,7 +275,7 @@ Table UsageTable(const std::map<std::string, UsageSum>& sums, UsageBy by) {
                             : by == UsageBy::kPool ? "POOL"
                                                    : "USER";
   Table table{{first, "JOBS", "CORE-H HELD", "CORE-H USED", "USED",
-               "GPU-H HELD", "GPU-H USED", "GPU USED", "COST"},
+               "GPU-H HELD", "GPU-H USED", "GPU USED", "COST", "COST USED"},
               {}};
   std::vector<std::pair<std::string, UsageSum>> rows(sums.begin(), sums.end());
   std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
@@ -246,7 +306,11 @@ Command UsageCommand(Cli* cli) {
       "of\n"
       "its time, as if its use had been even: \"~\" marks such estimates. "
       "Deleted\n"
-      "jobs are not known any more.");
+      "jobs are not known any more. COST USED is the used part of a job's "
+      "cost:\n"
+      "of its GPU time or, without GPUs, of its core time. \">\" and \"?\" "
+      "mark\n"
+      "jobs with GPUs that have no readings.");
   command.Add("--by", &flags->by, "user, job or pool",
               OneOf({"user", "job", "pool"}), ShowDefault);
   command.Add("--since TIME", &flags->since,

@@ -28,8 +28,12 @@ struct UsageSum {
   double used_core_seconds = 0;
   double held_gpu_seconds = 0;
   double used_gpu_seconds = 0;
-  // By currency; "" where the site has no prices.
+  // Of the held ones: of ranks whose GPUs have no readings.
+  double unread_gpu_seconds = 0;
+  // By currency; "" where the site has no prices. The used part of a job's cost
+  // is the used part of its GPU time or, if it holds no GPU, of its core time.
   std::map<std::string, double> cost;
+  std::map<std::string, double> used_cost;
   // An attempt had begun before the window: what it used within is taken as its
   // share of the attempt's time, because a rank reports only sums.
   bool used_estimated = false;

@@ -53,6 +53,36 @@ TEST(UsageTest, HeldAndUsedAreSummedByUser) {
   EXPECT_EQ(table.rows[2][2], "6.00");
   EXPECT_EQ(table.rows[2][4], "25 %");
   EXPECT_EQ(table.rows[2][8], "4.50 EUR");
+  EXPECT_EQ(table.rows[2][9], "1.12 EUR") << "a quarter of its GPU time";
+}
+
+TEST(UsageTest, TheUsedCostOfAJobWithoutGpusIsThatOfItsCores) {
+  v1::Job job = JobOf("a", "ann", 7200);
+  job.mutable_bill()->clear_gpu_seconds();
+  job.mutable_tasks(0)->clear_gpus();
+  const auto sums =
+      SumUsage({job}, UsageBy::kJob, {WallTime(1h), WallTime(2h)});
+  EXPECT_DOUBLE_EQ(sums.at("a").used_cost.at("EUR"), 1.5 / 4);
+  EXPECT_EQ(UsageTable(sums, UsageBy::kJob).rows[0][7], "-");
+}
+
+// No reading is no sign of an idle GPU.
+TEST(UsageTest, GpusWithoutReadingsAreNotCalledIdle) {
+  v1::Job job = JobOf("a", "ann", 7200);
+  job.mutable_tasks(0)
+      ->mutable_ranks(0)
+      ->mutable_usage()
+      ->clear_gpu_utilization();
+  auto sums = SumUsage({job}, UsageBy::kUser, {WallTime(1h), WallTime(2h)});
+  Table table = UsageTable(sums, UsageBy::kUser);
+  EXPECT_EQ(table.rows[0][6], "?");
+  EXPECT_EQ(table.rows[0][7], "?");
+  EXPECT_EQ(table.rows[0][9], ">0.00 EUR");
+  sums = SumUsage({job, JobOf("b", "ann", 7200)}, UsageBy::kUser,
+                  {WallTime(1h), WallTime(2h)});
+  table = UsageTable(sums, UsageBy::kUser);
+  EXPECT_EQ(table.rows[0][6], ">0.25");
+  EXPECT_EQ(table.rows[0][9], ">0.38 EUR");
 }
 
 TEST(UsageTest, JobsThatEndedBeforeAreLeftOut) {
@@ -219,7 +249,7 @@ TEST_F(WindowTest, DescribeShowsTheWholeJobAsTheTableDoes) {
   const std::string text = FormatJob(job_, clock_.Now().wall, Style{});
   EXPECT_THAT(text, testing::ContainsRegex(
                         "CORE-H HELD +CORE-H USED +USED +GPU-H HELD +GPU-H "
-                        "USED +GPU USED +COST"));
+                        "USED +GPU USED +COST +COST USED"));
   EXPECT_THAT(text, testing::ContainsRegex(
                         "20\\.00 +10\\.00 +50 % +10\\.00 +5\\.00 +50 % +"
                         "30\\.00 EUR"));

@@ -72,6 +72,34 @@ TEST(StackGroupsTest, LinesAndDepthsDoNotSeparate) {
   EXPECT_TRUE(groups[1].odd);
 }
 
+// A framework's library that reduces on a thread of its own (JAX).
+RankEvidence InLibrary(int32_t rank, bool main_waits_there) {
+  const StackFrame python = {"train", "step", "train.py", 9, false};
+  const StackFrame waits = {"libjax_common.so", "jax::AwaitBuffersReady", "", 0,
+                            true};
+  RankEvidence evidence =
+      Rank(rank, main_waits_there ? Frames{waits, python} : Frames{python});
+  ThreadEvidence& thread = evidence.processes[0].threads.emplace_back();
+  thread.id = 7;
+  thread.state = "S";
+  thread.frames = {
+      {"libjax_common.so", "gloo::allreduce(gloo::Options&)", "", 0, true}};
+  return evidence;
+}
+
+TEST(StackGroupsTest, AFrameworkReducesOnAThreadOfItsOwn) {
+  const RankPosition position = PositionOf(InLibrary(0, true));
+  EXPECT_EQ(position.collective, "allreduce");
+  EXPECT_EQ(Describe(position), "waits in allreduce (train.py:9)");
+  const HangVerdict verdict = Judge({InLibrary(0, true), InLibrary(1, false)});
+  EXPECT_THAT(verdict.cause, ElementsAre(1));
+  // It has an operation under way, and does not wait for it.
+  EXPECT_TRUE(PositionOf(InLibrary(0, false)).collective.empty());
+  RankEvidence runs = InLibrary(0, true);
+  runs.processes[0].threads[0].state = "R";
+  EXPECT_TRUE(PositionOf(runs).collective.empty());
+}
+
 TEST(StackGroupsTest, WithoutAMajorityNoneIsOdd) {
   const auto groups = GroupRanks({Rank(0, Reducing()), Rank(1, Loading())});
   ASSERT_EQ(groups.size(), 2u);

@@ -130,6 +130,33 @@ const ProcessEvidence* ProcessOf(const RankEvidence& evidence) {
   return first;
 }
 
+bool IsSharedLibrary(const StackFrame& frame) {
+  return frame.library && frame.module.find(".so") != frame.module.npos;
+}
+
+// Of a framework that runs operations on threads of its own: what one of them
+// waits in, while the main thread waits in the framework for its result. A
+// main thread that waits or runs elsewhere may have operations under way, too,
+// and is not waiting for them.
+std::string CollectiveOfFramework(const ProcessEvidence& process,
+                                  const ThreadEvidence& main) {
+  const std::string& state = main.state.empty() ? process.state : main.state;
+  if (process.stack_source != kPySpySource || state != "S" ||
+      main.frames.empty() || !IsSharedLibrary(main.frames.front())) {
+    return "";
+  }
+  for (const ThreadEvidence& thread : process.threads) {
+    if (&thread == &main || thread.frames.empty() ||
+        !IsSharedLibrary(thread.frames.front())) {
+      continue;
+    }
+    if (std::string name = CollectiveOf(thread.frames); !name.empty()) {
+      return name;
+    }
+  }
+  return "";
+}
+
 RankActivity ActivityOf(const ProcessEvidence& process,
                         const ThreadEvidence& thread, bool collective) {
   const std::string& state =
@@ -221,7 +248,8 @@ RankPosition PositionOf(const RankEvidence& evidence) {
     return position;
   }
   position.frames = thread->frames;
-  const std::string collective = CollectiveOf(position.frames);
+  std::string collective = CollectiveOf(position.frames);
+  if (collective.empty()) collective = CollectiveOfFramework(*process, *thread);
   position.activity = ActivityOf(*process, *thread, !collective.empty());
   if (position.activity == RankActivity::kInCollective) {
     position.collective = collective;

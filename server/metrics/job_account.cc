@@ -115,7 +115,8 @@ void JobAccount::Take(const Job& job) {
   holds_ = job.holds;
   state_ = StateOf(job);
   stragglers_.AddNodes(job);
-  rank_time_.Take(job, state_ == TimeState::kStalled, training_.redoes());
+  rank_time_.Take(job, state_ == TimeState::kStalled ? quiet_ : std::nullopt,
+                  training_.redo_until());
   if (job.last_checkpoint && job.last_checkpoint != checkpoints_.newest) {
     ++checkpoints_.count;
     checkpoints_.bytes +=
@@ -139,8 +140,9 @@ void JobAccount::Advance(MonoTime now, const Pools& pools) {
 
 void JobAccount::NewGeneration(const Job& job) {
   generation_ = job.generation;
-  stepping_ = quiet_ = silent_ = false;
-  training_.NewGeneration();
+  stepping_ = silent_ = false;
+  quiet_.reset();
+  training_.NewGeneration(job);
   stragglers_.NewGeneration();
 }
 
@@ -161,9 +163,14 @@ void JobAccount::Progress(const CoordinatorView::JobEntry& entry, Time now,
   }
   // A program has a limit of its own, which it may have set.
   const bool is_native = snapshot.job->spec.kind == JobKind::kNative;
-  quiet_ =
-      snapshot.stall.has_value() || (is_native && entry.last_step &&
-                                     now.mono - *entry.last_step > kQuietTime);
+  quiet_.reset();
+  if (snapshot.stall) {
+    quiet_ =
+        std::max(Duration{}, snapshot.stall->still - snapshot.stall->limit);
+  } else if (is_native && entry.last_step &&
+             now.mono - *entry.last_step > kQuietTime) {
+    quiet_ = Duration{};
+  }
   silent_ =
       snapshot.waiting && snapshot.waiting->reason == Reason::kNodeUnknown;
   training_.Take(snapshot);

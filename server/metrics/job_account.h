@@ -115,7 +115,9 @@ class JobAccount {
   Checkpoints checkpoints_;
   // The generation is known to have made a step.
   bool stepping_ = false;
-  bool quiet_ = false;
+  // It stands still: for so long beyond its limit, where the coordinator says
+  // so, else 0.
+  std::optional<Duration> quiet_;
   // A node of it is silent.
   bool silent_ = false;
   RankTime rank_time_;

@@ -1,6 +1,7 @@
 #include "server/metrics/rank_time.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace lockstep::server {
 namespace {
@@ -49,6 +50,53 @@ PhaseSeconds GrownBy(const PhaseSeconds& before, const PhaseSeconds& now) {
           Grown(before.other, now.other)};
 }
 
+// `now` without what is left of `grown` when `part` of it is taken.
+PhaseSeconds Without(const PhaseSeconds& now, const PhaseSeconds& grown,
+                     double part) {
+  const double left = 1 - part;
+  return {now.input - grown.input * left,
+          now.compute - grown.compute * left,
+          now.allreduce - grown.allreduce * left,
+          now.straggler_wait - grown.straggler_wait * left,
+          now.optimizer - grown.optimizer * left,
+          now.checkpoint - grown.checkpoint * left,
+          now.evaluation - grown.evaluation * left,
+          now.other - grown.other * left};
+}
+
+// Of the phase with this name; null: it is none of them.
+double* SecondsOf(std::string_view phase, PhaseSeconds* phases) {
+  if (phase == "input") return &phases->input;
+  if (phase == "compute") return &phases->compute;
+  if (phase == "allreduce") return &phases->allreduce;
+  if (phase == "straggler_wait") return &phases->straggler_wait;
+  if (phase == "optimizer") return &phases->optimizer;
+  if (phase == "checkpoint") return &phases->checkpoint;
+  if (phase == "evaluation") return &phases->evaluation;
+  return phase == "other" ? &phases->other : nullptr;
+}
+
+// A page may be so much newer than the time that has passed here; more is of
+// time that was not seen. The end of a stall is seen so late at most.
+constexpr double kNewer = 2;
+
+// Of the phase that a page names.
+TimeClass ClassOfPhase(std::string_view phase, bool stepped) {
+  static constexpr std::pair<std::string_view, TimeClass> kClasses[] = {
+      {"input", TimeClass::kInput},
+      {"compute", TimeClass::kCompute},
+      {"optimizer", TimeClass::kCompute},
+      {"allreduce", TimeClass::kCommunication},
+      {"straggler_wait", TimeClass::kStragglerWait},
+      {"checkpoint", TimeClass::kCheckpoint},
+      {"evaluation", TimeClass::kEvaluation},
+  };
+  for (const auto& [name, time_class] : kClasses) {
+    if (name == phase) return time_class;
+  }
+  return stepped ? TimeClass::kUnknown : TimeClass::kStarting;
+}
+
 }  // namespace
 
 std::string_view Name(TimeClass time_class) {
@@ -59,7 +107,7 @@ std::string_view Name(TimeClass time_class) {
   return kNames[static_cast<size_t>(time_class)];
 }
 
-RankTime::RankTime(const Job& job) { Take(job, false, false); }
+RankTime::RankTime(const Job& job) { Take(job, std::nullopt, 0); }
 
 void RankTime::Pass(Duration passed) {
   const double seconds = ToSeconds(passed);
@@ -68,22 +116,81 @@ void RankTime::Pass(Duration passed) {
       Add(*common_, seconds);
     } else if (rank.ended) {
       Add(TimeClass::kIdle, seconds);
-    } else if (stalled_) {
-      Add(TimeClass::kStalled, seconds);
     } else {
       rank.waiting += seconds;
+      if (stalled_) rank.stood += seconds;
     }
   }
 }
 
+TimeClass RankTime::ClassOf(TimeClass time_class, int64_t worked_on) const {
+  const bool step =
+      time_class != TimeClass::kUnknown && time_class != TimeClass::kStarting;
+  const bool redone =
+      redo_until_ > 0 && worked_on >= 0 && worked_on <= redo_until_;
+  return step && redone ? TimeClass::kRedone : time_class;
+}
+
 void RankTime::GiveUpWaiting() {
   for (Rank& rank : ranks_) {
-    Add(TimeClass::kUnknown, rank.waiting);
+    const double before =
+        std::min(rank.before.value_or(rank.waiting), rank.waiting);
+    if (stalled_) {
+      Add(TimeClass::kStalled, rank.waiting);
+    } else {
+      Add(TimeClass::kUnknown, before);
+      // Of a first step it is not known whether it was one before.
+      const int64_t worked_on = rank.committed < 0 ? 0 : rank.committed + 1;
+      Add(ClassOf(rank.now.value_or(TimeClass::kUnknown), worked_on),
+          rank.waiting - before);
+    }
     rank.waiting = 0;
+    if (rank.now) rank.before = 0;
   }
 }
 
-void RankTime::Take(const Job& job, bool stalled, bool redoes) {
+void RankTime::TakeStall(std::optional<Duration> stalled) {
+  for (Rank& rank : ranks_) {
+    if (stalled_ && !stalled) {
+      EndStall(&rank, &seconds_[static_cast<size_t>(TimeClass::kStalled)]);
+    } else if (stalled) {
+      // Up to the limit it may have worked.
+      if (!stalled_) {
+        rank.stood =
+            rank.waiting - std::min(rank.before.value_or(0), rank.waiting);
+        const double beyond = std::min(rank.waiting, ToSeconds(*stalled));
+        Add(TimeClass::kUnknown, rank.waiting - beyond);
+        rank.waiting = beyond;
+      }
+      const double known = std::max(0.0, rank.waiting - kNewer);
+      Add(TimeClass::kStalled, known);
+      rank.waiting -= known;
+    }
+  }
+}
+
+// It stood still in the phase that its page named. The other phases have grown
+// after the stall, and what no phase has yet is the newest of its time.
+void RankTime::EndStall(Rank* rank, double* stalled) {
+  double gone_on = 0;
+  if (rank->shared) {
+    const double grown = GrownBy(*rank->shared, rank->newest).Sum();
+    if (grown > 0) gone_on = std::max(0.0, rank->stood - grown);
+    double* const stood = SecondsOf(rank->phase, &*rank->shared);
+    if (stood != nullptr) {
+      *stood = *SecondsOf(rank->phase, &rank->newest);
+      gone_on += GrownBy(*rank->shared, rank->newest).Sum();
+    } else {
+      rank->shared = rank->newest;
+    }
+  }
+  gone_on = std::min(rank->waiting, gone_on);
+  *stalled += rank->waiting - gone_on;
+  rank->waiting = gone_on;
+}
+
+void RankTime::Take(const Job& job, std::optional<Duration> stalled,
+                    int64_t redo_until) {
   const bool first = ranks_.empty();
   if (job.generation != generation_ || first) {
     GiveUpWaiting();
@@ -107,9 +214,14 @@ void RankTime::Take(const Job& job, bool stalled, bool redoes) {
     rank.ended = status->exit.has_value();
   }
   common_ = CommonClass(job);
-  if (common_ || stalled) GiveUpWaiting();
-  stalled_ = stalled;
-  redoes_ = redoes;
+  if (common_) {
+    GiveUpWaiting();
+    stalled.reset();
+  } else {
+    TakeStall(stalled);
+  }
+  stalled_ = stalled.has_value();
+  redo_until_ = redo_until;
 }
 
 void RankTime::TakePage(int32_t number, const RankProgress& progress) {
@@ -117,27 +229,38 @@ void RankTime::TakePage(int32_t number, const RankProgress& progress) {
   if (index >= ranks_.size() || common_) return;
   Rank& rank = ranks_[index];
   const PhaseSeconds& phases = progress.phases;
-  // It has not joined, or what it did before was not seen, or nobody knows what
-  // it did while it stood still.
-  if (progress.phase.empty() || !rank.shared || stalled_) {
+  if (!progress.phase.empty()) rank.newest = phases;
+  if (stalled_) return;
+  rank.phase = progress.phase;
+  // It has not joined, or what it did before was not seen.
+  if (progress.phase.empty() || !rank.shared) {
     Add(TimeClass::kUnknown, rank.waiting);
     rank.waiting = 0;
     if (!progress.phase.empty()) rank.shared = phases;
     return;
   }
-  rank.stepped = rank.stepped || progress.committed_step > 0;
   const PhaseSeconds grown = GrownBy(*rank.shared, phases);
-  // Nothing new was said: it waits for the next page.
-  if (grown.Sum() <= 0) return;
-  rank.shared = phases;
-  ShareOut(grown, &rank);
+  const double sum = grown.Sum();
+  const int64_t worked_on =
+      rank.committed < 0 ? progress.committed_step : rank.committed + 1;
+  // The number of the first step tells whether it was done before.
+  const bool may_redo = redo_until_ > 0 && worked_on < 0;
+  if (sum > 0 && !may_redo) {
+    const double part = std::min(1.0, rank.waiting / sum);
+    ShareOut(grown, part, worked_on, rank);
+    rank.shared =
+        sum > rank.waiting + kNewer ? phases : Without(phases, grown, part);
+    rank.waiting = std::max(0.0, rank.waiting - sum);
+  }
+  rank.before = std::min(rank.before.value_or(rank.waiting), rank.waiting);
+  rank.committed = std::max(rank.committed, progress.committed_step);
+  rank.now = ClassOfPhase(progress.phase, rank.committed >= 0);
 }
 
-void RankTime::ShareOut(const PhaseSeconds& grown, Rank* rank) {
-  const double scale = rank->waiting / grown.Sum();
-  rank->waiting = 0;
+void RankTime::ShareOut(const PhaseSeconds& grown, double part,
+                        int64_t worked_on, const Rank& rank) {
   const auto add = [&](TimeClass time_class, double seconds) {
-    Add(redoes_ ? TimeClass::kRedone : time_class, seconds * scale);
+    Add(ClassOf(time_class, worked_on), seconds * part);
   };
   add(TimeClass::kInput, grown.input);
   add(TimeClass::kCompute, grown.compute + grown.optimizer);
@@ -145,7 +268,8 @@ void RankTime::ShareOut(const PhaseSeconds& grown, Rank* rank) {
   add(TimeClass::kStragglerWait, grown.straggler_wait);
   add(TimeClass::kCheckpoint, grown.checkpoint);
   add(TimeClass::kEvaluation, grown.evaluation);
-  add(rank->stepped ? TimeClass::kUnknown : TimeClass::kStarting, grown.other);
+  add(rank.committed >= 0 ? TimeClass::kUnknown : TimeClass::kStarting,
+      grown.other);
 }
 
 }  // namespace lockstep::server

@@ -2,9 +2,11 @@
 //
 // From submission to the end a job has as many rank-seconds as wall seconds
 // times ranks, and the classes add up to that. A running rank that has joined
-// says what it does by the seconds of its page's phases; until the next page
-// its time waits, and is then shared out by the growth of the phases. What a
-// rank does that has not joined is unknown, unless the job has stalled.
+// says what it does by the seconds of its page's phases. A page has a phase's
+// seconds once the phase is over, so until then the rank's time waits. What
+// still waits when the rank fails or ends belongs to the phase that its last
+// page names. What a rank does that has not joined is unknown, unless the job
+// has stalled.
 #ifndef LOCKSTEP_SERVER_METRICS_RANK_TIME_H_
 #define LOCKSTEP_SERVER_METRICS_RANK_TIME_H_
 
@@ -13,6 +15,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -56,8 +59,11 @@ class RankTime {
 
   // `passed` since the last call went by in the job's state of the last Take.
   void Pass(Duration passed);
-  // The job's new state. `redoes`: it repeats steps of an earlier attempt.
-  void Take(const Job& job, bool stalled, bool redoes);
+  // The job's new state. `stalled`: it has stalled, for this time beyond its
+  // limit. Earlier attempts had committed the steps up to `redo_until`; 0:
+  // none.
+  void Take(const Job& job, std::optional<Duration> stalled,
+            int64_t redo_until);
   // A page of a running rank.
   void TakePage(int32_t rank, const RankProgress& progress);
 
@@ -68,21 +74,39 @@ class RankTime {
 
  private:
   struct Rank {
-    // Not shared out yet.
+    // In no class yet.
     double waiting = 0;
-    // The phases that are; absent: those of the next page belong to time that
-    // was not seen.
+    // Of that, at most so much is from before it joined. Absent: all.
+    std::optional<double> before;
+    // The phases that are in their classes; absent: those of the next page
+    // belong to time that was not seen.
     std::optional<PhaseSeconds> shared;
-    bool stepped = false;
+    // What its newest page says that it does; absent: it has not joined.
+    std::optional<TimeClass> now;
+    // Of its newest page: the phases, and the phase that it names.
+    PhaseSeconds newest;
+    std::string phase;
+    // Of a stall: the time since the phases that are in their classes.
+    double stood = 0;
+    // The newest step that it has committed in this generation; -1: none.
+    int64_t committed = -1;
     bool ended = false;
   };
 
   void Add(TimeClass time_class, double seconds) {
     seconds_[static_cast<size_t>(time_class)] += seconds;
   }
-  void ShareOut(const PhaseSeconds& grown, Rank* rank);
-  // The phases of what waits will not be known.
+  // Puts `part` of the phases' growth into their classes. `worked_on` is the
+  // step that it was spent on; -1: unknown.
+  void ShareOut(const PhaseSeconds& grown, double part, int64_t worked_on,
+                const Rank& rank);
+  // Of work on that step.
+  TimeClass ClassOf(TimeClass time_class, int64_t worked_on) const;
+  // No page will tell the phases of what waits.
   void GiveUpWaiting();
+  // Classes of what waits when a stall begins, goes on or ends.
+  void TakeStall(std::optional<Duration> stalled);
+  static void EndStall(Rank* rank, double* stalled);
 
   std::array<double, kTimeClasses> seconds_{};
   std::vector<Rank> ranks_;
@@ -90,7 +114,7 @@ class RankTime {
   // Of all ranks; absent: the job runs.
   std::optional<TimeClass> common_;
   bool stalled_ = false;
-  bool redoes_ = false;
+  int64_t redo_until_ = 0;
 };
 
 }  // namespace lockstep::server

@@ -22,7 +22,10 @@ class RankTimeTest : public testing::Test {
   }
   void Enter(JobState state) {
     job_.state = state;
-    time_.Take(job_, stalled_, redoes_);
+    time_.Take(job_, Stalled(), redo_until_);
+  }
+  std::optional<Duration> Stalled() const {
+    return stalled_ ? std::optional(beyond_) : std::nullopt;
   }
   void Run() {
     job_.generation = ++generation_;
@@ -44,7 +47,7 @@ class RankTimeTest : public testing::Test {
   }
   void Look() {
     for (int32_t rank : {0, 1}) time_.TakePage(rank, pages_[rank]);
-    time_.Take(job_, stalled_, redoes_);
+    time_.Take(job_, Stalled(), redo_until_);
   }
   double Of(TimeClass time_class) const { return time_.seconds(time_class); }
   void ExpectAddsUp() const {
@@ -61,7 +64,8 @@ class RankTimeTest : public testing::Test {
   Generation generation_ = 0;
   Duration wall_{};
   bool stalled_ = false;
-  bool redoes_ = false;
+  Duration beyond_{};
+  int64_t redo_until_ = 0;
 };
 
 TEST_F(RankTimeTest, TheWayToTheFirstStepIsInParts) {
@@ -81,8 +85,7 @@ TEST_F(RankTimeTest, TheWayToTheFirstStepIsInParts) {
   ExpectAddsUp();
 }
 
-// What the pages say is a little older than what has passed.
-TEST_F(RankTimeTest, PhasesShareOutTheWallTime) {
+TEST_F(RankTimeTest, PhasesAreCountedAsThePagesSay) {
   Run();
   Pass(10s);
   pages_[0].committed_step = pages_[1].committed_step = 5;
@@ -94,13 +97,55 @@ TEST_F(RankTimeTest, PhasesShareOutTheWallTime) {
   pages_[1].phases = {
       .compute = 4, .checkpoint = 2, .evaluation = 2, .other = 1.5};
   Look();
+  pages_[1].phases.other += 1;
+  Look();
   EXPECT_DOUBLE_EQ(Of(TimeClass::kInput), 1);
-  EXPECT_NEAR(Of(TimeClass::kCompute), 6 + 4 / 0.95, 1e-9);
+  EXPECT_DOUBLE_EQ(Of(TimeClass::kCompute), 6 + 4);
   EXPECT_DOUBLE_EQ(Of(TimeClass::kCommunication), 2);
   EXPECT_DOUBLE_EQ(Of(TimeClass::kStragglerWait), 1);
-  EXPECT_NEAR(Of(TimeClass::kCheckpoint), 2 / 0.95, 1e-9);
-  EXPECT_NEAR(Of(TimeClass::kEvaluation), 2 / 0.95, 1e-9);
-  EXPECT_NEAR(Of(TimeClass::kUnknown), 1.5 / 0.95, 1e-9);
+  EXPECT_DOUBLE_EQ(Of(TimeClass::kCheckpoint), 2);
+  EXPECT_DOUBLE_EQ(Of(TimeClass::kEvaluation), 2);
+  // Other, before its first step and after it; 0.5 s waits for a page.
+  EXPECT_DOUBLE_EQ(Of(TimeClass::kStarting), 1.5);
+  EXPECT_DOUBLE_EQ(Of(TimeClass::kUnknown), 0.5);
+  ExpectAddsUp();
+}
+
+// A short phase that ended beside a long one that has not gets no time of it.
+TEST_F(RankTimeTest, ARunningPhaseWaitsForItsEnd) {
+  Run();
+  Pass(1s);
+  for (RankProgress& page : pages_) page.phases.input = 0.4;
+  Look();
+  EXPECT_DOUBLE_EQ(Of(TimeClass::kInput), 0.8);
+  Pass(1s);
+  Look();
+  Pass(1s);
+  for (RankProgress& page : pages_) page.phases.compute = 2.4;
+  Look();
+  EXPECT_DOUBLE_EQ(Of(TimeClass::kInput), 0.8);
+  EXPECT_DOUBLE_EQ(Of(TimeClass::kCompute), 4.8);
+  // The job fails within a phase, which the last page named.
+  Pass(1s);
+  job_.failing = Cause{Reason::kRankExit, ""};
+  Enter(JobState::kRunning);
+  EXPECT_DOUBLE_EQ(Of(TimeClass::kCompute), 4.8 + 2);
+  EXPECT_NEAR(Of(TimeClass::kUnknown), 0.4, 1e-9) << "before it joined";
+  ExpectAddsUp();
+}
+
+// A page may be a little newer than the time that was seen to pass.
+TEST_F(RankTimeTest, ANewerPageIsCountedOnceItsTimeHasPassed) {
+  Run();
+  Pass(1s);
+  for (RankProgress& page : pages_) page.phases.compute = 1.5;
+  Look();
+  EXPECT_DOUBLE_EQ(Of(TimeClass::kCompute), 2);
+  Pass(1s);
+  for (RankProgress& page : pages_) page.phases.input = 0.5;
+  Look();
+  EXPECT_DOUBLE_EQ(Of(TimeClass::kCompute) + Of(TimeClass::kInput), 4);
+  EXPECT_DOUBLE_EQ(Of(TimeClass::kCompute), 3);
   ExpectAddsUp();
 }
 
@@ -130,39 +175,66 @@ TEST_F(RankTimeTest, WhatHasNotJoinedIsUnknown) {
 
 TEST_F(RankTimeTest, StalledTimeIsNothingElse) {
   Run();
-  Pass(5s);
+  Look();
+  Pass(6s);
   stalled_ = true;
+  beyond_ = 1s;
   Look();
-  Pass(20s);
+  EXPECT_DOUBLE_EQ(Of(TimeClass::kUnknown), 10) << "up to the limit";
+  Pass(19s);
+  Look();
+  EXPECT_DOUBLE_EQ(Of(TimeClass::kStalled), 2 * 18) << "2 s may be its end";
+  // It goes on after 25.2 s, and that is seen 0.8 s later.
+  Pass(1s);
   stalled_ = false;
-  for (RankProgress& page : pages_) page.phases.compute = 25;
+  for (RankProgress& page : pages_) {
+    page.phases.compute = 25.2;
+    page.phases.input = 0.3;
+  }
   Look();
   Pass(5s);
-  for (RankProgress& page : pages_) page.phases.compute = 30;
+  for (RankProgress& page : pages_) page.phases.compute = 30.7;
   Look();
-  EXPECT_DOUBLE_EQ(Of(TimeClass::kUnknown), 10) << "until it was seen";
-  EXPECT_DOUBLE_EQ(Of(TimeClass::kStalled), 40);
-  EXPECT_DOUBLE_EQ(Of(TimeClass::kCompute), 10);
+  EXPECT_DOUBLE_EQ(Of(TimeClass::kUnknown), 10);
+  EXPECT_NEAR(Of(TimeClass::kStalled), 2 * (1 + 19 + 0.2), 1e-9);
+  EXPECT_NEAR(Of(TimeClass::kInput), 2 * 0.3, 1e-9);
+  EXPECT_NEAR(Of(TimeClass::kCompute), 2 * 5.5, 1e-9);
   ExpectAddsUp();
 }
 
 TEST_F(RankTimeTest, AFailureCostsRecoveryAndRedoneSteps) {
   Run();
   Pass(5s);
-  for (RankProgress& page : pages_) page.phases.compute = 5;
+  for (RankProgress& page : pages_) {
+    page.phases.compute = 5;
+    page.committed_step = 4;
+  }
   Look();
   job_.failing = Cause{Reason::kRankExit, ""};
   Enter(JobState::kRunning);
   Pass(2s);
   job_.failing.reset();
-  redoes_ = true;
+  redo_until_ = 4;
   Run();
+  // Its first step is one that was done, which is known at the step's end.
   Pass(3s);
-  for (RankProgress& page : pages_) page.phases.compute = 3;
+  for (RankProgress& page : pages_) page.phases = {.compute = 2, .other = 1};
   Look();
   EXPECT_DOUBLE_EQ(Of(TimeClass::kCompute), 10);
+  EXPECT_DOUBLE_EQ(Of(TimeClass::kStarting), 0);
+  for (RankProgress& page : pages_) page.committed_step = 4;
+  Look();
   EXPECT_DOUBLE_EQ(Of(TimeClass::kRecovering), 4);
-  EXPECT_DOUBLE_EQ(Of(TimeClass::kRedone), 6);
+  EXPECT_DOUBLE_EQ(Of(TimeClass::kRedone), 4);
+  EXPECT_DOUBLE_EQ(Of(TimeClass::kStarting), 2);
+  Pass(1s);
+  for (RankProgress& page : pages_) {
+    page.phases.compute = 3;
+    page.committed_step = 5;
+  }
+  Look();
+  EXPECT_DOUBLE_EQ(Of(TimeClass::kRedone), 4);
+  EXPECT_DOUBLE_EQ(Of(TimeClass::kCompute), 12);
   ExpectAddsUp();
 }
 
@@ -173,7 +245,7 @@ TEST_F(RankTimeTest, ARankThatHasEndedIsIdle) {
   rank.exit = ExitStatus();
   rank.progress.phase = "finished";
   rank.progress.phases.compute = 4;
-  time_.Take(job_, false, false);
+  time_.Take(job_, std::nullopt, 0);
   Pass(6s);
   pages_[0].phases.compute = 10;
   time_.TakePage(0, pages_[0]);

@@ -8,9 +8,9 @@ TrainingCounts::TrainingCounts(const Job& job)
     : committed_(std::max<int64_t>(0, job.committed_step.value_or(0))),
       redo_until_(std::max<int64_t>(0, job.committed_before)) {}
 
-void TrainingCounts::NewGeneration() {
+void TrainingCounts::NewGeneration(const Job& job) {
   fresh_ = true;
-  redo_until_ = std::max(redo_until_, committed_);
+  redo_until_ = std::max({redo_until_, committed_, job.committed_before});
   // The counts of its processes begin at 0, except the step.
   steps_.last.reset();
   samples_.last = 0;

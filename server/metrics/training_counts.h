@@ -13,7 +13,7 @@ class TrainingCounts {
  public:
   explicit TrainingCounts(const Job& job);
 
-  void NewGeneration();
+  void NewGeneration(const Job& job);
   // Takes the reports of the current generation's ranks.
   void Take(const JobSnapshot& snapshot);
 
@@ -27,6 +27,8 @@ class TrainingCounts {
   // Time in which the chief's training paused for checkpoints.
   double checkpoint_stall_seconds() const { return stall_.total; }
   int64_t committed() const { return committed_; }
+  // The newest step that earlier generations committed; 0: none.
+  int64_t redo_until() const { return redo_until_; }
   // True while it repeats steps of an earlier generation.
   bool redoes() const { return committed_ < redo_until_; }
 

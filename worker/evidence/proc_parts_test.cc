@@ -146,5 +146,34 @@ TEST(NativeStacksTest, StacksJoinTheThreadsOfProc) {
   EXPECT_EQ(process.threads[2].id, 3);
 }
 
+// JAX: the main thread waits in its library, and a thread of that reduces.
+TEST(NativeStacksTest, AFrameworksFramesJoinThoseOfPython) {
+  const StackFrame waits = {"libjax_common.so", "jax::AwaitBuffersReady", "", 0,
+                            true};
+  const StackFrame reduces = {"libjax_common.so", "gloo::allreduce", "", 0,
+                              true};
+  const StackFrame futex = {"libc.so.6", "?", "", 0, true};
+  const StackFrame python = {"train", "step", "train.py", 9, false};
+  ProcessEvidence process;
+  process.threads.resize(1);
+  process.threads[0].id = 1;
+  process.threads[0].main = true;
+  process.threads[0].frames = {python};
+  const auto thread = [](int64_t id, std::vector<StackFrame> frames) {
+    ThreadEvidence evidence;
+    evidence.id = id;
+    evidence.frames = std::move(frames);
+    return evidence;
+  };
+  MergeFramework({thread(1, {futex, waits}), thread(2, {futex, reduces}),
+                  thread(3, {futex, reduces}), thread(4, {futex})},
+                 &process);
+  ASSERT_EQ(process.threads.size(), 2u) << "one of those that do the same";
+  EXPECT_EQ(process.threads[0].frames,
+            (std::vector<StackFrame>{waits, python}));
+  EXPECT_EQ(process.threads[1].id, 2);
+  EXPECT_EQ(process.threads[1].frames, (std::vector<StackFrame>{reduces}));
+}
+
 }  // namespace
 }  // namespace lockstep::worker::evidence

@@ -15,8 +15,14 @@
 namespace lockstep::worker::evidence {
 namespace {
 
-// Of one child. py-spy takes 30 ms for a small program.
+// Of one child. py-spy takes 30 ms for a small program, lockstep-stacks 1.5 s
+// for a library with a million names.
 constexpr Duration kToolTime = std::chrono::seconds(2);
+constexpr Duration kLibraryTime = std::chrono::seconds(4);
+// Libraries that run collective operations on threads of their own, while the
+// program waits in them: its Python functions do not tell for what.
+constexpr std::string_view kFrameworkLibraries[] = {"libjax_common.so",
+                                                    "xla_extension.so"};
 
 bool IsProgram(const std::string& path) {
   return access(path.c_str(), X_OK) == 0;
@@ -50,7 +56,8 @@ std::string PySpyOf(const StackTools& tools, const ProcessPlace& place) {
 }
 
 StatusOr<std::string> RunTool(std::vector<std::string> argv,
-                              const StackTools& tools, MonoTime deadline) {
+                              const StackTools& tools, MonoTime deadline,
+                              Duration most = kToolTime) {
   container::Command command;
   command.argv = std::move(argv);
   // Nothing that makes libdw fetch files, or Rust print its own stack.
@@ -64,7 +71,7 @@ StatusOr<std::string> RunTool(std::vector<std::string> argv,
   LOCKSTEP_ASSIGN_OR_RETURN(
       container::CommandResult result,
       container::RunCommand(command,
-                            std::min(deadline, MonotonicNow() + kToolTime)));
+                            std::min(deadline, MonotonicNow() + most)));
   if (!result.ok()) {
     if (first.starts_with("Error: ")) first.erase(0, 7);
     return Unavailable(
@@ -88,11 +95,29 @@ StatusOr<std::vector<ThreadEvidence>> PythonStacks(const std::string& py_spy,
 
 StatusOr<std::vector<ThreadEvidence>> NativeStacks(const StackTools& tools,
                                                    int64_t pid,
-                                                   MonoTime deadline) {
+                                                   MonoTime deadline,
+                                                   Duration most = kToolTime) {
   LOCKSTEP_ASSIGN_OR_RETURN(
       const std::string text,
-      RunTool({tools.native, std::to_string(pid)}, tools, deadline));
+      RunTool({tools.native, std::to_string(pid)}, tools, deadline, most));
   return ParseNativeStacks(text);
+}
+
+bool IsFramework(std::string_view module) {
+  return std::any_of(
+      std::begin(kFrameworkLibraries), std::end(kFrameworkLibraries),
+      [&](std::string_view name) { return module.find(name) != module.npos; });
+}
+
+// Adds what the framework of a Python process does.
+void AddFramework(const StackTools& tools, MonoTime deadline,
+                  ProcessEvidence* process) {
+  if (process->state != "S") return;  // It runs, or is stopped.
+  const auto maps = ReadProcFile(fmt::format("/proc/{}/maps", process->pid));
+  if (tools.native.empty() || !maps.ok() || !IsFramework(*maps)) return;
+  auto stacks = NativeStacks(tools, process->pid, deadline, kLibraryTime);
+  // The Python stacks stand without it.
+  if (stacks.ok()) MergeFramework(*std::move(stacks), process);
 }
 
 void Take(StatusOr<std::vector<ThreadEvidence>> stacks, const char* source,
@@ -124,6 +149,35 @@ StackTools FindStackTools(const std::string& py_spy, const std::string& shim,
   const std::string native = JoinPath(Folder(shim), "lockstep-stacks");
   if (IsProgram(native)) tools.native = native;
   return tools;
+}
+
+void MergeFramework(std::vector<ThreadEvidence> native,
+                    ProcessEvidence* process) {
+  std::vector<ThreadEvidence> others;
+  for (ThreadEvidence& thread : native) {
+    const auto python =
+        std::find_if(process->threads.begin(), process->threads.end(),
+                     [&](const ThreadEvidence& known) {
+                       return known.id == thread.id && !known.frames.empty();
+                     });
+    // The interpreter's own functions say nothing.
+    std::erase_if(thread.frames, [](const StackFrame& frame) {
+      return !IsFramework(frame.module);
+    });
+    if (thread.frames.empty()) continue;
+    if (python != process->threads.end()) {
+      auto& frames = python->frames;
+      frames.insert(frames.begin(), thread.frames.begin(), thread.frames.end());
+      if (frames.size() > kMaxEvidenceFrames) frames.resize(kMaxEvidenceFrames);
+      continue;
+    }
+    // Of threads that do the same, such as those of a pool, one is enough.
+    const bool known = std::any_of(
+        others.begin(), others.end(),
+        [&](const auto& other) { return other.frames == thread.frames; });
+    if (!known) others.push_back(std::move(thread));
+  }
+  MergeStacks(std::move(others), process);
 }
 
 std::string WhyRefused() {
@@ -159,7 +213,10 @@ void ReadStacks(const StackTools& tools, MonoTime deadline,
           "py-spy is not installed here (pip install py-spy)";
     } else {
       auto stacks = PythonStacks(py_spy, tools, process->pid, deadline);
-      if (stacks.ok()) return Take(std::move(stacks), kPySpySource, process);
+      if (stacks.ok()) {
+        Take(std::move(stacks), kPySpySource, process);
+        return AddFramework(tools, deadline, process);
+      }
       AddError("py-spy", stacks.status(), process);
     }
   }

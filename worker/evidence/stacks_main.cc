@@ -21,7 +21,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep::worker::evidence {
@@ -161,35 +165,96 @@ Place PlaceAt(Dwfl_Module* module, Dwarf_Addr at) {
   return place;
 }
 
-struct Walk {
-  Dwfl* dwfl = nullptr;
-  std::string program;
-  int frames = 0;
+// The addresses of a thread's frames, innermost first.
+struct Stack {
+  pid_t thread = 0;
+  std::vector<Dwarf_Addr> addresses;
 };
 
-int PrintFrame(Dwfl_Frame* frame, void* data) {
-  auto* const walk = static_cast<Walk*>(data);
+int AddFrame(Dwfl_Frame* frame, void* data) {
+  auto* const stack = static_cast<Stack*>(data);
   Dwarf_Addr pc = 0;
   bool activation = false;
   if (!dwfl_frame_pc(frame, &pc, &activation)) return DWARF_CB_ABORT;
   // A return address is behind the call.
-  const Dwarf_Addr at = pc - (activation ? 0 : 1);
-  Dwfl_Module* const module = dwfl_addrmodule(walk->dwfl, at);
+  stack->addresses.push_back(pc - (activation ? 0 : 1));
+  return stack->addresses.size() < kMostFrames ? DWARF_CB_OK : DWARF_CB_ABORT;
+}
+
+// The functions at some addresses of a module. libdw looks through all symbols
+// of a module for each address, which takes seconds in a library with a million
+// of them: this looks through them once for all addresses.
+void FindFunctions(Dwfl_Module* module, const std::vector<Dwarf_Addr>& sorted,
+                   std::map<Dwarf_Addr, const char*>* functions) {
+  const int count = dwfl_module_getsymtab(module);
+  for (int i = 0; i < count; ++i) {
+    GElf_Sym symbol;
+    GElf_Addr start = 0;
+    const char* const name = dwfl_module_getsym_info(module, i, &symbol, &start,
+                                                     nullptr, nullptr, nullptr);
+    if (name == nullptr || symbol.st_size == 0 ||
+        GELF_ST_TYPE(symbol.st_info) != STT_FUNC) {
+      continue;
+    }
+    for (auto at = std::lower_bound(sorted.begin(), sorted.end(), start);
+         at != sorted.end() && *at < start + symbol.st_size; ++at) {
+      functions->try_emplace(*at, name);
+    }
+  }
+}
+
+// By the frames' addresses.
+std::map<Dwarf_Addr, const char*> FunctionsOf(
+    Dwfl* dwfl, const std::vector<Stack>& stacks) {
+  std::map<Dwfl_Module*, std::set<Dwarf_Addr>> modules;
+  for (const Stack& stack : stacks) {
+    for (const Dwarf_Addr at : stack.addresses) {
+      modules[dwfl_addrmodule(dwfl, at)].insert(at);
+    }
+  }
+  std::map<Dwarf_Addr, const char*> functions;
+  for (const auto& [module, addresses] : modules) {
+    if (module == nullptr) continue;
+    FindFunctions(module, {addresses.begin(), addresses.end()}, &functions);
+  }
+  return functions;
+}
+
+// MODULE<tab>FUNCTION<tab>FILE<tab>LINE<tab>library|program.
+std::string FrameText(Dwfl_Module* module, Dwarf_Addr at, const char* function,
+                      const std::string& program) {
   Place place;
   const char* path = nullptr;
-  const char* function = nullptr;
   if (module != nullptr) {
     // The path of its file; that of the main file is known later.
     path = dwfl_module_info(module, nullptr, nullptr, nullptr, nullptr, nullptr,
                             nullptr, nullptr);
-    function = dwfl_module_addrname(module, at);
     place = PlaceAt(module, at);
   }
   const std::string name = BaseOf(path);
-  printf("frame %s\t%s\t%s\t%d\t%s\n", name.c_str(),
-         Demangled(function).c_str(), place.file.c_str(), place.line,
-         name == walk->program ? "program" : "library");
-  return ++walk->frames < kMostFrames ? DWARF_CB_OK : DWARF_CB_ABORT;
+  return name + "\t" + Demangled(function) + "\t" + place.file + "\t" +
+         std::to_string(place.line) + "\t" +
+         (name == program ? "program" : "library");
+}
+
+// The threads run again meanwhile.
+void Print(Dwfl* dwfl, const std::vector<Stack>& stacks,
+           const std::string& program) {
+  const std::map<Dwarf_Addr, const char*> functions = FunctionsOf(dwfl, stacks);
+  std::map<Dwarf_Addr, std::string> texts;
+  for (const Stack& stack : stacks) {
+    printf("thread %d\n", stack.thread);
+    for (const Dwarf_Addr at : stack.addresses) {
+      const auto [text, is_new] = texts.try_emplace(at);
+      if (is_new) {
+        const auto function = functions.find(at);
+        text->second = FrameText(
+            dwfl_addrmodule(dwfl, at), at,
+            function == functions.end() ? nullptr : function->second, program);
+      }
+      printf("frame %s\n", text->second.c_str());
+    }
+  }
 }
 
 std::string ProgramOf(pid_t pid) {
@@ -227,13 +292,15 @@ int Run(pid_t pid) {
       dwfl_linux_proc_attach(dwfl, pid, /*assume_ptrace_stopped=*/true) != 0) {
     return Fail("libdw", dwfl_errmsg(-1));
   }
+  std::vector<Stack> stacks;
   for (const pid_t thread : stopped) {
-    printf("thread %d\n", thread);
-    Walk walk{dwfl, program, 0};
+    Stack stack{thread, {}};
     // Ends with an error behind the last frame of most stacks.
-    (void)dwfl_getthread_frames(dwfl, thread, PrintFrame, &walk);
+    (void)dwfl_getthread_frames(dwfl, thread, AddFrame, &stack);
     (void)ptrace(PTRACE_DETACH, thread, nullptr, nullptr);
+    stacks.push_back(std::move(stack));
   }
+  Print(dwfl, stacks, program);
   return fflush(stdout) == 0 ? 0 : 1;
 }
 
