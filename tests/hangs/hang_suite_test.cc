@@ -7,7 +7,9 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -252,6 +254,67 @@ TEST_F(HangSuite, TheRankIsNamedWithinItsLimit) {
       Quantile(stalled, 0.99), Quantile(verdicts, 0.5),
       Quantile(verdicts, 0.99), named, tellable);
   EXPECT_LE(Quantile(verdicts, 0.99), kStallSeconds + kSpareSeconds);
+}
+
+// Processes that use half of every core.
+class StolenCpu {
+ public:
+  explicit StolenCpu(unsigned cores) {
+    for (unsigned i = 0; i < cores; ++i) {
+      const pid_t child = fork();
+      if (child == 0) {
+        // Whatever ends the test.
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (volatile uint64_t turns = 0;;) turns = turns + 1;
+      }
+      if (child > 0) children_.push_back(child);
+    }
+  }
+  ~StolenCpu() {
+    for (const pid_t child : children_) {
+      (void)kill(child, SIGKILL);
+      (void)waitpid(child, nullptr, 0);
+    }
+  }
+  StolenCpu(const StolenCpu&) = delete;
+  StolenCpu& operator=(const StolenCpu&) = delete;
+
+ private:
+  std::vector<pid_t> children_;
+};
+
+// Jobs that go on, with the limits that jobs have without a flag, on cores of
+// which others take half. tests/hangs/run --quiet sets the minutes.
+TEST_F(HangSuite, SlowProgramsAreNotCalledHung) {
+  const char* const text = getenv("LOCKSTEP_QUIET_MINUTES");
+  if (text == nullptr) {
+    GTEST_SKIP() << "takes minutes: tests/hangs/run --quiet MINUTES";
+  }
+  const MonoTime end =
+      MonotonicNow() + std::chrono::minutes(std::strtol(text, nullptr, 10));
+  const StolenCpu stolen(2);
+  // "none" is a kind of hang that never begins.
+  std::vector<std::string> names;
+  for (const char* const framework : {"torch", "joined", "tensorflow", "jax"}) {
+    names.emplace_back(framework);
+    v1::JobSpec spec =
+        SpecOf({framework, "none", 2, Answer::kRank}, framework, root(), -1);
+    spec.clear_stall_after();
+    Submit(spec);
+  }
+  while (MonotonicNow() < end && !HasFailure()) {
+    for (const std::string& name : names) {
+      const v1::Job job = Get(name);
+      EXPECT_TRUE(Notices(job).empty()) << Notices(job)[0]->message();
+      EXPECT_LT(job.state(), v1::JOB_STATE_FINISHING) << job.cause().message();
+    }
+    (void)Eventually([&] { return MonotonicNow() >= end; },
+                     std::chrono::seconds(5));
+  }
+  for (const std::string& name : names) {
+    std::cout << name << ": " << Output(name, 0).back() << "\n";
+    EXPECT_TRUE(client()->CancelJob(name).ok());
+  }
 }
 
 }  // namespace
