@@ -155,6 +155,7 @@ Status App::LoadCoordinator() {
   options.silence.lost_after = Seconds(config.node_lost_seconds);
   options.retention.on_deleted = [this](const std::string& uid) {
     stores.logs->Remove(uid);
+    stores.history->Remove(uid);
   };
   coordinator = std::make_unique<Coordinator>(std::move(options),
                                               stores.store.get(), &clock, &hub);

@@ -110,6 +110,25 @@ void HistoryFiles::Sweep(WallTime now) {
   }
 }
 
+void HistoryFiles::Remove(const std::string& uid) {
+  std::string gone;
+  {
+    MutexLock lock(&mu_);
+    const auto file =
+        std::find_if(index_.begin(), index_.end(), [&](const auto& known) {
+          return known.first.ends_with(fmt::format(".{}{}", uid, kSuffix));
+        });
+    if (file == index_.end()) return;
+    gone = file->first;
+    bytes_ -= file->second.bytes;
+    index_.erase(file);
+  }
+  const Status status = files_->Remove(PathOf(gone));
+  if (!status.ok()) {
+    LOG_WARN("the history of a deleted job stays on disk: {}", Message(status));
+  }
+}
+
 uint64_t HistoryFiles::bytes() const {
   MutexLock lock(&mu_);
   return bytes_;

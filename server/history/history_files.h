@@ -40,6 +40,8 @@ class HistoryFiles {
   // counts as none.
   std::optional<StoredHistory> Read(const std::string& job,
                                     const std::string& uid);
+  // Deletes the file of the job with this uid, if there is one.
+  void Remove(const std::string& uid);
   // Deletes what is too old or too much, oldest first.
   void Sweep(WallTime now);
   // The size of all files.

@@ -108,6 +108,13 @@ bool HistoryKeeper::SaveJob(const std::string& uid, const Known& job,
   return status.ok();
 }
 
+void HistoryKeeper::Remove(const std::string& uid) {
+  MutexLock lock(&mu_);
+  history_.Forget(uid);
+  known_.erase(uid);
+  removed_.insert(uid);
+}
+
 void HistoryKeeper::Save() { SaveDue(options_.save_interval, MonoTime::max()); }
 
 void HistoryKeeper::SaveAll(Duration within) {
@@ -117,25 +124,29 @@ void HistoryKeeper::SaveAll(Duration within) {
 
 void HistoryKeeper::SaveDue(Duration interval, MonoTime by) {
   KnownJobs due;
+  std::set<std::string> removed;
   WallTime now;
   {
     MutexLock lock(&mu_);
     now = now_;
+    removed.swap(removed_);
     for (const auto& [uid, job] : known_) {
       if (now - job.saved >= (job.ended ? kRetry : interval)) {
         due.emplace(uid, job);
       }
     }
   }
+  for (const std::string& uid : removed) files_.Remove(uid);
   for (const auto& [uid, job] : due) {
     if (MonotonicNow() >= by) return;
     const bool saved = SaveJob(uid, job, now);
     MutexLock lock(&mu_);
-    Known& known = known_.at(uid);
-    known.saved = now;
+    const auto known = known_.find(uid);
+    if (known == known_.end()) continue;  // It was deleted meanwhile.
+    known->second.saved = now;
     if (job.ended && (saved || now - *job.ended >= kMaxRetry)) {
       history_.Forget(uid);
-      known_.erase(uid);
+      known_.erase(known);
     }
   }
   if (!due.empty()) files_.Sweep(now);

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,9 @@ class HistoryKeeper {
   };
   HistoryPlot Read(const Query& query) ABSL_LOCKS_EXCLUDED(mu_);
 
+  // The job is deleted: its history goes with it, soon.
+  void Remove(const std::string& uid) ABSL_LOCKS_EXCLUDED(mu_);
+
   // Writes what is due, and deletes what is too old. The thread calls it.
   void Save() ABSL_LOCKS_EXCLUDED(mu_);
   // Writes the histories of all running jobs, in about `within` at most, and
@@ -92,6 +96,8 @@ class HistoryKeeper {
   History history_ ABSL_GUARDED_BY(mu_);
   // By uid.
   KnownJobs known_ ABSL_GUARDED_BY(mu_);
+  // Of deleted jobs, whose files are still there.
+  std::set<std::string> removed_ ABSL_GUARDED_BY(mu_);
   WallTime now_ ABSL_GUARDED_BY(mu_){};
   bool failed_ ABSL_GUARDED_BY(mu_) = false;
   // The last member, so that it stops before the others are destroyed.

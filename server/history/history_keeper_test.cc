@@ -102,6 +102,19 @@ TEST_F(HistoryKeeperTest, TheCoordinatorsEndLosesNothing) {
   EXPECT_GE(Known(Read(job, keeper.get())), 97U);
 }
 
+TEST_F(HistoryKeeperTest, TheHistoryGoesWithItsJob) {
+  JobSnapshot job = RunningJob("train", 2);
+  auto keeper = Open();
+  Run(100, 1, &job, keeper.get());
+  keeper->SaveAll(seconds(10));
+  ASSERT_EQ(Files().size(), 1u);
+  keeper->Remove(job.job->uid);
+  keeper->Save();
+  EXPECT_TRUE(Files().empty());
+  EXPECT_TRUE(Read(job, keeper.get()).empty());
+  EXPECT_EQ(keeper->bytes(), 0u);
+}
+
 TEST_F(HistoryKeeperTest, ADamagedFileCountsAsNone) {
   JobSnapshot job = RunningJob("train", 1);
   auto keeper = Open();
