@@ -100,6 +100,24 @@ TEST(StackGroupsTest, AFrameworkReducesOnAThreadOfItsOwn) {
   EXPECT_TRUE(PositionOf(runs).collective.empty());
 }
 
+// DistributedDataParallel reduces within backward(), in C++.
+TEST(StackGroupsTest, BackwardWaitsForTheOthersGradients) {
+  const auto backward = [](int32_t rank) {
+    return Rank(
+        rank,
+        {{"libtorch_cpu.so", "c10d::Reducer::finalize_backward()", "", 0, true},
+         {"libtorch_python.so", "THPEngine_run_backward(_object*)", "", 0,
+          true},
+         {"torch._tensor", "Tensor.backward", "_tensor.py", 623, true},
+         {"train", "step", "train.py", 91, false}});
+  };
+  const HangVerdict verdict =
+      Judge({backward(0), Rank(1, Loading()), backward(2)});
+  EXPECT_EQ(verdict.sentence,
+            "rank 1 waits in DataLoader.__next__ (train.py:88); 2 ranks wait "
+            "for it in DistributedDataParallel's all_reduce");
+}
+
 TEST(StackGroupsTest, WithoutAMajorityNoneIsOdd) {
   const auto groups = GroupRanks({Rank(0, Reducing()), Rank(1, Loading())});
   ASSERT_EQ(groups.size(), 2u);

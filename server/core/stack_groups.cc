@@ -88,6 +88,10 @@ std::string CollectiveOf(const StackFrame& frame) {
     if (frame.module.starts_with(module)) return "";
   }
   const std::string_view name = LastName(frame.function);
+  // DistributedDataParallel's, behind the last gradient of a backward pass.
+  if (frame.function.starts_with("c10d::Reducer::finalize_backward")) {
+    return "DistributedDataParallel's all_reduce";
+  }
   // c10d::Work::wait, c10d::TCPStore::wait: for what other ranks send.
   if (frame.function.starts_with("c10d::") && name == "wait") {
     return frame.function.substr(0, frame.function.find('('));

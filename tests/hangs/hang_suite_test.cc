@@ -45,7 +45,7 @@ struct Hang {
 // The first twelve have each framework and each kind of hang.
 constexpr Hang kHangs[] = {
     {"cpp", "lock", 4, Answer::kRank},
-    {"torch", "lock", 2, Answer::kRank},
+    {"ddp", "lock", 2, Answer::kRank},
     {"torch", "stop", 3, Answer::kRank},
     {"torch", "loader", 2, Answer::kRank},
     {"torch", "spin", 2, Answer::kRank},
@@ -62,6 +62,8 @@ constexpr Hang kHangs[] = {
     {"cpp", "lock", 2, Answer::kRank},
     {"cpp", "spin", 4, Answer::kRank},
     {"torch", "lock", 3, Answer::kRank},
+    {"ddp", "loader", 3, Answer::kRank},
+    {"ddp", "spin", 2, Answer::kRank},
     {"torch", "loader", 3, Answer::kRank},
     {"torch", "spin", 3, Answer::kRank},
     {"joined", "loader", 2, Answer::kRank},

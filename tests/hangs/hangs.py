@@ -1,10 +1,11 @@
 """hangs.py DIR FRAMEWORK HOW ODD: ranks step together until rank ODD hangs.
 
-FRAMEWORK is torch, joined (PyTorch that joined its job, over lockstep's
-backend), tensorflow or jax. HOW is what rank ODD does from step 10 on: lock,
-loader, spin, skip (it leaves out one all-reduce, so that it waits in the next
-barrier for ranks that still reduce), left (it exits with 0), or stop (it steps
-on; the test stops it). DIR/ready-ODD is made at that moment.
+FRAMEWORK is torch, ddp (DistributedDataParallel, which reduces in C++), joined
+(PyTorch that joined its job, over lockstep's backend), tensorflow or jax. HOW is
+what rank ODD does from step 10 on: lock, loader, spin, skip (it leaves out one
+all-reduce, so that it waits in the next barrier for ranks that still reduce), left
+(it exits with 0), or stop (it steps on; the test stops it). DIR/ready-ODD is made
+at that moment.
 """
 
 import os
@@ -93,6 +94,18 @@ def torch_program(backend, step_done=lambda: None):
     train(loader, lambda: dist.all_reduce(gradient), step_done, dist.barrier)
 
 
+def ddp_program():
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    dist.init_process_group("gloo")
+    model = DistributedDataParallel(torch.nn.Linear(100, 10))
+    batch = torch.ones(4, 100)
+    loader = torch.utils.data.DataLoader(Batches(), num_workers=1, prefetch_factor=2)
+    train(loader, lambda: model(batch).sum().backward(), barrier=dist.barrier)
+
+
 def joined_program():
     import lockstep
     import lockstep.torch  # noqa: F401  (the backend)
@@ -154,6 +167,7 @@ def jax_program():
 if __name__ == "__main__":
     {
         "torch": lambda: torch_program("gloo"),
+        "ddp": ddp_program,
         "joined": joined_program,
         "tensorflow": tensorflow_program,
         "jax": jax_program,

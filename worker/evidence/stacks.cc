@@ -15,14 +15,14 @@
 namespace lockstep::worker::evidence {
 namespace {
 
-// Of one child. py-spy takes 30 ms for a small program, lockstep-stacks 1.5 s
-// for a library with a million names.
+// Of one child. py-spy takes 30 ms for a small program, lockstep-stacks 90 ms
+// for one with PyTorch or JAX.
 constexpr Duration kToolTime = std::chrono::seconds(2);
-constexpr Duration kLibraryTime = std::chrono::seconds(4);
-// Libraries that run collective operations on threads of their own, while the
-// program waits in them: its Python functions do not tell for what.
-constexpr std::string_view kFrameworkLibraries[] = {"libjax_common.so",
-                                                    "xla_extension.so"};
+// Libraries of JAX and PyTorch, whose C++ runs collective operations: the
+// program's Python functions ("backward") do not tell what they wait for.
+constexpr std::string_view kFrameworkLibraries[] = {
+    "libjax_common.so", "xla_extension.so", "libtorch_cpu.so",
+    "libtorch_cuda.so", "libtorch_python.so"};
 
 bool IsProgram(const std::string& path) {
   return access(path.c_str(), X_OK) == 0;
@@ -56,8 +56,7 @@ std::string PySpyOf(const StackTools& tools, const ProcessPlace& place) {
 }
 
 StatusOr<std::string> RunTool(std::vector<std::string> argv,
-                              const StackTools& tools, MonoTime deadline,
-                              Duration most = kToolTime) {
+                              const StackTools& tools, MonoTime deadline) {
   container::Command command;
   command.argv = std::move(argv);
   // Nothing that makes libdw fetch files, or Rust print its own stack.
@@ -71,7 +70,7 @@ StatusOr<std::string> RunTool(std::vector<std::string> argv,
   LOCKSTEP_ASSIGN_OR_RETURN(
       container::CommandResult result,
       container::RunCommand(command,
-                            std::min(deadline, MonotonicNow() + most)));
+                            std::min(deadline, MonotonicNow() + kToolTime)));
   if (!result.ok()) {
     if (first.starts_with("Error: ")) first.erase(0, 7);
     return Unavailable(
@@ -95,11 +94,10 @@ StatusOr<std::vector<ThreadEvidence>> PythonStacks(const std::string& py_spy,
 
 StatusOr<std::vector<ThreadEvidence>> NativeStacks(const StackTools& tools,
                                                    int64_t pid,
-                                                   MonoTime deadline,
-                                                   Duration most = kToolTime) {
+                                                   MonoTime deadline) {
   LOCKSTEP_ASSIGN_OR_RETURN(
       const std::string text,
-      RunTool({tools.native, std::to_string(pid)}, tools, deadline, most));
+      RunTool({tools.native, std::to_string(pid)}, tools, deadline));
   return ParseNativeStacks(text);
 }
 
@@ -115,7 +113,7 @@ void AddFramework(const StackTools& tools, MonoTime deadline,
   if (process->state != "S") return;  // It runs, or is stopped.
   const auto maps = ReadProcFile(fmt::format("/proc/{}/maps", process->pid));
   if (tools.native.empty() || !maps.ok() || !IsFramework(*maps)) return;
-  auto stacks = NativeStacks(tools, process->pid, deadline, kLibraryTime);
+  auto stacks = NativeStacks(tools, process->pid, deadline);
   // The Python stacks stand without it.
   if (stacks.ok()) MergeFramework(*std::move(stacks), process);
 }

@@ -47,9 +47,9 @@ StatusOr<std::vector<ThreadEvidence>> ParseNativeStacks(std::string_view text);
 // threads that are not there yet are added. Pure.
 void MergeStacks(std::vector<ThreadEvidence> stacks, ProcessEvidence* process);
 
-// Puts the frames of a Python process that are in a framework's library (JAX),
-// as ParseNativeStacks returned them, before those of its Python threads, and
-// adds the library's own threads. Pure.
+// Puts the frames that are in a library of PyTorch or JAX, of `native` as
+// ParseNativeStacks returned it, before those of the Python threads of
+// `process`, and adds the library's own threads. Pure.
 void MergeFramework(std::vector<ThreadEvidence> native,
                     ProcessEvidence* process);
 
