@@ -291,6 +291,7 @@ const Strings kNotSaidInPure = {
 // Abseil, no fmt, nothing else of ours.
 const Strings kStdOnly = {"common/base/log_line",
                           "worker/task/",
+                          "worker/shim/connect",
                           "worker/shim/container.",
                           "worker/shim/container_report",
                           "worker/shim/container_signal",
@@ -306,6 +307,8 @@ const Strings kStdOnly = {"common/base/log_line",
                           "worker/shim/rank_output",
                           "worker/shim/server",
                           "worker/shim/shim.",
+                          "worker/shim/session.",
+                          "worker/shim/session_report",
                           "worker/shim/shim_end"};
 const Strings kStdOnlyMayInclude = {"worker/task/", "worker/shim/",
                                     "common/base/fd.h",

@@ -26,6 +26,7 @@
 #include "worker/shim/launch.h"
 #include "worker/shim/rank_output.h"
 #include "worker/shim/server.h"
+#include "worker/shim/session.h"
 #include "worker/task/exit_record.h"
 #include "worker/task/shim_spec.h"
 #include "worker/task/task_record.h"
@@ -78,7 +79,9 @@ class Shim {
   bool Done() const;
 
   task::ShimReply State(uint32_t id) const;
-  task::ShimReply OnRequest(const task::ShimRequest& request);
+  task::ShimReply OnRequest(const task::ShimRequest& request,
+                            std::vector<Fd> fds);
+  task::ShimReply Refuse(uint32_t id, const std::string& why) const;
   task::ShimReply OnSignal(const task::ShimRequest& request);
   void EnterPhase(Phase phase);
 
@@ -89,6 +92,7 @@ class Shim {
   Launch launch_;
   ContainerKeeper container_;
   Fence fence_;
+  Sessions sessions_;
   task::ProcessRef self_;
   task::ExitRecord record_;  // Filled as things become known.
 

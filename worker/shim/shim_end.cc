@@ -35,6 +35,7 @@ void Shim::OnRankEnded(int wait_status) {
   fence_.End();
   // The cgroup contains leftover processes, too; others are killed one by one.
   KillCgroup(spec_.cgroup);
+  sessions_.End();
   record_.end_unix_nanos = WallNanos();
   record_.end_mono_nanos = MonoNanos();
   OnStartStatus();
@@ -58,7 +59,7 @@ void Shim::KillWhatIsDue(int64_t now) {
   // Its engine first: it knows processes that are none of ours.
   if (container_.any() && !container_.signal().MayKillTree(now)) return;
   KillCgroup(spec_.cgroup);
-  SignalTree(SIGKILL);
+  SignalTree(SIGKILL, sessions_.Spared(now));
   kill_at_ = now + kKillAgain;  // For what was forked meanwhile.
 }
 
@@ -87,7 +88,7 @@ void Shim::GoOnEnding(int64_t now) {
   }
   if (!ending_.tree_gone) {
     KillCgroup(spec_.cgroup);
-    SignalTree(SIGKILL);
+    SignalTree(SIGKILL, sessions_.Spared(now));
     OnChild();
     if (!ending_.tree_gone && now >= ending_.tree_deadline) {
       record_.tree_left += static_cast<uint32_t>(SignalTree(0));
