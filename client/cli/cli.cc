@@ -22,8 +22,8 @@ namespace {
 constexpr std::string_view kConnectionFlags[] = {"--context", "--address",
                                                  "--ca", "--cert", "--key"};
 // Commands that take a program or its arguments after "--".
-constexpr std::string_view kTakeProgram[] = {"submit", "run", "training",
-                                             "train", "bench"};
+constexpr std::string_view kTakeProgram[] = {"submit", "run",   "training",
+                                             "train",  "bench", "exec"};
 constexpr Duration kExpiryWarning = std::chrono::hours(24 * 30);
 
 template <size_t N>
@@ -262,7 +262,7 @@ Command BuildCommands(Cli* cli) {
                    NodesDescribeCommand(cli), NodesDrainCommand(cli),
                    NodesUndrainCommand(cli), NodesApproveCommand(cli),
                    NodesForgetCommand(cli)),
-      EventsCommand(cli), BenchCommand(cli), TopCommand(cli), UiCommand(cli),
+      ExecCommand(cli), EventsCommand(cli), BenchCommand(cli), TopCommand(cli), UiCommand(cli),
       UsageCommand(cli), InitCommand(cli),
       GroupCommand("cert", "Certificates of daemons and users",
                    "lockstep cert issue worker host-a", CertIssueCommand(cli)),

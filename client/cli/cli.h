@@ -107,6 +107,7 @@ Command JobsWhyCommand(Cli* cli);
 Command JobsDeleteCommand(Cli* cli);
 Command JobsUpdateCommand(Cli* cli);
 Command JobsStreamLogsCommand(Cli* cli);
+Command ExecCommand(Cli* cli);
 Command EventsCommand(Cli* cli);
 Command BenchCommand(Cli* cli);
 Command TopCommand(Cli* cli);

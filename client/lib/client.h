@@ -25,6 +25,7 @@
 #include <string>
 #include <vector>
 
+#include "client/lib/session.h"
 #include "client/lib/stop_token.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
@@ -207,6 +208,9 @@ class Client {
   // returned unchanged.
   Status ReadFile(const std::string& name, int32_t rank,
                   const std::string& path, const FileSink& sink);
+
+  // Opens a session in a rank. Its errors come from Session::Finish.
+  std::unique_ptr<Session> OpenSession(const v1::SessionRequest& request);
 
   // Calls `callback` for each message until the stream ends (OK), the callback
   // returns false (OK), `stop` (Cancelled) or an error that a retry cannot fix.

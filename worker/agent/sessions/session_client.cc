@@ -31,7 +31,7 @@ class GrpcSessionCall final
 
   ~GrpcSessionCall() override {
     context_.TryCancel();
-    ReleaseHold();
+    RemoveHold();
     MutexLock lock(&mu_);
     while (!done_) changed_.Wait(&mu_);
   }

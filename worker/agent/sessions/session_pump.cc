@@ -20,9 +20,9 @@ using shim::SessionReport;
 
 // What the command's last output gets after its end: a process that it left
 // behind may hold its streams, and is killed within two seconds.
-constexpr Duration kDrainTime = std::chrono::seconds(3);
+constexpr Duration kOutputTime = std::chrono::seconds(3);
 // For the last message to be taken.
-constexpr Duration kEndTime = std::chrono::seconds(10);
+constexpr Duration kLastMessageTime = std::chrono::seconds(10);
 
 int MillisUntil(MonoTime time) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(
@@ -38,7 +38,7 @@ void WaitFor(const Bell& bell, MonoTime until) {
 // Until the coordinator has ended the call, which it does after the last
 // message.
 void AwaitEnd(SessionCall* call, Bell* bell) {
-  const MonoTime until = MonotonicNow() + kEndTime;
+  const MonoTime until = MonotonicNow() + kLastMessageTime;
   for (;;) {
     bell->Clear();
     if (call->ended() || MonotonicNow() >= until) return;
@@ -193,7 +193,7 @@ void SessionPump::SetEnd(int code, const std::string& message,
   end_->set_exit_code(code);
   end_->set_message(message);
   end_->set_not_started(not_started);
-  drain_until_ = MonotonicNow() + kDrainTime;
+  drain_until_ = MonotonicNow() + kOutputTime;
 }
 
 void SessionPump::ReadOutput(Fd* from, bool error) {
@@ -230,7 +230,7 @@ bool Send(v1::SessionOutput message, SessionCall* call, Bell* bell) {
     if (call->ended()) return false;
     if (call->CanWrite()) break;
     // The call's end rings, too.
-    WaitFor(*bell, MonotonicNow() + kEndTime);
+    WaitFor(*bell, MonotonicNow() + kLastMessageTime);
   }
   call->Write(std::move(message));
   return true;
