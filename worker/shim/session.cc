@@ -122,7 +122,9 @@ class Keeper {
   void OnSignals() {
     signalfd_siginfo info;
     while (read(signals_.get(), &info, sizeof(info)) > 0) {
-      if (info.ssi_signo == SIGTERM) kill_at_ = MonoNanos();
+      if (info.ssi_signo != SIGTERM) continue;
+      rank_ended_ = true;
+      kill_at_ = MonoNanos();
     }
     for (;;) {
       int status = 0;
@@ -142,6 +144,7 @@ class Keeper {
       SessionReport report;
       report.kind = SessionReport::Kind::kEnded;
       report.value = status;
+      if (rank_ended_) report.SetMessage(kRankEnded);
       Tell(report);
     }
     HangUp();
@@ -185,6 +188,7 @@ class Keeper {
   const ShimSpec* spec_ = nullptr;
   Launch* launch_ = nullptr;
   bool told_end_ = false;
+  bool rank_ended_ = false;
   int wait_status_ = 0;
   int64_t kill_at_ = -1;  // MonoNanos.
   bool gone_ = false;

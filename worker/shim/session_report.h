@@ -17,7 +17,8 @@ struct SessionReport {
   enum class Kind : uint8_t {
     kStarted = 1,     // The command's exec succeeded.
     kNotStarted = 2,  // `value` is errno, `message` a sentence.
-    kEnded = 3,       // `value` is the command's wait status.
+    kEnded = 3,       // `value` is the command's wait status; `message` is
+                      // kRankEnded if it was killed with its rank.
   };
   Kind kind = Kind::kStarted;
   int32_t value = 0;
@@ -33,6 +34,8 @@ struct SessionReport {
 struct SessionSignal {
   int32_t signo = 0;
 };
+
+inline constexpr char kRankEnded[] = "the rank has ended";
 
 // In a container the control socket of a session has this number.
 inline constexpr int kSessionControlFd = 3;

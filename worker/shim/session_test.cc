@@ -226,6 +226,7 @@ TEST_F(ShimSessionTest, EndsWithTheRankAndIsNoneOfItsLeftovers) {
       {"sh", "-c", "trap '' HUP TERM; sleep 600 & echo $$ >$DIR/a; wait"});
   const auto command = ProcessIn("a");
   ASSERT_TRUE(command.ok());
+  ASSERT_TRUE(Next(session.control).has_value());
   ASSERT_TRUE(client_->KillTree(10s, In(5s)).ok());
   const auto reply = WaitForPhase(client_.get(), Phase::kExited, In(15s));
   ASSERT_TRUE(reply.ok()) << reply.status();
@@ -234,6 +235,10 @@ TEST_F(ShimSessionTest, EndsWithTheRankAndIsNoneOfItsLeftovers) {
   EXPECT_EQ(reply->exit_record.tree_left, 0u);
   EXPECT_TRUE(HasEnded(*command));
   EXPECT_EQ(ReadAll(session.out), "");
+  const auto ended = Next(session.control);
+  ASSERT_TRUE(ended.has_value());
+  EXPECT_EQ(ended->kind, Kind::kEnded);
+  EXPECT_STREQ(ended->message, kRankEnded);
   std::vector<Fd> theirs;
   const Session late = Pipes(&theirs);
   EXPECT_THAT(Message(Open({"true"}, theirs)), HasSubstr("does not run"));

@@ -33,9 +33,10 @@ void Shim::AddUsage(const rusage& usage) {
 void Shim::OnRankEnded(int wait_status) {
   rank_reaped_ = true;
   fence_.End();
+  // First, so that keepers know why their commands end.
+  sessions_.End();
   // The cgroup contains leftover processes, too; others are killed one by one.
   KillCgroup(spec_.cgroup);
-  sessions_.End();
   record_.end_unix_nanos = WallNanos();
   record_.end_mono_nanos = MonoNanos();
   OnStartStatus();

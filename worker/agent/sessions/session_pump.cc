@@ -165,23 +165,22 @@ void SessionPump::ReadControl() {
   if (n == static_cast<ssize_t>(sizeof(report))) return TakeReport(report);
   streams_.control.Reset();
   // A keeper tells an end, unless it was killed with its rank.
-  SetEnd(128 + 9, "the rank has ended", false);
+  SetEnd(128 + 9, shim::kRankEnded, false);
 }
 
 void SessionPump::TakeReport(const SessionReport& report) {
+  const std::string message(report.message,
+                            strnlen(report.message, sizeof(report.message)));
   switch (report.kind) {
     case SessionReport::Kind::kStarted:
       tells_start_ = true;
       return;
-    case SessionReport::Kind::kNotStarted: {
-      const std::string message(report.message,
-                                strnlen(report.message, sizeof(report.message)));
+    case SessionReport::Kind::kNotStarted:
       return SetEnd(report.value == ENOENT ? 127 : 126, message, true);
-    }
     case SessionReport::Kind::kEnded:
       return SetEnd(WIFSIGNALED(report.value) ? 128 + WTERMSIG(report.value)
                                               : WEXITSTATUS(report.value),
-                    "", false);
+                    message, false);
   }
 }
 
