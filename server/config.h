@@ -72,7 +72,7 @@ struct Config {
   // which no rank works is told, and when it is stopped.
   double idle_notice = 3600;
   double idle_stop = 0;
-  // Who may run commands in ranks: "on", those who may cancel the job;
+  // Users that may enter ranks: "on", those who may cancel the job;
   // "admins"; "off".
   std::string exec = "on";
   // The file of receivers of notifications. Empty for none.

@@ -190,10 +190,9 @@ const std::map<std::string, std::set<std::string>>& Layers() {
        {"common/base", "common/model", "common/wire", "proto",
         "worker/agent/containers", "worker/agent/core", "worker/agent/host",
         "worker/agent/loop", "worker/agent/metrics", "worker/agent/prepare",
-        "worker/agent/ranks", "worker/agent/readings",
-        "worker/agent/sessions", "worker/agent/store", "worker/agent/stream",
-        "worker/agent/work", "worker/devices",
-        "worker/rank_link"}},
+        "worker/agent/ranks", "worker/agent/readings", "worker/agent/sessions",
+        "worker/agent/store", "worker/agent/stream", "worker/agent/work",
+        "worker/devices", "worker/rank_link"}},
 
       {"client/lib", {"common/base", "common/pki", "common/rpc", "proto"}},
       {"client/local",

@@ -43,7 +43,7 @@ StatusOr<int> RunExec(const Cli& cli, const ExecFlags& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string name,
                             FindJob(client.get(), options.name));
   request.set_name(name);
-  const auto session = client->OpenSession(request);
+  const auto session = OpenSession(client.get(), request);
   return RunSession(cli, session.get(), {options.terminal, !options.no_input},
                     &held);
 }

@@ -1,3 +1,5 @@
+#include "client/cli/forward.h"
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -13,7 +15,6 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/find.h"
-#include "client/cli/forward.h"
 #include "client/cli/session_io.h"
 #include "common/base/mutex.h"
 
@@ -144,16 +145,16 @@ StatusOr<Fd> ListenOn(const std::string& address, int32_t port, int32_t* got) {
     return InvalidArgument("--listen {} is not an IP address",
                            Printable(address));
   }
-  Fd fd(socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
-               0));
+  Fd fd(
+      socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int on = 1;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   auto* const generic = reinterpret_cast<sockaddr*>(&storage);
   if (bind(fd.get(), generic, size) != 0 || listen(fd.get(), 64) != 0) {
-    return Annotate(ErrnoStatus(errno, fmt::format("listening on {}:{}",
-                                                   address, port)),
-                    "choose another local port, as " +
-                        fmt::format("{}:{}", port + 1, port));
+    return Annotate(
+        ErrnoStatus(errno, fmt::format("listening on {}:{}", address, port)),
+        "choose another local port, as " +
+            fmt::format("{}:{}", port + 1, port));
   }
   getsockname(fd.get(), generic, &size);
   *got = ntohs(storage.ss_family == AF_INET ? v4->sin_port : v6->sin6_port);
@@ -163,7 +164,7 @@ StatusOr<Fd> ListenOn(const std::string& address, int32_t port, int32_t* got) {
 // Returns why the port does not answer, or "". Errors: no session is possible.
 StatusOr<std::string> Probe(Client* client, const ForwardTarget& target,
                             int32_t port) {
-  const auto session = client->OpenSession(RequestFor(target, port));
+  const auto session = OpenSession(client, RequestFor(target, port));
   v1::SessionInput end;
   end.set_end_of_data(true);
   (void)session->Write(end);
@@ -230,8 +231,7 @@ StatusOr<PortPair> ParsePortPair(const std::string& text) {
 
 StatusOr<bool> Answers(Client* client, const ForwardTarget& target,
                        int32_t port) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::string why,
-                            Probe(client, target, port));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string why, Probe(client, target, port));
   return why.empty();
 }
 
@@ -241,14 +241,15 @@ StatusOr<int> Forward(const Cli& cli, Client* client,
   std::vector<Fd> listeners;
   for (const PortPair& pair : target.ports) {
     int32_t local = 0;
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        Fd listener, ListenOn(target.address, pair.local, &local));
+    LOCKSTEP_ASSIGN_OR_RETURN(Fd listener,
+                              ListenOn(target.address, pair.local, &local));
     LOCKSTEP_ASSIGN_OR_RETURN(const std::string why,
                               Probe(client, target, pair.remote));
     if (!why.empty()) {
-      notes.Print(fmt::format("port {} of rank {}: {}; it is tried again with "
-                              "each connection",
-                              pair.remote, target.rank, Printable(why)));
+      notes.Print(
+          fmt::format("port {} of rank {}: {}; it is tried again with "
+                      "each connection",
+                      pair.remote, target.rank, Printable(why)));
     }
     listeners.push_back(std::move(listener));
     *cli.env->out << fmt::format("{}:{} -> port {} of rank {} of {}\n",
@@ -276,7 +277,7 @@ StatusOr<int> Forward(const Cli& cli, Client* client,
       if (!fd) continue;
       const int32_t port = target.ports[i].remote;
       connections.emplace_back(
-          std::move(fd), client->OpenSession(RequestFor(target, port)),
+          std::move(fd), OpenSession(client, RequestFor(target, port)),
           fmt::format("port {} of rank {}", port, target.rank), &notes);
     }
   }

@@ -29,7 +29,7 @@ Status Release(Client* client, const std::string& name, int code) {
         std::to_string(code)}) {
     request.mutable_command()->add_argv(argument);
   }
-  const auto session = client->OpenSession(request);
+  const auto session = OpenSession(client, request);
   v1::SessionOutput output;
   while (session->Read(&output)) {
   }
@@ -99,7 +99,7 @@ StatusOr<int> RunInteractive(const Cli& cli, Client* client,
     command->mutable_argv()->Add(program.begin(), program.end());
     *command->mutable_terminal() = SizeOfTerminal(STDIN_FILENO);
     command->set_term(cli.env->Variable("TERM"));
-    const auto session = client->OpenSession(request);
+    const auto session = OpenSession(client, request);
     return RunSession(cli, session.get(), {true, true}, held);
   };
   const auto code = run();

@@ -65,7 +65,7 @@ Status Keep(Client* client, const std::string& job, int32_t rank,
         std::string("mkdir -p profiles && cat >\"profiles/$0\""), file}) {
     command->add_argv(argument);
   }
-  const auto session = client->OpenSession(request);
+  const auto session = OpenSession(client, request);
   constexpr size_t kPiece = 32 << 10;
   v1::SessionInput input;
   for (size_t at = 0; at < bytes.size(); at += kPiece) {
@@ -104,7 +104,7 @@ StatusOr<int> RunProfile(const Cli& cli, const ProfileFlags& options) {
                                options.rank, name, options.seconds)
                 << std::flush;
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string bytes,
-                            Record(client->OpenSession(request).get()));
+                            Record(OpenSession(client.get(), request).get()));
   const std::string file = FileName(options, name);
   if (file == "-") {
     *cli.env->out << bytes << std::flush;
@@ -116,8 +116,7 @@ StatusOr<int> RunProfile(const Cli& cli, const ProfileFlags& options) {
                                FormatBytes(static_cast<int64_t>(bytes.size())));
   const std::string kept = FormatWallTime(cli.env->clock->Now().wall) + "-" +
                            file.substr(file.rfind('/') + 1);
-  if (const Status stored =
-          Keep(client.get(), name, options.rank, kept, bytes);
+  if (const Status stored = Keep(client.get(), name, options.rank, kept, bytes);
       stored.ok()) {
     *cli.env->err << fmt::format(
         "kept with the job: lockstep jobs cp {}:{}/profiles/{}\n", name,

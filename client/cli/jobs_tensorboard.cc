@@ -69,7 +69,7 @@ StatusOr<int32_t> PortOf(Client* client, const std::string& name) {
   for (const char* argument : {"sh", "-c", "echo $MASTER_PORT"}) {
     request.mutable_command()->add_argv(argument);
   }
-  const auto session = client->OpenSession(request);
+  const auto session = OpenSession(client, request);
   std::string text;
   v1::SessionOutput output;
   while (session->Read(&output)) text += output.data();
@@ -94,9 +94,10 @@ StatusOr<int> Serve(const Cli& cli, Client* client,
             "--python",
             options.python);
       }
-      return FailedPrecondition("TensorBoard has ended: {}; see `lockstep jobs "
-                                "logs {}`",
-                                job.cause().message(), name);
+      return FailedPrecondition(
+          "TensorBoard has ended: {}; see `lockstep jobs "
+          "logs {}`",
+          job.cause().message(), name);
     }
     const auto port = PortOf(client, name);
     if (port.ok()) {
@@ -130,12 +131,10 @@ StatusOr<int> RunTensorboard(const Cli& cli, const TensorboardFlags& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string name,
                             FindJob(client.get(), options.name));
   LOCKSTEP_ASSIGN_OR_RETURN(const v1::Job job, client->GetJob(name));
-  LOCKSTEP_ASSIGN_OR_RETURN(const v1::JobSpec spec,
-                            SpecOf(cli, options, job));
+  LOCKSTEP_ASSIGN_OR_RETURN(const v1::JobSpec spec, SpecOf(cli, options, job));
   LOCKSTEP_RETURN_IF_ERROR(client->SubmitJob(spec).status());
   *cli.env->err << fmt::format("job {} submitted\n", spec.name()) << std::flush;
-  const auto code =
-      Serve(cli, client.get(), options, spec.name(), pair, &held);
+  const auto code = Serve(cli, client.get(), options, spec.name(), pair, &held);
   if (const auto ended = client->CancelJob(spec.name()); !ended.ok()) {
     *cli.env->err << fmt::format("lockstep: job {} was not ended: {}\n",
                                  spec.name(), Message(ended.status()));

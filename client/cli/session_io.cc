@@ -162,9 +162,7 @@ HeldSignals::HeldSignals() {
   fd_.Reset(signalfd(-1, &held, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
-HeldSignals::~HeldSignals() {
-  pthread_sigmask(SIG_SETMASK, &saved_, nullptr);
-}
+HeldSignals::~HeldSignals() { pthread_sigmask(SIG_SETMASK, &saved_, nullptr); }
 
 int HeldSignals::Take() {
   signalfd_siginfo info;

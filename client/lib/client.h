@@ -25,7 +25,6 @@
 #include <string>
 #include <vector>
 
-#include "client/lib/session.h"
 #include "client/lib/stop_token.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
@@ -34,10 +33,13 @@
 #include "lockstep/v1/job.pb.h"
 #include "lockstep/v1/job_spec.pb.h"
 #include "lockstep/v1/node.pb.h"
+#include "lockstep/v1/session.pb.h"
 #include "lockstep/v1/task.pb.h"
 #include "lockstep/v1/training.pb.h"
 
 namespace lockstep::cli {
+
+class Session;
 
 struct ClientOptions {
   // HOST:PORT of the coordinator.
@@ -209,9 +211,6 @@ class Client {
   Status ReadFile(const std::string& name, int32_t rank,
                   const std::string& path, const FileSink& sink);
 
-  // Opens a session in a rank. Its errors come from Session::Finish.
-  std::unique_ptr<Session> OpenSession(const v1::SessionRequest& request);
-
   // Calls `callback` for each message until the stream ends (OK), the callback
   // returns false (OK), `stop` (Cancelled) or an error that a retry cannot fix.
   // A broken stream resumes at its position, so the callback gets every
@@ -241,6 +240,8 @@ class Client {
   const std::string& address() const;
 
  private:
+  friend std::unique_ptr<Session> OpenSession(
+      Client* client, const v1::SessionRequest& request);
   struct Impl;
   explicit Client(std::unique_ptr<Impl> impl);
 

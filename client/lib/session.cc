@@ -4,7 +4,6 @@
 
 #include <utility>
 
-#include "client/lib/client.h"
 #include "client/lib/client_impl.h"
 #include "common/base/mutex.h"
 
@@ -47,10 +46,10 @@ class GrpcSession final : public Session {
 
 }  // namespace
 
-std::unique_ptr<Session> Client::OpenSession(
-    const v1::SessionRequest& request) {
-  auto session =
-      std::make_unique<GrpcSession>(impl_->jobs.get(), impl_->options.address);
+std::unique_ptr<Session> OpenSession(Client* client,
+                                     const v1::SessionRequest& request) {
+  auto session = std::make_unique<GrpcSession>(client->impl_->jobs.get(),
+                                               client->address());
   v1::SessionInput first;
   *first.mutable_open() = request;
   (void)session->Write(first);

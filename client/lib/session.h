@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "client/lib/client.h"
 #include "common/base/status.h"
 #include "lockstep/v1/session.pb.h"
 
@@ -23,6 +24,10 @@ class Session {
   // Ends the session soon: its command gets SIGHUP.
   virtual void Cancel() = 0;
 };
+
+// Its errors come from Session::Finish. `client` outlives it.
+std::unique_ptr<Session> OpenSession(Client* client,
+                                     const v1::SessionRequest& request);
 
 }  // namespace lockstep::cli
 

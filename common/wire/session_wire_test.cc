@@ -45,10 +45,9 @@ TEST(SessionWire, RequestsComeBackAsTheyWere) {
 TEST(SessionWire, WhatIsWrongIsNamed) {
   EXPECT_EQ(Complaint([](v1::SessionRequest* m) { m->clear_command(); }),
             "open: must have one of command, port and profile");
-  EXPECT_EQ(Complaint([](v1::SessionRequest* m) {
-              m->mutable_port()->set_port(80);
-            }),
-            "open: must have one of command, port and profile");
+  EXPECT_EQ(
+      Complaint([](v1::SessionRequest* m) { m->mutable_port()->set_port(80); }),
+      "open: must have one of command, port and profile");
   EXPECT_EQ(Complaint([](v1::SessionRequest* m) {
               m->clear_command();
               m->mutable_port()->set_port(65536);

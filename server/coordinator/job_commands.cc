@@ -289,10 +289,9 @@ void JobCommands::RecordSession(const FoundRanks& ranks,
     return;
   }
   Job job = *entry->job;
-  const auto known =
-      std::count_if(job.events.begin(), job.events.end(), [](const Event& e) {
-        return e.reason == Reason::kSession;
-      });
+  const auto known = std::count_if(
+      job.events.begin(), job.events.end(),
+      [](const Event& e) { return e.reason == Reason::kSession; });
   if (known >= kMaxSessionEvents) return;
   const std::string text =
       known + 1 < kMaxSessionEvents

@@ -24,8 +24,8 @@
 
 namespace lockstep::server {
 
-// Who may open sessions in ranks: those who may cancel the job, admins only, or
-// none.
+// The users that may open sessions in ranks: those who may cancel the job,
+// admins only, or none.
 enum class SessionPolicy { kOn, kAdmins, kOff };
 
 struct JobServiceOptions {
@@ -159,9 +159,6 @@ class JobService final : public v1::JobService::CallbackService {
                             const v1::RestoreJobRequest* request,
                             v1::Job* response);
 
-  // Handles validate_only.
-  Status Plan(const JobSpec& spec, const std::string& owner,
-              v1::SubmitJobResponse* response);
   // FailedPrecondition if a package is not stored for `user`. The packages are
   // then kept for a while.
   Status CheckPackages(const JobSpec& spec, const PackageUser& user);

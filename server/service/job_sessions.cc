@@ -71,9 +71,9 @@ struct SessionOpener {
         fmt::format("{} in rank {}", Describe(request), request.rank);
     LOG_INFO("{} opened a session in job {} on node {}: {}", Describe(caller),
              request.name, node, what);
-    commands->RecordSession(
-        found, fmt::format("{} ran {}", OwnerName(caller), what),
-        request.port.has_value());
+    commands->RecordSession(found,
+                            fmt::format("{} ran {}", OwnerName(caller), what),
+                            request.port.has_value());
     return ticket;
   }
 };

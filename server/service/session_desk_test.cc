@@ -19,10 +19,9 @@ class SessionDeskTest : public testing::Test {
  protected:
   SessionDeskTest() : desk_({std::chrono::seconds(10), 2, 3, 4}) {
     for (const char* node : {"a", "b"}) {
-      connections_.push_back(
-          desk_.Connect(node, [this](const SessionOrder& order) {
-            orders_.push_back(order);
-          }));
+      connections_.push_back(desk_.Connect(
+          node,
+          [this](const SessionOrder& order) { orders_.push_back(order); }));
     }
   }
 

@@ -121,8 +121,7 @@ void SessionSplice::OnOpened(bool ok) {
   const v1::SessionRequest open = input_.open();
   if (!ok || !input_.has_open()) {
     refused = InvalidArgument("the first message must be open");
-  } else if (auto begun = begin_(open, shared_from_this());
-             begun.ok()) {
+  } else if (auto begun = begin_(open, shared_from_this()); begun.ok()) {
     ticket = *std::move(begun);
   } else {
     refused = begun.status();
@@ -136,10 +135,9 @@ void SessionSplice::OnOpened(bool ok) {
   }
   if (!refused.ok()) return End(refused, SessionResult::kRefused);
   if (node_ != nullptr) return;  // It was quicker than this.
-  timer_ = timers_->Set(MonotonicNow() + patience_,
-                        [weak = weak_from_this()] {
-                          if (const auto self = weak.lock()) self->OnLate();
-                        });
+  timer_ = timers_->Set(MonotonicNow() + patience_, [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->OnLate();
+  });
 }
 
 void SessionSplice::OnLate() {
@@ -184,9 +182,10 @@ void SessionSplice::OnOutput(bool ok) {
   MutexLock lock(&mu_);
   if (over_ || client_ == nullptr || ending_) return;
   if (!ok) {
-    return End(WithReason(Unavailable("the connection to the rank's node broke"),
-                          "NODE_SILENT"),
-               SessionResult::kBroken);
+    return End(
+        WithReason(Unavailable("the connection to the rank's node broke"),
+                   "NODE_SILENT"),
+        SessionResult::kBroken);
   }
   if (output_.has_accept() ||
       output_.output_case() == v1::SessionOutput::OUTPUT_NOT_SET) {
@@ -235,9 +234,9 @@ void SessionSplice::End(const Status& status, SessionResult result) {
   ticket_ = nullptr;
   if (client_ != nullptr) client_->End(status, writes_to_client_);
   if (node_ != nullptr) {
-    node_->Finish(ToGrpc(status.ok() ? status
-                                     : Cancelled("the session has ended: {}",
-                                                 Message(status))));
+    node_->Finish(ToGrpc(
+        status.ok() ? status
+                    : Cancelled("the session has ended: {}", Message(status))));
   }
 }
 

@@ -39,8 +39,8 @@ class SessionSplice : public std::enable_shared_from_this<SessionSplice> {
 
   // Serves a client's call. All but `begin` outlive the call.
   static SessionClientReactor* ServeClient(grpc::CallbackServerContext* context,
-                                           CallPools* pools,
-                                           Duration patience, Begin begin);
+                                           CallPools* pools, Duration patience,
+                                           Begin begin);
   // Serves a node's call, which finds its splice at the desk; null: none has.
   static SessionNodeReactor* ServeNode(grpc::CallbackServerContext* context,
                                        SessionDesk* desk);

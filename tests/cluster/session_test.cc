@@ -60,12 +60,13 @@ TEST_F(SessionTest, ACommandHasTheRanksPlaceItsInputAndItsCode) {
   EXPECT_EQ(piped.out, "hello j from the rank\n");
   EXPECT_EQ(piped.err, "bad\n");
   // More than any buffer on the way, both ways.
-  const CommandResult large = InShell(
-      "head -c 20000000 /dev/zero | $LOCKSTEP exec j -- cat | wc -c");
+  const CommandResult large =
+      InShell("head -c 20000000 /dev/zero | $LOCKSTEP exec j -- cat | wc -c");
   EXPECT_EQ(large.out, "20000000\n");
 
   const CommandResult terminal = InShell(
-      "TERM=vt100 script -qec \"stty rows 33 cols 111; $LOCKSTEP exec j --tty -- "
+      "TERM=vt100 script -qec \"stty rows 33 cols 111; $LOCKSTEP exec j --tty "
+      "-- "
       "sh -c 'stty size; echo \\$TERM; exit 5'\" /dev/null </dev/null");
   EXPECT_EQ(terminal.code, 5);
   EXPECT_THAT(terminal.out, AllOf(HasSubstr("33 111"), HasSubstr("vt100")));

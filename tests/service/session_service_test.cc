@@ -133,9 +133,8 @@ class SessionServiceTest : public ServiceTest {
         .Finish();
   }
   uint64_t Ended(SessionResult result) const {
-    return sessions_->Counts()
-        .ended[static_cast<size_t>(SessionKind::kCommand)]
-              [static_cast<size_t>(result)];
+    return sessions_->Counts().ended[static_cast<size_t>(SessionKind::kCommand)]
+                                    [static_cast<size_t>(result)];
   }
 };
 
@@ -303,7 +302,8 @@ TEST_F(LateNodeTest, ANodeThatDoesNotAnswerIsSaid) {
   const auto daemon = Running();
   const Status late = Refusal("j");
   EXPECT_EQ(late.code(), StatusCode::kUnavailable);
-  EXPECT_THAT(Message(late), HasSubstr("did not open the session within 50 ms"));
+  EXPECT_THAT(Message(late),
+              HasSubstr("did not open the session within 50 ms"));
   // Its call comes too late.
   EXPECT_EQ(NodeCall(Worker("a"), Order(daemon.get()).id).Finish().code(),
             StatusCode::kNotFound);
@@ -339,9 +339,8 @@ class SessionsOffTest : public SessionServiceTest {
 
 TEST_F(SessionsOffTest, TheSiteMayHaveNone) {
   const auto daemon = Running();
-  EXPECT_EQ(
-      ReasonOf(Refusal("j", 0, User("adam", pki::UserRole::kAdmin))),
-      "SESSIONS_OFF");
+  EXPECT_EQ(ReasonOf(Refusal("j", 0, User("adam", pki::UserRole::kAdmin))),
+            "SESSIONS_OFF");
 }
 
 }  // namespace

@@ -92,7 +92,18 @@ Agent::Agent(AgentConfig config, EventLoop* loop, FileSystem* files,
                 [this](uint64_t stream, const v1::WorkerMessage& message) {
                   stream_.Answer(stream, message);
                 },
-                config_.allow_sessions, HooksOfSessions()),
+                config_.allow_sessions,
+                {[this](const RankRef& ref, const SessionRequest& request,
+                        const std::vector<int>& fds) {
+                   return ranks_.StartSession(ref, request, fds);
+                 },
+                 [this](const RankRef& ref) -> StatusOr<ProfileTarget> {
+                   LOCKSTEP_ASSIGN_OR_RETURN(const pid_t shim,
+                                             ranks_.ProcessOf(ref));
+                   return ProfileTarget{config_.daemon.node.name, shim,
+                                        config_.ranks.stack_tools,
+                                        config_.daemon.dir};
+                 }}),
       sampler_({&config_.daemon, &config_.prepare, loop, &core_, gpus, &ranks_,
                 &work_}),
       stream_(&config_.daemon, config_.stream, loop, files, ranks_.logs(),
@@ -128,20 +139,6 @@ RankHooks Agent::HooksOfRanks() {
   };
   hooks.adopted = [this](const GangKey& key, const GangStatus& status) {
     reports_.leftovers()->Adopt(key, status);
-  };
-  return hooks;
-}
-
-SessionHooks Agent::HooksOfSessions() {
-  SessionHooks hooks;
-  hooks.start = [this](const RankRef& ref, const SessionRequest& request,
-                       const std::vector<int>& fds) {
-    return ranks_.StartSession(ref, request, fds);
-  };
-  hooks.profile = [this](const RankRef& ref) -> StatusOr<ProfileTarget> {
-    LOCKSTEP_ASSIGN_OR_RETURN(const pid_t shim, ranks_.ProcessOf(ref));
-    return ProfileTarget{config_.daemon.node.name, shim,
-                         config_.ranks.stack_tools, config_.daemon.dir};
   };
   return hooks;
 }

@@ -116,7 +116,6 @@ class Agent final : public StreamHandler {
   Agent(AgentConfig config, EventLoop* loop, FileSystem* files,
         const devices::GpuSampler* gpus);
   RankHooks HooksOfRanks();
-  SessionHooks HooksOfSessions();
 
   // Executes the core's decisions.
   void Execute(const Actions& actions);

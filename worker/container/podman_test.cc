@@ -485,8 +485,8 @@ TEST_P(PodmanContainerTest, UsersRunCommandsInTheContainer) {
   Start(SpecOf(plan));
   auto client = Connect();
   ASSERT_NE(client, nullptr);
-  ASSERT_TRUE(shim::WaitForPhase(client.get(), Phase::kRunning, shim::In(60s))
-                  .ok());
+  ASSERT_TRUE(
+      shim::WaitForPhase(client.get(), Phase::kRunning, shim::In(60s)).ok());
   const auto open = [&](const std::string& script, SessionEnds* ends) {
     ContainerCommand command;
     command.container = plan.name;

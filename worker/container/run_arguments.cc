@@ -181,8 +181,7 @@ std::vector<std::string> ExecArguments(const EngineSetup& setup,
                                        const ContainerCommand& command) {
   std::vector<std::string> args = {setup.program, "exec", "--interactive"};
   if (command.terminal) args.emplace_back("--tty");
-  const bool keeps =
-      setup.kind == EngineKind::kPodman && !setup.init.empty();
+  const bool keeps = setup.kind == EngineKind::kPodman && !setup.init.empty();
   if (keeps) args.emplace_back("--preserve-fds=1");
   for (const auto& [name, value] : command.environment) {
     args.insert(args.end(), {"--env", name + "=" + value});

@@ -37,8 +37,8 @@ struct EngineSetup {
 std::vector<std::string> RunArguments(const EngineSetup& setup,
                                       const ContainerPlan& plan);
 
-// Returns the complete `engine exec ...`. With our init, podman's containers run
-// the command under it, with descriptor 3.
+// Returns the complete `engine exec ...`. With our init, podman's containers
+// run the command under it, with descriptor 3.
 std::vector<std::string> ExecArguments(const EngineSetup& setup,
                                        const ContainerCommand& command);
 

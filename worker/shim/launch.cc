@@ -171,8 +171,7 @@ struct ChildFds {
       fds.secret < 0 ? -1 : fcntl(fds.secret, F_DUPFD_CLOEXEC, kHigh);
   const int init = fds.init < 0 ? -1 : fcntl(fds.init, F_DUPFD_CLOEXEC, kHigh);
   if (setsid() < 0 || dup2(fds.in, 0) < 0 || dup2(fds.out, 1) < 0 ||
-      dup2(fds.err, 2) < 0 ||
-      (fds.terminal && ioctl(0, TIOCSCTTY, 0) != 0)) {
+      dup2(fds.err, 2) < 0 || (fds.terminal && ioctl(0, TIOCSCTTY, 0) != 0)) {
     Fail(status, Stage::kSetUp, errno);
   }
   // Whatever the shim itself was given by mistake.

@@ -152,8 +152,7 @@ bool Server::OnReadable(Connection* connection) {
   static char buffer[task::kMaxShimMessage];
   // One message a turn: no peer keeps the loop from the others.
   std::vector<Fd> fds;
-  const ssize_t n =
-      Receive(connection->fd.get(), buffer, sizeof(buffer), &fds);
+  const ssize_t n = Receive(connection->fd.get(), buffer, sizeof(buffer), &fds);
   if (n < 0) return errno == EAGAIN || errno == EINTR;
   if (n == 0) return false;
   ShimRequest request;

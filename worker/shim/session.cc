@@ -244,13 +244,17 @@ bool KeepOnly(std::vector<Fd>* fds) {
   Launch launch;
   std::string error;
   int error_number = 0;
-  const CommandIo io = {fds[0].get(), fds[1].get(), fds[2].get(),
+  const CommandIo io = {fds[0].get(),
+                        fds[1].get(),
+                        fds[2].get(),
                         request.terminal,
-                        request.in_container ? keeper.control() : -1, daemon};
+                        request.in_container ? keeper.control() : -1,
+                        daemon};
   if (!keeper.SetUp() ||
       !ForkCommand(spec, io, &launch, &error, &error_number)) {
-    keeper.NotStarted(error_number != 0 ? error_number : errno,
-                      error.empty() ? "the session could not be set up" : error);
+    keeper.NotStarted(
+        error_number != 0 ? error_number : errno,
+        error.empty() ? "the session could not be set up" : error);
     _exit(1);
   }
   for (Fd& fd : fds) fd.Reset();  // The command's alone.

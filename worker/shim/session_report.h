@@ -1,5 +1,5 @@
-// What a session's keeper (session.h) and the worker daemon say to each other
-// on the control socket: one struct per packet. Its end, on the daemon's side,
+// Messages of a session's keeper (session.h) and the worker daemon on the
+// control socket: one struct per packet. Its end, on the daemon's side,
 // ends the session.
 #ifndef LOCKSTEP_WORKER_SHIM_SESSION_REPORT_H_
 #define LOCKSTEP_WORKER_SHIM_SESSION_REPORT_H_

@@ -180,8 +180,9 @@ TEST_F(ShimSessionTest, AMissingProgramIsNamed) {
 
 TEST_F(ShimSessionTest, GetsSignals) {
   StartRank();
-  Session session = Run(
-      {"sh", "-c", "trap 'exit 9' INT; echo ready; while :; do sleep 0.01; done"});
+  Session session =
+      Run({"sh", "-c",
+           "trap 'exit 9' INT; echo ready; while :; do sleep 0.01; done"});
   char byte = 0;
   ASSERT_EQ(read(session.out.get(), &byte, 1), 1);
   const SessionSignal order = {SIGINT};
@@ -196,17 +197,18 @@ TEST_F(ShimSessionTest, ADaemonThatIsGoneLeavesNothing) {
   Session gentle = Run({"sh", "-c",
                         "trap 'echo hup >$DIR/hup; exit' HUP; echo $$ >$DIR/a; "
                         "while :; do sleep 0.01; done"});
-  Session deaf = Run({"sh", "-c",
-                      "trap '' HUP; (trap '' HUP; echo $$ >$DIR/c; setsid sleep "
-                      "600) & echo $$ >$DIR/b; wait"});
+  Session deaf =
+      Run({"sh", "-c",
+           "trap '' HUP; (trap '' HUP; echo $$ >$DIR/c; setsid sleep "
+           "600) & echo $$ >$DIR/b; wait"});
   const auto a = ProcessIn("a");
   const auto b = ProcessIn("b");
   ASSERT_TRUE(a.ok() && b.ok() && ProcessIn("c").ok());
   gentle.control.Reset();
   deaf.control.Reset();
   EXPECT_TRUE(Eventually([&] { return HasEnded(*a) && HasEnded(*b); }));
-  EXPECT_TRUE(Eventually(
-      [&] { return RealFileSystem()->Exists(Path("hup")); }));
+  EXPECT_TRUE(
+      Eventually([&] { return RealFileSystem()->Exists(Path("hup")); }));
   // Then the keepers are gone, too, with the grandchild.
   EXPECT_EQ(ReadAll(deaf.out), "");
   EXPECT_EQ(client_->State(In(5s))->phase, Phase::kRunning);
@@ -222,8 +224,8 @@ TEST_F(ShimSessionTest, WhatACommandLeavesBehindEndsWithIt) {
 
 TEST_F(ShimSessionTest, EndsWithTheRankAndIsNoneOfItsLeftovers) {
   StartRank();
-  Session session = Run(
-      {"sh", "-c", "trap '' HUP TERM; sleep 600 & echo $$ >$DIR/a; wait"});
+  Session session =
+      Run({"sh", "-c", "trap '' HUP TERM; sleep 600 & echo $$ >$DIR/a; wait"});
   const auto command = ProcessIn("a");
   ASSERT_TRUE(command.ok());
   ASSERT_TRUE(Next(session.control).has_value());

@@ -47,11 +47,10 @@ void IgnoreSignals() {
 
 Shim::Shim(task::ShimSpec spec)
     : spec_(std::move(spec)),
-      server_(
-          spec_.nonce,
-          [this](const ShimRequest& request, std::vector<Fd> fds) {
-            return OnRequest(request, std::move(fds));
-          }),
+      server_(spec_.nonce,
+              [this](const ShimRequest& request, std::vector<Fd> fds) {
+                return OnRequest(request, std::move(fds));
+              }),
       container_(spec_),
       sessions_(spec_),
       recorder_(spec_.exit_record_path) {
@@ -76,7 +75,7 @@ int Shim::Run() {
   }
   while (!Done()) Turn();
   if (server_.listening()) unlink(spec_.socket_path.c_str());
-  return recorder_.durable() || forgotten_ ? 0 : 1;
+  return recorder_.durable() || ending_.forgotten ? 0 : 1;
 }
 
 bool Shim::SetUp(std::string* error, int* error_number) {
@@ -315,7 +314,7 @@ ShimReply Shim::OnRequest(const ShimRequest& request, std::vector<Fd> fds) {
       if (phase_ != Phase::kExited) {
         return Refuse(request.id, "the rank has not ended yet");
       }
-      forgotten_ = true;
+      ending_.forgotten = true;
       break;
     case ShimRequest::Kind::kSession: {
       if (phase_ != Phase::kRunning) {

@@ -50,6 +50,8 @@ class Shim {
     bool tree_gone = false;
     int64_t tree_deadline = 0;
     int64_t drain_deadline = 0;
+    // A daemon has read the exit record.
+    bool forgotten = false;
   };
 
   // Interval of repeated kills until the tree is gone.
@@ -101,7 +103,6 @@ class Shim {
   bool rank_reaped_ = false;
   int64_t kill_at_ = -1;  // MonoNanos; -1: no kill was asked for.
   Ending ending_;
-  bool forgotten_ = false;
 };
 
 }  // namespace lockstep::worker::shim

@@ -130,7 +130,7 @@ void Shim::TryToRecord(int64_t now) {
 
 bool Shim::Done() const {
   if (phase_ != Phase::kExited) return false;
-  if (forgotten_ || recorder_.given_up()) return true;
+  if (ending_.forgotten || recorder_.given_up()) return true;
   return recorder_.durable() && !server_.HasConnections();
 }
 

@@ -116,10 +116,9 @@ void Ranks::Start(const RankRef& ref, std::set<GangKey>* begun) {
 Status Ranks::StartSession(const RankRef& ref, const SessionRequest& request,
                            const std::vector<int>& fds) {
   LOCKSTEP_RETURN_IF_ERROR(ProcessOf(ref).status());
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      const task::ShimRequest shim,
-      ShimRequestOf(request, table_.all().at(ref).paths,
-                    parts_.containers->engine().get()));
+  LOCKSTEP_ASSIGN_OR_RETURN(const task::ShimRequest shim,
+                            ShimRequestOf(request, table_.all().at(ref).paths,
+                                          parts_.containers->engine().get()));
   return supervisor_.StartSession(ref, shim, fds);
 }
 

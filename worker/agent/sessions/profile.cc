@@ -89,20 +89,14 @@ std::vector<std::string> PySpyArguments(const std::string& py_spy, int64_t pid,
   if (profile.format == ProfileFormat::kRaw) format = "raw";
   // --nonblocking: the rank is never stopped, so a py-spy that is killed leaves
   // it as it was.
-  std::vector<std::string> argv = {py_spy,
-                                   "record",
-                                   "--nonblocking",
-                                   "--subprocesses",
-                                   "--pid",
-                                   std::to_string(pid),
-                                   "--duration",
-                                   std::to_string(profile.seconds),
-                                   "--rate",
-                                   std::to_string(profile.rate),
-                                   "--format",
-                                   format,
-                                   "--output",
-                                   output};
+  std::vector<std::string> argv = {
+      py_spy,          "record",
+      "--nonblocking", "--subprocesses",
+      "--pid",         std::to_string(pid),
+      "--duration",    std::to_string(profile.seconds),
+      "--rate",        std::to_string(profile.rate),
+      "--format",      format,
+      "--output",      output};
   if (profile.idle) argv.emplace_back("--idle");
   if (profile.native) {
     // It reads native stacks of a stopped process only.

@@ -9,10 +9,7 @@ namespace lockstep::worker::agent {
 
 Sessions::Sessions(const DaemonSetup* setup, EventLoop* loop, bool allowed,
                    SessionHooks hooks)
-    : setup_(setup),
-      loop_(loop),
-      allowed_(allowed),
-      hooks_(std::move(hooks)) {}
+    : setup_(setup), loop_(loop), allowed_(allowed), hooks_(std::move(hooks)) {}
 
 Sessions::~Sessions() {
   for (auto& [id, open] : open_) open->call->Cancel();
@@ -46,9 +43,9 @@ StatusOr<Sessions::Work> Sessions::Begin(const SessionOrder& order) {
   std::vector<Fd> theirs;
   LOCKSTEP_ASSIGN_OR_RETURN(
       SessionStreams streams,
-      MakeSessionStreams(request.command ? request.command->terminal
-                                         : std::nullopt,
-                         setup_->user, &theirs));
+      MakeSessionStreams(
+          request.command ? request.command->terminal : std::nullopt,
+          setup_->user, &theirs));
   std::vector<int> fds;
   for (const Fd& fd : theirs) fds.push_back(fd.get());
   LOCKSTEP_RETURN_IF_ERROR(hooks_.start(ref, request, fds));
@@ -66,10 +63,10 @@ void Sessions::OnOrder(const SessionOrder& order) {
              order.request.rank, Message(work.status()));
     // A client that asks too much costs a thread for the moment of its answer.
     if (open_.size() >= 2 * kMost) return;
-    work = Work([last = NotStarted(work.status())](SessionCall* call,
-                                                   Bell* bell) {
-      SendLast(last, call, bell);
-    });
+    work =
+        Work([last = NotStarted(work.status())](SessionCall* call, Bell* bell) {
+          SendLast(last, call, bell);
+        });
   }
   auto owned = std::make_unique<Open>();
   Open* const open = owned.get();
