@@ -63,7 +63,7 @@ TEST_F(CliTest, EveryCommandHasHelpAndAnExample) {
   cli.env = &env_;
   int leaves = 0;
   WalkCommand(BuildCommands(&cli), "lockstep", &leaves);
-  EXPECT_EQ(leaves, 44);
+  EXPECT_EQ(leaves, 48);
 }
 
 TEST_F(CliTest, HelpGoesToStdout) {
