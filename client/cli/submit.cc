@@ -71,18 +71,24 @@ StatusOr<v1::JobSpec> ReadFile(const std::string& path, CliEnvironment* env) {
   return ParseJobFile(text, path);
 }
 
+// For --tty: the program is a shell if there is none.
+Status UseTerminal(const SubmitCommandFlags& options, const CliEnvironment& env,
+                   SubmitFlags* flags) {
+  if (!options.terminal) return OkStatus();
+  if (!env.in_is_tty) {
+    return InvalidArgument("--tty: the standard input is not a terminal");
+  }
+  if (flags->program.empty() && options.file.empty()) {
+    flags->program.assign(std::begin(kShell), std::end(kShell));
+  }
+  return OkStatus();
+}
+
 StatusOr<int> RunSubmit(const Cli& cli, const SubmitCommandFlags& options) {
   CliEnvironment* const env = cli.env;
   SubmitFlags flags = options.flags;
   flags.program = cli.program;
-  if (options.terminal) {
-    if (!env->in_is_tty) {
-      return InvalidArgument("--tty: the standard input is not a terminal");
-    }
-    if (flags.program.empty() && options.file.empty()) {
-      flags.program.assign(std::begin(kShell), std::end(kShell));
-    }
-  }
+  LOCKSTEP_RETURN_IF_ERROR(UseTerminal(options, *env, &flags));
   if (!options.reduction_plan.empty()) {
     LOCKSTEP_ASSIGN_OR_RETURN(
         flags.reduction_plan,

@@ -4,7 +4,6 @@
 
 #include "common/base/logging.h"
 #include "common/rpc/caller.h"
-#include "common/rpc/end_call.h"
 #include "common/rpc/status_conversion.h"
 #include "common/wire/session_wire.h"
 
@@ -15,8 +14,7 @@ class SessionSplice::Client final : public SessionClientReactor {
  public:
   Client(grpc::CallbackServerContext* context, WorkPool* pool,
          std::shared_ptr<SessionSplice> splice)
-      : context_(context),
-        pool_(pool),
+      : pool_(pool),
         caller_(FormatIdentity(CallerOf(*context))),
         splice_(std::move(splice)) {}
 
@@ -27,11 +25,8 @@ class SessionSplice::Client final : public SessionClientReactor {
     }
     StartRead(&splice_->input_);
   }
-  // Ends the call, even if the client does not read.
-  void End(const Status& status, bool writing) {
-    if (writing) EndCall(context_, status);
-    Finish(ToGrpc(status));
-  }
+  // A client that does not read gets the status behind what is on its way.
+  void End(const Status& status) { Finish(ToGrpc(status)); }
 
   void OnReadDone(bool ok) override {
     if (opened_) return splice_->OnInput(ok);
@@ -47,7 +42,6 @@ class SessionSplice::Client final : public SessionClientReactor {
   }
 
  private:
-  grpc::CallbackServerContext* const context_;
   WorkPool* const pool_;
   const std::string caller_;
   const std::shared_ptr<SessionSplice> splice_;
@@ -192,13 +186,11 @@ void SessionSplice::OnOutput(bool ok) {
     return node_->StartRead(&output_);
   }
   ending_ = output_.has_end();
-  writes_to_client_ = true;
   client_->StartWrite(&output_);
 }
 
 void SessionSplice::OnOutputTaken(bool ok) {
   MutexLock lock(&mu_);
-  writes_to_client_ = false;
   if (!ok || over_) return;
   if (ending_) return End(OkStatus(), SessionResult::kEnded);
   if (node_ != nullptr) node_->StartRead(&output_);
@@ -232,7 +224,7 @@ void SessionSplice::End(const Status& status, SessionResult result) {
   timer_.reset();
   if (ticket_ != nullptr) ticket_->SetResult(result);
   ticket_ = nullptr;
-  if (client_ != nullptr) client_->End(status, writes_to_client_);
+  if (client_ != nullptr) client_->End(status);
   if (node_ != nullptr) {
     node_->Finish(ToGrpc(
         status.ok() ? status

@@ -83,7 +83,6 @@ class SessionSplice : public std::enable_shared_from_this<SessionSplice> {
   SessionResult result_ ABSL_GUARDED_BY(mu_) = SessionResult::kClient;
   // The node's last message is on its way to the client.
   bool ending_ ABSL_GUARDED_BY(mu_) = false;
-  bool writes_to_client_ ABSL_GUARDED_BY(mu_) = false;
   std::unique_ptr<SessionDesk::Ticket> ticket_ ABSL_GUARDED_BY(mu_);
   std::optional<Timers::Id> timer_ ABSL_GUARDED_BY(mu_);
   // Between a read and the write of the same message.
