@@ -28,7 +28,8 @@ bool PrintsData(const std::string& path) {
        {" local down", " local train", " jobs delete", " jobs cp", " jobs logs",
         " jobs stream-logs", " nodes forget", " init", " cert issue",
         " completion", " bench", " context use", " context set",
-        " context delete"}) {
+        " context delete", " exec", " forward", " jobs profile",
+        " jobs tensorboard"}) {
     if (path.ends_with(none)) return false;
   }
   return true;

@@ -14,8 +14,11 @@ using ::testing::StartsWith;
 
 // Serves its directory at the port that is leased for it.
 constexpr char kServer[] =
-    "echo from the rank >page; echo started; "
-    "exec python3 -m http.server \"$MASTER_PORT\" --bind 127.0.0.1";
+    "echo from the rank >page; exec python3 -c '"
+    "from http.server import *; import os; "
+    "SimpleHTTPRequestHandler.protocol_version = \"HTTP/1.1\"; "
+    "address = (\"127.0.0.1\", int(os.environ[\"MASTER_PORT\"])); "
+    "ThreadingHTTPServer(address, SimpleHTTPRequestHandler).serve_forever()'";
 
 class SessionTest : public ClusterTest {
  protected:
