@@ -186,6 +186,8 @@ StatusOr<int> RunSession(const Cli& cli, Session* session,
   }
   if (!end) {
     if (ended_by != 0) return 128 + ended_by;
+    // As a program that ends by SIGPIPE.
+    if (!*cli.env->out) return 128 + SIGPIPE;
     if (!status.ok()) return status;
     return Unavailable("the session ended without a result");
   }

@@ -67,6 +67,9 @@ TEST_F(SessionTest, ACommandHasTheRanksPlaceItsInputAndItsCode) {
       InShell("head -c 20000000 /dev/zero | $LOCKSTEP exec j -- cat | wc -c");
   EXPECT_EQ(large.out, "20000000\n");
 
+  // A reader that leaves ends it.
+  EXPECT_EQ(InShell("$LOCKSTEP exec j -n -- yes | head -1").out, "y\n");
+
   const CommandResult terminal = InShell(
       "TERM=vt100 script -qec \"stty rows 33 cols 111; $LOCKSTEP exec j --tty "
       "-- "
@@ -95,7 +98,7 @@ TEST_F(SessionTest, ACommandHasTheRanksPlaceItsInputAndItsCode) {
   for (const v1::Event& event : job.events()) {
     events += event.reason() == v1::REASON_SESSION ? 1 : 0;
   }
-  EXPECT_EQ(events, 5);
+  EXPECT_EQ(events, 6);
   const std::string audit =
       ReadFile(cluster()->layout().DaemonDir("coordinator") + "/audit.log");
   EXPECT_THAT(audit, AllOf(HasSubstr("OpenSession"),
