@@ -15,6 +15,7 @@
 #include "server/metrics/metrics.h"
 #include "server/metrics/notify_metrics.h"
 #include "server/metrics/package_metrics.h"
+#include "server/metrics/session_metrics.h"
 #include "server/notify/delivery.h"
 #include "server/page/http_pages.h"
 #include "server/store/sqlite_store.h"
@@ -60,6 +61,11 @@ MembershipOptions MembershipOf(const Config& config) {
                         static_cast<int64_t>(config.max_node_memory),
                         config.max_node_gpus, ""};
   return options;
+}
+
+SessionPolicy PolicyOf(const Config& config) {
+  if (config.exec == "off") return SessionPolicy::kOff;
+  return config.exec == "admins" ? SessionPolicy::kAdmins : SessionPolicy::kOn;
 }
 
 }  // namespace
@@ -206,6 +212,7 @@ void App::MakeServices() {
       [this](const FoundRanks& ranks, const std::string& verdict) {
         coordinator->jobs()->RecordVerdict(ranks, verdict);
       });
+  services.sessions = std::make_unique<SessionDesk>();
   services.pools = std::make_unique<CallPools>();
   services.jobs = std::make_unique<JobService>(
       services.pools.get(), coordinator->jobs(), coordinator->queries(), &hub,
@@ -213,7 +220,8 @@ void App::MakeServices() {
       observers.streams.get(), services.work_files.get(),
       JobServiceOptions{config.max_submitter_priority,
                         [this] { return stores.ballast->CheckSpace(); },
-                        observers.readers.get(), services.evidence.get()});
+                        observers.readers.get(), services.evidence.get(),
+                        services.sessions.get(), PolicyOf(config)});
   services.packages = std::make_unique<PackageService>(
       PackageServiceOptions(), services.pools.get(), upkeep.packages.get());
   services.cluster = std::make_unique<ClusterService>(coordinator->nodes(),
@@ -223,6 +231,7 @@ void App::MakeServices() {
   worker_options.lease = MembershipOf(config).lease;
   worker_options.space = [this] { return stores.ballast->CheckSpace(); };
   worker_options.evidence = services.evidence.get();
+  worker_options.sessions = services.sessions.get();
   services.workers = std::make_unique<WorkerService>(
       std::move(worker_options), services.pools.get(), coordinator->sessions(),
       coordinator->queries(), stores.logs.get(), observers.streams.get(),
@@ -315,6 +324,8 @@ Status App::ServeHttp() {
                         std::make_shared<BackupMetrics>(upkeep.backups.get()),
                         std::make_shared<NotifyMetrics>(upkeep.dispatcher.get(),
                                                         &coordinator->clock()),
+                        std::make_shared<SessionMetrics>(
+                            [this] { return services.sessions->Figures(); }),
                         observers.rpc,
                         observers.streams,
                         observers.readers};

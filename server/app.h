@@ -29,6 +29,7 @@
 #include "server/service/hang_reporter.h"
 #include "server/service/job_service.h"
 #include "server/service/package_service.h"
+#include "server/service/session_desk.h"
 #include "server/service/work_files.h"
 #include "server/service/worker_service.h"
 #include "server/site/site_tables.h"
@@ -83,6 +84,7 @@ struct Services {
   std::unique_ptr<WorkFiles> work_files;
   std::unique_ptr<EvidenceDesk> evidence;
   std::unique_ptr<EvidenceCalls> evidence_calls;
+  std::unique_ptr<SessionDesk> sessions;
   std::unique_ptr<HangReporter> hangs;
   // Declared after everything that streams use and before the services.
   std::unique_ptr<CallPools> pools;

@@ -176,9 +176,15 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
               "A job of which no rank works for this time is saved, where it "
               "can be, and cancelled; 0s for never",
               AsTime, NotNegative, WithDefault("0s"));
-  command.Add("--notify", &config->notify_file,
-              "File of receivers (YAML) that are told by webhook, mail or "
-              "command what happens to jobs, nodes and GPUs; read at the start");
+  command.Add(
+      "--exec", &config->exec,
+      "Users that may enter ranks (exec, forward, profile): on, the owner and "
+      "admins; admins; off",
+      OneOf({"on", "admins", "off"}), ShowDefault);
+  command.Add(
+      "--notify", &config->notify_file,
+      "File of receivers (YAML) that are told by webhook, mail or "
+      "command what happens to jobs, nodes and GPUs; read at the start");
   command.Add("--notify-test", &config->notify_test,
               "Send a test to this receiver of --notify, and exit");
   command.Add("--backup-to", &config->backup_to,

@@ -72,6 +72,9 @@ struct Config {
   // which no rank works is told, and when it is stopped.
   double idle_notice = 3600;
   double idle_stop = 0;
+  // Users that may enter ranks: "on", those who may cancel the job;
+  // "admins"; "off".
+  std::string exec = "on";
   // The file of receivers of notifications. Empty for none.
   std::string notify_file;
   // If not empty, the program sends this receiver a test and exits.

@@ -22,6 +22,7 @@
 #include "common/pki/validity.h"
 #include "worker/agent/host/host_setup.h"
 #include "worker/agent/metrics/node_metrics.h"
+#include "worker/agent/sessions/session_client.h"
 #include "worker/devices/host_capacity.h"
 #include "worker/evidence/stacks.h"
 
@@ -235,6 +236,7 @@ Status AgentApp::Start(const AgentFlags& flags) {
     LOCKSTEP_ASSIGN_OR_RETURN(config.daemon.user,
                               agent::FindUser(flags.task_user));
   }
+  config.allow_sessions = flags.exec == "on";
   config.daemon.environment = agent::FromStrings(CurrentEnvironment());
   config.ranks.inherit = flags.inherit;
   config.ranks.first_sign = Seconds(flags.first_sign_seconds);
@@ -291,6 +293,7 @@ Status AgentApp::Start(const AgentFlags& flags) {
         "{}",
         Message(listener.status()));
   }
+  agent->SetSessionClient(agent::MakeGrpcSessionClient(channel));
   client = MakeGrpcCoordinatorClient(channel, agent->ClientEvents());
   // An engine that is quick is in the first Register; one that hangs keeps
   // nothing else.

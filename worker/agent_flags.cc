@@ -114,6 +114,10 @@ void AddTaskFlags(Command* command, AgentFlags* flags) {
                "py-spy for stacks of Python ranks: a path, none, or auto (of "
                "PATH, or of the rank's environment if it runs as this user)",
                ShowDefault);
+  command->Add("--exec", &flags->exec,
+               "Whether users may enter ranks here (exec, forward, profile): "
+               "on or off",
+               OneOf({"on", "off"}), ShowDefault);
   command->Add("--package-cache", &flags->package_cache,
                "Size of the cache of unused packages", AsSize,
                WithDefault("20GiB"));

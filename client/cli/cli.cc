@@ -22,8 +22,8 @@ namespace {
 constexpr std::string_view kConnectionFlags[] = {"--context", "--address",
                                                  "--ca", "--cert", "--key"};
 // Commands that take a program or its arguments after "--".
-constexpr std::string_view kTakeProgram[] = {"submit", "run", "training",
-                                             "train", "bench"};
+constexpr std::string_view kTakeProgram[] = {"submit", "run",   "training",
+                                             "train",  "bench", "exec"};
 constexpr Duration kExpiryWarning = std::chrono::hours(24 * 30);
 
 template <size_t N>
@@ -255,15 +255,17 @@ Command BuildCommands(Cli* cli) {
           JobsCancelCommand(cli), JobsLogsCommand(cli),
           JobsCheckpointCommand(cli), JobsRestoreToCommand(cli),
           JobsFilesCommand(cli), JobsCpCommand(cli), JobsStacksCommand(cli),
-          JobsWhyCommand(cli), JobsDeleteCommand(cli), JobsUpdateCommand(cli),
-          JobsStreamLogsCommand(cli)),
+          JobsWhyCommand(cli), JobsProfileCommand(cli),
+          JobsTensorboardCommand(cli), JobsDeleteCommand(cli),
+          JobsUpdateCommand(cli), JobsStreamLogsCommand(cli)),
       GroupCommand("nodes,node", "Hosts with their worker daemons",
                    "lockstep nodes list -o wide", NodesListCommand(cli),
                    NodesDescribeCommand(cli), NodesDrainCommand(cli),
                    NodesUndrainCommand(cli), NodesApproveCommand(cli),
                    NodesForgetCommand(cli)),
-      EventsCommand(cli), BenchCommand(cli), TopCommand(cli), UiCommand(cli),
-      UsageCommand(cli), InitCommand(cli),
+      ExecCommand(cli), ForwardCommand(cli), EventsCommand(cli),
+      BenchCommand(cli), TopCommand(cli), UiCommand(cli), UsageCommand(cli),
+      InitCommand(cli),
       GroupCommand("cert", "Certificates of daemons and users",
                    "lockstep cert issue worker host-a", CertIssueCommand(cli)),
       GroupCommand("context,contexts", "Clusters, and how to connect to them",

@@ -7,6 +7,7 @@
 #include "client/cli/cli.h"
 #include "client/cli/flag_names.h"
 #include "client/cli/follow.h"
+#include "client/cli/interactive.h"
 #include "client/cli/job_file.h"
 #include "client/cli/job_view.h"
 #include "client/cli/plan.h"
@@ -56,6 +57,7 @@ struct SubmitCommandFlags {
   std::string reduction_plan;
   bool dry_run = false;
   bool detach = false;
+  bool terminal = false;
 };
 
 StatusOr<v1::JobSpec> ReadFile(const std::string& path, CliEnvironment* env) {
@@ -69,10 +71,24 @@ StatusOr<v1::JobSpec> ReadFile(const std::string& path, CliEnvironment* env) {
   return ParseJobFile(text, path);
 }
 
+// For --tty: the program is a shell if there is none.
+Status UseTerminal(const SubmitCommandFlags& options, const CliEnvironment& env,
+                   SubmitFlags* flags) {
+  if (!options.terminal) return OkStatus();
+  if (!env.in_is_tty) {
+    return InvalidArgument("--tty: the standard input is not a terminal");
+  }
+  if (flags->program.empty() && options.file.empty()) {
+    flags->program.assign(std::begin(kShell), std::end(kShell));
+  }
+  return OkStatus();
+}
+
 StatusOr<int> RunSubmit(const Cli& cli, const SubmitCommandFlags& options) {
   CliEnvironment* const env = cli.env;
   SubmitFlags flags = options.flags;
   flags.program = cli.program;
+  LOCKSTEP_RETURN_IF_ERROR(UseTerminal(options, *env, &flags));
   if (!options.reduction_plan.empty()) {
     LOCKSTEP_ASSIGN_OR_RETURN(
         flags.reduction_plan,
@@ -80,12 +96,18 @@ StatusOr<int> RunSubmit(const Cli& cli, const SubmitCommandFlags& options) {
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const v1::JobSpec file,
                             ReadFile(options.file, env));
-  LOCKSTEP_ASSIGN_OR_RETURN(const v1::JobSpec spec,
+  LOCKSTEP_ASSIGN_OR_RETURN(v1::JobSpec spec,
                             BuildSpec(flags, file, *env, RandomHex(3)));
+  std::vector<std::string> program;
+  std::optional<HeldSignals> held;
+  if (options.terminal) {
+    LOCKSTEP_ASSIGN_OR_RETURN(program, MakeInteractive(&spec));
+    held.emplace();
+  }
   *env->err << RelativeDataNote(spec, *env) << ContainerPathsNote(spec);
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
   // From here on a signal detaches and does not end this process at once.
-  if (env->interrupted && env->interrupted()) return kExitInterrupted;
+  if (!held && env->interrupted && env->interrupted()) return kExitInterrupted;
   SubmitOptions submit;
   submit.validate_only = options.dry_run;
   const auto answer = client->SubmitJob(spec, submit);
@@ -101,6 +123,9 @@ StatusOr<int> RunSubmit(const Cli& cli, const SubmitCommandFlags& options) {
                            spec.output_directory().empty()
                                ? ""
                                : ", output in " + spec.output_directory());
+  if (held) {
+    return RunInteractive(cli, client.get(), spec.name(), program, &*held);
+  }
   if (!options.detach) {
     FollowOptions follow;
     follow.job = spec.name();
@@ -179,6 +204,10 @@ Command SubmitCommand(Cli* cli, bool plan) {
               HiddenIf(plan));
   command.Add("--detach", &options->detach, "Do not follow the job",
               HiddenIf(plan));
+  command.Add("-t,--tty", &options->terminal,
+              "Run the program, or a shell, with this terminal; the job ends "
+              "with it, and after --idle-stop (default: 30m) without work",
+              HiddenIf(plan), Excludes({"--detach", "--dry-run"}));
   const FlagGroup job = command.Group("Job");
   AddJobOptions(job, &options->flags);
   job.Add(

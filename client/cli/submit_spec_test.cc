@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "client/cli/describe_spec.h"
+#include "client/cli/forward.h"
+#include "client/cli/interactive.h"
 #include "common/model/names.h"
 
 namespace lockstep::cli {
@@ -226,6 +228,40 @@ TEST(ContainerPathsNoteTest, SaysThatTheImagesDirectoryIsNotKept) {
             "--workdir DIR of the nodes, or --workdir output\n");
   spec.set_working_directory("/srv");
   EXPECT_EQ(ContainerPathsNote(spec), "");
+}
+
+TEST(SubmitSpecTest, AnInteractiveJobWaitsForItsProgram) {
+  auto spec = BuildSpec(Program({"python3", "-i"}), {}, Env(), "abc123");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  const auto program = MakeInteractive(&*spec);
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_THAT(*program, ::testing::ElementsAre("python3", "-i"));
+  EXPECT_EQ(spec->argv(0), "sh");
+  EXPECT_EQ(spec->hang(), v1::HANG_POLICY_OFF);
+  EXPECT_EQ(spec->restart_budget(), 0);
+  EXPECT_EQ(spec->idle_stop().seconds(), kInteractiveIdleSeconds);
+  SubmitFlags several = Program({"python3"});
+  several.tasks = 2;
+  several.idle_stop = "5m";
+  spec = BuildSpec(several, {}, Env(), "abc123");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_THAT(Message(MakeInteractive(&*spec).status()),
+              HasSubstr("the job has 2 ranks"));
+}
+
+TEST(PortPairTest, TheLocalPortMayBeLeftOut) {
+  const auto parsed = [](const std::string& text) {
+    const auto pair = ParsePortPair(text);
+    return pair.ok() ? std::to_string(pair->local) + ">" +
+                           std::to_string(pair->remote)
+                     : Message(pair.status());
+  };
+  EXPECT_EQ(parsed("6006"), "6006>6006");
+  EXPECT_EQ(parsed("8080:80"), "8080>80");
+  EXPECT_EQ(parsed(":80"), "0>80");
+  for (const char* wrong : {"", ":", "80:", "0", "65536", "1:2:3", "-1", "x"}) {
+    EXPECT_THAT(parsed(wrong), HasSubstr("is not a port")) << wrong;
+  }
 }
 
 }  // namespace

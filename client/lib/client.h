@@ -33,10 +33,13 @@
 #include "lockstep/v1/job.pb.h"
 #include "lockstep/v1/job_spec.pb.h"
 #include "lockstep/v1/node.pb.h"
+#include "lockstep/v1/session.pb.h"
 #include "lockstep/v1/task.pb.h"
 #include "lockstep/v1/training.pb.h"
 
 namespace lockstep::cli {
+
+class Session;
 
 struct ClientOptions {
   // HOST:PORT of the coordinator.
@@ -237,6 +240,8 @@ class Client {
   const std::string& address() const;
 
  private:
+  friend std::unique_ptr<Session> OpenSession(
+      Client* client, const v1::SessionRequest& request);
   struct Impl;
   explicit Client(std::unique_ptr<Impl> impl);
 

@@ -235,6 +235,8 @@ std::string_view Name(Reason reason) {
       return "BACKEND_REPLACED";
     case Reason::kIdle:
       return "IDLE";
+    case Reason::kSession:
+      return "SESSION";
   }
   return "UNKNOWN";
 }

@@ -135,6 +135,7 @@ enum class Reason {
   kRankLeftEarly = 93,
   kBackendReplaced = 94,
   kIdle = 95,
+  kSession = 97,
 };
 
 enum class RankState { kPrepared = 1, kStarted = 2, kJoined = 3, kExited = 4 };

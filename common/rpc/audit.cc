@@ -4,6 +4,7 @@
 #include <google/protobuf/message.h>
 
 #include "common/base/logging.h"
+#include "lockstep/v1/session.pb.h"
 
 namespace lockstep {
 namespace {
@@ -31,6 +32,21 @@ std::string StringField(const Request& message, const char* name) {
     return "";
   }
   return message.GetReflection()->GetString(message, field);
+}
+
+// "mnist rank 3: bash -l".
+std::string SessionTarget(const v1::SessionRequest& open) {
+  std::string what;
+  if (open.has_port()) what = fmt::format("port {}", open.port().port());
+  if (open.has_profile()) {
+    what = fmt::format("profile of {} s", open.profile().seconds());
+  }
+  for (const std::string& argument : open.command().argv()) {
+    what += (what.empty() ? "" : " ") + argument;
+    if (what.size() > kMaxSentence) break;
+  }
+  return fmt::format("{} rank {}: {}", open.name(), open.rank(),
+                     what.substr(0, kMaxSentence));
 }
 
 }  // namespace
@@ -70,6 +86,10 @@ void Audit(const AuditRecord& record) {
 }
 
 std::string AuditTarget(const Request& request) {
+  if (const auto* const session =
+          dynamic_cast<const v1::SessionInput*>(&request)) {
+    return SessionTarget(session->open());
+  }
   std::string name = StringField(request, "name");
   if (!name.empty()) return name;
   const FieldDescriptor* spec =

@@ -43,7 +43,8 @@ bool IsRefusal(const Status& status);
 std::string AuditLine(const AuditRecord& record);
 void Audit(const AuditRecord& record);
 
-// Returns the request's field `name`, or the name in its `spec`.
+// Returns the request's field `name`, or the name in its `spec`. Of a session
+// in a rank also the rank and the command.
 std::string AuditTarget(const google::protobuf::Message& request);
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 
 #include "lockstep/v1/cluster.pb.h"
 #include "lockstep/v1/job.pb.h"
+#include "lockstep/v1/session.pb.h"
 
 namespace lockstep {
 namespace {
@@ -55,6 +56,15 @@ TEST(AuditTest, ARequestIsAboutItsName) {
   submit.mutable_spec()->set_name("new");
   EXPECT_EQ(AuditTarget(submit), "new");
   EXPECT_EQ(AuditTarget(v1::ListNodesRequest()), "");
+  v1::SessionInput input;
+  input.mutable_open()->set_name("mnist");
+  input.mutable_open()->set_rank(3);
+  input.mutable_open()->mutable_command()->add_argv("bash");
+  input.mutable_open()->mutable_command()->add_argv("-l");
+  EXPECT_EQ(AuditTarget(input), "mnist rank 3: bash -l");
+  input.mutable_open()->clear_command();
+  input.mutable_open()->mutable_port()->set_port(80);
+  EXPECT_EQ(AuditTarget(input), "mnist rank 3: port 80");
 }
 
 }  // namespace

@@ -64,8 +64,10 @@ class CallInterceptor final : public grpc::experimental::Interceptor {
       from_ = context_->peer();
       policy_->quota.Begin(*caller_, KindOf(rule_));
     }
-    if (rule_ != nullptr && rule_->unary && Changes(*rule_) &&
+    // Of a stream only the first message names its target.
+    if (rule_ != nullptr && Changes(*rule_) && !has_target_ &&
         batch->QueryInterceptionHookPoint(Point::POST_RECV_MESSAGE)) {
+      has_target_ = true;
       // All requests are generated messages.
       if (const void* message = batch->GetRecvMessage(); message != nullptr) {
         target_ = AuditTarget(
@@ -105,6 +107,7 @@ class CallInterceptor final : public grpc::experimental::Interceptor {
   std::optional<Identity> caller_;
   std::string from_;
   std::string target_;
+  bool has_target_ = false;
   // Empty until an answer is sent. Stays empty if the client left first.
   std::optional<Status> answer_;
 };

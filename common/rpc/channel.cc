@@ -23,11 +23,15 @@ constexpr int kSlowestReconnectMs = 2'000;
 constexpr int kConnectTimeoutMs = 5'000;
 
 // gRFC A6. gRPC varies each wait by 20 % either way. A service without a policy
-// is not retried: a replayed Register would look like a second stream.
+// is not retried: a replayed Register would look like a second stream, and a
+// replayed OpenSession would run its command twice.
 constexpr char kServiceConfig[] = R"json({
   "methodConfig": [
     {
-      "name": [{"service": "lockstep.v1.WorkerService"}]
+      "name": [
+        {"service": "lockstep.v1.WorkerService"},
+        {"service": "lockstep.v1.JobService", "method": "OpenSession"}
+      ]
     },
     {
       "name": [{}],

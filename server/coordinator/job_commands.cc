@@ -280,6 +280,41 @@ StatusOr<std::string> JobCommands::DeleteJob(const RequestKey& request,
   return answer;
 }
 
+void JobCommands::RecordSession(const FoundRanks& ranks,
+                                const std::string& what, bool once) {
+  MutexLock lock(&mu_);
+  JobEntry* const entry = parts_.state->jobs.Find(ranks.job);
+  if (entry == nullptr || entry->job->uid != ranks.job_uid ||
+      IsFinal(entry->job->state)) {
+    return;
+  }
+  Job job = *entry->job;
+  const auto known = std::count_if(
+      job.events.begin(), job.events.end(),
+      [](const Event& e) { return e.reason == Reason::kSession; });
+  if (known >= kMaxSessionEvents) return;
+  const std::string text =
+      known + 1 < kMaxSessionEvents
+          ? what
+          : what + "; the audit log has this and all later ones";
+  const Time now = parts_.clock->Now();
+  const size_t before = job.events.size();
+  if (once) {
+    AddEventOnce(&job, Reason::kSession, text, now);
+  } else {
+    AddEvent(&job, Reason::kSession, text, now);
+  }
+  if (once && job.events.size() == before) return;
+  std::map<JobName, Job> changed;
+  changed.emplace(ranks.job, std::move(job));
+  if (const Status stored =
+          parts_.committer->CommitJobs(std::move(changed), std::nullopt, now);
+      !stored.ok()) {
+    LOG_WARN("job {}: its history lacks \"{}\": {}", ranks.job, what,
+             Message(stored));
+  }
+}
+
 void JobCommands::RecordVerdict(const FoundRanks& ranks,
                                 const std::string& verdict) {
   MutexLock lock(&mu_);

@@ -117,6 +117,14 @@ class JobCommands {
   // about the cause. No effect if the job has ended or is another one by now.
   void RecordVerdict(const FoundRanks& ranks, const std::string& verdict);
 
+  // Adds to the job's history that a user entered `ranks`, so that an owner
+  // sees what others did. The audit log has every session; the history has at
+  // most kMaxSessionEvents, with `once` the same text once for a generation. No
+  // effect if the job has ended or is another one by now.
+  static constexpr int64_t kMaxSessionEvents = 20;
+  void RecordSession(const FoundRanks& ranks, const std::string& what,
+                     bool once);
+
   // Plans `spec` of `owner` without changes. Rejects what Submit rejects,
   // except jobs that can never fit, which the plan reports.
   StatusOr<JobPlan> Plan(const JobSpec& spec, const std::string& owner);

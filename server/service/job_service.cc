@@ -53,17 +53,10 @@ Status CheckPriority(const pki::Identity& caller, int32_t priority,
       "PRIORITY_TOO_HIGH");
 }
 
-}  // namespace
-
-JobReader JobService::ReaderFor(const grpc::ServerContextBase& context) const {
-  const pki::Identity caller = CallerOf(context);
-  return ReaderOf(OwnerName(caller), caller.IsAdmin(),
-                  site_->Get()->visibility);
-}
-
-Status JobService::Plan(const JobSpec& spec, const std::string& owner,
-                        v1::SubmitJobResponse* response) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const JobPlan plan, commands_->Plan(spec, owner));
+// Handles validate_only.
+Status MakePlan(JobCommands* commands, const JobSpec& spec,
+                const std::string& owner, v1::SubmitJobResponse* response) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const JobPlan plan, commands->Plan(spec, owner));
   for (const std::string& reason : plan.never_fits) {
     response->add_never_fits(reason);
   }
@@ -81,6 +74,14 @@ Status JobService::Plan(const JobSpec& spec, const std::string& owner,
   *response->mutable_job()->mutable_spec() = ToProto(spec);
   response->mutable_job()->set_name(spec.name);
   return OkStatus();
+}
+
+}  // namespace
+
+JobReader JobService::ReaderFor(const grpc::ServerContextBase& context) const {
+  const pki::Identity caller = CallerOf(context);
+  return ReaderOf(OwnerName(caller), caller.IsAdmin(),
+                  site_->Get()->visibility);
 }
 
 Status JobService::CheckPackages(const JobSpec& spec, const PackageUser& user) {
@@ -132,7 +133,7 @@ grpc::Status JobService::DoSubmitJob(grpc::ServerContextBase* context,
       if (Status s = options_.space(); !s.ok()) return ToGrpc(s);
     }
     *response = std::move(answer);
-    return ToGrpc(Plan(spec, owner, response));
+    return ToGrpc(MakePlan(commands_, spec, owner, response));
   }
   if (!key.ok()) return ToGrpc(key.status());
   if (options_.space) {

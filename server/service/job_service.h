@@ -16,12 +16,17 @@
 #include "server/packages/package_store.h"
 #include "server/query/visibility.h"
 #include "server/service/evidence_desk.h"
+#include "server/service/session_desk.h"
 #include "server/service/unary.h"
 #include "server/service/work_files.h"
 #include "server/site/site_tables.h"
 #include "server/stream/stream_readers.h"
 
 namespace lockstep::server {
+
+// The users that may open sessions in ranks: those who may cancel the job,
+// admins only, or none.
+enum class SessionPolicy { kOn, kAdmins, kOff };
 
 struct JobServiceOptions {
   // The highest priority for submitters. Admins may use any.
@@ -33,6 +38,9 @@ struct JobServiceOptions {
   StreamReaders* readers = nullptr;
   // Outlives the call pools. Null: no evidence is collected.
   EvidenceDesk* evidence = nullptr;
+  // Outlives the call pools. Null: there are no sessions.
+  SessionDesk* sessions = nullptr;
+  SessionPolicy session_policy = SessionPolicy::kOn;
 };
 
 // A part of a task's working directory, and its node.
@@ -122,6 +130,9 @@ class JobService final : public v1::JobService::CallbackService {
       grpc::CallbackServerContext* context,
       const v1::CollectEvidenceRequest* request,
       v1::JobEvidence* response) override;
+  // Defined in job_sessions.cc.
+  grpc::ServerBidiReactor<v1::SessionInput, v1::SessionOutput>* OpenSession(
+      grpc::CallbackServerContext* context) override;
 
  private:
   grpc::Status DoSubmitJob(grpc::ServerContextBase* context,
@@ -148,9 +159,6 @@ class JobService final : public v1::JobService::CallbackService {
                             const v1::RestoreJobRequest* request,
                             v1::Job* response);
 
-  // Handles validate_only.
-  Status Plan(const JobSpec& spec, const std::string& owner,
-              v1::SubmitJobResponse* response);
   // FailedPrecondition if a package is not stored for `user`. The packages are
   // then kept for a while.
   Status CheckPackages(const JobSpec& spec, const PackageUser& user);

@@ -6,6 +6,7 @@
 #include "common/wire/evidence_wire.h"
 #include "common/wire/probe_wire.h"
 #include "common/wire/protocol_version.h"
+#include "common/wire/session_wire.h"
 #include "common/wire/worker_wire.h"
 #include "server/logs/log_sweeper.h"
 
@@ -37,6 +38,9 @@ void WorkerInbox::OnStreamEnd() {
     services_.files->Disconnect(files_connection_);
   if (services_.evidence != nullptr) {
     services_.evidence->Disconnect(evidence_connection_);
+  }
+  if (services_.session_desk != nullptr) {
+    services_.session_desk->Disconnect(desk_connection_);
   }
   if (session_ != 0) services_.sessions->OnStreamEnd(session_);
 }
@@ -160,6 +164,14 @@ void WorkerInbox::SettleIn() {
         node_, [outbox = outbox_](const EvidenceQuery& query) {
           v1::CoordinatorMessage message;
           *message.mutable_evidence_request() = ToProto(query);
+          outbox->Send({std::move(message)});
+        });
+  }
+  if (services_.session_desk != nullptr) {
+    desk_connection_ = services_.session_desk->Connect(
+        node_, [outbox = outbox_](const SessionOrder& order) {
+          v1::CoordinatorMessage message;
+          *message.mutable_open_session() = ToProto(order);
           outbox->Send({std::move(message)});
         });
   }

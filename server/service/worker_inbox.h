@@ -16,6 +16,7 @@
 #include "server/coordinator/node_sessions.h"
 #include "server/logs/log_store.h"
 #include "server/service/evidence_desk.h"
+#include "server/service/session_desk.h"
 #include "server/service/work_files.h"
 #include "server/service/worker_outbox.h"
 #include "server/service/worker_service.h"
@@ -30,6 +31,7 @@ struct WorkerInboxServices {
   // May be null.
   WorkFiles* files;
   EvidenceDesk* evidence;
+  SessionDesk* session_desk;
 };
 
 class WorkerInbox {
@@ -70,6 +72,7 @@ class WorkerInbox {
   bool settled_in_ = false;
   WorkFiles::Connection files_connection_ = 0;
   EvidenceDesk::Connection evidence_connection_ = 0;
+  SessionDesk::Connection desk_connection_ = 0;
 };
 
 }  // namespace lockstep::server

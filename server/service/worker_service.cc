@@ -10,6 +10,7 @@
 #include "common/pki/identity.h"
 #include "common/rpc/caller.h"
 #include "common/rpc/metadata_keys.h"
+#include "server/service/session_splice.h"
 #include "server/service/worker_inbox.h"
 #include "server/service/worker_outbox.h"
 
@@ -112,8 +113,14 @@ grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>*
 WorkerService::Connect(grpc::CallbackServerContext* context) {
   // A server with --insecure-loopback authenticates no daemon.
   return new Stream(options_, pools_->streams(CallRole::kWorkers),
-                    {sessions_, queries_, logs_, files_, options_.evidence},
+                    {sessions_, queries_, logs_, files_, options_.evidence,
+                     options_.sessions},
                     streams_, CallerOf(*context), ObeyedEpoch(*context));
+}
+
+grpc::ServerBidiReactor<v1::SessionOutput, v1::SessionInput>*
+WorkerService::ServeSession(grpc::CallbackServerContext* context) {
+  return SessionSplice::ServeNode(context, options_.sessions);
 }
 
 }  // namespace lockstep::server

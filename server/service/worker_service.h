@@ -14,6 +14,7 @@
 #include "server/logs/log_store.h"
 #include "server/metrics/stream_metrics.h"
 #include "server/service/evidence_desk.h"
+#include "server/service/session_desk.h"
 #include "server/service/work_files.h"
 
 namespace lockstep::server {
@@ -27,6 +28,8 @@ struct WorkerServiceOptions {
   std::function<Status()> space = nullptr;
   // Outlives the call pools. Null: no evidence is collected.
   EvidenceDesk* evidence = nullptr;
+  // Outlives the call pools. Null: there are no sessions.
+  SessionDesk* sessions = nullptr;
 };
 
 class WorkerService final : public v1::WorkerService::CallbackService {
@@ -46,6 +49,8 @@ class WorkerService final : public v1::WorkerService::CallbackService {
         files_(files) {}
 
   grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* Connect(
+      grpc::CallbackServerContext* context) override;
+  grpc::ServerBidiReactor<v1::SessionOutput, v1::SessionInput>* ServeSession(
       grpc::CallbackServerContext* context) override;
 
  private:

@@ -54,6 +54,7 @@ const std::map<std::string, For>& Rows() {
       {"/lockstep.v1.JobService/ListFiles", For::kSubmitters},
       {"/lockstep.v1.JobService/ReadFile", For::kSubmitters},
       {"/lockstep.v1.JobService/CollectEvidence", For::kSubmitters},
+      {"/lockstep.v1.JobService/OpenSession", For::kSubmitters},
       {"/lockstep.v1.ClusterService/ListNodes", For::kViewers},
       {"/lockstep.v1.ClusterService/GetNode", For::kViewers},
       {"/lockstep.v1.ClusterService/DrainNode", For::kAdmins},
@@ -63,6 +64,7 @@ const std::map<std::string, For>& Rows() {
       {"/lockstep.v1.PackageService/UploadPackage", For::kSubmitters},
       {"/lockstep.v1.PackageService/FetchPackage", For::kWorkers},
       {"/lockstep.v1.WorkerService/Connect", For::kWorkers},
+      {"/lockstep.v1.WorkerService/ServeSession", For::kWorkers},
   };
   return rows;
 }

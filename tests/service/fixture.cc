@@ -217,6 +217,7 @@ void ServiceTest::SetUp() {
   packages_ = *std::move(packages);
   files_ = std::make_unique<WorkFiles>(files_options_);
   evidence_ = std::make_unique<EvidenceDesk>();
+  sessions_ = std::make_unique<SessionDesk>(session_options_);
   pools_ = std::make_unique<CallPools>();
   readers_ = std::make_unique<StreamReaders>(reader_limits_);
   package_service_ = std::make_unique<PackageService>(
@@ -225,13 +226,14 @@ void ServiceTest::SetUp() {
       pools_.get(), coordinator_->jobs(), coordinator_->queries(), hub_.get(),
       logs_.get(), tables_.get(), packages_.get(), &streams_, files_.get(),
       JobServiceOptions{max_submitter_priority_, space_, readers_.get(),
-                        evidence_.get()});
+                        evidence_.get(), sessions_.get(), session_policy_});
   cluster_service_ = std::make_unique<ClusterService>(coordinator_->nodes(),
                                                       coordinator_->queries());
   WorkerServiceOptions worker_options;
   worker_options.cluster = kCluster;
   worker_options.space = space_;
   worker_options.evidence = evidence_.get();
+  worker_options.sessions = sessions_.get();
   worker_service_ = std::make_unique<WorkerService>(
       worker_options, pools_.get(), coordinator_->sessions(),
       coordinator_->queries(), logs_.get(), &streams_, files_.get());

@@ -147,6 +147,10 @@ class ServiceTest : public testing::Test {
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<WorkFiles> files_;
   std::unique_ptr<EvidenceDesk> evidence_;
+  // Set both before SetUp.
+  SessionDeskOptions session_options_;
+  SessionPolicy session_policy_ = SessionPolicy::kOn;
+  std::unique_ptr<SessionDesk> sessions_;
   std::unique_ptr<CallPools> pools_;
   std::unique_ptr<JobService> job_service_;
   std::unique_ptr<ClusterService> cluster_service_;

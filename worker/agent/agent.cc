@@ -8,6 +8,7 @@
 #include "common/base/logging.h"
 #include "common/wire/evidence_wire.h"
 #include "common/wire/probe_wire.h"
+#include "common/wire/session_wire.h"
 #include "common/wire/worker_wire.h"
 #include "worker/agent/host/stray_processes.h"
 #include "worker/rank_link/packet.h"
@@ -90,7 +91,19 @@ Agent::Agent(AgentConfig config, EventLoop* loop, FileSystem* files,
       requests_(&config_.daemon, loop, &work_,
                 [this](uint64_t stream, const v1::WorkerMessage& message) {
                   stream_.Answer(stream, message);
-                }),
+                },
+                config_.allow_sessions,
+                {[this](const RankRef& ref, const SessionRequest& request,
+                        const std::vector<int>& fds) {
+                   return ranks_.StartSession(ref, request, fds);
+                 },
+                 [this](const RankRef& ref) -> StatusOr<ProfileTarget> {
+                   LOCKSTEP_ASSIGN_OR_RETURN(const pid_t shim,
+                                             ranks_.ProcessOf(ref));
+                   return ProfileTarget{config_.daemon.node.name, shim,
+                                        config_.ranks.stack_tools,
+                                        config_.daemon.dir};
+                 }}),
       sampler_({&config_.daemon, &config_.prepare, loop, &core_, gpus, &ranks_,
                 &work_}),
       stream_(&config_.daemon, config_.stream, loop, files, ranks_.logs(),
@@ -305,6 +318,12 @@ void Agent::OnMessage(uint64_t stream, const v1::CoordinatorMessage& message) {
       const auto query = FromProto(message.evidence_request());
       if (!query.ok()) return LogMalformed(query.status());
       if (stream_.welcomed()) ranks_.evidence()->OnQuery(stream, *query);
+      return;
+    }
+    case v1::CoordinatorMessage::kOpenSession: {
+      const auto order = FromProto(message.open_session());
+      if (!order.ok()) return LogMalformed(order.status());
+      if (stream_.welcomed()) requests_.sessions()->OnOrder(*order);
       return;
     }
     // The stream's own.

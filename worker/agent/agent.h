@@ -55,6 +55,8 @@ struct AgentConfig {
   Duration container_sweep_every = std::chrono::seconds(30);
   // Borrowed. Null: ranks share the daemon's own cgroup, without limits.
   CgroupTree* cgroups = nullptr;
+  // Whether users may enter ranks.
+  bool allow_sessions = true;
 };
 
 class Agent final : public StreamHandler {
@@ -74,6 +76,11 @@ class Agent final : public StreamHandler {
   // Sets the port for reachability tests by other hosts. Call it before Start.
   void SetProbeListener(std::unique_ptr<ProbeListener> listener) {
     requests_.SetProbeListener(std::move(listener));
+  }
+  // Sets the way of sessions' calls. Call it before Start; without it orders of
+  // sessions are not answered.
+  void SetSessionClient(std::unique_ptr<SessionClient> client) {
+    requests_.sessions()->SetClient(std::move(client));
   }
   // Sets the address of /metrics. Call it before Start.
   void SetHttpAddress(const std::string& address, bool tls) {

@@ -55,6 +55,10 @@ class FakeEngine final : public ContainerEngine {
   std::vector<std::string> Environment() const override {
     return {"PATH=/usr/bin:/bin"};
   }
+  std::vector<std::string> ExecArguments(
+      const ContainerCommand&) const override {
+    return {};
+  }
   std::vector<std::string> SignalArguments(
       const std::string& name) const override {
     auto argv = Shell("kill -$1 $(cat " + JoinPath(dir_, name) + ")", "signal");

@@ -58,6 +58,10 @@ class CliEngine final : public ContainerEngine {
     return container::RunArguments(setup_, plan);
   }
   std::vector<std::string> Environment() const override { return env_; }
+  std::vector<std::string> ExecArguments(
+      const ContainerCommand& command) const override {
+    return container::ExecArguments(setup_, command);
+  }
   std::vector<std::string> SignalArguments(
       const std::string& name) const override;
   std::vector<std::string> InspectArguments(

@@ -70,6 +70,16 @@ struct ContainerPlan {
   std::optional<ContainerUser> user;
 };
 
+// A command besides the program, in a container that runs.
+struct ContainerCommand {
+  std::string container;
+  std::vector<std::string> argv;
+  // Its streams are a terminal.
+  bool terminal = false;
+  // Added to the container's.
+  std::map<std::string, std::string> environment;
+};
+
 // A local image.
 struct ImageHere {
   ImageContent content;
@@ -116,6 +126,12 @@ class ContainerEngine {
   virtual std::vector<std::string> RunArguments(
       const ContainerPlan& plan) const = 0;
   virtual std::vector<std::string> Environment() const = 0;
+  // Returns the command that starts another one in a container, as the user and
+  // in the directory of its program; its environment is Environment(). If the
+  // engine reports(), our program keeps it there (worker/shim/session.h) and
+  // needs the control socket as descriptor 3.
+  virtual std::vector<std::string> ExecArguments(
+      const ContainerCommand& command) const = 0;
   // Sends the signal that replaces "%" ("15").
   virtual std::vector<std::string> SignalArguments(
       const std::string& name) const = 0;

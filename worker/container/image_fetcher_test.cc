@@ -26,6 +26,10 @@ class SlowEngine final : public ContainerEngine {
     return {};
   }
   std::vector<std::string> Environment() const override { return {}; }
+  std::vector<std::string> ExecArguments(
+      const ContainerCommand&) const override {
+    return {};
+  }
   std::vector<std::string> SignalArguments(const std::string&) const override {
     return {};
   }

@@ -1,11 +1,14 @@
 // Containers for real, under a shim, by podman and by docker: skipped where one
 // does not work (docker: where no daemon of it answers). Images are made here,
 // of busybox; no registry is needed.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -16,6 +19,7 @@
 #include "worker/container/command.h"
 #include "worker/container/find_engine.h"
 #include "worker/container/run_arguments.h"
+#include "worker/shim/session_report.h"
 #include "worker/shim/shim_fixture.h"
 
 namespace lockstep::worker::container {
@@ -180,6 +184,44 @@ class PodmanContainerTest : public ShimTest,
     EXPECT_EQ(record.tree_left, 0u);
     return record;
   }
+  // The daemon's ends of a session.
+  struct SessionEnds {
+    Fd in;
+    Fd out;
+    Fd control;
+
+    // The command's ends.
+    std::vector<Fd> Make() {
+      int fds[2];
+      std::vector<Fd> theirs(4);
+      EXPECT_EQ(pipe2(fds, O_CLOEXEC), 0);
+      theirs[0].Reset(fds[0]);
+      in.Reset(fds[1]);
+      EXPECT_EQ(pipe2(fds, O_CLOEXEC), 0);
+      out.Reset(fds[0]);
+      theirs[1].Reset(fds[1]);
+      theirs[2].Reset(fcntl(fds[1], F_DUPFD_CLOEXEC, 0));
+      EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
+      control.Reset(fds[0]);
+      theirs[3].Reset(fds[1]);
+      return theirs;
+    }
+    // To its end.
+    std::string Output() const {
+      std::string text;
+      char buffer[4096];
+      ssize_t n = 0;
+      while ((n = read(out.get(), buffer, sizeof(buffer))) > 0) {
+        text.append(buffer, static_cast<size_t>(n));
+      }
+      return text;
+    }
+    bool Next(shim::SessionReport* report) const {
+      return recv(control.get(), report, sizeof(*report), 0) ==
+             static_cast<ssize_t>(sizeof(*report));
+    }
+  };
+
   // Of containers of this run, and their keepers.
   static int Processes() {
     int count = 0;
@@ -432,6 +474,56 @@ TEST_P(PodmanContainerTest, RunsAsTheTasksUser) {
   struct stat info {};
   ASSERT_EQ(stat(Path("out/mine").c_str(), &info), 0);
   EXPECT_EQ(info.st_uid, 12345u);
+}
+
+TEST_P(PodmanContainerTest, UsersRunCommandsInTheContainer) {
+  using Phase = ShimReply::Phase;
+  if (!engine().reports()) GTEST_SKIP() << "needs our init in the container";
+  ContainerPlan plan = Shell("sleep 600");
+  plan.user = ContainerUser{1234, 1234, {}};
+  plan.environment["OF_RANK"] = "yes";
+  Start(SpecOf(plan));
+  auto client = Connect();
+  ASSERT_NE(client, nullptr);
+  ASSERT_TRUE(
+      shim::WaitForPhase(client.get(), Phase::kRunning, shim::In(60s)).ok());
+  const auto open = [&](const std::string& script, SessionEnds* ends) {
+    ContainerCommand command;
+    command.container = plan.name;
+    command.argv = {"sh", "-c", script};
+    command.environment = {{"TERM", "vt100"}};
+    task::ShimRequest request;
+    request.argv = engine().ExecArguments(command);
+    request.in_container = true;
+    std::vector<Fd> theirs = ends->Make();
+    std::vector<int> fds;
+    for (const Fd& fd : theirs) fds.push_back(fd.get());
+    ASSERT_TRUE(client->StartSession(request, fds, shim::In(5s)).ok());
+  };
+  SessionEnds first;
+  open("read x; echo $x $OF_RANK $TERM; id -u; exit 7", &first);
+  ASSERT_EQ(write(first.in.get(), "hello\n", 6), 6);
+  EXPECT_EQ(first.Output(), "hello yes vt100\n1234\n");
+  shim::SessionReport report;
+  ASSERT_TRUE(first.Next(&report));
+  EXPECT_EQ(report.kind, shim::SessionReport::Kind::kStarted);
+  ASSERT_TRUE(first.Next(&report));
+  EXPECT_EQ(report.kind, shim::SessionReport::Kind::kEnded);
+  EXPECT_EQ(WEXITSTATUS(report.value), 7);
+
+  // Nothing stays in the container when the daemon is gone.
+  const int before = Processes();
+  SessionEnds second;
+  open("trap '' HUP; echo ready; while :; do sleep 0.1; done", &second);
+  char byte = 0;
+  ASSERT_EQ(read(second.out.get(), &byte, 1), 1);
+  EXPECT_GT(Processes(), before);
+  second.control.Reset();
+  EXPECT_TRUE(shim::Eventually([&] { return Processes() == before; }));
+  EXPECT_EQ(client->State(shim::In(5s))->phase, Phase::kRunning);
+  ASSERT_TRUE(client->KillTree(Duration{}, shim::In(5s)).ok());
+  EXPECT_TRUE(
+      shim::WaitForPhase(client.get(), Phase::kExited, shim::In(60s)).ok());
 }
 
 TEST_P(PodmanContainerTest, AContainerWhoseShimWasKilledIsFoundAndRemoved) {

@@ -12,6 +12,8 @@ namespace {
 
 // Engines read the file with a scanner that takes 64 KiB a line.
 constexpr size_t kMaxVariable = 60 << 10;
+// Where podman mounts the program of --init-path.
+constexpr char kPodmanInit[] = "/run/podman-init";
 
 bool FitsFile(const std::string& name, const std::string& value) {
   if (name.size() + value.size() > kMaxVariable) return false;
@@ -173,6 +175,21 @@ std::string ContainerName(const std::string& job, uint64_t generation,
 std::vector<std::string> RunArguments(const EngineSetup& setup,
                                       const ContainerPlan& plan) {
   return Arguments(setup, plan).Make();
+}
+
+std::vector<std::string> ExecArguments(const EngineSetup& setup,
+                                       const ContainerCommand& command) {
+  std::vector<std::string> args = {setup.program, "exec", "--interactive"};
+  if (command.terminal) args.emplace_back("--tty");
+  const bool keeps = setup.kind == EngineKind::kPodman && !setup.init.empty();
+  if (keeps) args.emplace_back("--preserve-fds=1");
+  for (const auto& [name, value] : command.environment) {
+    args.insert(args.end(), {"--env", name + "=" + value});
+  }
+  args.push_back(command.container);
+  if (keeps) args.insert(args.end(), {kPodmanInit, "--session", "--"});
+  args.insert(args.end(), command.argv.begin(), command.argv.end());
+  return args;
 }
 
 std::map<std::string, std::string> MountVariables(

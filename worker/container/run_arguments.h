@@ -37,6 +37,11 @@ struct EngineSetup {
 std::vector<std::string> RunArguments(const EngineSetup& setup,
                                       const ContainerPlan& plan);
 
+// Returns the complete `engine exec ...`. With our init, podman's containers
+// run the command under it, with descriptor 3.
+std::vector<std::string> ExecArguments(const EngineSetup& setup,
+                                       const ContainerCommand& command);
+
 // Variables that tell the container's init (worker/shim/init.h) which
 // directories were checked for `mounts`.
 std::map<std::string, std::string> MountVariables(

@@ -222,5 +222,21 @@ TEST(RunArgumentsTest, RefusesWhatNoEngineCanBeTold) {
   }
 }
 
+TEST(RunArgumentsTest, ACommandInAContainerHasAKeeperWhereItCan) {
+  ContainerCommand command;
+  command.container = "lockstep-j-g1-r0-x";
+  command.argv = {"bash", "-l"};
+  EXPECT_THAT(ExecArguments(Podman(), command),
+              ElementsAre("/usr/bin/podman", "exec", "--interactive",
+                          "--preserve-fds=1", "lockstep-j-g1-r0-x",
+                          "/run/podman-init", "--session", "--", "bash", "-l"));
+  command.terminal = true;
+  command.environment = {{"TERM", "xterm"}};
+  EXPECT_THAT(
+      ExecArguments(Docker(), command),
+      ElementsAre("/usr/bin/docker", "exec", "--interactive", "--tty", "--env",
+                  "TERM=xterm", "lockstep-j-g1-r0-x", "bash", "-l"));
+}
+
 }  // namespace
 }  // namespace lockstep::worker::container

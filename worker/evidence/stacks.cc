@@ -33,28 +33,6 @@ std::string Folder(const std::string& path) {
   return slash == path.npos ? std::string() : path.substr(0, slash);
 }
 
-// A py-spy that came with the job's program is the user's code: it may run with
-// that user's rights only.
-std::string PySpyOf(const StackTools& tools, const ProcessPlace& place) {
-  if (tools.py_spy == "none") return "";
-  if (tools.py_spy != "auto") return tools.py_spy;
-  std::string_view rest = tools.path;
-  while (!rest.empty()) {
-    const size_t end = std::min(rest.find(':'), rest.size());
-    const std::string path =
-        JoinPath(std::string(rest.substr(0, end)), "py-spy");
-    if (path.starts_with('/') && IsProgram(path)) return path;
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-  }
-  if (place.uid != geteuid() || geteuid() == 0) return "";
-  // A virtual environment's interpreter is a link, so its path leads elsewhere.
-  for (const std::string* program : {&place.called, &place.program}) {
-    const std::string path = JoinPath(Folder(*program), "py-spy");
-    if (path.starts_with('/') && IsProgram(path)) return path;
-  }
-  return "";
-}
-
 StatusOr<std::string> RunTool(std::vector<std::string> argv,
                               const StackTools& tools, MonoTime deadline) {
   container::Command command;
@@ -138,6 +116,26 @@ void AddError(const std::string& tool, const Status& status,
 }
 
 }  // namespace
+
+std::string PySpyOf(const StackTools& tools, const ProcessPlace& place) {
+  if (tools.py_spy == "none") return "";
+  if (tools.py_spy != "auto") return tools.py_spy;
+  std::string_view rest = tools.path;
+  while (!rest.empty()) {
+    const size_t end = std::min(rest.find(':'), rest.size());
+    const std::string path =
+        JoinPath(std::string(rest.substr(0, end)), "py-spy");
+    if (path.starts_with('/') && IsProgram(path)) return path;
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  if (place.uid != geteuid() || geteuid() == 0) return "";
+  // A virtual environment's interpreter is a link, so its path leads elsewhere.
+  for (const std::string* program : {&place.called, &place.program}) {
+    const std::string path = JoinPath(Folder(*program), "py-spy");
+    if (path.starts_with('/') && IsProgram(path)) return path;
+  }
+  return "";
+}
 
 StackTools FindStackTools(const std::string& py_spy, const std::string& shim,
                           const std::string& path) {

@@ -13,6 +13,7 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/model/evidence.h"
+#include "worker/evidence/rank_processes.h"
 
 namespace lockstep::worker::evidence {
 
@@ -30,6 +31,11 @@ struct StackTools {
 // program.
 StackTools FindStackTools(const std::string& py_spy, const std::string& shim,
                           const std::string& path);
+
+// The py-spy that may read a process of this place; empty: there is none. One
+// that came with the job's program is the user's code: it is taken only with
+// that user's rights.
+std::string PySpyOf(const StackTools& tools, const ProcessPlace& place);
 
 // Sets stack_source and the frames of the threads of `process`, or stack_error.
 // Ends by `deadline`, except for a second that a child may take to die.

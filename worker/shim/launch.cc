@@ -5,6 +5,7 @@
 #include <grp.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -149,11 +150,12 @@ struct Parents {
 struct ChildFds {
   int go;
   int status;
-  int null;
+  int in;
   int out;
   int err;
   int secret;  // -1: none.
   int init;    // -1: none.
+  bool terminal = false;
 };
 
 // The forked child, up to its program. The order matters: the parent-death
@@ -168,8 +170,8 @@ struct ChildFds {
   const int secret =
       fds.secret < 0 ? -1 : fcntl(fds.secret, F_DUPFD_CLOEXEC, kHigh);
   const int init = fds.init < 0 ? -1 : fcntl(fds.init, F_DUPFD_CLOEXEC, kHigh);
-  if (setsid() < 0 || dup2(fds.null, 0) < 0 || dup2(fds.out, 1) < 0 ||
-      dup2(fds.err, 2) < 0) {
+  if (setsid() < 0 || dup2(fds.in, 0) < 0 || dup2(fds.out, 1) < 0 ||
+      dup2(fds.err, 2) < 0 || (fds.terminal && ioctl(0, TIOCSCTTY, 0) != 0)) {
     Fail(status, Stage::kSetUp, errno);
   }
   // Whatever the shim itself was given by mistake.
@@ -208,14 +210,6 @@ struct ChildFds {
   const std::vector<char*> argv = Pointers(spec.argv);
   const std::vector<char*> env = Pointers(spec.env);
   Exec(spec, PathOf(spec), argv.data(), env.data(), status);
-}
-
-bool MakePipe(Fd* read_end, Fd* write_end) {
-  int fds[2];
-  if (pipe2(fds, O_CLOEXEC) != 0) return false;
-  read_end->Reset(fds[0]);
-  write_end->Reset(fds[1]);
-  return true;
 }
 
 bool MakeSecret(const std::string& bytes, Fd* fd) {
@@ -277,7 +271,52 @@ std::string ReportMessage(const ShimSpec& spec, const ChildReport& report) {
   return ErrorText("preparing the process", report.error);
 }
 
+// For a launch whose pipes are made. Returns false, as ForkRank does.
+bool Fork(const ShimSpec& spec, Parents parents, const ChildFds& fds,
+          Launch* launch, std::string* error, int* error_number) {
+  fcntl(launch->status.get(), F_SETFL, O_NONBLOCK);
+  const pid_t pid = fork();
+  if (pid < 0) {
+    *error_number = errno;
+    *error = ErrorText("forking the rank", *error_number);
+    return false;
+  }
+  if (pid == 0) {
+    launch->go.Reset();  // Else it would never see end of file.
+    RunChild(spec, parents, fds);
+  }
+  launch->pid = pid;
+  return true;
+}
+
 }  // namespace
+
+bool MakePipe(Fd* read_end, Fd* write_end) {
+  int fds[2];
+  if (pipe2(fds, O_CLOEXEC) != 0) return false;
+  read_end->Reset(fds[0]);
+  write_end->Reset(fds[1]);
+  return true;
+}
+
+void ReportExecFailure(int status, int error) {
+  Fail(status, Stage::kExec, error);
+}
+
+bool ForkCommand(const ShimSpec& spec, const CommandIo& io, Launch* launch,
+                 std::string* error, int* error_number) {
+  Fd go_read, status_write;
+  if (!MakePipe(&go_read, &launch->go) ||
+      !MakePipe(&launch->status, &status_write)) {
+    *error_number = errno;
+    *error = ErrorText("creating the command's pipes", *error_number);
+    return false;
+  }
+  return Fork(spec, {io.daemon, getpid()},
+              {go_read.get(), status_write.get(), io.in, io.out, io.err, -1,
+               io.control, io.terminal},
+              launch, error, error_number);
+}
 
 bool ForkRank(const ShimSpec& spec, Launch* launch, std::string* error,
               int* error_number) {
@@ -293,24 +332,12 @@ bool ForkRank(const ShimSpec& spec, Launch* launch, std::string* error,
     *error = ErrorText("creating the rank's pipes", *error_number);
     return false;
   }
-  fcntl(launch->status.get(), F_SETFL, O_NONBLOCK);
   if (launch->init) fcntl(launch->init.get(), F_SETFL, O_NONBLOCK);
-  const Parents parents = {getppid(), getpid()};
-  const pid_t pid = fork();
-  if (pid < 0) {
-    *error_number = errno;
-    *error = ErrorText("forking the rank", *error_number);
-    return false;
-  }
-  if (pid == 0) {
-    launch->go.Reset();  // Else it would never see end of file.
-    RunChild(spec, parents,
-             {go_read.get(), status_write.get(), null.get(), out_write.get(),
-              err_write.get(), secret ? secret.get() : -1,
-              init_write ? init_write.get() : -1});
-  }
-  launch->pid = pid;
-  return true;
+  return Fork(spec, {getppid(), getpid()},
+              {go_read.get(), status_write.get(), null.get(), out_write.get(),
+               err_write.get(), secret ? secret.get() : -1,
+               init_write ? init_write.get() : -1},
+              launch, error, error_number);
 }
 
 bool Release(Launch* launch) {

@@ -25,7 +25,27 @@ struct Launch {
 bool ForkRank(const task::ShimSpec& spec, Launch* launch, std::string* error,
               int* error_number);
 
+// Streams of a command besides the rank's program.
+struct CommandIo {
+  int in;
+  int out;
+  int err;
+  bool terminal;  // `in` becomes the command's controlling terminal.
+  int control;    // Its descriptor 3; -1: none.
+  pid_t daemon;   // The shim's parent.
+};
+// The same for a command with the rights of the rank, without the rank's secret
+// and with streams of its own: `out`, `err` and `init` stay empty.
+bool ForkCommand(const task::ShimSpec& spec, const CommandIo& io,
+                 Launch* launch, std::string* error, int* error_number);
+
 bool Release(Launch* launch);
+
+// With close-on-exec. Returns false and sets errno.
+bool MakePipe(Fd* read_end, Fd* write_end);
+
+// For a child that prepares itself: tells PollStart why its exec failed.
+[[noreturn]] void ReportExecFailure(int status, int error);
 
 struct StartFailure {
   int error = 0;  // errno.

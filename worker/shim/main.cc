@@ -15,6 +15,7 @@
 #include "worker/shim/holder.h"
 #include "worker/shim/init.h"
 #include "worker/shim/io.h"
+#include "worker/shim/session.h"
 #include "worker/shim/shim.h"
 #include "worker/task/bytes.h"
 #include "worker/task/shim_spec.h"
@@ -43,6 +44,14 @@ int main(int argc, char** argv) {
   if (argc == 2 && strcmp(argv[1], "--version") == 0) return 0;
   if (argc == 2 && strcmp(argv[1], "--limited") == 0) {
     return lockstep::worker::shim::CheckLimited();
+  }
+  // Sessions (session.h).
+  if (argc > 3 && strcmp(argv[1], "--session") == 0 &&
+      strcmp(argv[2], "--") == 0) {
+    return lockstep::worker::shim::RunContainerSession(argv + 3);
+  }
+  if (argc == 3 && strcmp(argv[1], "--connect") == 0) {
+    return lockstep::worker::shim::RunConnect(argv[2]);
   }
   // The program of lockstep-ranks.service (holder.h).
   if (argc == 2 && strcmp(argv[1], "--hold") == 0) {

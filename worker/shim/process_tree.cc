@@ -121,7 +121,7 @@ bool SignalDescendant(pid_t pid, int signo) {
   return SignalIfChildOf(pid, 0, {getpid()}, signo);
 }
 
-int SignalTree(int signo, pid_t spare) {
+int SignalTree(int signo, const std::vector<pid_t>& spared) {
   std::vector<pid_t> own_children;
   const bool lists = ChildrenFromLists(getpid(), &own_children);
   // Both grow while the tree is walked. It is short: that of one rank. The
@@ -132,7 +132,8 @@ int SignalTree(int signo, pid_t spare) {
   for (size_t i = 0; i < tree.size(); ++i) {
     for (const pid_t child : Children(tree[i], lists)) {
       Stat stat;
-      if (child == spare || Contains(tree, child) || !ReadStat(child, &stat)) {
+      if (Contains(spared, child) || Contains(tree, child) ||
+          !ReadStat(child, &stat)) {
         continue;
       }
       // One whose parent has died meanwhile is ours.

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace lockstep::worker::shim {
 
@@ -24,8 +25,8 @@ bool SignalDescendant(pid_t pid, int signo);
 //
 // Never signals a bare number: each process is held by a pidfd and then
 // verified to be the one that was seen, with one of ours as its parent. Skips
-// `spare` and its descendants.
-int SignalTree(int signo, pid_t spare = 0);
+// the processes of `spared` and their descendants.
+int SignalTree(int signo, const std::vector<pid_t>& spared = {});
 
 // Sends SIGKILL to all processes of a cgroup (v2), which forks cannot escape.
 // Returns false if this is impossible (missing group; before Linux 5.14):

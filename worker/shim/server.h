@@ -19,8 +19,10 @@ namespace lockstep::worker::shim {
 // answers is disconnected and may connect again.
 class Server {
  public:
-  // Called for each request of a greeted connection; returns the answer.
-  using Handler = std::function<task::ShimReply(const task::ShimRequest&)>;
+  // Called for each request of a greeted connection, with the descriptors that
+  // came with it; returns the answer.
+  using Handler = std::function<task::ShimReply(const task::ShimRequest&,
+                                                std::vector<Fd> fds)>;
 
   Server(std::string nonce, Handler handler)
       : nonce_(std::move(nonce)), handler_(std::move(handler)) {}
@@ -51,7 +53,8 @@ class Server {
   void Accept(int64_t now);
   // Returns false if the connection must be closed.
   bool OnReadable(Connection* connection);
-  bool Answer(Connection* connection, const task::ShimRequest& request);
+  bool Answer(Connection* connection, const task::ShimRequest& request,
+              std::vector<Fd> fds);
   static bool Send(const Connection& connection, const task::ShimReply& reply);
 
   const std::string nonce_;

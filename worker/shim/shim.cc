@@ -47,10 +47,12 @@ void IgnoreSignals() {
 
 Shim::Shim(task::ShimSpec spec)
     : spec_(std::move(spec)),
-      server_(
-          spec_.nonce,
-          [this](const ShimRequest& request) { return OnRequest(request); }),
+      server_(spec_.nonce,
+              [this](const ShimRequest& request, std::vector<Fd> fds) {
+                return OnRequest(request, std::move(fds));
+              }),
       container_(spec_),
+      sessions_(spec_),
       recorder_(spec_.exit_record_path) {
   record_.job = spec_.job;
   record_.generation = spec_.generation;
@@ -73,7 +75,7 @@ int Shim::Run() {
   }
   while (!Done()) Turn();
   if (server_.listening()) unlink(spec_.socket_path.c_str());
-  return recorder_.durable() || forgotten_ ? 0 : 1;
+  return recorder_.durable() || ending_.forgotten ? 0 : 1;
 }
 
 bool Shim::SetUp(std::string* error, int* error_number) {
@@ -220,7 +222,7 @@ void Shim::OnChild() {
     if (pid < 0 && errno == EINTR) continue;
     if (pid < 0) ending_.tree_gone = rank_reaped_;  // ECHILD: none is left.
     if (pid <= 0) return;
-    if (container_.OnChild(pid, status)) continue;
+    if (container_.OnChild(pid, status) || sessions_.OnChild(pid)) continue;
     AddUsage(usage);
     if (pid == launch_.pid && !rank_reaped_) {
       OnRankEnded(status);
@@ -279,7 +281,14 @@ ShimReply Shim::State(uint32_t id) const {
   return reply;
 }
 
-ShimReply Shim::OnRequest(const ShimRequest& request) {
+ShimReply Shim::Refuse(uint32_t id, const std::string& why) const {
+  ShimReply reply = State(id);
+  reply.kind = ShimReply::Kind::kRefused;
+  reply.error = why;
+  return reply;
+}
+
+ShimReply Shim::OnRequest(const ShimRequest& request, std::vector<Fd> fds) {
   switch (request.kind) {
     case ShimRequest::Kind::kHello:
     case ShimRequest::Kind::kState:
@@ -303,13 +312,20 @@ ShimReply Shim::OnRequest(const ShimRequest& request) {
       break;
     case ShimRequest::Kind::kForget:
       if (phase_ != Phase::kExited) {
-        ShimReply reply = State(request.id);
-        reply.kind = ShimReply::Kind::kRefused;
-        reply.error = "the rank has not ended yet";
-        return reply;
+        return Refuse(request.id, "the rank has not ended yet");
       }
-      forgotten_ = true;
+      ending_.forgotten = true;
       break;
+    case ShimRequest::Kind::kSession: {
+      if (phase_ != Phase::kRunning) {
+        return Refuse(request.id, "the rank does not run");
+      }
+      std::string error;
+      if (!sessions_.Start(request, std::move(fds), &error)) {
+        return Refuse(request.id, error);
+      }
+      break;
+    }
   }
   return State(request.id);
 }
@@ -318,9 +334,9 @@ void Shim::Terminate() {
   if (container_.any()) {
     container_.signal().Send(SIGTERM);
   } else {
-    SignalTree(SIGTERM);
+    SignalTree(SIGTERM, sessions_.Spared(MonoNanos()));
     // A stopped process handles SIGTERM once it is continued.
-    SignalTree(SIGCONT);
+    SignalTree(SIGCONT, sessions_.Spared(MonoNanos()));
   }
 }
 
@@ -329,7 +345,7 @@ ShimReply Shim::OnSignal(const ShimRequest& request) {
   if (container_.any()) {
     container_.signal().Send(request.signo);
   } else if (request.whole_tree) {
-    SignalTree(request.signo);
+    SignalTree(request.signo, sessions_.Spared(MonoNanos()));
   } else {
     SignalDescendant(launch_.pid, request.signo);
   }

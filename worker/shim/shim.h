@@ -26,6 +26,7 @@
 #include "worker/shim/launch.h"
 #include "worker/shim/rank_output.h"
 #include "worker/shim/server.h"
+#include "worker/shim/session.h"
 #include "worker/task/exit_record.h"
 #include "worker/task/shim_spec.h"
 #include "worker/task/task_record.h"
@@ -49,6 +50,8 @@ class Shim {
     bool tree_gone = false;
     int64_t tree_deadline = 0;
     int64_t drain_deadline = 0;
+    // A daemon has read the exit record.
+    bool forgotten = false;
   };
 
   // Interval of repeated kills until the tree is gone.
@@ -78,7 +81,9 @@ class Shim {
   bool Done() const;
 
   task::ShimReply State(uint32_t id) const;
-  task::ShimReply OnRequest(const task::ShimRequest& request);
+  task::ShimReply OnRequest(const task::ShimRequest& request,
+                            std::vector<Fd> fds);
+  task::ShimReply Refuse(uint32_t id, const std::string& why) const;
   task::ShimReply OnSignal(const task::ShimRequest& request);
   void EnterPhase(Phase phase);
 
@@ -89,6 +94,7 @@ class Shim {
   Launch launch_;
   ContainerKeeper container_;
   Fence fence_;
+  Sessions sessions_;
   task::ProcessRef self_;
   task::ExitRecord record_;  // Filled as things become known.
 
@@ -97,7 +103,6 @@ class Shim {
   bool rank_reaped_ = false;
   int64_t kill_at_ = -1;  // MonoNanos; -1: no kill was asked for.
   Ending ending_;
-  bool forgotten_ = false;
 };
 
 }  // namespace lockstep::worker::shim

@@ -63,6 +63,12 @@ class ShimClient {
   // The rank may go on until `fence_nanos` of CLOCK_BOOTTIME. For a shim whose
   // spec has a fence: others refuse it.
   StatusOr<task::ShimReply> Fence(int64_t fence_nanos, MonoTime deadline);
+  // Starts a command in the rank (session.h) with the descriptors `fds`, which
+  // shim_messages.h lists. FailedPrecondition: the rank does not run, or has
+  // too many sessions.
+  StatusOr<task::ShimReply> StartSession(task::ShimRequest request,
+                                         const std::vector<int>& fds,
+                                         MonoTime deadline);
   // The exit record was read: the shim may exit.
   StatusOr<task::ShimReply> Forget(MonoTime deadline);
 
@@ -74,7 +80,8 @@ class ShimClient {
 
  private:
   explicit ShimClient(Fd fd) : fd_(std::move(fd)) {}
-  StatusOr<task::ShimReply> Call(task::ShimRequest request, MonoTime deadline);
+  StatusOr<task::ShimReply> Call(task::ShimRequest request, MonoTime deadline,
+                                 const std::vector<int>& fds = {});
   StatusOr<task::ShimReply> Receive(MonoTime deadline);
 
   Fd fd_;

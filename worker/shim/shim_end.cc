@@ -33,6 +33,8 @@ void Shim::AddUsage(const rusage& usage) {
 void Shim::OnRankEnded(int wait_status) {
   rank_reaped_ = true;
   fence_.End();
+  // First, so that keepers know why their commands end.
+  sessions_.End();
   // The cgroup contains leftover processes, too; others are killed one by one.
   KillCgroup(spec_.cgroup);
   record_.end_unix_nanos = WallNanos();
@@ -58,7 +60,7 @@ void Shim::KillWhatIsDue(int64_t now) {
   // Its engine first: it knows processes that are none of ours.
   if (container_.any() && !container_.signal().MayKillTree(now)) return;
   KillCgroup(spec_.cgroup);
-  SignalTree(SIGKILL);
+  SignalTree(SIGKILL, sessions_.Spared(now));
   kill_at_ = now + kKillAgain;  // For what was forked meanwhile.
 }
 
@@ -87,7 +89,7 @@ void Shim::GoOnEnding(int64_t now) {
   }
   if (!ending_.tree_gone) {
     KillCgroup(spec_.cgroup);
-    SignalTree(SIGKILL);
+    SignalTree(SIGKILL, sessions_.Spared(now));
     OnChild();
     if (!ending_.tree_gone && now >= ending_.tree_deadline) {
       record_.tree_left += static_cast<uint32_t>(SignalTree(0));
@@ -128,7 +130,7 @@ void Shim::TryToRecord(int64_t now) {
 
 bool Shim::Done() const {
   if (phase_ != Phase::kExited) return false;
-  if (forgotten_ || recorder_.given_up()) return true;
+  if (ending_.forgotten || recorder_.given_up()) return true;
   return recorder_.durable() && !server_.HasConnections();
 }
 

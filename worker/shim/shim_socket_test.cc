@@ -92,7 +92,8 @@ TEST_F(ShimSocketTest, AStoppedRankHandlesSigterm) {
   const auto reply = WaitForPhase(client.get(), Phase::kExited, In(5s));
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_EQ(ExitCode(reply->exit_record), 3);
-  EXPECT_THAT(Texts(), ElementsAre("saved"));
+  // The shell may tell that its sleep was terminated.
+  EXPECT_THAT(Texts(), testing::Contains("saved"));
 }
 
 TEST_F(ShimSocketTest, KillTreeEndsTheDeafAfterTheGrace) {

@@ -157,6 +157,24 @@ TEST(ShimRequestTest, ARenewalHasItsTimeAndOthersNoFieldMore) {
   EXPECT_EQ(read.fence_nanos, 77);
 }
 
+TEST(ShimRequestTest, ASessionHasItsCommand) {
+  ShimRequest request;
+  request.kind = ShimRequest::Kind::kSession;
+  ShimRequest read;
+  std::string error;
+  EXPECT_FALSE(DecodeShimRequest(EncodeShimRequest(request), &read, &error));
+  request.argv = {"bash", "-l"};
+  request.env = {"TERM=xterm"};
+  request.terminal = true;
+  request.in_container = true;
+  ASSERT_TRUE(DecodeShimRequest(EncodeShimRequest(request), &read, &error))
+      << error;
+  EXPECT_EQ(read.argv, request.argv);
+  EXPECT_EQ(read.env, request.env);
+  EXPECT_TRUE(read.terminal);
+  EXPECT_TRUE(read.in_container);
+}
+
 TEST(SameSecretTest, EveryByteAndTheLengthCount) {
   EXPECT_TRUE(SameSecret("", ""));
   EXPECT_TRUE(SameSecret(std::string("a\0b", 3), std::string("a\0b", 3)));

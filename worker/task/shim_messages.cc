@@ -11,10 +11,11 @@ constexpr uint32_t kMessageVersion = 1;
 constexpr size_t kMaxMessageText = 8192;
 constexpr size_t kMaxExitRecord = 32 << 10;
 constexpr int kMaxSignal = 64;
+constexpr size_t kMaxSessionStrings = 512;
 
 template <typename F, typename Request>
 void RequestFieldsOf(F& f, Request& request) {
-  f.Enum(request.kind, ShimRequest::Kind::kFence);
+  f.Enum(request.kind, ShimRequest::Kind::kSession);
   f(request.id);
   f(request.nonce, 64);
   f(request.signo);
@@ -22,6 +23,11 @@ void RequestFieldsOf(F& f, Request& request) {
   f(request.grace_nanos);
   // Older shims do not know the field: only those with a fence are sent it.
   if (request.kind == ShimRequest::Kind::kFence) f(request.fence_nanos);
+  if (request.kind != ShimRequest::Kind::kSession) return;
+  f(request.argv, kMaxSessionStrings, kMaxShimMessage);
+  f(request.env, kMaxSessionStrings, kMaxShimMessage);
+  f(request.terminal);
+  f(request.in_container);
 }
 
 // `record` is the exit record in its envelope; empty: there is none.
@@ -56,7 +62,9 @@ bool DecodeShimRequest(std::string_view bytes, ShimRequest* request,
   }
   RecordReader reader(payload);
   RequestFieldsOf(reader, *request);
-  if (!reader.Complete() || request->signo < 0 || request->signo > kMaxSignal) {
+  const bool has_program = !request->argv.empty() && !request->argv[0].empty();
+  if (!reader.Complete() || request->signo < 0 || request->signo > kMaxSignal ||
+      (request->kind == ShimRequest::Kind::kSession && !has_program)) {
     *error = "the request to the shim has a field out of range";
     return false;
   }

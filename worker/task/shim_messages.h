@@ -8,6 +8,9 @@
 //                     FENCE            the rank may go on until a later time
 //                     FORGET           the exit record was read: the shim may
 //                     exit
+//                     SESSION          a command in the rank (session.h of the
+//                                      shim); with 4 descriptors: its input,
+//                                      output, error output and control
 //   shim -> daemon    STATE            answers HELLO, STATE, SIGNAL, KILL_TREE
 //   and
 //                                      FORGET; also unasked (id 0), to every
@@ -23,6 +26,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "worker/task/exit_record.h"
 #include "worker/task/task_record.h"
@@ -39,6 +43,7 @@ struct ShimRequest {
     kKillTree = 4,
     kForget = 5,
     kFence = 6,
+    kSession = 7,
   };
   Kind kind = Kind::kState;
   uint32_t id = 0;  // Chosen by the caller; not 0.
@@ -51,7 +56,17 @@ struct ShimRequest {
   // kFence: as in ShimSpec. An earlier time than the last one has no effect,
   // and none has once the rank was told to end.
   int64_t fence_nanos = 0;
+  // kSession: as in ShimSpec; `env` is put into the rank's.
+  std::vector<std::string> argv;
+  std::vector<std::string> env;
+  // Its input is a terminal, which becomes the command's.
+  bool terminal = false;
+  // The command is a client of an engine, whose own keeper in the container
+  // gets the control descriptor as number 3.
+  bool in_container = false;
 };
+
+inline constexpr size_t kSessionFds = 4;
 
 struct ShimReply {
   enum class Kind : uint8_t { kState = 1, kRefused = 2 };

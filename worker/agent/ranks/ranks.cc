@@ -7,6 +7,7 @@
 #include "common/base/logging.h"
 #include "worker/agent/ranks/container_rank.h"
 #include "worker/agent/ranks/rank_adoption.h"
+#include "worker/agent/ranks/rank_session.h"
 
 namespace lockstep::worker::agent {
 
@@ -110,6 +111,23 @@ void Ranks::Start(const RankRef& ref, std::set<GangKey>* begun) {
   if (restarts_.IsRestart(ref)) return restarts_.Restart(ref);
   if (begun->insert(ref.gang).second) starter_.BeginGang(ref.gang);
   starter_.Start(ref);
+}
+
+Status Ranks::StartSession(const RankRef& ref, const SessionRequest& request,
+                           const std::vector<int>& fds) {
+  LOCKSTEP_RETURN_IF_ERROR(ProcessOf(ref).status());
+  LOCKSTEP_ASSIGN_OR_RETURN(const task::ShimRequest shim,
+                            ShimRequestOf(request, table_.all().at(ref).paths,
+                                          parts_.containers->engine().get()));
+  return supervisor_.StartSession(ref, shim, fds);
+}
+
+StatusOr<pid_t> Ranks::ProcessOf(const RankRef& ref) const {
+  const auto shim = supervisor_.ShimPid(ref);
+  if (!table_.all().contains(ref) || table_.HasEnded(ref) || !shim) {
+    return FailedPrecondition("{} does not run here", Describe(ref));
+  }
+  return *shim;
 }
 
 void Ranks::WatchPorts() {

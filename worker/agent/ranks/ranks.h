@@ -13,6 +13,7 @@
 
 #include "common/base/file.h"
 #include "common/base/status.h"
+#include "common/model/session.h"
 #include "lockstep/v1/worker.pb.h"
 #include "worker/agent/evidence/rank_evidence.h"
 #include "worker/agent/metrics/task_reading.h"
@@ -67,6 +68,12 @@ class Ranks final : public SupervisorHandler {
   void Kill(const RankRef& ref, Duration grace) {
     supervisor_.KillTree(ref, grace);
   }
+  // Starts the command of a session, or of a connection to a port, with its
+  // descriptors (worker/shim/session.h).
+  Status StartSession(const RankRef& ref, const SessionRequest& request,
+                      const std::vector<int>& fds);
+  // Returns what contains all processes of a rank that runs here.
+  StatusOr<pid_t> ProcessOf(const RankRef& ref) const;
   // Reports ports of ranks on which other processes listen to the core.
   void WatchPorts();
 

@@ -364,6 +364,21 @@ void Supervisor::SendFence(const RankRef& ref) {
   }
 }
 
+Status Supervisor::StartSession(const RankRef& ref,
+                                const task::ShimRequest& request,
+                                const std::vector<int>& fds) {
+  Rank* rank = Find(ref);
+  if (rank == nullptr || rank->ended || !rank->client) {
+    return FailedPrecondition("{} does not run here", Describe(ref));
+  }
+  const auto answer =
+      rank->client->StartSession(request, fds, Now().mono + kAnswerTime);
+  // Messages before the answer are already read: no event announces them.
+  loop_->At(Now().mono,
+            lifetime_.Guard([this, ref] { OnClientReadable(ref); }));
+  return answer.status();
+}
+
 void Supervisor::CloseClient(Rank* rank) {
   if (!rank->client) return;
   loop_->Unwatch(rank->client->fd());

@@ -69,6 +69,11 @@ class Supervisor {
   // started with a fence. A shim that is not connected yet is told when it is.
   void Renew(const RankRef& ref, int64_t fence_nanos);
 
+  // Starts a command in the rank (worker/shim/session.h) with its descriptors.
+  // FailedPrecondition: the rank does not run, or its shim refused.
+  Status StartSession(const RankRef& ref, const task::ShimRequest& request,
+                      const std::vector<int>& fds);
+
   // Returns false if no shim of the rank runs, so it may be started (again).
   bool IsHeld(const RankRef& ref, const RankPaths& paths) const;
   // Returns the process whose tree contains all processes of the rank; absent

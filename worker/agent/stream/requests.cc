@@ -15,12 +15,14 @@ constexpr size_t kMostFileRequests = 32;
 
 Requests::Requests(
     const DaemonSetup* setup, EventLoop* loop, const WorkDirectories* work,
-    std::function<void(uint64_t, const v1::WorkerMessage&)> answer)
+    std::function<void(uint64_t, const v1::WorkerMessage&)> answer,
+    bool allow_sessions, SessionHooks session_hooks)
     : setup_(setup),
       loop_(loop),
       work_(work),
       answer_(std::move(answer)),
-      contacts_(setup->node.name, loop) {}
+      contacts_(setup->node.name, loop),
+      sessions_(setup, loop, allow_sessions, std::move(session_hooks)) {}
 
 Requests::~Requests() {
   if (listener_ != nullptr) loop_->Unwatch(listener_->fd());

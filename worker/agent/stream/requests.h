@@ -1,5 +1,5 @@
-// Answers the coordinator's requests about this node: files of tasks, and the
-// hosts that it reaches.
+// Answers the coordinator's requests about this node: files of tasks, the hosts
+// that it reaches, and sessions in ranks.
 //
 // Belongs to the event loop's thread; threads of its own do the work.
 #ifndef LOCKSTEP_WORKER_AGENT_STREAM_REQUESTS_H_
@@ -18,6 +18,7 @@
 #include "worker/agent/loop/event_loop.h"
 #include "worker/agent/loop/lifetime.h"
 #include "worker/agent/loop/work_thread.h"
+#include "worker/agent/sessions/sessions.h"
 #include "worker/agent/stream/contact.h"
 #include "worker/agent/stream/probe.h"
 #include "worker/agent/work/work_directories.h"
@@ -30,7 +31,8 @@ class Requests {
   // is still open.
   Requests(
       const DaemonSetup* setup, EventLoop* loop, const WorkDirectories* work,
-      std::function<void(uint64_t stream, const v1::WorkerMessage&)> answer);
+      std::function<void(uint64_t stream, const v1::WorkerMessage&)> answer,
+      bool allow_sessions, SessionHooks session_hooks);
   ~Requests();
 
   // Sets the port for reachability tests by other hosts. Call it before Start.
@@ -45,6 +47,7 @@ class Requests {
 
   void OnProbe(uint64_t stream, const ProbeQuery& query);
   void OnFile(uint64_t stream, const FileQuery& query);
+  Sessions* sessions() { return &sessions_; }
 
  private:
   void SendFile(uint64_t stream, const FileAnswer& answer);
@@ -58,6 +61,7 @@ class Requests {
   // Pending requests.
   int probes_ = 0;
   size_t files_ = 0;
+  Sessions sessions_;
   Lifetime lifetime_;
   // Last: their jobs use the others.
   WorkThread probe_thread_;
