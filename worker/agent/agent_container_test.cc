@@ -56,7 +56,7 @@ class FakeEngine final : public ContainerEngine {
     return {"PATH=/usr/bin:/bin"};
   }
   std::vector<std::string> ExecArguments(
-      const ContainerCommand&) const override {
+      const container::ContainerCommand&) const override {
     return {};
   }
   std::vector<std::string> SignalArguments(
