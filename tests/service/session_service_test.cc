@@ -269,9 +269,10 @@ TEST_F(SessionServiceTest, ASlowReaderHoldsTheWriter) {
   const auto daemon = Running();
   ClientCall client(User("ann"), "j");
   NodeCall node(Worker("a"), Order(daemon.get()).id);
-  constexpr int kMessages = 2000;
-  // Sockets and gRPC's windows of the two connections, in messages: 16 MiB.
-  constexpr int kMostOnTheWay = 256;
+  constexpr int kMessages = 3000;
+  // Sockets and gRPC's windows of the two connections, in messages: 64 MiB. A
+  // window grows to 16 MiB on a fast line.
+  constexpr int kMostOnTheWay = 1024;
   std::atomic<int> written = 0;
   std::thread writer([&] {
     const std::string piece(kMaxSessionData, 'x');
