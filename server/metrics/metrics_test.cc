@@ -21,6 +21,7 @@
 #include "server/metrics/notify_metrics.h"
 #include "server/metrics/package_metrics.h"
 #include "server/metrics/rpc_metrics.h"
+#include "server/metrics/session_metrics.h"
 #include "server/metrics/stream_metrics.h"
 #include "server/stream/stream_readers.h"
 
@@ -476,6 +477,13 @@ class CatalogueTest : public MetricsTest {
     EXPECT_TRUE(RealFileSystem()->RemoveAll(dir).ok());
     return store.ok() ? PackageMetrics(store->get()).Collect() : Families();
   }
+  static Families OfSessions() {
+    SessionFigures figures;
+    figures.kind = "command";
+    figures.open = 1;
+    figures.ended = {{"ended", 2}};
+    return SessionMetrics([figures] { return std::vector{figures}; }).Collect();
+  }
   Families All() {
     GiveGpus(&a_, "Tesla T4");
     GiveGpus(&b_, "Tesla T4");
@@ -484,7 +492,7 @@ class CatalogueTest : public MetricsTest {
     for (auto& more :
          {RpcMetrics().Collect(), StreamMetrics().Collect(),
           StreamReaders().Collect(), http::ProcessCollector("x").Collect(),
-          OfHttp(), OfPackages(),
+          OfHttp(), OfPackages(), OfSessions(),
           BackupFamilies({WallTime(1s), 3, 1, WallTime(2s)}, 60min),
           NotifyFamilies({{"on-call", 3, 1, 1, 2, WallTime(1s)}},
                          WallTime(60s))}) {
