@@ -56,7 +56,8 @@ StatusOr<std::optional<pki::Credentials>> LoadIdentity(const Config& config,
 
 MembershipOptions MembershipOf(const Config& config) {
   MembershipOptions options;
-  options.fatal_xids = {config.fatal_xids.begin(), config.fatal_xids.end()};
+  options.gpus.fatal_xids = {config.fatal_xids.begin(),
+                             config.fatal_xids.end()};
   options.node_limit = {config.max_node_cpus,
                         static_cast<int64_t>(config.max_node_memory),
                         config.max_node_gpus, ""};

@@ -132,7 +132,7 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
   command.Add("--fatal-xids", &config->fatal_xids,
               "NVIDIA Xids after which a GPU gets no new work until its host "
               "boots or an operator undrains the node",
-              SplitAt(','), WithDefault("48,74,79,94,95,119,120"));
+              SplitAt(','), WithDefault("46,48,62,64,74,79,94,95,119,120,140"));
   command.Add("--node-lost-seconds", &config->node_lost_seconds,
               "How long the only silent host of a program may be silent before "
               "the program moves; its ranks end by themselves before",

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "client/cli/describe.h"
 #include "common/model/resources.h"
@@ -24,18 +25,24 @@ std::string Memory(const v1::Node& node) {
   return fmt::format("{}/{}", FormatBytes(node.allocated().memory_bytes()),
                      FormatBytes(node.capacity().memory_bytes()));
 }
-int CountBadGpus(const v1::Node& node) {
-  return static_cast<int>(
-      std::count_if(node.gpus().begin(), node.gpus().end(),
-                    [](const v1::Gpu& gpu) { return !gpu.fault().empty(); }));
+// Those that get no new work, in RECLAIM or for another reason.
+int CountGpus(const v1::Node& node, bool reclaim) {
+  return static_cast<int>(std::count_if(
+      node.gpus().begin(), node.gpus().end(), [&](const v1::Gpu& gpu) {
+        return !gpu.fault().empty() &&
+               (gpu.state() == v1::GPU_STATE_RECLAIM) == reclaim;
+      }));
 }
 
-// "3/8, 1 bad, 1 missing".
+// "3/8, 1 bad, 1 in reclaim, 1 missing".
 std::string Gpus(const v1::Node& node, const Style& style) {
   std::string text =
       fmt::format("{}/{}", node.allocated().gpus(), node.capacity().gpus());
-  if (const int bad = CountBadGpus(node); bad > 0) {
+  if (const int bad = CountGpus(node, /*reclaim=*/false); bad > 0) {
     text += style.Red(fmt::format(", {} bad", bad));
+  }
+  if (const int reclaim = CountGpus(node, /*reclaim=*/true); reclaim > 0) {
+    text += style.Red(fmt::format(", {} in reclaim", reclaim));
   }
   if (const int missing = node.missing_gpus_size(); missing > 0) {
     text += style.Red(fmt::format(", {} missing", missing));
@@ -95,6 +102,38 @@ std::string GpuTable(const v1::Node& node, const Style& style) {
   return table.rows.empty() ? "" : RenderTable(table);
 }
 
+void AddHeld(const std::string& gpu, const v1::HeldProcess& process,
+             WallTime now, Table* table) {
+  const auto known = [](const std::string& text) {
+    return text.empty() ? std::string("-") : Printable(text);
+  };
+  table->rows.push_back(
+      {fmt::format("{}", process.pid()), gpu, known(process.user()),
+       known(process.command()), known(process.state()),
+       known(process.wait_channel()), known(process.job()),
+       process.has_gpu_memory_bytes() ? FormatBytes(process.gpu_memory_bytes())
+                                      : "-",
+       Age(now - ToWallTime(process.since()))});
+}
+
+// What should have ended with its rank and has not.
+std::string HeldProcesses(const v1::Node& node, WallTime now) {
+  Table table{{"PID", "GPU", "USER", "COMMAND", "STATE", "WAITS IN", "JOB",
+               "GPU MEMORY", "SINCE"},
+              {}};
+  std::set<int64_t> shown;
+  for (const v1::Gpu& gpu : node.gpus()) {
+    for (const v1::HeldProcess& process : gpu.reclaim().processes()) {
+      shown.insert(process.pid());
+      AddHeld(fmt::format("{}", gpu.index()), process, now, &table);
+    }
+  }
+  for (const v1::HeldProcess& process : node.stuck_processes()) {
+    if (!shown.contains(process.pid())) AddHeld("-", process, now, &table);
+  }
+  return table.rows.empty() ? "" : RenderTable(table);
+}
+
 std::string MissingGpus(const v1::Node& node) {
   Table table{{"GPU", "MODEL", "UUID"}, {}};
   for (const v1::Gpu& gpu : node.missing_gpus()) {
@@ -133,6 +172,10 @@ std::string WhyOf(const v1::Node& node) {
   for (const v1::Gpu& gpu : node.gpus()) {
     if (gpu.fault().empty()) continue;
     return fmt::format("GPU {} gets no new work: {}", gpu.index(), gpu.fault());
+  }
+  if (node.stuck_processes_size() > 0) {
+    return fmt::format("SIGKILL does not end process {} of an ended rank",
+                       node.stuck_processes(0).pid());
   }
   if (node.has_offered()) return "offers " + OffersText(node);
   if (const int missing = node.missing_gpus_size(); missing > 0) {
@@ -246,6 +289,8 @@ std::string FormatNode(const v1::Node& node, WallTime now, const Style& style) {
   text += DescribeRow(
       "jobs", Printable(fmt::format("{}", fmt::join(node.jobs(), ", "))));
   text += DescribeSection("GPUs", GpuTable(node, style), style);
+  text += DescribeSection("Processes of ended ranks", HeldProcesses(node, now),
+                          style);
   text += DescribeSection("GPUs that it no longer offers", MissingGpus(node),
                           style);
   text += DescribeSection("Runs unknown to the coordinator", UnknownGangs(node),

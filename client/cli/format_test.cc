@@ -547,6 +547,28 @@ TEST(DescribeTest, NodeWithDrainGpusAndEvents) {
   EXPECT_THAT(RenderTable(NodesTable({node}, false, now, colored)),
               HasSubstr(colored.Red(", 1 bad")));
   // The list says it, too, and else why the node is drained.
+  gpu->set_fault("reclaim: process 4711 still uses it");
+  gpu->set_state(v1::GPU_STATE_RECLAIM);
+  v1::HeldProcess* held = gpu->mutable_reclaim()->add_processes();
+  held->set_pid(4711);
+  held->set_user("ann");
+  held->set_command("python");
+  held->set_state("D");
+  held->set_wait_channel("nv_wait");
+  held->set_job("resnet");
+  held->set_gpu_memory_bytes(int64_t{5} << 30);
+  *node.add_stuck_processes() = *held;
+  node.add_stuck_processes()->set_pid(4712);
+  const std::string reclaimed = FormatNode(node, now, Style{});
+  EXPECT_THAT(reclaimed, HasSubstr("1 in reclaim"));
+  EXPECT_THAT(reclaimed, Not(HasSubstr("1 bad")));
+  EXPECT_THAT(reclaimed,
+              testing::ContainsRegex("4711 +[0-9]+ +ann +python +D +nv_wait "
+                                     "+resnet +5 GiB"));
+  EXPECT_THAT(reclaimed, testing::ContainsRegex("4712 +- +- +- "));
+  gpu->clear_state();
+  gpu->clear_reclaim();
+  node.clear_stuck_processes();
   gpu->clear_fault();
   EXPECT_THAT(RenderTable(NodesTable({node}, false, now, Style{})),
               HasSubstr("new disk"));

@@ -83,11 +83,13 @@ StatusOr<int> Drain(const Cli& cli, const DrainFlags& flags) {
   return code;
 }
 
-StatusOr<int> Undrain(const Cli& cli, const std::string& text) {
+StatusOr<int> Undrain(const Cli& cli, const std::string& text,
+                      const std::vector<int32_t>& gpus) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string name,
                             FindNode(client.get(), text));
-  LOCKSTEP_ASSIGN_OR_RETURN(const v1::Node node, client->UndrainNode(name));
+  LOCKSTEP_ASSIGN_OR_RETURN(const v1::Node node,
+                            client->UndrainNode(name, gpus));
   LOCKSTEP_RETURN_IF_ERROR(WriteNodeState(cli, node));
   return 0;
 }
@@ -139,11 +141,18 @@ Command NodesDrainCommand(Cli* cli) {
 
 Command NodesUndrainCommand(Cli* cli) {
   const auto name = std::make_shared<std::string>();
-  Command command = LeafCommand("undrain", "Give a node work again",
-                                "  lockstep nodes undrain host-a");
+  const auto gpus = std::make_shared<std::vector<int32_t>>();
+  Command command = LeafCommand(
+      "undrain", "Give a node or its withheld GPUs work again",
+      "  lockstep nodes undrain host-a\n"
+      "  lockstep nodes undrain host-a --gpu 3\n\n"
+      "Also lifts what withholds its GPUs. With --gpu it does only that, for\n"
+      "these GPUs, and a drain stays.");
   AddNodeArgument(&command, name.get());
+  command.Add("--gpu INDEX", gpus.get(),
+              "Only lift what withholds this GPU; may be repeated");
   AddRequestOptions(&command, cli);
-  command.run = [=] { return Undrain(*cli, *name); };
+  command.run = [=] { return Undrain(*cli, *name, *gpus); };
   return command;
 }
 

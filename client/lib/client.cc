@@ -286,8 +286,10 @@ StatusOr<v1::Node> Client::DrainNode(const std::string& name,
                      request);
 }
 
-StatusOr<v1::Node> Client::UndrainNode(const std::string& name) {
+StatusOr<v1::Node> Client::UndrainNode(const std::string& name,
+                                       const std::vector<int32_t>& gpus) {
   v1::UndrainNodeRequest request;
+  request.mutable_gpus()->Add(gpus.begin(), gpus.end());
   request.set_request_id(RandomUuid());
   request.set_name(name);
   return impl_->Call(impl_->cluster, &v1::ClusterService::Stub::UndrainNode,

@@ -231,7 +231,9 @@ class Client {
   StatusOr<v1::Node> GetNode(const std::string& name);
   StatusOr<v1::Node> DrainNode(const std::string& name,
                                const DrainOptions& options = {});
-  StatusOr<v1::Node> UndrainNode(const std::string& name);
+  // `gpus` not empty: only lifts the faults of these GPUs.
+  StatusOr<v1::Node> UndrainNode(const std::string& name,
+                                 const std::vector<int32_t>& gpus = {});
   // Approves the resources that the node offers.
   StatusOr<v1::Node> ApproveNode(const std::string& name);
   // Declares the host gone for good. Returns the affected jobs.

@@ -237,6 +237,16 @@ std::string_view Name(Reason reason) {
       return "IDLE";
     case Reason::kSession:
       return "SESSION";
+    case Reason::kNodeGpuReclaim:
+      return "NODE_GPU_RECLAIM";
+    case Reason::kNodeGpuFree:
+      return "NODE_GPU_FREE";
+    case Reason::kNodeGpuWithheld:
+      return "NODE_GPU_WITHHELD";
+    case Reason::kNodeGpuReturned:
+      return "NODE_GPU_RETURNED";
+    case Reason::kNodeStuckProcess:
+      return "NODE_STUCK_PROCESS";
   }
   return "UNKNOWN";
 }

@@ -136,6 +136,11 @@ enum class Reason {
   kBackendReplaced = 94,
   kIdle = 95,
   kSession = 97,
+  kNodeGpuReclaim = 110,
+  kNodeGpuFree = 111,
+  kNodeGpuWithheld = 112,
+  kNodeGpuReturned = 113,
+  kNodeStuckProcess = 114,
 };
 
 enum class RankState { kPrepared = 1, kStarted = 2, kJoined = 3, kExited = 4 };

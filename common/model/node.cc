@@ -1,5 +1,7 @@
 #include "common/model/node.h"
 
+#include <fmt/format.h>
+
 namespace lockstep {
 
 std::string_view Name(NodeState state) {
@@ -52,6 +54,52 @@ std::string_view Name(GangPhase phase) {
       return "STOPPED";
   }
   return "UNKNOWN";
+}
+
+std::string_view Name(GpuState state) {
+  switch (state) {
+    case GpuState::kOk:
+      return "OK";
+    case GpuState::kReclaim:
+      return "RECLAIM";
+    case GpuState::kWithheld:
+      return "WITHHELD";
+    case GpuState::kSilent:
+      return "SILENT";
+  }
+  return "UNKNOWN";
+}
+
+std::string Describe(const HeldProcess& process) {
+  std::string about;
+  const auto add = [&](const std::string& words) {
+    about += (about.empty() ? "" : ", ") + words;
+  };
+  if (!process.command.empty()) add(process.command);
+  if (!process.user.empty()) add("user " + process.user);
+  if (!process.state.empty()) {
+    add("state " + process.state +
+        (process.wait_channel.empty() ? "" : " in " + process.wait_channel));
+  }
+  if (!process.job.empty()) add("job " + process.job);
+  if (process.gpu_memory_bytes) {
+    add(FormatBytes(*process.gpu_memory_bytes) + " of its memory");
+  }
+  if (about.empty()) about = "not visible in /proc";
+  return fmt::format("process {} ({})", process.pid, about);
+}
+
+std::string Describe(const GpuReclaim& reclaim) {
+  if (reclaim.processes.empty()) {
+    return fmt::format("reclaim: {} of its memory is used, {} without ranks",
+                       FormatBytes(reclaim.memory_used_bytes),
+                       FormatBytes(reclaim.baseline_bytes));
+  }
+  const size_t others = reclaim.processes.size() - 1;
+  return fmt::format("reclaim: {}{} still {} it",
+                     Describe(reclaim.processes.front()),
+                     others == 0 ? "" : fmt::format(" and {} more", others),
+                     others == 0 ? "uses" : "use");
 }
 
 }  // namespace lockstep

@@ -73,6 +73,19 @@ struct GpuUsage {
   std::optional<int64_t> memory_used_bytes;
   std::optional<double> power_watts;
   std::optional<double> temperature_celsius;
+  // Uncorrected memory errors since the driver was loaded.
+  std::optional<int64_t> uncorrected_errors = {};
+  // A row of its memory waits for a reset to be replaced, and one could not be.
+  std::optional<bool> remap_pending = {};
+  std::optional<bool> remap_failed = {};
+  // Lanes of its PCIe link, now and at most.
+  std::optional<int32_t> pcie_width = {};
+  std::optional<int32_t> pcie_width_max = {};
+  // Active links to other GPUs.
+  std::optional<int32_t> nvlinks = {};
+  // Why its clocks are lowered to protect it: "hw_thermal". Empty: they are
+  // not.
+  std::string slowdown = {};
 
   bool operator==(const GpuUsage&) const = default;
 };
@@ -84,6 +97,61 @@ struct GpuError {
 
   bool operator==(const GpuError&) const = default;
 };
+
+// A process that should be gone and is not.
+struct HeldProcess {
+  // As the host counts.
+  int64_t pid = 0;
+  // Empty if /proc does not show the process.
+  std::string user;
+  std::string command;
+  // "D" is a wait in the kernel that no signal ends.
+  std::string state;
+  // What it waits for in the kernel. Empty: unknown.
+  std::string wait_channel;
+  WallTime since{};
+  // Memory of the GPU. Absent: unknown.
+  std::optional<int64_t> gpu_memory_bytes;
+  // The job of its rank. Empty: unknown.
+  JobName job;
+
+  bool operator==(const HeldProcess&) const = default;
+};
+// "process 4711 (python, user ann, state D in nv_wait, job resnet)".
+std::string Describe(const HeldProcess& process);
+
+// A GPU that is not back at its state from before its last rank.
+struct GpuReclaim {
+  int32_t index = 0;
+  WallTime since{};
+  int64_t memory_used_bytes = 0;
+  // Of the GPU without ranks.
+  int64_t baseline_bytes = 0;
+  // At most kMaxReclaimProcesses.
+  std::vector<HeldProcess> processes;
+  // Of the rank that held it. Empty: unknown.
+  JobName job;
+
+  bool operator==(const GpuReclaim&) const = default;
+};
+
+// What the coordinator knows about a GPU.
+enum class GpuState {
+  kOk = 1,
+  // The rank that held it has ended, and its memory or processes have not.
+  kReclaim = 2,
+  // A verdict on its errors and readings keeps work from it.
+  kWithheld = 3,
+  kSilent = 4,
+};
+// "OK", "RECLAIM", "WITHHELD", "SILENT".
+std::string_view Name(GpuState state);
+
+inline constexpr size_t kMaxReclaimProcesses = 16;
+inline constexpr size_t kMaxStuckProcesses = 64;
+// "reclaim: process 4711 (...) still uses it" or "reclaim: 60 GiB of its memory
+// are used, 1 GiB without ranks".
+std::string Describe(const GpuReclaim& reclaim);
 
 // A host's measurements over the last seconds.
 struct NodeReadings {
@@ -99,6 +167,10 @@ struct NodeReadings {
   // The time from a heartbeat to its answer, for the newest heartbeat that was
   // answered since the last readings.
   std::optional<Duration> round_trip = std::nullopt;
+  // Offered GPUs that are not free although their rank has ended.
+  std::vector<GpuReclaim> reclaims = {};
+  // Processes of ended ranks that SIGKILL does not end.
+  std::vector<HeldProcess> stuck_processes = {};
 
   bool operator==(const NodeReadings&) const = default;
 };

@@ -3,8 +3,11 @@
 #define LOCKSTEP_COMMON_MODEL_RESOURCES_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "common/base/clock.h"
 
 namespace lockstep {
 
@@ -27,6 +30,9 @@ struct Gpu {
   // Why the GPU gets no new work, "Xid 79 at 12:00:03 UTC". Empty if it does.
   // The coordinator sets it; daemons leave it empty.
   std::string fault = {};
+  // When it gets work again. Absent: not before its host boots or an operator
+  // lifts the fault.
+  std::optional<WallTime> fault_end = {};
 
   bool operator==(const Gpu&) const = default;
 };

@@ -29,6 +29,8 @@ struct Registration {
   // Where others may test whether they reach it, on the node's address; 0:
   // nowhere, or it is an older daemon.
   int32_t probe_port = 0;
+  // As in NodeReadings.
+  std::vector<GpuReclaim> reclaims = {};
 
   bool operator==(const Registration&) const = default;
 };

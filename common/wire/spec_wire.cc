@@ -59,6 +59,7 @@ LOCKSTEP_FIELDS(Gpu, v1::Gpu) {
   LOCKSTEP_FIELD(model, Text(128));
   LOCKSTEP_FIELD(memory_bytes, Range(0, kMaxMemory));
   LOCKSTEP_FIELD(fault, Text(256));
+  LOCKSTEP_FIELD(fault_end);
 }
 
 LOCKSTEP_FIELDS(GpuUsage, v1::GpuUsage) {
@@ -68,6 +69,33 @@ LOCKSTEP_FIELDS(GpuUsage, v1::GpuUsage) {
   LOCKSTEP_FIELD(memory_used_bytes, Range(0, kMaxMemory));
   LOCKSTEP_FIELD(power_watts, Number(0, 1e6));
   LOCKSTEP_FIELD(temperature_celsius, Number(-274, 1e4));
+  LOCKSTEP_FIELD(uncorrected_errors, kCounter);
+  LOCKSTEP_FIELD(remap_pending);
+  LOCKSTEP_FIELD(remap_failed);
+  LOCKSTEP_FIELD(pcie_width, Range(0, 1024));
+  LOCKSTEP_FIELD(pcie_width_max, Range(0, 1024));
+  LOCKSTEP_FIELD(nvlinks, Range(0, 1024));
+  LOCKSTEP_FIELD(slowdown, Text(64));
+}
+
+LOCKSTEP_FIELDS(HeldProcess, v1::HeldProcess) {
+  LOCKSTEP_FIELD(pid, kCounter);
+  LOCKSTEP_FIELD(user, Text(64));
+  LOCKSTEP_FIELD(command, Text(64));
+  LOCKSTEP_FIELD(state, Text(4));
+  LOCKSTEP_FIELD(wait_channel, Text(128));
+  LOCKSTEP_FIELD(since);
+  LOCKSTEP_FIELD(gpu_memory_bytes, kCounter);
+  LOCKSTEP_FIELD(job, EmptyOr(kJobName));
+}
+
+LOCKSTEP_FIELDS(GpuReclaim, v1::GpuReclaim) {
+  LOCKSTEP_FIELD(index, kGpuIndex);
+  LOCKSTEP_FIELD(since);
+  LOCKSTEP_FIELD(memory_used_bytes, Range(0, kMaxMemory));
+  LOCKSTEP_FIELD(baseline_bytes, Range(0, kMaxMemory));
+  LOCKSTEP_FIELD(processes, AtMost(kMaxReclaimProcesses));
+  LOCKSTEP_FIELD(job, EmptyOr(kJobName));
 }
 
 LOCKSTEP_FIELDS(CheckpointPolicy, v1::CheckpointPolicy) {

@@ -97,6 +97,7 @@ LOCKSTEP_FIELDS(Registration, v1::Register) {
   LOCKSTEP_FIELD(work_jobs, AtMost(kMaxWorkJobs), Each(kUid));
   LOCKSTEP_FIELD(obeyed);
   LOCKSTEP_FIELD(probe_port, Range(0, 65535));
+  LOCKSTEP_FIELD(reclaims, AtMost(4096));
   v.OnWrite([](const Registration&, v1::Register* to) {
     to->set_protocol(kWorkerProtocol);
   });
@@ -179,6 +180,9 @@ LOCKSTEP_FIELDS(NodeHeartbeat, v1::Heartbeat) {
   LOCKSTEP_FIELD_AS(readings.send_time, send_time);
   LOCKSTEP_FIELD_AS(readings.round_trip, round_trip);
   LOCKSTEP_FIELD_AS(readings.gpu_errors, gpu_errors, AtMost(kMaxGpuErrors));
+  LOCKSTEP_FIELD_AS(readings.reclaims, reclaims, AtMost(4096));
+  LOCKSTEP_FIELD_AS(readings.stuck_processes, stuck_processes,
+                    AtMost(kMaxStuckProcesses));
 }
 
 LOCKSTEP_FIELDS(LogPiece, v1::LogChunk) {

@@ -204,10 +204,21 @@ TEST(WorkerWireTest, EveryMessageSurvivesTheWayThereAndBack) {
   gpu.index = 3;
   gpu.utilization = 0.9;
   gpu.memory_used_bytes = 5;
+  gpu.uncorrected_errors = 2;
+  gpu.remap_pending = true;
+  gpu.remap_failed = false;
+  gpu.pcie_width = 8;
+  gpu.pcie_width_max = 16;
+  gpu.nvlinks = 17;
+  gpu.slowdown = "hw_thermal";
   beat.readings.gpus.push_back(gpu);
   beat.readings.send_time = FromUnixNanos(1'800'000'000'000'000'001);
   beat.readings.gpu_errors = {{3, 79}};
   beat.readings.round_trip = std::chrono::microseconds(1500);
+  HeldProcess held{4711, "ann", "python", "D", "nv_wait", WallTime(), 5, "j"};
+  held.since = FromUnixNanos(1'800'000'000'000'000'002);
+  beat.readings.stuck_processes = {held};
+  beat.readings.reclaims = {{3, held.since, 7, 5, {held}, "j"}};
   ExpectSurvives(beat);
 
   const RendezvousEntry entry{"mnist", 4, "rank/0", std::string("\0\1", 2)};

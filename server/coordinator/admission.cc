@@ -75,7 +75,7 @@ Status Admission::Admit(const NodeInfo& info, Arrival arrival, Time now) {
   const Member* known = state.members.Find(info.name);
   const bool same_boot =
       known == nullptr || known->info.boot_id == info.boot_id;
-  LOCKSTEP_RETURN_IF_ERROR(AdmitMember(info, now));
+  LOCKSTEP_RETURN_IF_ERROR(AdmitMember(info, std::move(arrival.reclaims), now));
   NodeEntry& entry = state.nodes.At(info.name);
   if (entry.session) {
     // A machine that booted reads nothing any more. A daemon that reads this
@@ -103,7 +103,8 @@ Status Admission::Admit(const NodeInfo& info, Arrival arrival, Time now) {
   return OkStatus();
 }
 
-Status Admission::AdmitMember(const NodeInfo& info, Time now) {
+Status Admission::AdmitMember(const NodeInfo& info,
+                              std::vector<GpuReclaim> reclaims, Time now) {
   Membership& members = parts_.state->members;
   const Member* known = members.Find(info.name);
   const bool is_new = known == nullptr;
@@ -121,7 +122,7 @@ Status Admission::AdmitMember(const NodeInfo& info, Time now) {
   if (news) stored = parts_.committer->CommitNode(record);
   // Its tasks go on, and must be looked after, also while the disk is full.
   if (is_new) LOCKSTEP_RETURN_IF_ERROR(stored);
-  LOCKSTEP_RETURN_IF_ERROR(members.Register(info, now));
+  LOCKSTEP_RETURN_IF_ERROR(members.Register(info, now, std::move(reclaims)));
   if (news) {
     parts_.state->NoteNode(info.name);
     if (stored.ok()) parts_.state->agenda.unsaved_nodes.erase(info.name);

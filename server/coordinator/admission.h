@@ -45,7 +45,8 @@ class Admission {
   Status Admit(const NodeInfo& info, Arrival arrival, Time now);
   // Stores the registration. If the store cannot write, only unknown nodes are
   // rejected.
-  Status AdmitMember(const NodeInfo& info, Time now);
+  Status AdmitMember(const NodeInfo& info, std::vector<GpuReclaim> reclaims,
+                     Time now);
   // Records that `other` claims the name of a live daemon.
   void NoteContest(const NodeInfo& other, Time now, bool proven);
 

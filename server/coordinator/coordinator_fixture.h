@@ -111,9 +111,10 @@ class CoordinatorTest : public testing::Test {
         {"user/root", id.empty() ? NextId() : id, "DrainNode", node}, node,
         drain, EncodeNode);
   }
-  StatusOr<std::string> UndrainNode(const NodeName& node) {
+  StatusOr<std::string> UndrainNode(const NodeName& node,
+                                    const std::vector<int32_t>& gpus = {}) {
     return coordinator_->nodes()->UndrainNode(
-        {"user/root", NextId(), "UndrainNode", node}, node, EncodeNode);
+        {"user/root", NextId(), "UndrainNode", node}, node, gpus, EncodeNode);
   }
   StatusOr<std::string> ApproveNode(const NodeName& node,
                                     const std::string& id = "") {

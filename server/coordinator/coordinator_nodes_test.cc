@@ -79,6 +79,59 @@ TEST_F(CoordinatorTest, AGpuThatDoesNotAnswerGetsNoJobUntilItDoes) {
   EXPECT_EQ(State("j"), JobState::kPreparing);
 }
 
+TEST_F(CoordinatorTest, AGpuThatIsNotFreeGetsNoWorkAndTheOthersDo) {
+  FakeDaemon gpu("gpu", {8, int64_t{8} << 30, 2, ""});
+  gpu.info.gpus = {{0, "GPU-0", "T4", int64_t{16} << 30},
+                   {1, "GPU-1", "T4", int64_t{16} << 30}};
+  Connect(&gpu);
+  NodeReadings readings;
+  readings.gpus.resize(2);
+  for (GpuUsage& each : readings.gpus) each.memory_used_bytes = 0;
+  readings.gpus[1].index = 1;
+  readings.gpus[1].uncorrected_errors = 0;
+  readings.reclaims.resize(1);  // Of GPU 0.
+  uint64_t sequence = 1000;
+  const auto beat = [&] {
+    ASSERT_TRUE(coordinator_->sessions()
+                    ->OnHeartbeat(gpu.session(), ++sequence, readings, {})
+                    .ok());
+    coordinator_->Tick();
+  };
+  beat();
+  JobSpec spec = Wide("j");
+  spec.roles.Edit().resize(1);
+  spec.roles.Edit()[0].count = 1;
+  spec.roles.Edit()[0].resources.gpus = 1;
+  spec.roles.Edit()[0].resources.cpus = 1;
+  MustSubmit(spec);
+  spec.name = "k";
+  spec.output_directory = "/out/k";
+  MustSubmit(spec);
+  coordinator_->Tick();
+  EXPECT_EQ(State("j"), JobState::kPreparing);
+  EXPECT_EQ(Get("j").tasks[0].gpus, std::vector<int32_t>{1});
+  EXPECT_EQ(State("k"), JobState::kQueued);
+  // An error of the GPU that runs is no reason to end what runs.
+  readings.gpus[1].uncorrected_errors = 1;
+  beat();
+  EXPECT_EQ(State("j"), JobState::kPreparing);
+  EXPECT_EQ(State("k"), JobState::kQueued);
+  readings.reclaims.clear();
+  beat();
+  EXPECT_EQ(State("k"), JobState::kPreparing);
+  EXPECT_EQ(Get("k").tasks[0].gpus, std::vector<int32_t>{0});
+  // An operator lifts the verdict of one GPU, and of no other.
+  EXPECT_FALSE(UndrainNode("gpu", {2}).ok());
+  const auto fault = [&] {
+    return coordinator_->queries()->GetNode("gpu")->member.info.gpus[1].fault;
+  };
+  EXPECT_THAT(fault(), HasSubstr("uncorrected"));
+  ASSERT_TRUE(UndrainNode("gpu", {0}).ok());
+  EXPECT_THAT(fault(), HasSubstr("uncorrected"));
+  ASSERT_TRUE(UndrainNode("gpu", {1}).ok());
+  EXPECT_EQ(fault(), "");
+}
+
 TEST_F(CoordinatorTest, ARunningJobIsToldOnceThatItsGpuIsFaulty) {
   FakeDaemon gpu("gpu", {8, int64_t{8} << 30, 2, ""});
   gpu.info.gpus = {{0, "GPU-0", "T4", int64_t{16} << 30},

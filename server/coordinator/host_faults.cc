@@ -155,6 +155,12 @@ void HostFaults::NoteOutcome(const Job& before, const Job& next,
   if (strikes_.HasKilled(next.uid) && RunsWell(next, view)) {
     TakeStrikes(strikes_.NoteRan(next.uid, NodesOf(next), now), now);
   }
+  if (next.outcome == JobState::kSucceeded &&
+      before.outcome != JobState::kSucceeded) {
+    NoteGpuRun(before, /*failed=*/false, now);
+  } else if (before.failing && !next.failing) {
+    NoteGpuRun(before, /*failed=*/true, now);
+  }
   if (!before.failing || next.failing || next.attempts.empty() ||
       next.attempts.back().generation != before.generation) {
     return;
@@ -166,6 +172,37 @@ void HostFaults::NoteOutcome(const Job& before, const Job& next,
               now);
   if (const std::optional<NodeName> node = KilledOn(attempt)) {
     strikes_.NoteKill(next.uid, *node, now);
+  }
+}
+
+void HostFaults::NoteGpuRun(const Job& job, bool failed, Time now) {
+  std::optional<Failure> first;
+  if (failed) {
+    first = FirstFailure(job);
+    // Only what a rank did by itself tells of its GPUs.
+    if (!first || first->rank < 0 || first->peer_lost || first->port_taken ||
+        first->passing) {
+      return;
+    }
+  }
+  std::vector<Membership::GpuRef> gpus;
+  std::set<Membership::GpuRef> died;
+  for (const TaskStatus& task : job.tasks) {
+    const bool failing =
+        first && std::any_of(task.ranks.begin(), task.ranks.end(),
+                             [&](const RankStatus& rank) {
+                               return rank.rank == first->rank;
+                             });
+    for (const int32_t gpu : task.gpus) {
+      gpus.emplace_back(task.node, gpu);
+      if (failing) died.emplace(task.node, gpu);
+    }
+  }
+  if (gpus.empty()) return;
+  for (const NodeName& node :
+       state_->members.NoteRun(gpus, died, job.uid, now)) {
+    state_->NoteNode(node);
+    state_->agenda.capacity_changed = true;
   }
 }
 

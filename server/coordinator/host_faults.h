@@ -84,6 +84,8 @@ class HostFaults {
   void ProbePairs(const Job& job, const JobView& view, Time now);
   // The generation is being ended. Records evidence that is available only now.
   void NoteGivenUp(const Job& next, const JobView& view, Time now);
+  // A run of the job has ended, by a failure of one of its ranks or well.
+  void NoteGpuRun(const Job& job, bool failed, Time now);
   void TakeStrikes(const Strikes::News& news, Time now);
   void EndMendTest(Time now);
   // Null if the job's nodes are not being asked.

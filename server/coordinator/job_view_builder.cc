@@ -55,7 +55,7 @@ JobView::Node JobViewBuilder::ViewOf(const JobEntry& entry,
     node.cools = parts_.faults->IsCooling(name);
     node.takes_work =
         member->TakesWork() && !node.cools && !parts_.guard->RunsUnknown(name);
-    node.bad_gpus = member->BadGpus();
+    node.bad_gpus = member->FaultyGpus();
     node.drain = member->drain;
     node.address = member->info.address;
     node.clock_offset = member->clock.offset();

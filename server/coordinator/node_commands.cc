@@ -1,5 +1,6 @@
 #include "server/coordinator/node_commands.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <utility>
@@ -9,6 +10,22 @@
 #include "server/core/node_approval.h"
 
 namespace lockstep::server {
+
+namespace {
+
+Status CheckGpus(const Member& member, const std::vector<int32_t>& gpus) {
+  for (const int32_t index : gpus) {
+    const auto& offered = member.info.gpus;
+    if (std::none_of(offered.begin(), offered.end(),
+                     [&](const Gpu& gpu) { return gpu.index == index; })) {
+      return InvalidArgument("node {} has no GPU {}: it offers {}",
+                             member.info.name, index, offered.size());
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace
 
 std::map<JobName, Job> NodeCommands::JobsWithEvent(const NodeName& node,
                                                    Reason reason,
@@ -87,16 +104,23 @@ StatusOr<std::string> NodeCommands::ApproveNode(const RequestKey& request,
   });
 }
 
-StatusOr<std::string> NodeCommands::UndrainNode(const RequestKey& request,
-                                                const NodeName& name,
-                                                const EncodeNode& encode) {
+StatusOr<std::string> NodeCommands::UndrainNode(
+    const RequestKey& request, const NodeName& name,
+    const std::vector<int32_t>& gpus, const EncodeNode& encode) {
   MutexLock lock(&mu_);
   LOCKSTEP_ASSIGN_OR_RETURN(auto answer,
                             parts_.writer->answers().AnswerTo(request));
   if (answer) return *std::move(answer);
   LOCKSTEP_ASSIGN_OR_RETURN(const Member* member,
                             parts_.state->GetMember(name));
+  LOCKSTEP_RETURN_IF_ERROR(CheckGpus(*member, gpus));
   const Time now = parts_.clock->Now();
+  parts_.state->members.LiftFaults(name, gpus, now);
+  if (!gpus.empty()) {
+    return Answer(request,
+                  LiftFaults(member->Record(), gpus, request.client, now.wall),
+                  encode, now);
+  }
   // Quarantine is soft, and comes back where two daemons still take turns.
   const bool quarantined = !member->quarantine.empty();
   // So is what the node failed at: an operator says that all is well.

@@ -57,8 +57,11 @@ class NodeCommands {
                                   const NodeName& name, Drain drain,
                                   const EncodeNode& encode);
   // Ends a drain, a quarantine and a cool-down.
+  // `gpus` not empty: only lifts the faults of these GPUs. InvalidArgument: the
+  // node has no such GPU.
   StatusOr<std::string> UndrainNode(const RequestKey& request,
                                     const NodeName& name,
+                                    const std::vector<int32_t>& gpus,
                                     const EncodeNode& encode);
   // Approves the node's offer.
   StatusOr<std::string> ApproveNode(const RequestKey& request,

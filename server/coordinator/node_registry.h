@@ -46,6 +46,7 @@ struct Arrival {
   std::shared_ptr<WorkerLink> link;
   std::vector<std::string> work_jobs;
   int32_t probe_port = 0;
+  std::vector<GpuReclaim> reclaims = {};
 };
 
 // The open stream of a newcomer that waits for admission.

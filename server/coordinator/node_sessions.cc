@@ -61,11 +61,11 @@ bool HasGpus(const Job& job, int32_t rank) {
 StatusOr<SessionId> NodeSessions::Register(
     const NodeInfo& info, const std::vector<GangStatus>& gangs,
     std::shared_ptr<WorkerLink> link, const std::vector<std::string>& work_jobs,
-    int32_t probe_port) {
+    int32_t probe_port, const std::vector<GpuReclaim>& reclaims) {
   MutexLock lock(&mu_);
   const SessionId id = parts_.state->nodes.NewSession();
   LOCKSTEP_RETURN_IF_ERROR(parts_.admission->Register(
-      info, {id, gangs, std::move(link), work_jobs, probe_port},
+      info, {id, gangs, std::move(link), work_jobs, probe_port, reclaims},
       parts_.clock->Now()));
   return id;
 }

@@ -65,7 +65,8 @@ class NodeSessions {
                                const std::vector<GangStatus>& gangs,
                                std::shared_ptr<WorkerLink> link,
                                const std::vector<std::string>& work_jobs = {},
-                               int32_t probe_port = 0);
+                               int32_t probe_port = 0,
+                               const std::vector<GpuReclaim>& reclaims = {});
   // True if a newcomer of the node waits.
   bool IsContested(const NodeName& node);
   // Returns the store point of this coordinator.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "server/core/job.h"
+#include "server/core/member_gpus.h"
 
 namespace lockstep::server {
 namespace {
@@ -16,85 +17,15 @@ std::string Claimant(const NodeInfo& info) {
                      info.incarnation.counter);
 }
 
-// Interval between events for the same error of one GPU.
-constexpr Duration kSameGpuError = std::chrono::minutes(10);
-constexpr int kMaxGpuEventsOfBeat = 8;
-constexpr size_t kMaxGpuErrorsKnown = 256;
-
-void AddEvent(Member* member, Reason reason, std::string message,
-              WallTime now) {
-  ++member->news;
-  NodeRecord* const record = member;
-  AddEvent(record, reason, std::move(message), now);
-}
-
-std::string LabelOf(const Member& member, int32_t index) {
-  for (const Gpu& gpu : member.info.gpus) {
-    if (gpu.index == index) return GpuLabel(gpu);
-  }
-  return fmt::format("GPU {}", index);
-}
-
-bool Has(const std::vector<int32_t>& indices, int32_t index) {
-  return std::find(indices.begin(), indices.end(), index) != indices.end();
-}
-
-// A fatal error: the GPU gets no new work from now on.
-void SetFault(Member* member, const GpuError& error, Time now) {
-  for (Gpu& gpu : member->info.gpus) {
-    if (gpu.index != error.index || !gpu.fault.empty()) continue;
-    gpu.fault =
-        fmt::format("Xid {} at {}", error.xid, FormatWallTime(now.wall));
-    AddEvent(member, Reason::kNodeGpuError,
-             fmt::format("{}: Xid {} is fatal: no new work goes to it until "
-                         "its host boots or the node is undrained",
-                         GpuLabel(gpu), error.xid),
-             now.wall);
-  }
-}
-
-// Records the changes of GPUs in `readings`.
-void TakeGpuNews(Member* member, const NodeReadings& readings,
-                 const std::set<int32_t>& fatal_xids, Time now) {
-  int left = kMaxGpuEventsOfBeat;
-  const auto silent_before = SilentGpus(member->readings);
-  const auto silent = SilentGpus(readings);
-  const auto say = [&](const std::vector<int32_t>& these,
-                       const std::vector<int32_t>& others, Reason reason,
-                       const char* what) {
-    for (const int32_t index : these) {
-      if (Has(others, index) || left-- <= 0) continue;
-      AddEvent(member, reason, LabelOf(*member, index) + what, now.wall);
-    }
-  };
-  say(silent, silent_before, Reason::kNodeGpuLost,
-      " does not answer: no new work goes to it");
-  say(silent_before, silent, Reason::kNodeGpuBack, " answers again");
-  // Every error is checked, however many there are.
-  for (const GpuError& error : readings.gpu_errors) {
-    if (fatal_xids.contains(error.xid)) SetFault(member, error, now);
-  }
-  for (const GpuError& error : readings.gpu_errors) {
-    auto& known = member->gpu_errors;
-    const std::pair key{error.index, error.xid};
-    const auto said = known.find(key);
-    if (said != known.end() && now.mono - said->second < kSameGpuError) {
-      continue;
-    }
-    if (left-- <= 0) break;
-    if (known.size() >= kMaxGpuErrorsKnown) known.clear();
-    known[key] = now.mono;
-    AddEvent(member, Reason::kNodeGpuError,
-             fmt::format("{}: the driver reported Xid {}",
-                         LabelOf(*member, error.index), error.xid),
-             now.wall);
-  }
-}
-
 void Enter(Member* member, NodeState state, Reason reason, std::string message,
            WallTime now) {
   AddEvent(member, reason, message, now);
   member->state = state;
+  if (state != NodeState::kReady) {
+    // It says what is still so when it is back.
+    member->readings.reclaims.clear();
+    member->readings.stuck_processes.clear();
+  }
   member->state_time = now;
   member->message =
       state == NodeState::kReady ? std::string() : std::move(message);
@@ -141,6 +72,16 @@ bool ExpireLease(const MembershipOptions& options, Member* member, Time now,
   return false;
 }
 
+// Null: none is known.
+const Gpu* FindGpu(const Membership& members, const Membership::GpuRef& ref) {
+  const Member* const member = members.Find(ref.first);
+  if (member == nullptr) return nullptr;
+  for (const Gpu& gpu : member->info.gpus) {
+    if (gpu.index == ref.second) return &gpu;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 NodeState Member::Shown(bool busy) const {
@@ -150,26 +91,6 @@ NodeState Member::Shown(bool busy) const {
   if (!quarantine.empty()) return NodeState::kQuarantined;
   if (drain) return busy ? NodeState::kDraining : NodeState::kDrained;
   return state;
-}
-
-size_t Member::LostGpus() const {
-  return missing_gpus.size() + BadGpus().size();
-}
-
-std::vector<int32_t> Member::BadGpus() const {
-  std::vector<int32_t> bad;
-  if (info.gpus.empty()) return bad;
-  const std::vector<int32_t> silent = SilentGpus(readings);
-  for (const Gpu& gpu : info.gpus) {
-    if (!gpu.fault.empty() || Has(silent, gpu.index)) bad.push_back(gpu.index);
-  }
-  return bad;
-}
-
-std::string Member::GpuTrouble(const Gpu& gpu) const {
-  if (!gpu.fault.empty()) return gpu.fault;
-  return Has(SilentGpus(readings), gpu.index) ? "its driver does not answer"
-                                              : "";
 }
 
 void Membership::Restore(const NodeRecord& record, Time now) {
@@ -296,13 +217,15 @@ NodeRecord Membership::Registered(const NodeInfo& info, WallTime now) const {
   return record;
 }
 
-Status Membership::Register(const NodeInfo& info, Time now) {
+Status Membership::Register(const NodeInfo& info, Time now,
+                            std::vector<GpuReclaim> reclaims) {
   LOCKSTEP_RETURN_IF_ERROR(CheckRegister(info));
   Apply(Registered(info, now.wall));
   Member& member = members_[info.name];
   member.state = NodeState::kReady;
   member.silent_with_tasks = false;
   member.message = member.quarantine;
+  member.readings.reclaims = std::move(reclaims);
   member.last_beat = now.mono;
   member.last_beat_wall = now.wall;
   member.last_evidence = now.mono;
@@ -373,9 +296,45 @@ Status Membership::Beat(const NodeName& node, const Incarnation& incarnation,
   member.last_beat = now.mono;
   member.last_beat_wall = now.wall;
   if (readings.send_time) member.clock.Take(*readings.send_time, now);
-  TakeGpuNews(&member, readings, options_.fatal_xids, now);
+  TakeGpuReadings(&member, readings, &judge_, now);
   member.readings = std::move(readings);
   return OkStatus();
+}
+
+std::set<NodeName> Membership::NoteRun(const std::vector<GpuRef>& gpus,
+                                       const std::set<GpuRef>& died,
+                                       const std::string& uid, Time now) {
+  std::vector<std::string> uuids;
+  std::set<std::string> died_uuids;
+  for (const GpuRef& ref : gpus) {
+    const Gpu* const gpu = FindGpu(*this, ref);
+    if (gpu == nullptr) continue;
+    uuids.push_back(gpu->uuid);
+    if (died.contains(ref)) died_uuids.insert(gpu->uuid);
+  }
+  judge_.NoteRun(uuids, died_uuids, uid);
+  std::set<NodeName> changed;
+  for (const GpuRef& ref : died) {
+    const Gpu* const gpu = FindGpu(*this, ref);
+    if (gpu == nullptr || !gpu->fault.empty()) continue;
+    const auto verdict = judge_.JudgeRuns(gpu->uuid, now);
+    if (!verdict) continue;
+    SetFault(&members_.at(ref.first), ref.second, *verdict,
+             Reason::kNodeGpuWithheld, now);
+    changed.insert(ref.first);
+  }
+  return changed;
+}
+
+void Membership::LiftFaults(const NodeName& node,
+                            const std::vector<int32_t>& gpus, Time now) {
+  const Member* const member = Find(node);
+  if (member == nullptr) return;
+  for (const Gpu& gpu : member->info.gpus) {
+    if (gpus.empty() ||
+        std::find(gpus.begin(), gpus.end(), gpu.index) != gpus.end())
+      judge_.Lift(gpu.uuid, now);
+  }
 }
 
 void Membership::RecordLiveness(const NodeName& node, MonoTime now) {
@@ -430,11 +389,12 @@ std::vector<NodeName> Membership::Expire(
   std::vector<NodeName> changed;
   for (auto& [name, member] : members_) {
     const bool calm = ExpireQuarantine(options_, &member, now);
+    const bool returned = ExpireFaults(&member, now);
     // Only silent nodes need it, and they are few.
     const bool silent = member.state == NodeState::kUnknown;
     if (ExpireLease(options_, &member, now,
                     silent ? patience(name) : std::nullopt) ||
-        calm) {
+        calm || returned) {
       changed.push_back(name);
     }
   }

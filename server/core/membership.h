@@ -37,6 +37,7 @@
 
 #include "common/base/status.h"
 #include "server/core/clock_offset.h"
+#include "server/core/gpu_verdict.h"
 #include "server/core/node_approval.h"
 #include "server/core/node_record.h"
 
@@ -53,12 +54,7 @@ struct MembershipOptions {
   // How long a newcomer waits for a beat of the daemon whose stream is open: at
   // least the time between two beats.
   Duration contest_judging = std::chrono::seconds(1);
-  // NVIDIA's Xids after which a GPU gets no new work until its host boots or
-  // an operator undrains the node. See
-  // https://docs.nvidia.com/deploy/xid-errors: double-bit ECC error, NVLink
-  // error, fallen off the bus, contained and uncontained ECC error, GSP
-  // timeout, GSP error.
-  std::set<int32_t> fatal_xids = {48, 74, 79, 94, 95, 119, 120};
+  GpuVerdictOptions gpus = {};
   // Resources of a new node that need no approval.
   Resources node_limit = kDefaultNodeLimit;
 };
@@ -75,6 +71,15 @@ struct Member : NodeRecord {
   std::string message;
   NodeReadings readings;
   ClockOffset clock;
+  // When GPUs were first reported as not free, by index, and whether that has
+  // been an event.
+  struct Reclaim {
+    MonoTime since;
+    bool said = false;
+  };
+  std::map<int32_t, Reclaim> reclaims;
+  // Pids of stuck processes that have been events.
+  std::set<int64_t> stuck;
   // By GPU index and Xid: when this error was last an event.
   std::map<std::pair<int32_t, int32_t>, MonoTime> gpu_errors;
   // Counts the events from heartbeats, which must be stored.
@@ -87,13 +92,18 @@ struct Member : NodeRecord {
   // maintenance.
   bool silent_with_tasks = false;
 
-  // Number of GPUs that are missing, or offered and bad.
+  // Number of GPUs that are missing, or offered and silent without a verdict.
   size_t LostGpus() const;
-  // Indices of offered GPUs that get no new work because they are silent or
-  // faulty.
+  // Indices of offered GPUs that are silent or withheld.
+  std::vector<int32_t> FaultyGpus() const;
+  // The same, and those that are not free after their rank's end: they get no
+  // new work.
   std::vector<int32_t> BadGpus() const;
   // Why `gpu`, an offered one, is bad; empty if it is not.
   std::string GpuTrouble(const Gpu& gpu) const;
+  GpuState StateOf(const Gpu& gpu) const;
+  // Null if the GPU is free or a rank holds it.
+  const GpuReclaim* ReclaimOf(int32_t gpu) const;
   // Whether jobs may be placed on it.
   bool TakesWork() const {
     return state == NodeState::kReady && !drain && quarantine.empty();
@@ -126,7 +136,8 @@ enum class Judgement { kOpen, kAdmitted, kRefused };
 
 class Membership {
  public:
-  explicit Membership(MembershipOptions options) : options_(options) {}
+  explicit Membership(MembershipOptions options)
+      : options_(options), judge_(options.gpus) {}
 
   // A node known from the store.
   void Restore(const NodeRecord& record, Time now);
@@ -138,7 +149,9 @@ class Membership {
   // refused with Aborted while the first is READY. The reason is CLONED_NODE if
   // the daemon belongs to another boot than the admitted one, so that none of
   // its processes may continue; otherwise STALE_INCARNATION.
-  Status Register(const NodeInfo& info, Time now);
+  // `reclaims`: its GPUs that are not free.
+  Status Register(const NodeInfo& info, Time now,
+                  std::vector<GpuReclaim> reclaims = {});
   // Returns what Register would return; changes nothing.
   Status CheckRegister(const NodeInfo& info) const;
   // Returns the record after `info` registers, with the matching event.
@@ -169,10 +182,21 @@ class Membership {
   // Aborted if the incarnation is not the admitted one; NotFound if the node
   // must register first. Adds events for GPUs that fall silent or answer again,
   // and for GPU errors: at most one in ten minutes for the same error of one
-  // GPU, and at most 8 with a beat. An Xid of `fatal_xids` becomes the GPU's
+  // GPU, and at most 8 with a beat. A verdict (gpu_verdict.h) becomes the GPU's
   // fault (Gpu::fault).
   Status Beat(const NodeName& node, const Incarnation& incarnation,
               NodeReadings readings, Time now);
+
+  // A GPU by its node and index.
+  using GpuRef = std::pair<NodeName, int32_t>;
+  // Records that a run of the job `uid` on `gpus` ended; those of the rank that
+  // failed first are in `died`. Returns the nodes with a new verdict.
+  std::set<NodeName> NoteRun(const std::vector<GpuRef>& gpus,
+                             const std::set<GpuRef>& died,
+                             const std::string& uid, Time now);
+  // An operator says that these GPUs of the node are well; empty: all are.
+  void LiftFaults(const NodeName& node, const std::vector<int32_t>& gpus,
+                  Time now);
 
   // Records liveness evidence: a step that needed every rank of a job finished
   // at `now`. Evidence may arrive late.
@@ -203,9 +227,9 @@ class Membership {
   void EndQuarantine(const NodeName& node);
   void Forget(const NodeName& node) { members_.erase(node); }
 
-  // Applies expired leases and quarantines. Returns the nodes that changed.
-  // `patience(node)` returns how much silence without a step makes the node
-  // LOST; nullopt while a program there may live.
+  // Applies expired leases, quarantines and verdicts on GPUs. Returns the nodes
+  // that changed. `patience(node)` returns how much silence without a step
+  // makes the node LOST; nullopt while a program there may live.
   std::vector<NodeName> Expire(
       Time now,
       const std::function<std::optional<Duration>(const NodeName&)>& patience);
@@ -216,6 +240,7 @@ class Membership {
 
  private:
   const MembershipOptions options_;
+  GpuJudge judge_;
   std::map<NodeName, Member> members_;
 };
 

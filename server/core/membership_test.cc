@@ -1,10 +1,7 @@
 #include "server/core/membership.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
+#include "server/core/membership_fixture.h"
 #include "server/core/testing.h"
-#include "tests/support/fake_clock.h"
 
 namespace lockstep::server {
 namespace {
@@ -14,39 +11,6 @@ using std::chrono_literals::operator""s;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-constexpr Incarnation kFirst{1, 11};
-constexpr Incarnation kSecond{2, 22};
-
-class MembershipTest : public testing::Test {
- protected:
-  static NodeInfo Node(Incarnation incarnation) {
-    NodeInfo info;
-    info.name = "a";
-    info.incarnation = incarnation;
-    return info;
-  }
-  Status Register(Incarnation incarnation) {
-    return members_.Register(Node(incarnation), clock_.Now());
-  }
-  Status Beat(Incarnation incarnation) {
-    return members_.Beat("a", incarnation, readings_, clock_.Now());
-  }
-  std::vector<NodeName> Expire(std::optional<Duration> patience = 65s) {
-    return members_.Expire(clock_.Now(),
-                           [=](const NodeName&) { return patience; });
-  }
-  NodeState State() { return members_.Find("a")->state; }
-
-  NodeReadings readings_ = [] {
-    NodeReadings readings;
-    readings.cpu_utilization = 0.5;
-    readings.memory_available_bytes = 100;
-    return readings;
-  }();
-  FakeClock clock_;
-  Membership members_{MembershipOptions{3s, 65s}};
-};
 
 TEST_F(MembershipTest, RegisteredNodeIsReady) {
   ASSERT_TRUE(Register(kFirst).ok());
@@ -324,33 +288,6 @@ TEST_F(MembershipTest, BeatsTellHowFarTheClockIsBehind) {
   EXPECT_EQ(members_.Find("a")->clock.offset(), 3s);
 }
 
-class GpuTest : public MembershipTest {
- protected:
-  // With those of three GPUs that are in `indices`.
-  NodeInfo With(std::vector<int32_t> indices, uint64_t start) const {
-    NodeInfo info = Node({start, start});
-    info.boot_id = boot_id_;
-    for (const int32_t i : indices) {
-      info.gpus.push_back({i, "GPU-" + std::to_string(i), "NVIDIA H100", 80});
-    }
-    return info;
-  }
-  void Start(std::vector<int32_t> indices, uint64_t start) {
-    ASSERT_TRUE(
-        members_.Register(With(std::move(indices), start), clock_.Now()).ok());
-  }
-  std::vector<std::string> Said(Reason reason) {
-    std::vector<std::string> said;
-    for (const Event& event : members_.Find("a")->events) {
-      if (event.reason == reason) said.push_back(event.message);
-    }
-    return said;
-  }
-  size_t Lost() { return members_.Find("a")->LostGpus(); }
-
-  std::string boot_id_ = "boot";
-};
-
 TEST_F(MembershipTest, DrainedNodeThatDiedWithTasksIsNotShownDrained) {
   ASSERT_TRUE(Register(kFirst).ok());
   const Member* member = members_.Find("a");
@@ -367,110 +304,6 @@ TEST_F(MembershipTest, DrainedNodeThatDiedWithTasksIsNotShownDrained) {
       << "its tasks were given up";
   ASSERT_TRUE(Beat(kFirst).ok());
   EXPECT_EQ(member->Shown(false), NodeState::kDrained);
-}
-
-TEST_F(GpuTest, OneThatIsGoneIsMissingUntilItIsBack) {
-  Start({0, 1, 2}, 1);
-  EXPECT_EQ(Lost(), 0u);
-  Start({0, 2}, 2);
-  EXPECT_THAT(Said(Reason::kNodeGpuLost),
-              ElementsAre("GPU 1 (NVIDIA H100, GPU-1) is no longer offered: "
-                          "the node has 2 of its 3 GPUs"));
-  ASSERT_EQ(members_.Find("a")->missing_gpus.size(), 1u);
-  EXPECT_EQ(members_.Find("a")->missing_gpus[0].uuid, "GPU-1");
-  EXPECT_EQ(Lost(), 1u);
-  Start({0, 2}, 3);
-  EXPECT_EQ(Lost(), 1u) << "the next start forgets nothing";
-  EXPECT_EQ(Said(Reason::kNodeGpuLost).size(), 1u) << "nor repeats it";
-  Start({0, 1, 2}, 4);
-  EXPECT_EQ(Lost(), 0u);
-  EXPECT_THAT(Said(Reason::kNodeGpuBack),
-              ElementsAre("GPU 1 (NVIDIA H100, GPU-1) is offered again"));
-}
-
-// After one has gone the driver numbers the others anew.
-TEST_F(GpuTest, ItIsKnownByItsUuid) {
-  Start({0, 1, 2}, 1);
-  NodeInfo info = With({0, 2}, 2);
-  info.gpus[1].index = 1;
-  ASSERT_TRUE(members_.Register(info, clock_.Now()).ok());
-  ASSERT_EQ(members_.Find("a")->missing_gpus.size(), 1u);
-  EXPECT_EQ(members_.Find("a")->missing_gpus[0].uuid, "GPU-1");
-}
-
-TEST_F(GpuTest, OneThatDoesNotAnswerIsLost) {
-  Start({0, 1}, 1);
-  GpuUsage alive;
-  alive.utilization = 0.5;
-  GpuUsage silent;
-  silent.index = 1;
-  readings_.gpus = {alive, silent};
-  ASSERT_TRUE(Beat({1, 1}).ok());
-  const uint64_t news = members_.Find("a")->news;
-  ASSERT_TRUE(Beat({1, 1}).ok());
-  EXPECT_EQ(members_.Find("a")->news, news) << "said once";
-  EXPECT_THAT(Said(Reason::kNodeGpuLost),
-              ElementsAre(HasSubstr("GPU 1 (NVIDIA H100, GPU-1) does not")));
-  EXPECT_EQ(Lost(), 1u);
-  readings_.gpus[1].utilization = 0;
-  ASSERT_TRUE(Beat({1, 1}).ok());
-  EXPECT_EQ(Said(Reason::kNodeGpuBack).size(), 1u);
-  EXPECT_EQ(Lost(), 0u);
-}
-
-TEST_F(GpuTest, ErrorsAreEventsAndBounded) {
-  Start({0, 1}, 1);
-  readings_.gpu_errors = {{1, 13}};
-  ASSERT_TRUE(Beat({1, 1}).ok());
-  ASSERT_TRUE(Beat({1, 1}).ok());
-  EXPECT_THAT(Said(Reason::kNodeGpuError),
-              ElementsAre("GPU 1 (NVIDIA H100, GPU-1): the driver reported Xid "
-                          "13"));
-  EXPECT_EQ(Lost(), 0u) << "13 is the program's own fault";
-  clock_.Advance(600s);
-  ASSERT_TRUE(Beat({1, 1}).ok());
-  EXPECT_EQ(Said(Reason::kNodeGpuError).size(), 2u) << "it goes on";
-  readings_.gpu_errors.clear();
-  for (int32_t i = 0; i < 256; ++i) readings_.gpu_errors.push_back({0, i});
-  ASSERT_TRUE(Beat({1, 1}).ok());
-  // 8 more, and that GPU 0 gets no new work.
-  EXPECT_EQ(Said(Reason::kNodeGpuError).size(), 11u);
-  EXPECT_EQ(Lost(), 1u) << "48 is among those that are not told";
-}
-
-TEST_F(GpuTest, FatalErrorLastsUntilABootOrUndrain) {
-  Start({0, 1}, 1);
-  readings_.gpu_errors = {{1, 79}};
-  ASSERT_TRUE(Beat({1, 1}).ok());
-  const auto bad = [&] { return members_.Find("a")->BadGpus(); };
-  EXPECT_THAT(bad(), ElementsAre(1));
-  EXPECT_THAT(members_.Find("a")->info.gpus[1].fault, HasSubstr("Xid 79 at "));
-  EXPECT_THAT(Said(Reason::kNodeGpuError),
-              ElementsAre(HasSubstr("Xid 79 is fatal"),
-                          HasSubstr("the driver reported Xid 79")));
-  EXPECT_TRUE(members_.Find("a")->TakesWork()) << "its other GPUs are well";
-  readings_.gpu_errors.clear();
-  ASSERT_TRUE(Beat({1, 1}).ok());
-  EXPECT_THAT(bad(), ElementsAre(1)) << "silence since is no cure";
-  // Neither is another start of the daemon.
-  Start({0, 1}, 2);
-  EXPECT_THAT(bad(), ElementsAre(1));
-  const NodeRecord cleared = UndrainNode(members_.Find("a")->Record(), false,
-                                         "user/ann", clock_.Now().wall);
-  EXPECT_THAT(cleared.events.back().message,
-              HasSubstr("GPU 1 (NVIDIA H100, GPU-1) cleared by user/ann"));
-  members_.Apply(cleared);
-  EXPECT_THAT(bad(), testing::IsEmpty());
-  readings_.gpu_errors = {{0, 119}};
-  ASSERT_TRUE(Beat({2, 2}).ok());
-  EXPECT_THAT(bad(), ElementsAre(0));
-  // Nor that it was away for a while.
-  Start({1}, 2);
-  Start({0, 1}, 2);
-  EXPECT_THAT(bad(), ElementsAre(0));
-  boot_id_ = "another boot";
-  Start({0, 1}, 3);
-  EXPECT_THAT(bad(), testing::IsEmpty());
 }
 
 }  // namespace

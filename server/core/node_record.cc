@@ -20,6 +20,19 @@ bool Contains(const std::vector<Gpu>& gpus, const Gpu& gpu) {
                      [&](const Gpu& each) { return IsSameGpu(each, gpu); });
 }
 
+// Clears the faults of these GPUs, or of all, and adds a word about each.
+void ClearFaults(const std::vector<int32_t>& gpus, NodeRecord* node,
+                 std::vector<std::string>* what) {
+  for (Gpu& gpu : node->info.gpus) {
+    const bool wanted = gpus.empty() || std::find(gpus.begin(), gpus.end(),
+                                                  gpu.index) != gpus.end();
+    if (gpu.fault.empty() || !wanted) continue;
+    what->push_back(GpuLabel(gpu) + " cleared");
+    gpu.fault.clear();
+    gpu.fault_end.reset();
+  }
+}
+
 }  // namespace
 
 std::string ClockText(WallTime time) {
@@ -69,8 +82,11 @@ void CompareGpus(const std::vector<Gpu>& before, NodeRecord* node,
 void KeepFaults(const std::vector<Gpu>& before, std::vector<Gpu>* gpus) {
   for (Gpu& gpu : *gpus) {
     gpu.fault.clear();
+    gpu.fault_end.reset();
     for (const Gpu& old : before) {
-      if (IsSameGpu(old, gpu)) gpu.fault = old.fault;
+      if (!IsSameGpu(old, gpu)) continue;
+      gpu.fault = old.fault;
+      gpu.fault_end = old.fault_end;
     }
   }
 }
@@ -113,15 +129,25 @@ NodeRecord UndrainNode(const NodeRecord& before, bool quarantined,
   std::vector<std::string> what;
   if (node.drain) what.push_back("undrained");
   if (quarantined) what.push_back("quarantine ended");
-  for (Gpu& gpu : node.info.gpus) {
-    if (gpu.fault.empty()) continue;
-    what.push_back(GpuLabel(gpu) + " cleared");
-    gpu.fault.clear();
-  }
+  ClearFaults({}, &node, &what);
   if (what.empty()) return node;
   node.drain.reset();
   node.state_time = now;
   AddEvent(&node, Reason::kNodeUndrain,
+           fmt::format("{} by {}: gets work again", fmt::join(what, ", "),
+                       requester),
+           now);
+  return node;
+}
+
+NodeRecord LiftFaults(const NodeRecord& before,
+                      const std::vector<int32_t>& gpus,
+                      const std::string& requester, WallTime now) {
+  NodeRecord node = before;
+  std::vector<std::string> what;
+  ClearFaults(gpus, &node, &what);
+  if (what.empty()) return node;
+  AddEvent(&node, Reason::kNodeGpuReturned,
            fmt::format("{} by {}: gets work again", fmt::join(what, ", "),
                        requester),
            now);

@@ -89,6 +89,10 @@ NodeRecord DrainNode(const NodeRecord& node, Drain drain);
 NodeRecord UndrainNode(const NodeRecord& node, bool quarantined,
                        const std::string& requester, WallTime now);
 
+// Clears the faults of these GPUs, by index. Unchanged if they have none.
+NodeRecord LiftFaults(const NodeRecord& node, const std::vector<int32_t>& gpus,
+                      const std::string& requester, WallTime now);
+
 }  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_NODE_RECORD_H_

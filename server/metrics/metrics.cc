@@ -90,6 +90,25 @@ void AddPools(const CoordinatorView& view, MetricFamilies* out) {
   }
 }
 
+void AddGpuStates(const Member& member, const MetricLabels& id,
+                  MetricFamilies* out) {
+  size_t withheld = 0;
+  for (const Gpu& gpu : member.info.gpus) {
+    if (!gpu.fault.empty()) ++withheld;
+  }
+  out->Gauge("lockstep_node_gpus_withheld",
+             "GPUs of the node that a verdict on their errors and readings "
+             "keeps from new work.",
+             static_cast<double>(withheld), id);
+  out->Gauge("lockstep_node_gpus_reclaim",
+             "GPUs of the node whose rank has ended, and whose memory or "
+             "processes have not.",
+             static_cast<double>(member.readings.reclaims.size()), id);
+  out->Gauge("lockstep_node_stuck_processes",
+             "Processes of ended ranks that SIGKILL does not end.",
+             static_cast<double>(member.readings.stuck_processes.size()), id);
+}
+
 void AddNode(const NodeSnapshot& node, const Prices& prices,
              MetricFamilies* out) {
   const Member& member = node.member;
@@ -125,6 +144,7 @@ void AddNode(const NodeSnapshot& node, const Prices& prices,
              "GPUs that the node no longer offers, or that do "
              "not answer.",
              static_cast<double>(member.LostGpus()), id);
+  AddGpuStates(member, id, out);
   if (member.info.certificate_end_time) {
     out->Gauge("lockstep_node_certificate_expiry_timestamp_seconds",
                "Expiry of the certificate of the node's daemon.",

@@ -19,6 +19,8 @@ std::optional<NotificationKind> KindOfNodeEvent(Reason reason) {
       return NotificationKind::kNodeBack;
     case Reason::kNodeGpuLost:
     case Reason::kNodeGpuError:
+    case Reason::kNodeGpuWithheld:
+    case Reason::kNodeGpuReclaim:
       return NotificationKind::kGpuFault;
     default:
       return std::nullopt;

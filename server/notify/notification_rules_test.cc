@@ -170,6 +170,11 @@ TEST_F(NotificationRulesTest, FaultsOfNodesAndGpus) {
   EXPECT_EQ(faults[0].url, "https://lab:7480/nodes/host-b");
   EXPECT_EQ(faults[1].kind, NotificationKind::kGpuFault);
   EXPECT_NE(faults[0].id, faults[1].id);
+  for (const Reason reason :
+       {Reason::kNodeGpuWithheld, Reason::kNodeGpuReclaim}) {
+    add(reason);
+    EXPECT_THAT(KindsAfter(1s), ElementsAre("gpu-fault"));
+  }
   // One that was drained is switched off.
   Node().member.drain.emplace();
   add(Reason::kNodeSilent);

@@ -47,7 +47,7 @@ path.l{stroke-width:1.5}path.a{opacity:.45}path.h{vector-effect:none;stroke-widt
 .k.m-restart,.k.m-stall,.k.m-save{border-left:3px dashed var(--bad);padding-left:.3rem}.k.m-stall{border-color:var(--warn)}.k.m-save{border-left:3px solid var(--good)}
 .grid{display:flex;flex-wrap:wrap;gap:.15rem 1.2rem;margin:.3rem 0}.box{display:inline-flex;align-items:center;gap:.12rem;font-size:.75rem}.box a:first-child{margin-right:.25rem}
 .g{border:1px solid var(--line);color:var(--fg);display:inline-block;font-size:.65rem;height:1rem;line-height:.9rem;text-align:center;text-decoration:none;width:1rem}
-.g.idle{border-style:dashed;border-color:var(--dim)}.g.fault{background:var(--bad);color:var(--bg)}.g.silent{color:var(--dim)}
+.g.idle{border-style:dashed;border-color:var(--dim)}.g.fault{background:var(--bad);color:var(--bg)}.g.reclaim{background:var(--warn);color:var(--bg)}.g.silent{color:var(--dim)}
 .g.h0{background:color-mix(in srgb,var(--bar) 4%,var(--bg))}.g.h1{background:color-mix(in srgb,var(--bar) 8%,var(--bg))}.g.h2{background:color-mix(in srgb,var(--bar) 14%,var(--bg))}.g.h3{background:color-mix(in srgb,var(--bar) 22%,var(--bg))}.g.h4{background:color-mix(in srgb,var(--bar) 32%,var(--bg))}.g.h5{background:color-mix(in srgb,var(--bar) 43%,var(--bg))}.g.h6{background:color-mix(in srgb,var(--bar) 56%,var(--bg))}.g.h7{background:color-mix(in srgb,var(--bar) 70%,var(--bg))}.g.h8{background:color-mix(in srgb,var(--bar) 85%,var(--bg))}.g.h9{background:color-mix(in srgb,var(--bar) 100%,var(--bg))}
 pre{background:color-mix(in srgb,var(--fg) 6%,var(--bg));margin:.4rem 0;overflow-x:auto;padding:.5rem;font-size:.8rem;line-height:1.35}
 pre .e{color:var(--bad)}pre .w{color:var(--warn)}

@@ -1,5 +1,7 @@
 #include "server/page/http_pages.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -8,6 +10,7 @@
 #include <vector>
 
 #include "common/base/host_port.h"
+#include "server/core/job.h"
 #include "server/logs/log_tail.h"
 #include "server/metrics/discovery.h"
 #include "server/page/compare_page.h"
@@ -91,6 +94,29 @@ std::optional<LogTail> TailOf(LogStore* logs, const LogKey& key) {
   return *std::move(tail);
 }
 
+// What keeps new work from GPUs that the job's tasks use.
+std::vector<std::string> BadGpusOf(const ClusterQueries& queries,
+                                   const Job& job) {
+  std::vector<std::string> bad;
+  if (IsFinal(job.state)) return bad;
+  for (const TaskStatus& task : job.tasks) {
+    if (task.gpus.empty()) continue;
+    const auto node = queries.GetNode(task.node);
+    if (!node.ok()) continue;
+    for (const Gpu& gpu : node->member.info.gpus) {
+      const std::string trouble = node->member.GpuTrouble(gpu);
+      if (trouble.empty() || std::find(task.gpus.begin(), task.gpus.end(),
+                                       gpu.index) == task.gpus.end()) {
+        continue;
+      }
+      bad.push_back(fmt::format("{} uses GPU {} of node {}: {}",
+                                TaskName(task.type, task.index), gpu.index,
+                                task.node, trouble));
+    }
+  }
+  return bad;
+}
+
 HttpResponse JobOf(const PageParts& parts, const JobSnapshot& snapshot,
                    const HttpRequest& request) {
   const Job& job = *snapshot.job;
@@ -104,6 +130,7 @@ HttpResponse JobOf(const PageParts& parts, const JobSnapshot& snapshot,
     HistoryKeeper::Query query = QueryFor(snapshot);
     query.span = span->length;
     extras.history = parts.history->Read(query);
+    extras.bad_gpus = BadGpusOf(*parts.queries, job);
     const auto log =
         job.state == JobState::kFailed ? FailedLogOf(job) : std::nullopt;
     if (log) extras.last_lines = TailOf(parts.logs, *log);

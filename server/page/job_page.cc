@@ -373,6 +373,9 @@ http::HttpResponse JobPage(const std::string& cluster, const JobReader& reader,
   html.Raw(PageHead(cluster, job.spec.name));
   Links(job, &html);
   if (job.state == JobState::kFailed) Failed(snapshot, extras, &html);
+  for (const std::string& bad : extras.bad_gpus) {
+    html.Element("p", bad, "bad");
+  }
   Facts(snapshot, &html);
   Signs(snapshot, &html);
   Speed(snapshot, extras.late_rank, &html);

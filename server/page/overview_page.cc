@@ -227,8 +227,9 @@ void GpuCell(const Member& member, const Gpu& gpu, const Job* holder,
     if (latest.index == gpu.index) usage = &latest;
   }
   if (!trouble.empty()) {
-    colour = "fault";
-    sign = "x";
+    const bool reclaim = member.StateOf(gpu) == GpuState::kReclaim;
+    colour = reclaim ? "reclaim" : "fault";
+    sign = reclaim ? "r" : "x";
     title += ": " + trouble;
   } else if (!ReportsNow(member)) {
     colour = "silent";
@@ -287,6 +288,7 @@ void GpuGrid(const CoordinatorView& view, Html* html) {
   }
   html->Raw(
       " 100 % busy &nbsp; <a class=\"g fault\">x</a> bad &nbsp; "
+      "<a class=\"g reclaim\">r</a> reclaim &nbsp; "
       "<a class=\"g silent\">?</a> silent &nbsp; "
       "<a class=\"g silent\">-</a> gets no work");
   if (all > shown) {

@@ -106,6 +106,21 @@ TEST(OverviewPageTest, StrangersCannotFindWhatIsHidden) {
               ElementsAre("whisper", "gpt"));
 }
 
+TEST(OverviewPageTest, AGpuThatIsNotFreeHasItsColour) {
+  CoordinatorView view = MixedView();
+  Member& member = view.nodes[0].member;
+  GpuReclaim reclaim;
+  reclaim.index = 3;
+  reclaim.memory_used_bytes = int64_t{9} << 30;
+  reclaim.baseline_bytes = int64_t{1} << 30;
+  member.readings.reclaims = {reclaim};
+  const std::string body = OverviewPage("lab", kSeesEverything, view, {}).body;
+  EXPECT_THAT(body, HasSubstr("<a class=\"g reclaim\" href=\"/nodes/a\" "
+                              "title=\"a GPU 3: reclaim: 9 GiB of its memory "
+                              "is used, 1 GiB without ranks\">r</a>"));
+  EXPECT_THAT(body, HasSubstr("1 GPU in reclaim"));
+}
+
 TEST(OverviewPageTest, TotalsAndGpusAreShown) {
   CoordinatorView view = MixedView();
   const std::string body = OverviewPage("lab", kSeesEverything, view, {}).body;

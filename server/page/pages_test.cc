@@ -170,6 +170,10 @@ TEST(JobPageTest, StrangersSeeNoCurvesAndNoLines) {
   line.text = "s3cret";
   extras.last_lines = LogTail{{line}, false};
   const JobSnapshot snapshot = Snapshot(JobState::kFailed);
+  extras.bad_gpus = {"chief 0 uses GPU 1 of node a: Xid <79>"};
+  EXPECT_THAT(JobPage("lab", kPageOwner, snapshot, extras).body,
+              HasSubstr("<p class=\"bad\">chief 0 uses GPU 1 of node a: Xid "
+                        "&lt;79&gt;</p>"));
   EXPECT_THAT(JobPage("lab", kPageOwner, snapshot, extras).body,
               AllOf(HasSubstr("s3cret"), HasSubstr("<svg")));
   const JobReader stranger = {.name = "user/bob", .sees_all = false};

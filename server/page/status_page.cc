@@ -25,7 +25,7 @@ void GpuTable(const Member& member, Html* html) {
   html->Element("h2", "GPUs")
       .Raw("<div class=\"wide\"><table>\n")
       .HeadRow({"GPU", "model", "busy", "memory access", "memory used", "power",
-                "temperature"});
+                "temperature", "state"});
   for (const Gpu& gpu : member.info.gpus) {
     GpuUsage usage;
     for (const GpuUsage& latest : member.readings.gpus) {
@@ -50,6 +50,8 @@ void GpuTable(const Member& member, Html* html) {
                    ? fmt::format("{:.0f} C", *usage.temperature_celsius)
                    : "",
                "n");
+    const std::string trouble = member.GpuTrouble(gpu);
+    html->Cell(trouble.empty() ? "ok" : trouble, trouble.empty() ? "" : "bad");
     html->Raw("</tr>\n");
   }
   html->Raw("</table></div>\n");
@@ -65,6 +67,19 @@ std::string NoteOf(const Member& member, WallTime now) {
   add(WaitingForApproval(member.Record()));
   if (const size_t lost = member.LostGpus(); lost > 0) {
     add(fmt::format("{} GPU{} missing", lost, lost == 1 ? "" : "s"));
+  }
+  const size_t withheld = static_cast<size_t>(
+      std::count_if(member.info.gpus.begin(), member.info.gpus.end(),
+                    [](const Gpu& gpu) { return !gpu.fault.empty(); }));
+  if (withheld > 0) {
+    add(fmt::format("{} GPU{} withheld", withheld, withheld == 1 ? "" : "s"));
+  }
+  if (const size_t held = member.readings.reclaims.size(); held > 0) {
+    add(fmt::format("{} GPU{} in reclaim", held, held == 1 ? "" : "s"));
+  }
+  for (const HeldProcess& process : member.readings.stuck_processes) {
+    add("SIGKILL does not end " + Describe(process));
+    break;
   }
   add(UnreachableHttp(member.info));
   const auto& end = member.info.certificate_end_time;

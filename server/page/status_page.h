@@ -26,6 +26,8 @@ struct JobExtras {
   std::string span = "all";
   // Of a failed job: the last lines of the rank that failed first.
   std::optional<LogTail> last_lines;
+  // One sentence about each GPU of a running task that gets no new work.
+  std::vector<std::string> bad_gpus = {};
 };
 http::HttpResponse JobPage(const std::string& cluster, const JobReader& reader,
                            const JobSnapshot& job, const JobExtras& extras);

@@ -26,8 +26,7 @@ StatusOr<Drain> ParseDrain(const v1::DrainNodeRequest& request) {
   Drain drain;
   check.Text("reason", request.reason(), kMaxReason);
   if (request.has_grace()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(drain.grace,
-                              FromProto(request.grace(), "grace"));
+    LOCKSTEP_ASSIGN_OR_RETURN(drain.grace, FromProto(request.grace(), "grace"));
     check.Require(*drain.grace <= kMaxGrace, "grace",
                   "must be at most " + FormatDuration(kMaxGrace));
   }
@@ -87,7 +86,10 @@ grpc::Status ClusterService::DoUndrainNode(
   if (Status s = CheckName(request->name()); !s.ok()) return ToGrpc(s);
   const auto key = KeyOf(*context, *request, "UndrainNode");
   if (!key.ok()) return ToGrpc(key.status());
-  return Reply(commands_->UndrainNode(*key, request->name(), Encode), response);
+  return Reply(commands_->UndrainNode(
+                   *key, request->name(),
+                   {request->gpus().begin(), request->gpus().end()}, Encode),
+               response);
 }
 
 grpc::Status ClusterService::DoApproveNode(

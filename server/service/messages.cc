@@ -96,7 +96,12 @@ v1::Node ToMessage(const NodeSnapshot& snapshot) {
   out.set_message(member.message);
   for (v1::Gpu& gpu : *out.mutable_gpus()) {
     for (const Gpu& known : member.info.gpus) {
-      if (known.index == gpu.index()) gpu.set_fault(member.GpuTrouble(known));
+      if (known.index != gpu.index()) continue;
+      gpu.set_fault(member.GpuTrouble(known));
+      gpu.set_state(ToProto(member.StateOf(known)));
+      if (const GpuReclaim* reclaim = member.ReclaimOf(known.index)) {
+        *gpu.mutable_reclaim() = ToProto(*reclaim);
+      }
     }
   }
   *out.mutable_allocated() = ToProto(snapshot.allocated);
@@ -109,6 +114,9 @@ v1::Node ToMessage(const NodeSnapshot& snapshot) {
     for (const GpuUsage& gpu : member.readings.gpus) {
       *out.add_gpu_usage() = ToProto(gpu);
     }
+  }
+  for (const HeldProcess& process : member.readings.stuck_processes) {
+    *out.add_stuck_processes() = ToProto(process);
   }
   for (const JobName& job : snapshot.jobs) out.add_jobs(job);
   for (const UnknownGang& gang : snapshot.unknown) {

@@ -140,10 +140,11 @@ Status WorkerInbox::Register(const v1::Register& message) {
     }
     return refused;
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      session_, services_.sessions->Register(
-                    registration.node, registration.gangs, outbox_,
-                    registration.work_jobs, registration.probe_port));
+  LOCKSTEP_ASSIGN_OR_RETURN(session_,
+                            services_.sessions->Register(
+                                registration.node, registration.gangs, outbox_,
+                                registration.work_jobs, registration.probe_port,
+                                registration.reclaims));
   node_ = registration.node.name;
   work_jobs_ = registration.work_jobs;
   SettleIn();

@@ -175,6 +175,56 @@ TEST_F(NodeServiceTest, NodesAreTheAdmins) {
   EXPECT_EQ(GetNode("a")->state(), v1::NODE_STATE_READY);
 }
 
+TEST_F(NodeServiceTest, GpusThatGetNoWorkAreSaidAndLifted) {
+  DaemonStream daemon(Worker("a"));
+  Registration registration;
+  registration.node.name = "a";
+  registration.node.incarnation = {1, 7};
+  registration.node.boot_id = "boot";
+  registration.node.address = "127.0.0.1";
+  registration.node.http_address = "127.0.0.1:1";
+  registration.node.capacity = {4, int64_t{8} << 30, 2, ""};
+  registration.node.gpus = {{0, "GPU-0", "T4", int64_t{16} << 30},
+                            {1, "GPU-1", "T4", int64_t{16} << 30}};
+  HeldProcess process;
+  process.pid = 4711;
+  process.user = "ann";
+  process.state = "D";
+  GpuReclaim reclaim;
+  reclaim.index = 1;
+  reclaim.processes = {process};
+  registration.reclaims = {reclaim};
+  v1::WorkerMessage message;
+  *message.mutable_register_() = ToProto(registration);
+  ASSERT_TRUE(daemon.Write(message));
+  ASSERT_TRUE(daemon.Read(v1::CoordinatorMessage::kWelcome));
+  NodeHeartbeat beat;
+  beat.sequence = 1;
+  beat.readings.gpus.resize(2);
+  beat.readings.gpus[1].index = 1;
+  for (GpuUsage& gpu : beat.readings.gpus) gpu.utilization = 0;
+  beat.readings.gpu_errors = {{0, 79}};
+  beat.readings.reclaims = {reclaim};
+  beat.readings.stuck_processes = {process};
+  *message.mutable_heartbeat() = ToProto(beat);
+  ASSERT_TRUE(daemon.Write(message));
+  ASSERT_TRUE(daemon.Read(v1::CoordinatorMessage::kHeartbeatAck));
+  const v1::Node node = *GetNode("a");
+  EXPECT_EQ(node.gpus(0).state(), v1::GPU_STATE_WITHHELD);
+  EXPECT_THAT(node.gpus(0).fault(), HasSubstr("Xid 79"));
+  EXPECT_EQ(node.gpus(1).state(), v1::GPU_STATE_RECLAIM);
+  EXPECT_EQ(node.gpus(1).reclaim().processes(0).pid(), 4711);
+  EXPECT_EQ(node.stuck_processes(0).user(), "ann");
+  v1::UndrainNodeRequest lift;
+  lift.set_request_id("l1");
+  lift.set_name("a");
+  lift.add_gpus(7);
+  EXPECT_EQ(Undrain(lift).status().code(), StatusCode::kInvalidArgument);
+  lift.set_gpus(0, 0);
+  lift.set_request_id("l2");
+  EXPECT_EQ(Undrain(lift)->gpus(0).state(), v1::GPU_STATE_OK);
+}
+
 TEST_F(NodeServiceTest, FieldsAreChecked) {
   struct Case {
     const char* field;

@@ -86,7 +86,8 @@ Agent::Agent(AgentConfig config, EventLoop* loop, FileSystem* files,
             if (stream_.welcomed()) stream_.Send(MessageOf(here));
           }),
       reports_(
-          {loop, &core_, &store_, &ranks_, &work_, preparer_.times()},
+          {loop, &core_, &store_, &ranks_, &work_, preparer_.times(), &sampler_,
+           [this] { stream_.Beat(); }},
           [this](const v1::WorkerMessage& message) { stream_.Send(message); }),
       requests_(&config_.daemon, loop, &work_,
                 [this](uint64_t stream, const v1::WorkerMessage& message) {
@@ -226,7 +227,7 @@ void Agent::Forget(const GangKey& key) {
   // The core does not know the gang any more.
   const std::string uid = ranks_.Forget(key);
   preparer_.Forget(key);
-  reports_.leftovers()->Forget(key);
+  reports_.Forget(key);
   work_.OnGangForgotten(uid);
   RemoveForgotten();
 }
@@ -259,6 +260,7 @@ void Agent::FillRegistration(Registration* registration) {
     if (registration->work_jobs.size() == kMaxWorkJobs) break;
     registration->work_jobs.push_back(uid);
   }
+  registration->reclaims = sampler_.reclaims();
   if (const int port = requests_.probe_port(); port != 0) {
     registration->probe_port = port;
   }

@@ -1,6 +1,7 @@
 #include "worker/agent/agent_sampler.h"
 
 #include <map>
+#include <set>
 #include <string>
 #include <tuple>
 
@@ -11,6 +12,15 @@ constexpr Duration kPeriod = std::chrono::seconds(1);
 // How long a finished task's last readings stay on /metrics.
 constexpr Duration kKeepFinished = std::chrono::minutes(15);
 constexpr size_t kMostFinished = 64;
+
+std::set<int32_t> GpusOf(const LocalGang& gang) {
+  std::set<int32_t> gpus;
+  if (!gang.assignment.spec) return gpus;
+  for (const LocalTask& task : gang.assignment.spec->tasks) {
+    gpus.insert(task.gpus.begin(), task.gpus.end());
+  }
+  return gpus;
+}
 
 }  // namespace
 
@@ -35,10 +45,37 @@ void AgentSampler::Sample(bool connected, uint64_t reconnects) {
   orphans_.Look(parts_.loop->Now().mono);
   node_.CheckDisk();
   if (node_.disk_is_full()) parts_.work->DropOldest();
-  if (node_.SampleGpus(parts_.loop->Now().mono)) {
+  node_.HoldGpus(HeldGpus(), parts_.loop->Now());
+  if (node_.SampleGpus(parts_.loop->Now())) {
     parts_.ranks->sampler()->SampleGpus(node_.readings().gpus);
   }
+  parts_.ranks->stuck()->Look();
+  node_.SetStuck(parts_.ranks->stuck()->all());
   Publish(connected, reconnects);
+}
+
+std::map<int32_t, JobName> AgentSampler::HeldGpus() const {
+  std::map<int32_t, JobName> held;
+  for (const auto& [key, gang] : parts_.core->core().gangs()) {
+    if (IsOver(gang.status.phase)) continue;
+    for (const int32_t gpu : GpusOf(gang)) held[gpu] = key.job;
+  }
+  return held;
+}
+
+void AgentSampler::ReleaseGpus(const GangKey& key, const LocalGang& gang) {
+  // It may have come and gone between two samples.
+  std::map<int32_t, JobName> held = HeldGpus();
+  for (const int32_t gpu : GpusOf(gang)) held.emplace(gpu, key.job);
+  node_.HoldGpus(held, parts_.loop->Now());
+  node_.HoldGpus(HeldGpus(), parts_.loop->Now());
+}
+
+bool AgentSampler::AwaitsGpus(const LocalGang& gang) {
+  const std::set<int32_t> gpus = GpusOf(gang);
+  if (parts_.gpus == nullptr || gpus.empty()) return false;
+  node_.SampleGpus(parts_.loop->Now());
+  return node_.AwaitsGpus(gpus);
 }
 
 void AgentSampler::SampleRanks() {

@@ -6,6 +6,7 @@
 #define LOCKSTEP_WORKER_AGENT_AGENT_SAMPLER_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -44,6 +45,13 @@ class AgentSampler final : public HeartbeatSource {
   // Samples if a second has passed. `connected` and `reconnects` of the stream
   // are for /metrics.
   void Sample(bool connected, uint64_t reconnects);
+  // The gang has ended: asks for a reading of its GPUs.
+  void ReleaseGpus(const GangKey& key, const LocalGang& gang);
+  // Whether the GPUs of the gang were not read since ReleaseGpus.
+  bool AwaitsGpus(const LocalGang& gang);
+  const std::vector<GpuReclaim>& reclaims() const {
+    return node_.readings().reclaims;
+  }
   // Keeps the last readings of forgotten ranks for a few scrapes.
   void KeepFinished(std::vector<TaskReading> readings);
 
@@ -55,6 +63,8 @@ class AgentSampler final : public HeartbeatSource {
   std::vector<GangProgress> Progress() override;
 
  private:
+  // The GPUs that gangs hold, by index.
+  std::map<int32_t, JobName> HeldGpus() const;
   void SampleRanks();
   void Publish(bool connected, uint64_t reconnects);
   // A rank of a later generation replaces an earlier one.

@@ -396,6 +396,70 @@ TEST_F(AgentTest, GpusOfferedAreInHeartbeatsAndTheirUseIsTheRanks) {
   gpus_.reset();
 }
 
+TEST_F(AgentTest, AGpuIsFreeWhenItIsAsBeforeItsRank) {
+  devices::FakeNvmlControl fake(2, "T4");
+  fake.Write("set 1 memory_used 1000000000\n");
+  devices::GpuSamplerOptions options;
+  options.library = LOCKSTEP_FAKE_NVML;
+  options.period = 20ms;
+  gpus_ = OpenGpusIfThere(options);
+  ASSERT_NE(gpus_, nullptr);
+  config_.daemon.node.gpus = {gpus_->gpus()[1]};
+  config_.daemon.node.capacity.gpus = 1;
+  StartAgain();
+  // It has been read while it was free.
+  ASSERT_TRUE(coordinator_.Eventually([&] {
+    const auto& gpus = coordinator_.beats.back().readings.gpus;
+    return gpus.size() == 1 && gpus[0].memory_used_bytes == 1'000'000'000;
+  }));
+  for (const Goal goal : {Goal::kPrepare, Goal::kLaunch}) {
+    Assignment order = Order(goal, {"/bin/sleep", "600"});
+    order.spec->tasks[0].gpus = {1};
+    coordinator_.Send(order);
+    ASSERT_TRUE(Reaches(goal == Goal::kPrepare ? GangPhase::kPrepared
+                                               : GangPhase::kLaunched));
+  }
+  ASSERT_TRUE(AllAre(RankState::kStarted));
+  // This test stands for a process that outlives the rank.
+  fake.Write(fmt::format(
+      "set 1 memory_used 6000000000\nprocess 1 {} 5000000000\n", getpid()));
+  EXPECT_TRUE(coordinator_.Eventually([&] {
+    return coordinator_.beats.back().readings.gpus[0].memory_used_bytes ==
+           6'000'000'000;
+  }));
+  coordinator_.Locked([&] {
+    EXPECT_THAT(coordinator_.beats.back().readings.reclaims, IsEmpty());
+  });
+  coordinator_.Send(Order(Goal::kStop, {}));
+  // Whoever hears of the end has heard of the GPU.
+  std::vector<GpuReclaim> reclaims;
+  ASSERT_TRUE(coordinator_.Eventually([&] {
+    reclaims = coordinator_.beats.back().readings.reclaims;
+    return Peek().phase == GangPhase::kStopped;
+  }));
+  ASSERT_EQ(reclaims.size(), 1u);
+  EXPECT_EQ(reclaims[0].index, 1);
+  EXPECT_EQ(reclaims[0].job, "job");
+  EXPECT_EQ(reclaims[0].baseline_bytes, 1'000'000'000);
+  ASSERT_EQ(reclaims[0].processes.size(), 1u);
+  const HeldProcess& process = reclaims[0].processes[0];
+  EXPECT_EQ(process.pid, getpid());
+  EXPECT_EQ(process.gpu_memory_bytes, 5'000'000'000);
+  EXPECT_FALSE(process.user.empty());
+  EXPECT_FALSE(process.command.empty());
+  // The next daemon finds it so, too: it knows the baseline.
+  StartAgain();
+  EXPECT_TRUE(coordinator_.Eventually([&] {
+    const auto& left = coordinator_.beats.back().readings.reclaims;
+    return left.size() == 1 && left[0].baseline_bytes == 1'000'000'000;
+  }));
+  fake.Write("set 1 memory_used 1000000000\n");
+  EXPECT_TRUE(coordinator_.Eventually(
+      [&] { return coordinator_.beats.back().readings.reclaims.empty(); }));
+  daemon_.reset();
+  gpus_.reset();
+}
+
 TEST_F(AgentTest, MetricsShowHostAndTasks) {
   Launch({"/bin/sh", "-c", "exit 0"});
   ASSERT_TRUE(Reaches(GangPhase::kStopped));

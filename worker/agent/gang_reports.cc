@@ -6,6 +6,13 @@
 #include "common/wire/worker_wire.h"
 
 namespace lockstep::worker::agent {
+namespace {
+
+// A driver that does not answer keeps no gang's end from being reported.
+constexpr Duration kLongestGpuWait = std::chrono::milliseconds(500);
+constexpr Duration kGpuLook = std::chrono::milliseconds(10);
+
+}  // namespace
 
 GangReports::GangReports(const Parts& parts,
                          std::function<void(const v1::WorkerMessage&)> send)
@@ -36,10 +43,43 @@ void GangReports::Report(const GangKey& key) {
       gang->assignment.spec.has_value()) {
     Save(key);
   }
-  if (leftovers_.Awaits(key)) return;
+  // Both begin at once.
+  const bool gpus = WaitsForGpus(key, *gang);
+  if (leftovers_.Awaits(key) || gpus) return;
   v1::WorkerMessage message;
   *message.mutable_gang_status() = ToProto(StatusOf(key, *gang));
   send_(message);
+}
+
+bool GangReports::WaitsForGpus(const GangKey& key, const LocalGang& gang) {
+  if (gang.status.phase != GangPhase::kStopped) {
+    gpu_waits_.erase(key);
+    return false;
+  }
+  const MonoTime now = parts_.loop->Now().mono;
+  const auto [it, first] =
+      gpu_waits_.try_emplace(key, GpuWait{now + kLongestGpuWait});
+  GpuWait& wait = it->second;
+  if (first) parts_.sampler->ReleaseGpus(key, gang);
+  if (wait.over) return false;
+  if (now < wait.end && parts_.sampler->AwaitsGpus(gang)) {
+    if (std::exchange(wait.looks, true)) return true;
+    parts_.loop->At(now + kGpuLook, lifetime_.Guard([this, key] {
+      const auto found = gpu_waits_.find(key);
+      if (found == gpu_waits_.end()) return;
+      found->second.looks = false;
+      Report(key);
+    }));
+    return true;
+  }
+  wait.over = true;
+  if (!parts_.sampler->reclaims().empty()) parts_.beat();
+  return false;
+}
+
+void GangReports::Forget(const GangKey& key) {
+  leftovers_.Forget(key);
+  gpu_waits_.erase(key);
 }
 
 void GangReports::Save(const GangKey& key) {

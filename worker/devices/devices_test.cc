@@ -69,12 +69,14 @@ TEST_F(NvmlTest, EveryReadingIsInBaseUnits) {
       {GpuValue::kPcieReplays, 0},
       {GpuValue::kPcieLinkGeneration, 4},
       {GpuValue::kPcieLinkWidth, 16},
+      {GpuValue::kPcieLinkWidthMax, 16},
       {GpuValue::kNvlinkTransmit, 5000 * 1024},
       {GpuValue::kNvlinkReceive, 6000 * 1024},
       {GpuValue::kNvlinkCrcFlitErrors, 0},
       {GpuValue::kNvlinkCrcDataErrors, 0},
       {GpuValue::kNvlinkReplays, 7},
       {GpuValue::kNvlinkRecoveries, 0},
+      {GpuValue::kNvlinksActive, 18},
       {GpuValue::kEccCorrectedVolatile, 0},
       {GpuValue::kEccUncorrectedVolatile, 0},
       {GpuValue::kEccCorrectedAggregate, 0},
@@ -95,6 +97,25 @@ TEST_F(NvmlTest, EveryReadingIsInBaseUnits) {
   EXPECT_EQ(nvml->Read(1, true).Get(GpuValue::kTemperatureCore), 91);
   // The slow ones only when asked for.
   EXPECT_FALSE(nvml->Read(0, false).Get(GpuValue::kPcieTransmit));
+}
+
+TEST_F(NvmlTest, ComputeProcessesOfAGpu) {
+  fake_.Write(
+      "process 0 4711 1000\nprocess 1 5 7\n"
+      "process 0 4712 0xffffffffffffffff\nprocess 0 0 1\n");
+  const auto nvml = Open();
+  ASSERT_NE(nvml, nullptr);
+  const auto processes = nvml->Read(0, false).processes;
+  ASSERT_TRUE(processes);
+  EXPECT_EQ(*processes,
+            (std::vector<GpuProcess>{{4711, 1000}, {4712, std::nullopt}}));
+  // More than there is room for are not known.
+  std::string many;
+  for (size_t i = 0; i <= kMaxGpuProcesses; ++i) many += "process 0 9 1\n";
+  fake_.Write(many);
+  EXPECT_FALSE(nvml->Read(0, false).processes);
+  fake_.Write("unsupported nvmlDeviceGetComputeRunningProcesses_v2\n");
+  EXPECT_FALSE(nvml->Read(0, false).processes);
 }
 
 TEST_F(NvmlTest, RatiosAreBounded) {

@@ -13,6 +13,7 @@
 //   lost GPU                       that GPU answers NVML_ERROR_GPU_IS_LOST
 //   hang FUNCTION|all              it does not come back while this line is
 //                                  there
+//   process GPU PID BYTES          a compute process on it
 //   xid GPU NUMBER                 the N-th such line is the N-th event
 //   # a comment
 //
@@ -40,6 +41,7 @@ namespace {
 constexpr int kSuccess = 0;
 constexpr int kInvalidArgument = 2;
 constexpr int kNotSupported = 3;
+[[maybe_unused]] constexpr int kInsufficientSize = 7;
 constexpr int kDriverNotLoaded = 9;
 constexpr int kTimeout = 10;
 constexpr int kGpuIsLost = 15;
@@ -67,6 +69,8 @@ const Readings& kNames = *new Readings{
     {"pcie_replays", 0},
     {"pcie_generation", 4},
     {"pcie_width", 16},
+    {"pcie_width_max", 16},
+    {"nvlinks", 18},      // Active ones, of 18.
     {"nvlink_tx", 5000},  // KiB
     {"nvlink_rx", 6000},
     {"nvlink_crc_flit", 0},
@@ -91,6 +95,11 @@ struct Model {
   bool remap;  // Ampere and later.
 };
 
+struct FakeProcess {
+  unsigned gpu;
+  unsigned pid;
+  unsigned long long bytes;
+};
 struct Config {
   unsigned gpus = 0;
   std::string model = "T4";
@@ -99,6 +108,7 @@ struct Config {
   std::set<std::string> hangs;
   std::set<unsigned> lost;
   std::vector<std::pair<unsigned, unsigned long long>> xids;
+  std::vector<FakeProcess> processes;
 };
 
 std::atomic<int> open_count{0};
@@ -131,6 +141,10 @@ Config Parse(const char* path) {
     if (what == "unsupported") config.unsupported.insert(a);
     if (what == "hang") config.hangs.insert(a);
     if (what == "lost") config.lost.insert(GpuOf(a));
+    if (what == "process") {
+      config.processes.push_back(
+          {GpuOf(a), static_cast<unsigned>(atoi(b.c_str())), number});
+    }
     if (what == "xid") config.xids.push_back({GpuOf(a), number});
   }
   return config;
@@ -294,6 +308,11 @@ struct FieldValue {
   int type, result;
   unsigned long long number;
 };
+struct ProcessV2 {
+  unsigned int pid;
+  unsigned long long memory;
+  unsigned int gpu_instance, compute_instance;
+};
 struct EventData {
   void* device;
   unsigned long long type, data;
@@ -370,6 +389,30 @@ int nvmlDeviceGetCurrPcieLinkGeneration(void* device, unsigned int* value) {
 }
 int nvmlDeviceGetCurrPcieLinkWidth(void* device, unsigned int* value) {
   return Put("nvmlDeviceGetCurrPcieLinkWidth", device, "pcie_width", value);
+}
+int nvmlDeviceGetMaxPcieLinkWidth(void* device, unsigned int* value) {
+  return Put("nvmlDeviceGetMaxPcieLinkWidth", device, "pcie_width_max", value);
+}
+int nvmlDeviceGetNvLinkState(void* device, unsigned int link, int* active) {
+  if (!ModelOf(Now()).nvlink) return kNotSupported;
+  if (link >= 18) return kInvalidArgument;
+  *active = link < Value(device, "nvlinks") ? 1 : 0;
+  return EnterGpu("nvmlDeviceGetNvLinkState", device);
+}
+int nvmlDeviceGetComputeRunningProcesses_v2(void* device, unsigned int* count,
+                                            ProcessV2* processes) {
+  const unsigned int room = *count;
+  *count = 0;
+  for (const FakeProcess& process : Now().processes) {
+    if (process.gpu != IndexOf(device)) continue;
+    if (*count < room) {
+      processes[*count] = {process.pid, process.bytes, 0xffffffffu,
+                           0xffffffffu};
+    }
+    ++*count;
+  }
+  if (*count > room) return kInsufficientSize;
+  return EnterGpu("nvmlDeviceGetComputeRunningProcesses_v2", device);
 }
 int nvmlDeviceGetTotalEccErrors(void* device, int type, int counter,
                                 unsigned long long* count) {

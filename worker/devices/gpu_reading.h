@@ -8,8 +8,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace lockstep::worker::devices {
+
+inline constexpr size_t kMaxGpuProcesses = 256;
 
 enum class GpuValue : size_t {
   // Fraction of the last sample period in which a kernel ran, and in which
@@ -35,6 +38,7 @@ enum class GpuValue : size_t {
   kPcieReplays,
   kPcieLinkGeneration,
   kPcieLinkWidth,
+  kPcieLinkWidthMax,  // Of this GPU in this host.
   // Total of all links since the driver was loaded.
   kNvlinkTransmit,
   kNvlinkReceive,
@@ -42,6 +46,7 @@ enum class GpuValue : size_t {
   kNvlinkCrcDataErrors,
   kNvlinkReplays,
   kNvlinkRecoveries,
+  kNvlinksActive,
   // Volatile: since the driver was loaded. Aggregate: over the GPU's lifetime.
   kEccCorrectedVolatile,
   kEccUncorrectedVolatile,
@@ -71,6 +76,17 @@ inline constexpr size_t kGpuThrottles =
 // "sync_boost".
 const char* Name(GpuThrottle throttle);
 
+// A process with a compute context on a GPU.
+struct GpuProcess {
+  // By the driver's count: that of the host, unless the daemon is in a pid
+  // namespace of its own.
+  int64_t pid = 0;
+  // Absent: the driver does not tell.
+  std::optional<int64_t> memory_bytes;
+
+  bool operator==(const GpuProcess&) const = default;
+};
+
 // A value that this GPU or driver does not support is absent.
 struct GpuReading {
   int32_t index = 0;
@@ -81,6 +97,8 @@ struct GpuReading {
   std::array<std::optional<double>, kGpuValues> values{};
   // Currently active GpuThrottle reasons; absent: unknown.
   std::optional<std::array<bool, kGpuThrottles>> throttled;
+  // At most kMaxGpuProcesses. Without those that only draw.
+  std::optional<std::vector<GpuProcess>> processes;
   // Since sampling began.
   std::array<double, kGpuThrottles> throttled_seconds{};
 

@@ -18,8 +18,8 @@ constexpr Duration kEventRetry = std::chrono::seconds(5);
 
 // The rates that are read for one GPU at a time stay until its next turn.
 void KeepSlowValues(const GpuReading& last, GpuReading* reading) {
-  for (const GpuValue value :
-       {GpuValue::kPcieTransmit, GpuValue::kPcieReceive}) {
+  for (const GpuValue value : {GpuValue::kPcieTransmit, GpuValue::kPcieReceive,
+                               GpuValue::kNvlinksActive}) {
     if (last.Get(value) && reading->up) reading->Set(value, *last.Get(value));
   }
 }
@@ -39,7 +39,9 @@ void LogChange(const Gpu& gpu, const GpuReading* last,
 
 struct GpuSampler::State {
   explicit State(GpuSamplerOptions o)
-      : options(std::move(o)), started(MonotonicNow()), read_at(started) {}
+      : options(std::move(o)), started(MonotonicNow()) {
+    read.ended = started;
+  }
 
   const GpuSamplerOptions options;
   const MonoTime started;
@@ -55,10 +57,18 @@ struct GpuSampler::State {
   std::vector<GpuPlace> places;
   std::string driver_version;
 
-  std::vector<GpuReading> readings ABSL_GUARDED_BY(mu);
-  MonoTime read_at ABSL_GUARDED_BY(mu);
-  uint64_t samples ABSL_GUARDED_BY(mu) = 0;
-  double read_seconds ABSL_GUARDED_BY(mu) = 0;
+  // The newest readings, and when they began and ended; and how many there
+  // were, and the time that they took.
+  struct Read {
+    std::vector<GpuReading> readings;
+    MonoTime begun;
+    MonoTime ended;
+    uint64_t samples = 0;
+    double seconds = 0;
+  };
+  Read read ABSL_GUARDED_BY(mu);
+  // Asks for a reading before the period ends.
+  bool soon ABSL_GUARDED_BY(mu) = false;
   std::vector<GpuXids> xids ABSL_GUARDED_BY(mu);
 
   bool Stopped() {
@@ -69,6 +79,15 @@ struct GpuSampler::State {
   bool SleepUntil(MonoTime time) {
     MutexLock lock(&mu);
     while (!stop && MonotonicNow() < time) changed.WaitUntil(&mu, time);
+    return !stop;
+  }
+  // The same, or until ReadSoon.
+  bool SleepUntilAsked(MonoTime time) {
+    MutexLock lock(&mu);
+    while (!stop && !soon && MonotonicNow() < time) {
+      changed.WaitUntil(&mu, time);
+    }
+    soon = false;
     return !stop;
   }
   void ThreadEnds() {
@@ -121,13 +140,16 @@ void GpuSampler::State::Sample(const Nvml& nvml) {
     last = next;
     {
       MutexLock lock(&mu);
-      readings = std::move(next);
-      read_at = MonotonicNow();
-      ++samples;
-      read_seconds += ToSeconds(read_at - begin);
+      read.readings = std::move(next);
+      read.begun = begin;
+      read.ended = MonotonicNow();
+      ++read.samples;
+      read.seconds += ToSeconds(read.ended - begin);
     }
     // From now on when it took longer: never in a hurry.
-    if (!SleepUntil(std::max(begin + options.period, MonotonicNow()))) return;
+    if (!SleepUntilAsked(std::max(begin + options.period, MonotonicNow()))) {
+      return;
+    }
   }
 }
 
@@ -243,15 +265,22 @@ const std::string& GpuSampler::driver_version() const {
 GpuStatus GpuSampler::Latest(MonoTime now) const {
   GpuStatus status;
   MutexLock lock(&state_->mu);
-  status.age = std::max(Duration{}, now - state_->read_at);
-  status.samples = state_->samples;
-  status.read_seconds = state_->read_seconds;
+  status.age = std::max(Duration{}, now - state_->read.ended);
+  status.begun = state_->read.begun;
+  status.samples = state_->read.samples;
+  status.read_seconds = state_->read.seconds;
   status.xids = state_->xids;
   if (status.age <=
       std::max(state_->options.stale_after, state_->options.period * 5)) {
-    status.readings = state_->readings;
+    status.readings = state_->read.readings;
   }
   return status;
+}
+
+void GpuSampler::ReadSoon() const {
+  MutexLock lock(&state_->mu);
+  state_->soon = true;
+  state_->changed.NotifyAll();
 }
 
 std::unique_ptr<GpuSampler> OpenGpusIfThere(const GpuSamplerOptions& options) {

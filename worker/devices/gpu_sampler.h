@@ -38,6 +38,8 @@ struct GpuStatus {
   std::vector<GpuReading> readings;
   // Age of the newest reading, or time since the start without one.
   Duration age{};
+  // When the newest reading began.
+  MonoTime begun;
   uint64_t samples = 0;     // Finished so far.
   double read_seconds = 0;  // That they took, all together.
   // Since the start, in the order of gpus(); empty if this driver has no
@@ -62,6 +64,9 @@ class GpuSampler {
   const std::string& driver_version() const;
 
   GpuStatus Latest(MonoTime now) const;
+  // Asks for a reading that begins now, or when the present one has ended.
+  // Does not wait for it.
+  void ReadSoon() const;
 
  private:
   struct State;

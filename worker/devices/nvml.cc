@@ -229,6 +229,46 @@ void Nvml::ReadHealth(void* device, GpuReading* reading) const {
   }
 }
 
+void Nvml::ReadNvlinks(void* device, GpuReading* reading) const {
+  if (functions_->nvlink_state == nullptr) return;
+  int links = 0, active = 0;
+  for (unsigned int link = 0; link < nvml::kMaxNvlinks; ++link) {
+    int state = 0;
+    if (functions_->nvlink_state(device, link, &state) != kSuccess) break;
+    ++links;
+    if (state != 0) ++active;
+  }
+  if (links > 0) reading->Set(GpuValue::kNvlinksActive, active);
+}
+
+void Nvml::ReadProcesses(void* device, GpuReading* reading) const {
+  // A driver writes at most the number that it is given.
+  unsigned int count = kMaxGpuProcesses;
+  std::vector<GpuProcess> found;
+  const auto take = [&](const auto& processes) {
+    for (unsigned int i = 0; i < std::min<size_t>(count, kMaxGpuProcesses);
+         ++i) {
+      GpuProcess process{processes[i].pid, std::nullopt};
+      // More than any GPU has is as good as unknown.
+      if (processes[i].memory < (1ull << 50)) {
+        process.memory_bytes = static_cast<int64_t>(processes[i].memory);
+      }
+      if (process.pid > 0) found.push_back(process);
+    }
+    reading->processes = std::move(found);
+  };
+  Return result = nvml::kNotSupported;
+  if (functions_->processes_v2 != nullptr) {
+    std::vector<nvml::ProcessV2> processes(kMaxGpuProcesses);
+    result = functions_->processes_v2(device, &count, processes.data());
+    if (result == kSuccess) take(processes);
+  } else if (functions_->processes_v1 != nullptr) {
+    std::vector<nvml::ProcessV1> processes(kMaxGpuProcesses);
+    result = functions_->processes_v1(device, &count, processes.data());
+    if (result == kSuccess) take(processes);
+  }
+}
+
 GpuReading Nvml::Read(size_t i, bool slow) const {
   GpuReading reading;
   const Device device = devices_[i];
@@ -246,6 +286,8 @@ GpuReading Nvml::Read(size_t i, bool slow) const {
   ReadNumbers(device, slow, &reading);
   ReadHealth(device, &reading);
   ReadFields(device, &reading);
+  ReadProcesses(device, &reading);
+  if (slow) ReadNvlinks(device, &reading);
   return reading;
 }
 

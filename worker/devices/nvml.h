@@ -51,7 +51,8 @@ class Nvml {
   // Empty: unknown.
   const std::string& driver_version() const { return driver_version_; }
 
-  // Reads gpus()[i]. `slow` includes the PCIe throughput, which takes 40 ms.
+  // Reads gpus()[i]. `slow` includes the PCIe throughput, which takes 40 ms,
+  // and the number of NVLinks.
   GpuReading Read(size_t i, bool slow) const;
 
   // ---- Xid events; one thread ----------------------------------------------
@@ -73,6 +74,8 @@ class Nvml {
   void ReadNumbers(void* device, bool slow, GpuReading* reading) const;
   void ReadHealth(void* device, GpuReading* reading) const;
   void ReadFields(void* device, GpuReading* reading) const;
+  void ReadProcesses(void* device, GpuReading* reading) const;
+  void ReadNvlinks(void* device, GpuReading* reading) const;
 
   void* const library_;
   const std::unique_ptr<nvml::Functions> functions_;

@@ -78,6 +78,23 @@ struct EventData {  // nvmlEventData_t
 static_assert(sizeof(EventData) == 32);
 inline constexpr unsigned long long kEventXid = 8;
 
+// The form of nvmlDeviceGetComputeRunningProcesses, which drivers before 460
+// have alone, and of ..._v2. Nothing uses ..._v3: its form differs between
+// drivers of 535.
+struct ProcessV1 {  // nvmlProcessInfo_v1_t
+  unsigned int pid;
+  unsigned long long memory;
+};
+static_assert(sizeof(ProcessV1) == 16);
+struct ProcessV2 {  // nvmlProcessInfo_v2_t
+  unsigned int pid;
+  unsigned long long memory;
+  unsigned int gpu_instance;
+  unsigned int compute_instance;
+};
+static_assert(sizeof(ProcessV2) == 24);
+inline constexpr unsigned int kMaxNvlinks = 18;  // NVML_NVLINK_MAX_LINKS
+
 // ---- Readings, by the form of the function that gives them -----------------
 
 // Return f(Device, unsigned int*)
@@ -92,6 +109,7 @@ inline constexpr PlainRow kPlainRows[] = {
     {GpuValue::kPcieReplays, "nvmlDeviceGetPcieReplayCounter", 1},
     {GpuValue::kPcieLinkGeneration, "nvmlDeviceGetCurrPcieLinkGeneration", 1},
     {GpuValue::kPcieLinkWidth, "nvmlDeviceGetCurrPcieLinkWidth", 1},
+    {GpuValue::kPcieLinkWidthMax, "nvmlDeviceGetMaxPcieLinkWidth", 1},
 };
 
 // Return f(Device, enum, unsigned int*)

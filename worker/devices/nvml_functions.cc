@@ -37,6 +37,11 @@ Functions LoadFunctions(void* library) {
   Load(library, "nvmlDeviceGetTotalEccErrors", &functions.ecc);
   Load(library, "nvmlDeviceGetRemappedRows", &functions.remapped);
   Load(library, "nvmlDeviceGetFieldValues", &functions.fields);
+  Load(library, "nvmlDeviceGetComputeRunningProcesses",
+       &functions.processes_v1);
+  Load(library, "nvmlDeviceGetComputeRunningProcesses_v2",
+       &functions.processes_v2);
+  Load(library, "nvmlDeviceGetNvLinkState", &functions.nvlink_state);
   for (size_t i = 0; i < std::size(functions.plain); ++i) {
     Load(library, kPlainRows[i].symbol, &functions.plain[i]);
   }

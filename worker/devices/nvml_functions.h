@@ -36,6 +36,9 @@ struct Functions {
   Return (*remapped)(Device, unsigned int*, unsigned int*, unsigned int*,
                      unsigned int*) = nullptr;
   Return (*fields)(Device, int, FieldValue*) = nullptr;
+  Return (*processes_v1)(Device, unsigned int*, ProcessV1*) = nullptr;
+  Return (*processes_v2)(Device, unsigned int*, ProcessV2*) = nullptr;
+  Return (*nvlink_state)(Device, unsigned int, int*) = nullptr;
   Plain plain[std::size(kPlainRows)] = {};
   Kind kinds[std::size(kKindRows)] = {};
   Return (*events_create)(EventSet*) = nullptr;

@@ -99,13 +99,13 @@ class OrphansTest : public testing::Test {
 TEST_F(OrphansTest, WhatHidesAndFellToUsIsKilledAndReaped) {
   const Process& orphan = Orphan();
   ASSERT_EQ(ReadProcessStat(orphan.id.pid)->parent, getpid());
-  EXPECT_EQ(KillLeftovers(record_), 1);
+  EXPECT_EQ(KillLeftovers(record_).killed, 1);
   EXPECT_FALSE(StartTime(orphan.id.pid).ok()) << "not even a zombie is left";
 }
 
 TEST_F(OrphansTest, WhatWeStartedOurselvesIsLeftAlone) {
   const Process& tool = Child({std::string(kToolVariable) + "=x"});
-  EXPECT_EQ(KillLeftovers(record_), 0);
+  EXPECT_EQ(KillLeftovers(record_).killed, 0);
   EXPECT_FALSE(HasEnded(tool));
 }
 
@@ -125,7 +125,7 @@ TEST_F(OrphansTest, WhatBecameAToolAfterItWasReadIsLeftAlone) {
 TEST_F(OrphansTest, WhatIsOlderThanTheShimIsLeftAlone) {
   const Process& orphan = Orphan();
   record_.shim.start_time = orphan.id.start_time + 1;
-  EXPECT_EQ(KillLeftovers(record_), 0);
+  EXPECT_EQ(KillLeftovers(record_).killed, 0);
   EXPECT_FALSE(HasEnded(orphan));
 }
 
@@ -133,7 +133,7 @@ TEST_F(OrphansTest, WhatIsOlderThanTheShimIsLeftAlone) {
 TEST_F(OrphansTest, OfARankInAContainerNothingIsGuessed) {
   const Process& orphan = Orphan();
   record_.container = "lockstep-job";
-  EXPECT_EQ(KillLeftovers(record_, {orphan.id}), 0);
+  EXPECT_EQ(KillLeftovers(record_, {orphan.id}).killed, 0);
   EXPECT_FALSE(HasEnded(orphan));
 }
 
@@ -143,7 +143,7 @@ TEST_F(OrphansTest, WhatWasSeenBeforeIsKilledUnlessItIsAnother) {
   const Process& seen = Child({});
   const Process& stranger = Child({});
   const ProcessId before{stranger.id.pid, stranger.id.start_time - 1};
-  EXPECT_EQ(KillLeftovers(record_, {seen.id, before}), 1);
+  EXPECT_EQ(KillLeftovers(record_, {seen.id, before}).killed, 1);
   EXPECT_TRUE(HasEnded(seen));
   EXPECT_FALSE(HasEnded(stranger));
 }

@@ -29,6 +29,12 @@ std::set<pid_t> TreesOf(const std::vector<ProcessId>& roots,
   return trees;
 }
 
+bool IsLive(const ProcessId& id) {
+  const auto process = ReadProcessStat(id.pid);
+  return process.ok() && process->start_time == id.start_time &&
+         process->state != 'Z' && process->state != 'X';
+}
+
 }  // namespace
 
 StatusOr<std::string> DirectoryMark(FileSystem* files, const std::string& dir) {
@@ -75,8 +81,8 @@ bool IsOfTask(std::string_view environ, const task::TaskRecord& record,
   return mark.ends_with("." + TaskIdOf(record.socket_path));
 }
 
-int KillLeftovers(const task::TaskRecord& record,
-                  const std::vector<ProcessId>& seen) {
+Leftovers KillLeftovers(const task::TaskRecord& record,
+                        const std::vector<ProcessId>& seen) {
   // Containers are ended by their engine.
   const bool hides = record.container.empty();
   std::vector<ProcessId> roots;
@@ -107,12 +113,18 @@ int KillLeftovers(const task::TaskRecord& record,
     // Those that are this process's children by now.
     for (const Process& process : killed) (void)WaitExit(process, MonoTime());
   } while (MonotonicNow() < deadline);
-  return static_cast<int>(reached.size());
+  Leftovers result;
+  result.killed = static_cast<int>(reached.size());
+  for (const auto& [pid, start_time] : reached) {
+    const ProcessId id{pid, start_time};
+    if (IsLive(id)) result.left.push_back(id);
+  }
+  return result;
 }
 
-int KillStrays(const std::vector<ProcessStat>& all,
-               const std::string& directory_mark,
-               const std::set<std::string>& live) {
+Leftovers KillStrays(const std::vector<ProcessStat>& all,
+                     const std::string& directory_mark,
+                     const std::set<std::string>& live) {
   const std::string ours = directory_mark + ".";
   const std::vector<Process> killed =
       KillWanted(all, [&](const ProcessStat&, const std::string& environ) {
@@ -121,7 +133,12 @@ int KillStrays(const std::vector<ProcessStat>& all,
                !live.contains(std::string(mark.substr(ours.size())));
       });
   (void)WaitUntilGone(killed, MonotonicNow() + kEndTime);
-  return static_cast<int>(killed.size());
+  Leftovers result;
+  result.killed = static_cast<int>(killed.size());
+  for (const Process& process : killed) {
+    if (IsLive(process.id)) result.left.push_back(process.id);
+  }
+  return result;
 }
 
 }  // namespace lockstep::worker::agent

@@ -49,21 +49,26 @@ std::string TaskMark(const std::string& directory_mark, const std::string& id);
 bool IsOfTask(std::string_view environ, const task::TaskRecord& record,
               bool in_session);
 
-// Sends SIGKILL to a rank, its tree and all other processes of its task after
-// its shim is gone. If the rank has no container, also to `seen`, the recorded
-// descendants of the shim, with their trees, and to orphans adopted since the
-// shim started. Repeats until a scan finds none, for at most kEndTime. Returns
-// the number of processes.
-int KillLeftovers(const task::TaskRecord& record,
-                  const std::vector<ProcessId>& seen = {});
+// KillLeftovers sends SIGKILL to a rank, its tree and all other processes of
+// its task after its shim is gone. If the rank has no container, also to
+// `seen`, the recorded descendants of the shim, with their trees, and to
+// orphans adopted since the shim started. Repeats until a scan finds none, for
+// at most kEndTime. Returns how many processes it killed, and those that did
+// not end.
+struct Leftovers {
+  int killed = 0;
+  // Not for a process that only waits for its parent (a zombie).
+  std::vector<ProcessId> left;
+};
+Leftovers KillLeftovers(const task::TaskRecord& record,
+                        const std::vector<ProcessId>& seen = {});
 
 // Sends SIGKILL to those of `all` that belong to a task of the directory with
 // `directory_mark` but to none of `live` (IDs). `all` must have been read
-// before `live`. Waits up to kEndTime for their end. Returns the number of
-// processes.
-int KillStrays(const std::vector<ProcessStat>& all,
-               const std::string& directory_mark,
-               const std::set<std::string>& live);
+// before `live`. Waits up to kEndTime for their end.
+Leftovers KillStrays(const std::vector<ProcessStat>& all,
+                     const std::string& directory_mark,
+                     const std::set<std::string>& live);
 
 }  // namespace lockstep::worker::agent
 

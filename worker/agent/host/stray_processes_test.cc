@@ -109,7 +109,7 @@ TEST_F(StrayProcessesTest, WhatLeftItsSessionIsFoundByItsEnvironment) {
   const Process& ours = Child("m." + id_);
   const Process& other = Child("m.aaaaaaaaaaaaaaaa");
   const Process& unnamed = Child("");
-  EXPECT_EQ(KillLeftovers(record_), 1);
+  EXPECT_EQ(KillLeftovers(record_).killed, 1);
   EXPECT_TRUE(Ends(ours));
   EXPECT_FALSE(HasEnded(other));
   EXPECT_FALSE(HasEnded(unnamed));
@@ -120,7 +120,7 @@ TEST_F(StrayProcessesTest, APidThatCameAgainIsLeftAlone) {
   // Its number, and another start: the record is of one that is long gone.
   record_.process.pid = stranger.id.pid;
   record_.process.start_time = stranger.id.start_time - 1;
-  EXPECT_EQ(KillLeftovers(record_), 0);
+  EXPECT_EQ(KillLeftovers(record_).killed, 0);
   EXPECT_FALSE(HasEnded(stranger));
 }
 
@@ -129,14 +129,14 @@ TEST_F(StrayProcessesTest, OfADirectorysTasksTheLiveOnesStay) {
   const Process& stray = Child(mark + ".aa");
   const Process& live = Child(mark + ".bb");
   const Process& other = Child(mark + "1.aa");
-  EXPECT_EQ(KillStrays(ReadAllProcesses(), mark, {"bb"}), 1);
+  EXPECT_EQ(KillStrays(ReadAllProcesses(), mark, {"bb"}).killed, 1);
   EXPECT_TRUE(Ends(stray));
   EXPECT_FALSE(HasEnded(live));
   EXPECT_FALSE(HasEnded(other));
   // Of a list that is out of date nothing is believed.
   std::vector<ProcessStat> all = ReadAllProcesses();
   for (ProcessStat& process : all) ++process.start_time;
-  EXPECT_EQ(KillStrays(all, mark, {}), 0);
+  EXPECT_EQ(KillStrays(all, mark, {}).killed, 0);
 }
 
 }  // namespace

@@ -51,9 +51,10 @@ void RankAdoption::KillStrayProcesses() {
       const ProcessId shim{record->shim.pid, record->shim.start_time};
       if (OpenVerified(shim).ok()) live.insert(TaskIdOf(record->socket_path));
     }
-    const int now = KillStrays(all, parts_.setup->mark, live);
-    killed += now;
-    if (now == 0) break;
+    const Leftovers now = KillStrays(all, parts_.setup->mark, live);
+    parts_.supervisor->stuck()->Add(now.left, "", parts_.loop->Now().wall);
+    killed += now.killed;
+    if (now.killed == 0) break;
   }
   if (killed > 0) {
     LOG_WARN("killed {} processes of tasks whose shim is gone", killed);
@@ -119,7 +120,10 @@ void RankAdoption::ClearDamaged(const std::string& directory) {
     const auto shim = OpenVerified({record->shim.pid, record->shim.start_time});
     const auto seen =
         files_->Read(JoinPath(JoinPath(directory, name), "processes"), 1 << 20);
-    KillLeftovers(*record, DecodeProcesses(seen.value_or(std::string())));
+    const Leftovers leftovers =
+        KillLeftovers(*record, DecodeProcesses(seen.value_or(std::string())));
+    parts_.supervisor->stuck()->Add(leftovers.left, record->job,
+                                    parts_.loop->Now().wall);
     if (!record->container.empty()) {
       parts_.containers->Remove(*record, [] {});
     }

@@ -53,6 +53,7 @@ class Ranks final : public SupervisorHandler {
   RankExits* exits() { return &exits_; }
   RankEvidenceTaker* evidence() { return &evidence_; }
   RankFences* fences() { return &fences_; }
+  StuckProcesses* stuck() { return supervisor_.stuck(); }
   const RankTable& table() const { return table_; }
   // Returns a reading of each rank.
   std::vector<TaskReading> Readings() const;

@@ -61,13 +61,15 @@ void KillHolders(const std::string& path) {
   }
 }
 
-// What an earlier look saw of the rank, by this daemon or the one before.
-int KillLeftoversOf(const RankPaths& paths, const task::TaskRecord& record) {
-  const auto seen = RealFileSystem()->Read(paths.processes, 1 << 20);
-  return KillLeftovers(record, DecodeProcesses(seen.value_or(std::string())));
-}
-
 }  // namespace
+
+void Supervisor::KillLeftoversOf(const RankPaths& paths,
+                                 const task::TaskRecord& record) {
+  const auto seen = RealFileSystem()->Read(paths.processes, 1 << 20);
+  const Leftovers leftovers =
+      KillLeftovers(record, DecodeProcesses(seen.value_or(std::string())));
+  stuck_.Add(leftovers.left, record.job, Now().wall);
+}
 
 Supervisor::Supervisor(EventLoop* loop, std::string shim_program,
                        std::string boot_id, SupervisorHandler* handler)

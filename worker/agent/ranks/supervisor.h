@@ -21,6 +21,7 @@
 #include "common/base/status.h"
 #include "common/os/process.h"
 #include "worker/agent/core/gang_key.h"
+#include "worker/agent/host/stuck_processes.h"
 #include "worker/agent/loop/event_loop.h"
 #include "worker/agent/loop/lifetime.h"
 #include "worker/agent/store/task_store.h"
@@ -81,6 +82,8 @@ class Supervisor {
   std::optional<pid_t> ShimPid(const RankRef& ref) const;
   // Returns ShimPid of all ranks here.
   std::vector<pid_t> ShimPids() const;
+  // Processes of ended ranks.
+  StuckProcesses* stuck() { return &stuck_; }
 
  private:
   struct Rank {
@@ -110,6 +113,9 @@ class Supervisor {
   void OnState(const RankRef& ref, const task::ShimReply& state);
   void OnShimEnded(const RankRef& ref);
   void CloseClient(Rank* rank);
+  // Also kills what an earlier look saw of the rank, by this daemon or the one
+  // before. Processes that do not end are stuck.
+  void KillLeftoversOf(const RankPaths& paths, const task::TaskRecord& record);
   void End(const RankRef& ref, const task::ExitRecord& record);
   void EndWithoutRecord(const RankRef& ref, const std::string& why);
   // Does the same once the rank's container is gone.
@@ -123,6 +129,7 @@ class Supervisor {
   const std::string boot_id_;
   SupervisorHandler* const handler_;
   std::map<RankRef, Rank> ranks_;
+  StuckProcesses stuck_;
   Lifetime lifetime_;
 };
 

@@ -3,11 +3,22 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/file.h"
 #include "common/base/logging.h"
 #include "common/wire/worker_wire.h"
+#include "worker/agent/host/stuck_processes.h"
 #include "worker/agent/readings/rank_readings.h"
 
 namespace lockstep::worker::agent {
+namespace {
+
+constexpr size_t kMaxBaselinesFile = 1 << 20;
+
+std::string BaselinesPath(const std::string& dir) {
+  return JoinPath(dir, "gpu-baselines");
+}
+
+}  // namespace
 
 NodeSampler::NodeSampler(
     const DaemonSetup* setup, const devices::GpuSampler* gpus,
@@ -16,7 +27,12 @@ NodeSampler::NodeSampler(
     : setup_(setup),
       gpus_(gpus),
       disk_floor_(disk_floor),
-      disk_space_(std::move(disk_space)) {}
+      disk_space_(std::move(disk_space)),
+      reclaims_(ParseBaselines(
+          RealFileSystem()
+              ->Read(BaselinesPath(setup->dir), kMaxBaselinesFile)
+              .value_or(""),
+          setup->node.boot_id)) {}
 
 std::optional<double> NodeSampler::SampleHost() {
   const auto host = ReadHostMetrics();
@@ -43,16 +59,40 @@ void NodeSampler::CheckDisk() {
   disk_is_full_ = !enough.ok();
 }
 
-bool NodeSampler::SampleGpus(MonoTime now) {
+bool NodeSampler::SampleGpus(Time now) {
   readings_.gpus.clear();
   if (gpus_ == nullptr) return false;
-  const devices::GpuStatus status = gpus_->Latest(now);
+  const devices::GpuStatus status = gpus_->Latest(now.mono);
   // Before the first reading nothing is reported. After it, a GPU without a
   // reading gets no new work.
   TakeXids(status.xids);
   if (status.samples == 0) return false;
   readings_.gpus = ToGpuUsage(setup_->node.gpus, status.readings);
+  TakeReclaims(status, now);
   return true;
+}
+
+void NodeSampler::HoldGpus(const std::map<int32_t, JobName>& held, Time now) {
+  if (gpus_ != nullptr && reclaims_.Hold(held, now)) gpus_->ReadSoon();
+}
+
+void NodeSampler::TakeReclaims(const devices::GpuStatus& status, Time now) {
+  if (reclaims_.Take(setup_->node.gpus, status.readings, status.begun, now)) {
+    const Status saved = RealFileSystem()->WriteAtomic(
+        BaselinesPath(setup_->dir),
+        FormatBaselines(reclaims_.baselines(), setup_->node.boot_id), 0600);
+    if (!saved.ok()) LOG_WARN("{}", Message(saved));
+  }
+  readings_.reclaims = reclaims_.All();
+  for (GpuReclaim& reclaim : readings_.reclaims) {
+    for (HeldProcess& process : reclaim.processes) {
+      const HeldProcess known =
+          std::exchange(process, DescribeHeld(process.pid));
+      process.since = known.since;
+      process.gpu_memory_bytes = known.gpu_memory_bytes;
+      process.job = reclaim.job;
+    }
+  }
 }
 
 void NodeSampler::TakeXids(const std::vector<devices::GpuXids>& xids) {

@@ -31,6 +31,32 @@ double PhaseTime(const task::RankCounters& counters, task::RankPhase phase) {
   return std::isfinite(seconds) ? std::clamp(seconds, 0.0, 1e12) : 0;
 }
 
+void PutHealth(const GpuReading& reading, GpuUsage* usage) {
+  const auto put = [&](GpuValue value, double most, auto* to) {
+    using Number = typename std::remove_reference_t<decltype(*to)>::value_type;
+    const auto& number = reading.Get(value);
+    if (number && std::isfinite(*number)) {
+      *to = static_cast<Number>(std::clamp(*number, 0.0, most));
+    }
+  };
+  put(GpuValue::kEccUncorrectedVolatile, 1e15, &usage->uncorrected_errors);
+  put(GpuValue::kRowRemapPending, 1, &usage->remap_pending);
+  put(GpuValue::kRowRemapFailure, 1, &usage->remap_failed);
+  put(GpuValue::kPcieLinkWidth, 1024, &usage->pcie_width);
+  put(GpuValue::kPcieLinkWidthMax, 1024, &usage->pcie_width_max);
+  put(GpuValue::kNvlinksActive, 1024, &usage->nvlinks);
+  if (!reading.throttled) return;
+  // The hardware's own reasons first: they are the worse ones.
+  using devices::GpuThrottle;
+  for (const GpuThrottle throttle :
+       {GpuThrottle::kHwThermal, GpuThrottle::kPowerBrake,
+        GpuThrottle::kHwSlowdown, GpuThrottle::kSwThermal}) {
+    if (!(*reading.throttled)[static_cast<size_t>(throttle)]) continue;
+    usage->slowdown = Name(throttle);
+    return;
+  }
+}
+
 }  // namespace
 
 RankProgress ToProgress(const task::RankPage& page, Generation generation) {
@@ -170,6 +196,7 @@ std::vector<GpuUsage> ToGpuUsage(const std::vector<Gpu>& offered,
     std::optional<double> used;
     put(GpuValue::kMemoryUsed, 1e15, &used);
     if (used) usage.memory_used_bytes = static_cast<int64_t>(*used);
+    PutHealth(*found, &usage);
   }
   return out;
 }

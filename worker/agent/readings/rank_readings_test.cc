@@ -157,5 +157,32 @@ TEST(RankReadingsTest, GpusOfferedInTheirOrder) {
   EXPECT_FALSE(usage[1].temperature_celsius.has_value());
 }
 
+TEST(RankReadingsTest, TheHealthOfAGpu) {
+  const std::vector<Gpu> offered = {{0, "GPU-a", "T4", 1}};
+  devices::GpuReading reading;
+  reading.Set(devices::GpuValue::kEccUncorrectedVolatile, 3);
+  reading.Set(devices::GpuValue::kRowRemapPending, 1);
+  reading.Set(devices::GpuValue::kPcieLinkWidth, 8);
+  reading.Set(devices::GpuValue::kPcieLinkWidthMax, 16);
+  reading.Set(devices::GpuValue::kNvlinksActive, 17);
+  GpuUsage usage = ToGpuUsage(offered, {reading})[0];
+  EXPECT_EQ(usage.uncorrected_errors, 3);
+  EXPECT_EQ(usage.remap_pending, true);
+  EXPECT_FALSE(usage.remap_failed);
+  EXPECT_EQ(usage.pcie_width, 8);
+  EXPECT_EQ(usage.pcie_width_max, 16);
+  EXPECT_EQ(usage.nvlinks, 17);
+  EXPECT_EQ(usage.slowdown, "");
+  // A power limit is the site's wish.
+  reading.throttled.emplace();
+  const auto throttle = [&](devices::GpuThrottle why) {
+    (*reading.throttled)[static_cast<size_t>(why)] = true;
+    return ToGpuUsage(offered, {reading})[0].slowdown;
+  };
+  EXPECT_EQ(throttle(devices::GpuThrottle::kPowerCap), "");
+  EXPECT_EQ(throttle(devices::GpuThrottle::kSwThermal), "sw_thermal");
+  EXPECT_EQ(throttle(devices::GpuThrottle::kHwThermal), "hw_thermal");
+}
+
 }  // namespace
 }  // namespace lockstep::worker::agent

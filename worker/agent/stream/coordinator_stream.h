@@ -86,6 +86,8 @@ class CoordinatorStream {
   void Answer(uint64_t stream, const v1::WorkerMessage& message);
   // Sends new bytes of the ranks' logs.
   void ShipLogs();
+  // Sends a heartbeat now if the stream is open.
+  void Beat() { heartbeats_.BeatNow(); }
 
   // Returns whether to follow an order of this epoch from the welcomed
   // coordinator. If not, Ready returns the reason.

@@ -44,7 +44,10 @@ void Heartbeats::Start(Duration interval) {
   Beat();
 }
 
-void Heartbeats::Stop() { loop_->CancelTimer(timer_); }
+void Heartbeats::Stop() {
+  loop_->CancelTimer(timer_);
+  timer_ = 0;
+}
 
 void Heartbeats::Beat() {
   if (sequence_ > acknowledged_ + kMaxUnacknowledged) {

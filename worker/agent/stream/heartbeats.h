@@ -49,6 +49,10 @@ class Heartbeats {
   // then every `interval`.
   void Start(Duration interval);
   void Stop();
+  // Sends one now if they are started.
+  void BeatNow() {
+    if (timer_ != 0) Beat();
+  }
   void OnAck(uint64_t sequence);
 
  private:
