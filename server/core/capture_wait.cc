@@ -6,6 +6,17 @@
 #include "server/core/reports.h"
 
 namespace lockstep::server {
+namespace {
+
+// Then there is nothing to capture, and the node does not answer.
+bool HaveAllEnded(const std::vector<RankStatus>& ranks) {
+  return !ranks.empty() &&
+         std::all_of(ranks.begin(), ranks.end(), [](const RankStatus& rank) {
+           return rank.exit.has_value();
+         });
+}
+
+}  // namespace
 
 void CaptureWait::Reset(Generation generation) {
   if (generation == generation_) return;
@@ -34,7 +45,8 @@ bool CaptureWait::IsOver(const Job& job, const JobView& view,
   const std::set<NodeName> nodes = NodesOf(job);
   return std::all_of(nodes.begin(), nodes.end(), [&](const NodeName& node) {
     const GangStatus* const gang = GangOf(view, node, job.generation);
-    return gang != nullptr && gang->evidence_done >= number_;
+    return gang != nullptr &&
+           (gang->evidence_done >= number_ || HaveAllEnded(gang->ranks));
   });
 }
 

@@ -28,8 +28,8 @@ class CaptureWait {
   bool Ask(Reason reason, const Job& job, const JobView& view, MonoTime now);
   // The reason is gone: a later Ask asks again.
   void Drop() { asked_.reset(); }
-  // Whether each node with a task of the job has answered, or kLongest has
-  // passed. False before Ask.
+  // Whether each node on which ranks of the job run has answered, or kLongest
+  // has passed. False before Ask.
   bool IsOver(const Job& job, const JobView& view, MonoTime now) const;
   // Returns true once after each Ask. REQUIRES: IsOver.
   bool TakeEnd() { return !std::exchange(taken_, true); }

@@ -42,6 +42,17 @@ TEST_F(CaptureWaitTest, WaitsForEachNode) {
   EXPECT_TRUE(IsOver());
 }
 
+TEST_F(CaptureWaitTest, ANodeWhoseRanksHaveEndedIsNotAwaited) {
+  wait_.Ask(Reason::kStalled, job_, view_, now_);
+  Answer("a", 1);
+  auto& ranks = view_.nodes["b"].gangs[1].ranks;
+  ranks.resize(2);
+  ranks[0].exit = ExitStatus();
+  EXPECT_FALSE(IsOver());
+  ranks[1].exit = ExitStatus();
+  EXPECT_TRUE(IsOver());
+}
+
 TEST_F(CaptureWaitTest, ASilentNodeDelaysItByFiveSeconds) {
   wait_.Ask(Reason::kStalled, job_, view_, now_);
   Answer("a", 1);
