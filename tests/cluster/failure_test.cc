@@ -269,8 +269,8 @@ TEST_F(FailureTest, ADamagedCheckpointIsPassedOver) {
       RealFileSystem()->Exists(checkpoints + "/" + newest + "/MANIFEST"));
 }
 
-// It hears no signal but SIGKILL, and holds its peers up.
-TEST_F(FailureTest, AFrozenRankIsKilledWhenAnotherDies) {
+// It holds its peers up, and handles SIGTERM once it is continued.
+TEST_F(FailureTest, AFrozenRankEndsWhenAnotherDies) {
   v1::JobSpec spec = NotOverBefore(Path("go"), "frozen", 300);
   spec.mutable_checkpoint()->set_interval_steps(20);
   Submit(spec);
@@ -282,7 +282,7 @@ TEST_F(FailureTest, AFrozenRankIsKilledWhenAnotherDies) {
   WriteFile(Path("go"), "");
   const v1::Job job = WaitEnd("frozen", v1::JOB_STATE_SUCCEEDED);
   ASSERT_EQ(job.attempts_size(), 2);
-  EXPECT_EQ(job.attempts(0).tasks(0).ranks(0).exit().signal(), SIGKILL);
+  EXPECT_EQ(job.attempts(0).tasks(0).ranks(0).exit().signal(), SIGTERM);
   EXPECT_THAT(job.attempts(0).end_cause().message(), HasSubstr("rank 1"));
   EXPECT_EQ(Line("frozen", 0, "done ", 2),
             "done 300 skipped 0 hash " + HashWeights(ExpectedWeights(300, 8)));
