@@ -33,6 +33,9 @@ enum class Answer {
   kRank,
   // The odd rank, or that it cannot be known.
   kRankOrUnknown,
+  // The odd rank, when asked again at the latest: where the names of a library
+  // of 350 MB come from a slow disk, the time may be over before.
+  kRankOnceRead,
 };
 
 struct Hang {
@@ -54,7 +57,7 @@ constexpr Hang kHangs[] = {
     {"joined", "lock", 2, Answer::kRank},
     {"joined", "stop", 2, Answer::kRank},
     {"tensorflow", "stop", 2, Answer::kRank},
-    {"jax", "lock", 2, Answer::kRank},
+    {"jax", "lock", 2, Answer::kRankOnceRead},
     {"cpp", "spin", 2, Answer::kRank},
     // The others by LOCKSTEP_HANGS. A collective that one rank leaves out is an
     // error of the backend "lockstep", which names both calls.
@@ -72,8 +75,8 @@ constexpr Hang kHangs[] = {
     {"tensorflow", "loader", 2, Answer::kRankOrUnknown},
     {"tensorflow", "spin", 2, Answer::kRankOrUnknown},
     {"jax", "stop", 2, Answer::kRank},
-    {"jax", "loader", 2, Answer::kRank},
-    {"jax", "spin", 2, Answer::kRank},
+    {"jax", "loader", 2, Answer::kRankOnceRead},
+    {"jax", "spin", 2, Answer::kRankOnceRead},
 };
 
 size_t CountOfHangs() {
@@ -196,6 +199,14 @@ class HangSuite : public ClusterTest {
     auto evidence = client()->CollectEvidence(name, {});
     EXPECT_TRUE(evidence.ok()) << evidence.status();
     if (evidence.ok()) CheckVerdict(hang, odd, *notices[1], *evidence, &told);
+    if (hang.answer == Answer::kRankOnceRead) {
+      EXPECT_TRUE(Eventually([&] {
+        evidence = client()->CollectEvidence(name, {});
+        return evidence.ok() && evidence->cause_ranks_size() == 1 &&
+               evidence->cause_ranks(0) == odd;
+      })) << (evidence.ok() ? evidence->verdict()
+                            : std::string(Message(evidence.status())));
+    }
     std::cout << fmt::format(
         "{:>3} {:<10} {:<6} rank {} of {}: stalled after {:.2f} s, verdict "
         "after {:.2f} s: {}\n",
@@ -214,8 +225,7 @@ class HangSuite : public ClusterTest {
     told->named = verdict.message().starts_with(rank);
     const bool unknown =
         verdict.message().find("cannot be known") != std::string::npos;
-    EXPECT_TRUE(told->named ||
-                (unknown && hang.answer == Answer::kRankOrUnknown))
+    EXPECT_TRUE(told->named || (unknown && hang.answer != Answer::kRank))
         << verdict.message();
     EXPECT_TRUE(cause.empty() || cause == std::vector<int>{odd})
         << "a wrong name: " << now.verdict();
