@@ -139,7 +139,7 @@ void RankTime::GiveUpWaiting() {
       Add(TimeClass::kStalled, rank.waiting);
     } else {
       Add(TimeClass::kUnknown, before);
-      // Of a first step it is not known whether it was one before.
+      // Without a number it is a repeated step, if earlier ones were.
       const int64_t worked_on = rank.committed < 0 ? 0 : rank.committed + 1;
       Add(ClassOf(rank.now.value_or(TimeClass::kUnknown), worked_on),
           rank.waiting - before);

@@ -241,6 +241,7 @@ double Quantile(std::vector<double> values, double share) {
 }
 
 TEST_F(HangSuite, TheRankIsNamedWithinItsLimit) {
+  ASSERT_GT(CountOfHangs(), 0u) << "LOCKSTEP_HANGS is no number above 0";
   std::vector<double> stalled;
   std::vector<double> verdicts;
   size_t tellable = 0;
@@ -312,6 +313,10 @@ TEST_F(HangSuite, SlowProgramsAreNotCalledHung) {
     v1::JobSpec spec =
         SpecOf({framework, "none", 2, Answer::kRank}, framework, root(), -1);
     spec.clear_stall_after();
+    // All of them run at the same time.
+    for (v1::RoleSpec& role : *spec.mutable_roles()) {
+      role.mutable_resources()->set_cpus(0.5);
+    }
     Submit(spec);
   }
   while (MonotonicNow() < end && !HasFailure()) {
@@ -324,8 +329,11 @@ TEST_F(HangSuite, SlowProgramsAreNotCalledHung) {
                      std::chrono::seconds(5));
   }
   for (const std::string& name : names) {
-    std::cout << name << ": " << Output(name, 0).back() << "\n";
     EXPECT_TRUE(client()->CancelJob(name).ok());
+    WaitEnd(name, v1::JOB_STATE_CANCELLED);
+    const std::vector<std::string> lines = Output(name, 0);
+    ASSERT_FALSE(lines.empty()) << name << " did nothing";
+    std::cout << name << ": " << lines.back() << "\n";
   }
 }
 
