@@ -206,6 +206,7 @@ void DecideRunning(Job* job, const JobView& view,
                    const LifecycleTimeouts& timeouts, Time now) {
   EndHold(job, view, now);
   if (HasStoppedOnRequest(*job, view)) {
+    if (OthersStillStop(*job, view, now)) return;
     Fail(job, MovedCause(*job, view), now);
     return;
   }

@@ -14,6 +14,8 @@ namespace {
 
 // The ranks of a program agree within a second or so, if it asks for orders.
 constexpr Duration kAgreement = std::chrono::seconds(15);
+// For the ranks that stop after the same step as the deciding rank.
+constexpr Duration kOthersStop = std::chrono::seconds(15);
 
 // A program knows where it saves.
 bool SavesOnRequest(const Job& job, const JobView& view) {
@@ -79,6 +81,22 @@ bool HasStoppedOnRequest(const Job& job, const JobView& view) {
   const RankProgress& progress = deciding.progress;
   return progress.total_steps <= 0 ||
          progress.committed_step < progress.total_steps;
+}
+
+bool OthersStillStop(const Job& job, const JobView& view, Time now) {
+  const bool all_ended = std::all_of(
+      job.tasks.begin(), job.tasks.end(), [](const TaskStatus& task) {
+        return !IsOfGroup(task.type) ||
+               std::all_of(task.ranks.begin(), task.ranks.end(),
+                           [](const RankStatus& rank) {
+                             return rank.state == RankState::kExited;
+                           });
+      });
+  if (all_ended) return false;
+  const std::optional<Departure> departure =
+      FirstDeparture(job, view, /*done_ones=*/true);
+  return now.wall < DecidingRank(job).exit->end_time + kOthersStop &&
+         (!departure || now.wall < departure->deadline);
 }
 
 std::vector<int32_t> NotJoined(const Job& job, const JobView& view) {

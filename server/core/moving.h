@@ -33,6 +33,11 @@ bool IsAskedToStop(const Job& job);
 // left to do, and ends. The ranks of a program must have agreed on the step.
 bool HasStoppedOnRequest(const Job& job, const JobView& view);
 
+// Whether to wait for the other ranks of the group of a job that has stopped on
+// request: they stop after the same step and may still save. Ends 15 s after
+// the deciding rank's exit, and at the departure's deadline.
+bool OthersStillStop(const Job& job, const JobView& view, Time now);
+
 // The ranks of a program's group that do not obey directives: their process has
 // not joined (sdk/python, lockstep.join()), or it has left. None of a native
 // job.

@@ -192,6 +192,38 @@ TEST(MovingTest, AProgramThatHasJoinedSavesAndStops) {
   EXPECT_EQ(s.job.failures_without_progress, 0);
 }
 
+// The chief may have exited while another rank still writes its shard.
+TEST(MovingTest, TheOtherRanksMayEndTheSameStep) {
+  for (const EndWith end : {EndWith::kAll, EndWith::kChief}) {
+    Scene s = JoinedProgram();
+    s.job.spec.end_with = end;
+    DrainNodeOf(&s, "b", 60s);
+    s.Settle();
+    s.Gang("a").directive_done = 1;
+    s.Rank(0).progress.committed_step = 41;
+    s.Exited(0, Code(0));
+    s.Settle();
+    EXPECT_EQ(s.job.state, JobState::kRunning);
+    EXPECT_FALSE(s.job.failing);
+    EXPECT_EQ(GoalOn(s, "b").goal, Goal::kGo) << "it is not stopped";
+    Scene late = s;
+    s.Advance(14s);
+    s.Settle();
+    EXPECT_FALSE(s.job.failing);
+    s.Exited(1, Code(0));
+    s.Settle();
+    ASSERT_TRUE(s.job.failing) << "at once";
+    EXPECT_THAT(s.job.failing->message,
+                HasSubstr("stopped after step 41, as requested"));
+
+    late.Advance(16s);
+    late.Settle();
+    ASSERT_TRUE(late.job.failing) << "not for ever";
+    EXPECT_EQ(late.job.failing->reason, Reason::kNodeDrained);
+    EXPECT_EQ(GoalOn(late, "b").goal, Goal::kStop);
+  }
+}
+
 TEST(MovingTest, AProgramThatDoesNotAskIsStoppedWithTheGrace) {
   Scene s = JoinedProgram();
   DrainNodeOf(&s, "b", 60s);
