@@ -30,7 +30,8 @@ struct WhyFlags {
 struct Why {
   v1::Job job;
   std::optional<v1::JobEvidence> evidence;
-  // Of the newest ended attempt that stood still or reached a limit.
+  // Of the newest ended attempt that failed by its ranks, stood still or
+  // reached a limit.
   std::optional<v1::JobEvidence> kept;
   std::string verdict;
   // Of the rank that failed first.

@@ -42,6 +42,9 @@ std::string KeptTitle(const v1::Job& job, const v1::JobEvidence& kept) {
                                 : fmt::format("attempt {}", attempt->ordinal());
   // It went on, or a person stopped it.
   if (kept.trigger() == "NO_PROGRESS") return "When " + which + " stood still";
+  if (kept.trigger() != "STALLED" && kept.trigger() != "MAX_RUNNING_TIME") {
+    return "When " + which + " failed";
+  }
   return "Before " + which + " was stopped";
 }
 

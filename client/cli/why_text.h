@@ -9,7 +9,7 @@
 
 namespace lockstep::cli {
 
-// "Before attempt 2 was stopped", "When attempt 1 stood still": what `kept`
+// "Before attempt 2 was stopped", "When attempt 1 failed": what `kept`
 // shows.
 std::string KeptTitle(const v1::Job& job, const v1::JobEvidence& kept);
 

@@ -86,6 +86,8 @@ struct Assignment {
   int64_t version = 0;
   // The node captures evidence of its ranks when this rises; 0: not asked.
   uint32_t evidence = 0;
+  // With STOP: evidence of what still runs is kept before the first signal.
+  bool keep_evidence = false;
 
   bool operator==(const Assignment&) const = default;
 };

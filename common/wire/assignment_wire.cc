@@ -132,6 +132,7 @@ LOCKSTEP_FIELDS(Assignment, v1::Assignment) {
   LOCKSTEP_FIELD(grace, OmitDefault());
   LOCKSTEP_FIELD(stop_message, Bytes(kMaxReportText));
   LOCKSTEP_FIELD(evidence);
+  LOCKSTEP_FIELD(keep_evidence);
   v.Rule([](Assignment* assignment, FieldChecker* check) {
     CheckGoal(*assignment, check);
   });

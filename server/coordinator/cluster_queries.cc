@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "server/core/verdict.h"
+
 namespace lockstep::server {
 namespace {
 
@@ -32,7 +34,10 @@ std::optional<int32_t> AddRanks(
 // Why evidence of the attempt was captured; kNone: it was not.
 Reason KeptFor(const Job& job, const Attempt& attempt) {
   const Reason end = attempt.end_cause.reason;
-  if (end == Reason::kStalled || end == Reason::kMaxRunningTime) return end;
+  if (end == Reason::kStalled || end == Reason::kMaxRunningTime ||
+      FailedByItsRanks(end)) {
+    return end;
+  }
   // Otherwise a stall is announced before evidence of it is captured.
   if (HangPolicyOf(job.spec) != HangPolicy::kWarn) return Reason::kNone;
   const bool stood_still =
@@ -41,6 +46,20 @@ Reason KeptFor(const Job& job, const Attempt& attempt) {
                e.generation == attempt.generation;
       });
   return stood_still ? Reason::kNoProgress : Reason::kNone;
+}
+
+// Those that failed by themselves.
+std::vector<int32_t> FailedRanks(const Attempt& attempt) {
+  std::vector<int32_t> failed;
+  for (const TaskStatus& task : attempt.tasks) {
+    for (const RankStatus& rank : task.ranks) {
+      if (rank.exit && !rank.exit->ok() && !rank.exit->victim) {
+        failed.push_back(rank.rank);
+      }
+    }
+  }
+  std::sort(failed.begin(), failed.end());
+  return failed;
 }
 
 // The places of the queued jobs; the next one has 1.
@@ -239,11 +258,11 @@ StatusOr<FoundRanks> ClusterQueries::FindKept(const JobName& name,
                KeptFor(job, ended) != Reason::kNone;
       });
   if (attempt == job.attempts.rend()) {
-    return FailedPrecondition("{} of job {} stood still or reached a limit",
-                              ordinal == 0
-                                  ? std::string("no ended attempt")
-                                  : fmt::format("no ended attempt {}", ordinal),
-                              name);
+    return FailedPrecondition(
+        "{} of job {} failed by its ranks, stood still or reached a limit",
+        ordinal == 0 ? std::string("no ended attempt")
+                     : fmt::format("no ended attempt {}", ordinal),
+        name);
   }
   FoundRanks found;
   found.job = name;
@@ -251,6 +270,10 @@ StatusOr<FoundRanks> ClusterQueries::FindKept(const JobName& name,
   found.generation = attempt->generation;
   found.attempt = attempt->ordinal;
   found.kept_for = KeptFor(job, *attempt);
+  if (FailedByItsRanks(found.kept_for)) {
+    found.failure = attempt->end_cause.message;
+    found.failed = FailedRanks(*attempt);
+  }
   if (const auto unknown = AddRanks(
           attempt->tasks, ranks, [](const RankStatus&) { return true; },
           &found)) {

@@ -32,6 +32,11 @@ struct FoundRanks {
   std::map<int32_t, EndedRank> ended;
   // Why evidence of them is kept; kNone: they run, and nothing is kept.
   Reason kept_for = Reason::kNone;
+  // How the attempt failed by what its ranks did, a sentence. Empty: it did
+  // not.
+  std::string failure = {};
+  // The ranks that did it.
+  std::vector<int32_t> failed = {};
 };
 
 // Adds `rank` of a task on `node` to found->ended if it has ended.

@@ -9,6 +9,7 @@
 #include "server/core/images.h"
 #include "server/core/job_roles.h"
 #include "server/core/moving.h"
+#include "server/core/verdict.h"
 
 namespace lockstep::server {
 namespace {
@@ -169,6 +170,7 @@ Assignment Assigner::Make(Generation generation, Goal goal) const {
   a.goal = goal;
   if (goal == Goal::kStop) {
     a.grace = Grace();
+    a.keep_evidence = job_.failing && FailedByItsRanks(job_.failing->reason);
     a.stop_message = job_.failing ? job_.failing->message : job_.cause.message;
   }
   return a;

@@ -227,6 +227,20 @@ bool IsOfARank(const Job& job, const Cause& cause) {
   });
 }
 
+bool FailedByItsRanks(Reason reason) {
+  switch (reason) {
+    case Reason::kRankExit:
+    case Reason::kRankSignal:
+    case Reason::kOutOfMemory:
+    case Reason::kRankLeftEarly:
+    case Reason::kConfigMismatch:
+    case Reason::kDiverged:
+      return true;
+    default:
+      return false;
+  }
+}
+
 Failure FailureOfRank(const Job& job, const RankStatus& rank) {
   const ExitStatus& exit = *rank.exit;
   Failure failure;

@@ -72,6 +72,10 @@ void MarkVictims(Job* job, const Failure& cause);
 // Whether `cause` is the failure of a rank of the current tasks.
 bool IsOfARank(const Job& job, const Cause& cause);
 
+// Whether an attempt that ends for `reason` failed by what its ranks did. Then
+// their nodes keep evidence of those that still run.
+bool FailedByItsRanks(Reason reason);
+
 // Returns the failure for a cause that is not a rank's exit (a lost node, a
 // refusal, a timeout).
 Failure FailureOf(const Cause& cause);

@@ -76,6 +76,10 @@ JudgedEvidence Judge(const FoundRanks& found, std::vector<RankEvidence> ranks) {
   judged.groups = GroupRanks(judged.ranks);
   judged.verdict =
       JudgeHang(judged.ranks, judged.groups, {left.begin(), left.end()});
+  if (!found.failure.empty()) {
+    judged.verdict.sentence = found.failure;
+    judged.verdict.cause = found.failed;
+  }
   return judged;
 }
 

@@ -87,5 +87,41 @@ TEST_F(EvidenceTest, TheCommandShowsItToItsOwner) {
   EXPECT_THAT(none.err, HasSubstr("has no rank 9"));
 }
 
+TEST_F(EvidenceTest, AFailureKeepsWhatTheOthersDid) {
+  options_.workers = 2;
+  StartCluster();
+  v1::JobSpec spec = Shell(
+      "fails", kRanks,
+      "touch " + Path("ready-$RANK") + "; [ $RANK = 1 ] || exec sleep 1000; " +
+          "while [ $(ls -d " + Path("ready-*") + " | wc -l) != 4 ]; do " +
+          "sleep 0.01; done; echo no data; exit 5");
+  spec.set_restart_budget(0);
+  Submit(spec);
+  WaitEnd("fails", v1::JOB_STATE_FAILED);
+  v1::JobEvidence kept;
+  // The disk may be slower than the stop.
+  ASSERT_TRUE(Eventually([&] {
+    auto found = client()->KeptEvidence("fails", 0);
+    if (!found.ok()) return false;
+    kept = *std::move(found);
+    return kept.ranks_size() == kRanks;
+  })) << kept.DebugString();
+  EXPECT_EQ(kept.trigger(), "RANK_EXIT");
+  EXPECT_THAT(kept.verdict(), HasSubstr("exit code 5"));
+  EXPECT_THAT(CauseOf(kept), ElementsAre(1));
+  for (const v1::RankEvidence& rank : kept.ranks()) {
+    if (rank.rank() == 1) {
+      EXPECT_EQ(rank.ended(), "exit code 5");
+      EXPECT_THAT(rank.log_lines(), Contains("no data"));
+    } else {
+      EXPECT_EQ(rank.ended(), "") << "it was looked at before the stop";
+      ASSERT_GE(rank.processes_size(), 1);
+    }
+  }
+  const CommandResult why = Lockstep({"jobs", "why", "fails"});
+  EXPECT_EQ(why.code, 0) << why.err;
+  EXPECT_THAT(why.out, HasSubstr("When attempt 1 failed"));
+}
+
 }  // namespace
 }  // namespace lockstep::cli

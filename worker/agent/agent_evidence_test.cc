@@ -148,5 +148,34 @@ TEST_F(AgentEvidenceTest, WhatIsKeptOutlivesTheRanksAndTheDaemon) {
   EXPECT_EQ(none[0].status.code(), StatusCode::kNotFound);
 }
 
+TEST_F(AgentEvidenceTest, AFailureKeepsHowRanksEndedAndWhatTheOthersDid) {
+  Launch({"/bin/sh", "-c",
+          "[ $RANK = 1 ] && { echo no data; exit 3; }; exec sleep 1000"},
+         JobKind::kProgram, 2);
+  ASSERT_TRUE(coordinator_.Eventually(
+      [&] { return Peek().ranks[1].exit.has_value(); }));
+  Assignment stop = Order(Goal::kStop, {});
+  stop.keep_evidence = true;
+  coordinator_.Send(stop);
+  ASSERT_TRUE(Reaches(GangPhase::kStopped));
+  EvidenceQuery query = Of(1, {});
+  query.kept_uid = "uid";
+  std::vector<EvidenceAnswer> answers;
+  // The disk may be slower than the stop.
+  ASSERT_TRUE(coordinator_.Eventually(
+      [&] { return RealFileSystem()->Exists(dir_ + "/evidence/job.g1"); }));
+  answers = Ask(query);
+  ASSERT_EQ(answers.size(), 3u);
+  const RankEvidence& survivor = *answers[0].evidence;
+  EXPECT_EQ(survivor.ended, "");
+  ASSERT_FALSE(survivor.processes.empty());
+  EXPECT_EQ(survivor.processes[0].pid, Reported().ranks[0].pid);
+  EXPECT_EQ(survivor.processes[0].stack_source, "") << "there is no time";
+  const RankEvidence& failed = *answers[1].evidence;
+  EXPECT_EQ(failed.ended, "exit code 3");
+  EXPECT_THAT(failed.processes, IsEmpty());
+  EXPECT_THAT(failed.log_lines, Contains("no data"));
+}
+
 }  // namespace
 }  // namespace lockstep::worker::agent

@@ -28,6 +28,9 @@ struct Action {
     kDirective,
     // Capture evidence of the gang's ranks: answer with OnCaptured.
     kCapture,
+    // Capture what runs of the gang and what ended, without stacks, and keep
+    // that: answer with OnKept.
+    kKeep,
     // SIGTERM to the rank's tree, SIGKILL after `grace` (0: at once).
     kKillTree,
     // Release the gang's ports and other resources.

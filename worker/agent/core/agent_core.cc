@@ -115,6 +115,9 @@ void AgentCore::Raise(const GangKey& key, const Assignment& assignment,
   }
   if (assignment.goal < gang->assignment.goal) return;
   if (assignment.goal == Goal::kStop) {
+    if (gang->assignment.goal < Goal::kStop) {
+      gang->assignment.keep_evidence = assignment.keep_evidence;
+    }
     Stop(key, gang, assignment.grace, assignment.stop_message, now, out);
     return;
   }
@@ -168,6 +171,7 @@ void AgentCore::Stop(const GangKey& key, LocalGang* gang, Duration grace,
   const bool first = gang->assignment.goal < Goal::kStop;
   const MonoTime kill_at = now.mono + grace + options_.force_after;
   if (!first && gang->kill_at && kill_at >= *gang->kill_at) return;
+  if (gang->keep_until && grace >= gang->assignment.grace) return;
   gang->assignment.goal = Goal::kStop;
   gang->assignment.grace = grace;
   if (first) {
@@ -178,17 +182,14 @@ void AgentCore::Stop(const GangKey& key, LocalGang* gang, Duration grace,
     Over(key, gang, GangPhase::kStopped, out);
     return;
   }
-  gang->kill_at = kill_at;
-  for (const RankStatus& rank : gang->status.ranks) {
-    if (rank.state == RankState::kExited) continue;
-    if (first) {
-      Action abort = MakeAction(Action::Kind::kAbort, key, rank.rank);
-      abort.message = message;
-      out->push_back(std::move(abort));
-    }
-    Action kill = MakeAction(Action::Kind::kKillTree, key, rank.rank);
-    kill.grace = grace;
-    out->push_back(std::move(kill));
+  if (first && gang->assignment.keep_evidence && !HasEnded(*gang)) {
+    KeepEvidence(key, gang, out);
+    if (gang->keeping) gang->keep_until = now.mono + options_.keep_time;
+  }
+  if (!first && gang->keep_until) {
+    SendStop(key, gang, /*abort=*/true, now, out);
+  } else if (!gang->keep_until) {
+    SendStop(key, gang, first, now, out);
   }
   if (gang->status.phase != GangPhase::kStopping) {
     gang->status.phase = GangPhase::kStopping;
@@ -197,10 +198,28 @@ void AgentCore::Stop(const GangKey& key, LocalGang* gang, Duration grace,
   if (HasEnded(*gang)) Over(key, gang, GangPhase::kStopped, out);
 }
 
+void AgentCore::SendStop(const GangKey& key, LocalGang* gang, bool abort,
+                         Time now, Actions* out) {
+  gang->keep_until.reset();
+  gang->kill_at = now.mono + gang->assignment.grace + options_.force_after;
+  for (const RankStatus& rank : gang->status.ranks) {
+    if (rank.state == RankState::kExited) continue;
+    if (abort) {
+      Action tell = MakeAction(Action::Kind::kAbort, key, rank.rank);
+      tell.message = gang->assignment.stop_message;
+      out->push_back(std::move(tell));
+    }
+    Action kill = MakeAction(Action::Kind::kKillTree, key, rank.rank);
+    kill.grace = gang->assignment.grace;
+    out->push_back(std::move(kill));
+  }
+}
+
 void AgentCore::Over(const GangKey& key, LocalGang* gang, GangPhase phase,
                      Actions* out) {
   gang->status.phase = phase;
   gang->kill_at.reset();
+  gang->keep_until.reset();
   out->push_back(MakeAction(Action::Kind::kRelease, key));
   out->push_back(MakeAction(Action::Kind::kReport, key));
   PrepareWaiting(key.job, out);
@@ -315,6 +334,15 @@ void AgentCore::OnCaptured(const GangKey& key, uint32_t evidence,
   out->push_back(MakeAction(Action::Kind::kReport, key));
 }
 
+void AgentCore::OnKept(const GangKey& key, Time now, Actions* out) {
+  const auto it = gangs_.find(key);
+  if (it == gangs_.end()) return;
+  it->second.keeping = false;
+  if (it->second.keep_until) {
+    SendStop(key, &it->second, /*abort=*/true, now, out);
+  }
+}
+
 void AgentCore::OnRankStarted(const GangKey& key, int32_t rank, int64_t pid,
                               Actions* out) {
   const auto it = gangs_.find(key);
@@ -360,6 +388,11 @@ void AgentCore::OnRankExited(const GangKey& key, int32_t rank, ExitStatus exit,
   status->progress = progress;
   status->usage = usage;
   out->push_back(MakeAction(Action::Kind::kReport, key));
+  // Before others hear of it, and end.
+  if (gang->assignment.goal < Goal::kStop && !status->exit->ok() &&
+      !status->exit->victim) {
+    KeepEvidence(key, gang, out);
+  }
   RestartTasks(key, options_.implied_grace, gang, out);
   if (HasEnded(*gang)) Over(key, gang, GangPhase::kStopped, out);
   ForgetIfAsked(key, out);
@@ -367,6 +400,9 @@ void AgentCore::OnRankExited(const GangKey& key, int32_t rank, ExitStatus exit,
 
 void AgentCore::OnTick(Time now, Actions* out) {
   for (auto& [key, gang] : gangs_) {
+    if (gang.keep_until && *gang.keep_until <= now.mono) {
+      SendStop(key, &gang, /*abort=*/true, now, out);
+    }
     if (!gang.kill_at || *gang.kill_at > now.mono) continue;
     gang.kill_at = now.mono + options_.force_after;
     for (const RankStatus& rank : gang.status.ranks) {
@@ -379,7 +415,9 @@ void AgentCore::OnTick(Time now, Actions* out) {
 std::optional<MonoTime> AgentCore::NextDeadline() const {
   std::optional<MonoTime> next;
   for (const auto& [key, gang] : gangs_) {
-    if (gang.kill_at && (!next || *gang.kill_at < *next)) next = gang.kill_at;
+    for (const auto& at : {gang.kill_at, gang.keep_until}) {
+      if (at && (!next || *at < *next)) next = at;
+    }
   }
   return next;
 }

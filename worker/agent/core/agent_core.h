@@ -25,6 +25,10 @@
 //   PREPARING,
 //   PREPARED   STOP                                STOPPED, kRelease
 //   LAUNCHED   STOP                                STOPPING, kAbort, kKillTree
+//   LAUNCHED   STOP with `keep_evidence`           STOPPING, kKeep; after
+//                                                  OnKept, or keep_time later,
+//                                                  kAbort, kKillTree
+//   LAUNCHED   a rank failed by itself             kKeep
 //   LAUNCHED,
 //   STOPPING   the last rank has exited            STOPPED, kRelease
 //   STOPPING   `grace` and kForceAfter are over    kKillTree at once, repeated
@@ -65,6 +69,8 @@ struct AgentOptions {
   Duration implied_grace = std::chrono::seconds(1);
   // Delay after which the daemon itself sends SIGKILL if the shim has not.
   Duration force_after = std::chrono::seconds(2);
+  // How long a stop waits for evidence to be kept.
+  Duration keep_time = std::chrono::milliseconds(100);
 };
 
 // Result of a successful preparation.
@@ -108,6 +114,8 @@ class AgentCore {
                     Actions* out);
   // Evidence of the gang's ranks is on disk, for Assignment::evidence.
   void OnCaptured(const GangKey& key, uint32_t evidence, Actions* out);
+  // The answer to kKeep, whatever came of it.
+  void OnKept(const GangKey& key, Time now, Actions* out);
   // Call at NextDeadline or later.
   void OnTick(Time now, Actions* out);
   std::optional<MonoTime> NextDeadline() const;
@@ -125,6 +133,10 @@ class AgentCore {
                   Actions* out);
   void Stop(const GangKey& key, LocalGang* gang, Duration grace,
             const std::string& message, Time now, Actions* out);
+  // Sends what ends the ranks that still run, and arms the forced kill.
+  // With `abort`, also over their links.
+  void SendStop(const GangKey& key, LocalGang* gang, bool abort, Time now,
+                Actions* out);
   void Launch(const GangKey& key, LocalGang* gang, Actions* out);
   void Over(const GangKey& key, LocalGang* gang, GangPhase phase, Actions* out);
   void ForgetIfAsked(const GangKey& key, Actions* out);

@@ -7,9 +7,12 @@ namespace lockstep::worker::agent {
 namespace {
 
 using std::chrono_literals::operator""s;
+using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""ns;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::IsEmpty;
+using testing::Not;
 
 TEST_F(AgentCoreTest, StopOfRunningRanksAbortsAndKillsEach) {
   Prepare();
@@ -253,6 +256,88 @@ TEST_F(LostPeersTest, AreBounded) {
   Say(1, all, "timed out");
   EXPECT_EQ(Status().lost_peers.size(), kKeptLostPeers);
   EXPECT_EQ(Status().lost_peers.back().peer, 1 + 1024);
+}
+
+// ---- Evidence of a failure ----
+
+TEST_F(AgentCoreTest, AStopAfterAFailureWaitsForEvidence) {
+  Prepare();
+  Do(Goal::kLaunch);
+  Assignment stop = Order(Goal::kStop);
+  stop.keep_evidence = true;
+  EXPECT_THAT(Kinds(Do(stop)), ElementsAre(Kind::kKeep, Kind::kReport));
+  EXPECT_EQ(Phase(), GangPhase::kStopping);
+  EXPECT_THAT(Do(stop), IsEmpty()) << "a repeat";
+  Actions actions;
+  core_.OnKept(key_, now_, &actions);
+  EXPECT_THAT(Kinds(actions), ElementsAre(Kind::kAbort, Kind::kKillTree,
+                                          Kind::kAbort, Kind::kKillTree));
+  EXPECT_EQ(actions[0].message, "enough");
+  EXPECT_EQ(actions[1].grace, 5s);
+  EXPECT_EQ(core_.NextDeadline(), now_.mono + 7s);
+  actions.clear();
+  core_.OnKept(key_, now_, &actions);
+  EXPECT_THAT(actions, IsEmpty());
+}
+
+TEST_F(AgentCoreTest, AStopWaitsForEvidenceForALimitedTime) {
+  Prepare();
+  Do(Goal::kLaunch);
+  Assignment stop = Order(Goal::kStop);
+  stop.keep_evidence = true;
+  Do(stop);
+  EXPECT_EQ(core_.NextDeadline(), now_.mono + 100ms);
+  now_.mono += 100ms;
+  Actions actions;
+  core_.OnTick(now_, &actions);
+  EXPECT_THAT(Kinds(actions), ElementsAre(Kind::kAbort, Kind::kKillTree,
+                                          Kind::kAbort, Kind::kKillTree));
+  EXPECT_EQ(core_.NextDeadline(), now_.mono + 7s);
+}
+
+TEST_F(AgentCoreTest, AShorterGraceEndsTheWaitForEvidence) {
+  Prepare();
+  Do(Goal::kLaunch);
+  Assignment stop = Order(Goal::kStop);
+  stop.keep_evidence = true;
+  Do(stop);
+  stop.grace = 0s;
+  EXPECT_THAT(Kinds(Do(stop)), ElementsAre(Kind::kAbort, Kind::kKillTree,
+                                           Kind::kAbort, Kind::kKillTree));
+}
+
+TEST_F(AgentCoreTest, EvidenceIsKeptWhenARankFailsAndOnlyOnce) {
+  Prepare();
+  Do(Goal::kLaunch);
+  EXPECT_THAT(Kinds(Exit(0, 1)), ElementsAre(Kind::kReport, Kind::kKeep));
+  Actions actions;
+  core_.OnKept(key_, now_, &actions);
+  EXPECT_THAT(actions, IsEmpty()) << "nothing waits for it";
+  Assignment stop = Order(Goal::kStop);
+  stop.keep_evidence = true;
+  EXPECT_THAT(Kinds(Do(stop)),
+              ElementsAre(Kind::kAbort, Kind::kKillTree, Kind::kReport));
+}
+
+TEST_F(AgentCoreTest, AStopWaitsForEvidenceThatIsOnItsWay) {
+  Prepare();
+  Do(Goal::kLaunch);
+  Exit(0, 1);
+  Assignment stop = Order(Goal::kStop);
+  stop.keep_evidence = true;
+  EXPECT_THAT(Kinds(Do(stop)), ElementsAre(Kind::kReport));
+  Actions actions;
+  core_.OnKept(key_, now_, &actions);
+  EXPECT_THAT(Kinds(actions), ElementsAre(Kind::kAbort, Kind::kKillTree));
+}
+
+TEST_F(AgentCoreTest, NoEvidenceIsKeptOfSuccessAndOfOtherStops) {
+  Prepare();
+  Do(Goal::kLaunch);
+  EXPECT_THAT(Kinds(Exit(0)), Not(Contains(Kind::kKeep)));
+  EXPECT_THAT(Kinds(Do(Goal::kStop)), Not(Contains(Kind::kKeep)));
+  EXPECT_THAT(Kinds(Exit(1, 1)), Not(Contains(Kind::kKeep)))
+      << "it was stopped";
 }
 
 }  // namespace

@@ -171,6 +171,7 @@ void RestartTasks(const GangKey& key, Duration grace, LocalGang* gang,
     for (RankStatus* rank : ranks) {
       if (ended) {
         gang->failures.erase(rank->rank);
+        gang->kept = false;
         rank->restarts = task.restarts;
         rank->state = RankState::kPrepared;
         rank->pid = 0;
@@ -210,6 +211,13 @@ void Go(const GangKey& key, LocalGang* gang, Actions* out) {
       out->push_back(std::move(action));
     }
   }
+}
+
+void KeepEvidence(const GangKey& key, LocalGang* gang, Actions* out) {
+  if (gang->kept) return;
+  gang->kept = true;
+  gang->keeping = true;
+  out->push_back(MakeAction(Action::Kind::kKeep, key));
 }
 
 void CaptureIfAsked(const GangKey& key, LocalGang* gang, Actions* out) {

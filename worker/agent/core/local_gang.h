@@ -58,6 +58,11 @@ struct LocalGang {
   std::optional<WallTime> stopped_at;
   // Time of the next forced kill.
   std::optional<MonoTime> kill_at;
+  // Evidence of this failure was asked for, and is not kept yet.
+  bool kept = false;
+  bool keeping = false;
+  // The stop waits for it until then.
+  std::optional<MonoTime> keep_until;
   uint32_t last_event = 0;
   uint32_t last_directive = 0;
   uint32_t last_evidence = 0;
@@ -110,6 +115,9 @@ void RestartTasks(const GangKey& key, Duration grace, LocalGang* gang,
 
 // Sends GO to the joined ranks of a native gang, and new directives to rank 0.
 void Go(const GangKey& key, LocalGang* gang, Actions* out);
+
+// Asks that evidence of the gang be kept, once per failure.
+void KeepEvidence(const GangKey& key, LocalGang* gang, Actions* out);
 
 // Asks for evidence of the gang's ranks if the coordinator does so anew.
 void CaptureIfAsked(const GangKey& key, LocalGang* gang, Actions* out);

@@ -16,6 +16,9 @@ constexpr size_t kMostQueries = 4;
 // The coordinator waits 5 s for what is kept, which must be on disk then.
 constexpr Duration kKeepTime = std::chrono::seconds(4);
 
+// A failure soon after stacks were kept is how that stall ended.
+constexpr Duration kStacksOutweigh = std::chrono::minutes(1);
+
 struct NamedValue {
   devices::GpuValue value;
   const char* name;
@@ -35,6 +38,19 @@ constexpr NamedValue kGpuValuesOfInterest[] = {
 bool IsAsked(const std::vector<int32_t>& ranks, int32_t rank) {
   return ranks.empty() ||
          std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
+
+bool HasStacksSince(const StatusOr<std::vector<RankEvidence>>& ranks,
+                    WallTime since) {
+  if (!ranks.ok()) return false;
+  return std::any_of(
+      ranks->begin(), ranks->end(), [&](const RankEvidence& rank) {
+        return rank.time >= since &&
+               std::any_of(rank.processes.begin(), rank.processes.end(),
+                           [](const ProcessEvidence& process) {
+                             return !process.stack_source.empty();
+                           });
+      });
 }
 
 }  // namespace
@@ -182,6 +198,55 @@ void RankEvidenceTaker::AnswerKept(uint64_t stream,
   });
 }
 
+evidence::CaptureTarget RankEvidenceTaker::EndedTarget(
+    const RankRef& ref, const RankStatus& status) const {
+  evidence::CaptureTarget target;
+  RankEvidence& known = target.known;
+  known.rank = ref.rank;
+  known.node = parts_.setup->node.name;
+  known.time = status.exit->end_time;
+  known.ended = Describe(*status.exit);
+  known.phase = status.progress.phase;
+  known.step = status.progress.step;
+  if (const auto rank = parts_.table->all().find(ref);
+      rank != parts_.table->all().end()) {
+    target.log = rank->second.paths.log;
+    AddGpus(rank->second.gpus, &known);
+  }
+  return target;
+}
+
+void RankEvidenceTaker::Capture(const GangKey& key, const std::string& job_uid,
+                                std::vector<evidence::CaptureTarget> running,
+                                std::vector<evidence::CaptureTarget> ended,
+                                const evidence::CaptureOptions& options) {
+  std::vector<RankEvidence> ranks;
+  const auto add = [&](RankEvidence evidence) {
+    LimitSize(&evidence);
+    ranks.push_back(std::move(evidence));
+  };
+  evidence::Capture(std::move(running), options, add);
+  for (evidence::CaptureTarget& target : ended) {
+    target.known.log_lines =
+        evidence::LastLines(target.log, static_cast<size_t>(options.log_lines));
+    add(std::move(target.known));
+  }
+  std::sort(ranks.begin(), ranks.end(),
+            [](const RankEvidence& a, const RankEvidence& b) {
+              return a.rank < b.rank;
+            });
+  const WallTime now = SystemClock().Now().wall;
+  if (!options.stacks &&
+      HasStacksSince(kept_.Read(key, job_uid), now - kStacksOutweigh)) {
+    return;
+  }
+  const Status kept = kept_.Write(key, job_uid, ranks, now);
+  if (!kept.ok()) {
+    LOG_WARN("{}: what its ranks do is not kept: {}", Describe(key),
+             Message(kept));
+  }
+}
+
 void RankEvidenceTaker::Keep(const GangKey& key, const std::string& job_uid,
                              std::function<void()> done) {
   auto targets = Running(key, {});
@@ -191,21 +256,24 @@ void RankEvidenceTaker::Keep(const GangKey& key, const std::string& job_uid,
   options.log_lines = kMaxEvidenceLines;
   keeper_.Add([this, key, job_uid, options, done = std::move(done),
                targets = std::move(targets)] {
-    std::vector<RankEvidence> ranks;
-    evidence::Capture(targets, options, [&](RankEvidence evidence) {
-      LimitSize(&evidence);
-      ranks.push_back(std::move(evidence));
-    });
-    std::sort(ranks.begin(), ranks.end(),
-              [](const RankEvidence& a, const RankEvidence& b) {
-                return a.rank < b.rank;
-              });
-    const Status kept =
-        kept_.Write(key, job_uid, ranks, SystemClock().Now().wall);
-    if (!kept.ok()) {
-      LOG_WARN("{}: what its ranks do is not kept: {}", Describe(key),
-               Message(kept));
-    }
+    Capture(key, job_uid, targets, {}, options);
+    parts_.loop->Post(lifetime_.Guard(done));
+  });
+}
+
+void RankEvidenceTaker::KeepFailure(const GangKey& key,
+                                    const std::string& job_uid,
+                                    const std::vector<RankStatus>& ended,
+                                    std::function<void()> done) {
+  std::vector<evidence::CaptureTarget> ends;
+  for (const RankStatus& status : ended) {
+    ends.push_back(EndedTarget({key, status.rank}, status));
+  }
+  evidence::CaptureOptions options = OptionsFor(kKeepTime);
+  options.log_lines = kMaxEvidenceLines;
+  keeper_.Add([this, key, job_uid, options, done = std::move(done),
+               ends = std::move(ends), running = Running(key, {})] {
+    Capture(key, job_uid, running, ends, options);
     parts_.loop->Post(lifetime_.Guard(done));
   });
 }

@@ -60,6 +60,12 @@ class RankEvidenceTaker {
   // `done` on the loop's thread, later, whatever came of it.
   void Keep(const GangKey& key, const std::string& job_uid,
             std::function<void()> done);
+  // Keeps what /proc tells of the gang's ranks that run here, and how `ended`
+  // ones ended, with their last lines. It does not replace stacks of the last
+  // minute. Takes milliseconds, unless the disk is slow.
+  void KeepFailure(const GangKey& key, const std::string& job_uid,
+                   const std::vector<RankStatus>& ended,
+                   std::function<void()> done);
 
   // Removes what is kept of these jobs, later.
   void Drop(std::set<std::string> job_uids);
@@ -68,6 +74,13 @@ class RankEvidenceTaker {
   // Of the ranks that run here, of `ranks` or, if it is empty, all.
   std::vector<evidence::CaptureTarget> Running(
       const GangKey& key, const std::vector<int32_t>& ranks) const;
+  evidence::CaptureTarget EndedTarget(const RankRef& ref,
+                                      const RankStatus& status) const;
+  // On the keeper's thread.
+  void Capture(const GangKey& key, const std::string& job_uid,
+               std::vector<evidence::CaptureTarget> running,
+               std::vector<evidence::CaptureTarget> ended,
+               const evidence::CaptureOptions& options);
   evidence::CaptureOptions OptionsFor(Duration within) const;
   void AnswerKept(uint64_t stream, const EvidenceQuery& query);
   evidence::CaptureTarget TargetOf(const RankRef& ref, pid_t shim) const;
