@@ -103,6 +103,7 @@ Status WorkerInbox::Take(const v1::WorkerMessage& message) {
       }
       return OkStatus();
     }
+    case v1::WorkerMessage::kGpuCheckReply:
     case v1::WorkerMessage::MESSAGE_NOT_SET:
       break;
   }
