@@ -100,6 +100,11 @@ std::string RankText(const v1::RankEvidence& rank, const Style& style) {
                         FormatBytes(socket.receive_queue()),
                         FormatBytes(socket.send_queue()));
   }
+  for (const v1::FlightRecord& record : rank.flight_records()) {
+    text += fmt::format("  {} {} of group {}: {}\n",
+                        Printable(record.operation()), record.sequence(),
+                        Printable(record.group()), Printable(record.state()));
+  }
   for (const std::string& note : rank.notes()) {
     text += "  " + Printable(note) + "\n";
   }
@@ -126,6 +131,12 @@ std::string EvidenceText(const v1::JobEvidence& evidence, bool all,
     text += GroupText(group, style);
   }
   text += Sentences("What differs", evidence.differences(), style);
+  for (const v1::RankEvidence& rank : evidence.ranks()) {
+    // Of all processes of a node one answers; of all nodes the first is enough.
+    if (rank.nccl_ras().empty()) continue;
+    text += Sentences("What NCCL says (RAS)", rank.nccl_ras(), style);
+    if (!all) break;
+  }
   if (all) {
     for (const v1::RankEvidence& rank : evidence.ranks()) {
       text += RankText(rank, style);

@@ -24,6 +24,7 @@ inline constexpr size_t kMaxEvidenceSockets = 128;
 inline constexpr size_t kMaxEvidenceReadings = 256;
 inline constexpr size_t kMaxEvidenceLines = 200;
 inline constexpr size_t kMaxEvidenceNotes = 32;
+inline constexpr size_t kMaxFlightRecords = 64;
 // Bytes of a name, and of a longer text.
 inline constexpr size_t kMaxEvidenceName = 256;
 inline constexpr size_t kMaxEvidenceText = 2048;
@@ -100,6 +101,21 @@ struct SocketEvidence {
   bool operator==(const SocketEvidence&) const = default;
 };
 
+// A collective operation in PyTorch's flight recorder.
+struct FlightRecord {
+  // Of the process group: "0 (default_pg)".
+  std::string group;
+  // Counts the group's operations, from 1: equal on all of its ranks.
+  int64_t sequence = 0;
+  // "all_reduce".
+  std::string operation;
+  // "scheduled", "started", kFlightCompleted.
+  std::string state;
+
+  bool operator==(const FlightRecord&) const = default;
+};
+inline constexpr char kFlightCompleted[] = "completed";
+
 struct RankEvidence {
   int32_t rank = 0;
   NodeName node;
@@ -119,6 +135,11 @@ struct RankEvidence {
   int64_t step = -1;
   // How it had ended before: "exit code 0". Empty: it ran.
   std::string ended = {};
+  // Lines of NCCL's RAS subsystem about the communicators of the job. Of the
+  // rank that serves it on its node.
+  std::vector<std::string> nccl_ras = {};
+  // The newest ones, oldest first.
+  std::vector<FlightRecord> flight_records = {};
 
   bool operator==(const RankEvidence&) const = default;
 };

@@ -55,6 +55,13 @@ LOCKSTEP_FIELDS(SocketEvidence, v1::SocketEvidence) {
   LOCKSTEP_FIELD(send_queue, kCounter);
 }
 
+LOCKSTEP_FIELDS(FlightRecord, v1::FlightRecord) {
+  LOCKSTEP_FIELD(group, kEvidenceName);
+  LOCKSTEP_FIELD(sequence, kCounter);
+  LOCKSTEP_FIELD(operation, kEvidenceName);
+  LOCKSTEP_FIELD(state, kEvidenceName);
+}
+
 LOCKSTEP_FIELDS(RankEvidence, v1::RankEvidence) {
   LOCKSTEP_FIELD(rank, kRank);
   LOCKSTEP_FIELD(node, EmptyOr(kNodeName));
@@ -69,6 +76,8 @@ LOCKSTEP_FIELDS(RankEvidence, v1::RankEvidence) {
   LOCKSTEP_FIELD(phase, kEvidenceName);
   LOCKSTEP_FIELD(step, Range(-1, std::numeric_limits<int64_t>::max()));
   LOCKSTEP_FIELD(ended, kEvidenceText);
+  LOCKSTEP_FIELD(nccl_ras, AtMost(kMaxEvidenceLines), Each(kEvidenceText));
+  LOCKSTEP_FIELD(flight_records, AtMost(kMaxFlightRecords));
 }
 
 LOCKSTEP_FIELDS(EvidenceQuery, v1::EvidenceRequest) {

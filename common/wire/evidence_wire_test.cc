@@ -33,6 +33,8 @@ RankEvidence Full() {
   evidence.notes = {"a note"};
   evidence.phase = "allreduce";
   evidence.step = 12;
+  evidence.nccl_ras = {"Job summary"};
+  evidence.flight_records = {{"0 (default_pg)", 7, "all_reduce", "started"}};
   return evidence;
 }
 

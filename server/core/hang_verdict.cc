@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
 
 #include "common/model/rank_list.h"
 #include "common/model/resources.h"
+#include "server/core/flight_verdict.h"
 
 namespace lockstep::server {
 namespace {
@@ -140,7 +142,8 @@ class Judge {
     } else if (!Certain(RankActivity::kStopped,
                         "continue it on its node: kill -CONT PID") &&
                !Certain(RankActivity::kGone,
-                        "see the end of its log: lockstep jobs logs")) {
+                        "see the end of its log: lockstep jobs logs") &&
+               !Recorded()) {
       Compare();
     }
     AddHints();
@@ -163,6 +166,31 @@ class Judge {
     verdict_.sentence =
         GroupsText(found) + WaitingText(waiting_, verdict_.cause.size());
     verdict_.hints.emplace_back(hint);
+    return true;
+  }
+
+  // What the ranks have begun is more than where they are.
+  bool Recorded() {
+    const std::optional<FlightVerdict> flight =
+        JudgeFlight(evidence_, missing_);
+    if (!flight) return false;
+    verdict_.cause = flight->cause;
+    if (flight->cause.empty()) {
+      verdict_.sentence = fmt::format(
+          "it cannot be known which rank is wrong: {}", flight->what);
+      return true;
+    }
+    verdict_.sentence =
+        fmt::format("{} {}", RankList(flight->cause), flight->what);
+    for (const StackGroup& group : groups_) {
+      if (std::find(group.ranks.begin(), group.ranks.end(),
+                    flight->cause.front()) == group.ranks.end()) {
+        continue;
+      }
+      if (group.position.activity != RankActivity::kUnknown) {
+        verdict_.sentence += "; it " + Describe(group.position);
+      }
+    }
     return true;
   }
 

@@ -51,6 +51,11 @@ void Evidence(const EvidenceCalls::Evidence& evidence, Html* html) {
     Frames(group.position.frames, html);
   }
   Sentences("What differs", judged.verdict.differences, html);
+  for (const RankEvidence& rank : judged.ranks) {
+    if (rank.nccl_ras.empty()) continue;
+    Sentences("What NCCL says (RAS)", rank.nccl_ras, html);
+    break;
+  }
   Sentences("Notes", evidence.notes, html);
   Sentences("What would help", judged.verdict.hints, html);
 }

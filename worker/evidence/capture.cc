@@ -1,6 +1,7 @@
 #include "worker/evidence/capture.h"
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -9,6 +10,8 @@
 #include "common/base/mutex.h"
 #include "common/os/proc_text.h"
 #include "common/os/procfs.h"
+#include "worker/evidence/flight_recorder.h"
+#include "worker/evidence/nccl_ras.h"
 #include "worker/evidence/rank_processes.h"
 #include "worker/evidence/text.h"
 #include "worker/shim/log_reader.h"
@@ -22,6 +25,8 @@ constexpr uint64_t kBytesPerLine = 512;
 constexpr size_t kMostParallel = 8;
 // A child gets that less than the deadline: so long may it take to die.
 constexpr Duration kReserve = std::chrono::seconds(1);
+constexpr Duration kFlightTime = std::chrono::milliseconds(2500);
+constexpr Duration kFlightPause = std::chrono::milliseconds(20);
 
 // The program of the shim in a container is not of the job.
 constexpr std::string_view kShimName = "lockstep-shim";
@@ -46,8 +51,14 @@ class Capturer {
             LastLines(target.log, static_cast<size_t>(options_.log_lines));
       }
     }
-    if (options_.stacks) FindWork();
-    ReadAll();
+    if (options_.stacks) {
+      FindWork();
+      std::thread flight([this] { ReadFlightRecorders(); });
+      std::thread ras([this] { AskRas(); });
+      ReadAll();
+      flight.join();
+      ras.join();
+    }
     for (CaptureTarget& target : targets_) Finish(&target);
   }
 
@@ -100,6 +111,50 @@ class Capturer {
       // No two threads have the same process.
       ReadStacks(options_.tools, options_.deadline - kReserve,
                  &targets_[item.target].known.processes[item.place]);
+    }
+  }
+
+  // A watchdog looks for the question once a second.
+  void ReadFlightRecorders() {
+    const MonoTime until =
+        std::min(options_.deadline - kReserve, start_ + kFlightTime);
+    std::vector<std::optional<FlightRecorders>> asked;
+    for (const CaptureTarget& target : targets_) {
+      asked.emplace_back();
+      if (!target.flight_directory.empty()) {
+        asked.back().emplace(target.flight_directory);
+      }
+    }
+    for (bool all = false; !all && MonotonicNow() < until;) {
+      all = true;
+      for (auto& recorders : asked) {
+        if (recorders && !recorders->Read()) all = false;
+      }
+      if (!all) std::this_thread::sleep_for(kFlightPause);
+    }
+    for (size_t i = 0; i < targets_.size(); ++i) {
+      if (asked[i]) targets_[i].known.flight_records = asked[i]->TakeRecords();
+    }
+  }
+
+  // One process of the host serves it for all of them.
+  void AskRas() {
+    for (CaptureTarget& target : targets_) {
+      for (const ProcessEvidence& process : target.known.processes) {
+        const auto environment =
+            ReadProcFile(fmt::format("/proc/{}/environ", process.pid));
+        if (!environment.ok()) continue;
+        const auto address = RasAddressOf(*environment, target.known.sockets);
+        if (!address) continue;
+        auto lines = AskNcclRas(*address, options_.deadline - kReserve);
+        if (lines.ok()) {
+          target.known.nccl_ras = *std::move(lines);
+        } else {
+          target.known.notes.push_back(fmt::format(
+              "NCCL's RAS at {}: {}", *address, Message(lines.status())));
+        }
+        break;
+      }
     }
   }
 

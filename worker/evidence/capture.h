@@ -2,7 +2,8 @@
 // within a deadline, and without a signal to any of them.
 //
 // First it reads /proc of every rank, which takes milliseconds, then, if asked,
-// their stacks. Blocks; safe from any thread.
+// their stacks, and beside that what NCCL and PyTorch know of their collective
+// operations. Blocks; safe from any thread.
 #ifndef LOCKSTEP_WORKER_EVIDENCE_CAPTURE_H_
 #define LOCKSTEP_WORKER_EVIDENCE_CAPTURE_H_
 
@@ -28,6 +29,9 @@ struct CaptureTarget {
   // Its own cgroup; empty: none.
   std::string cgroup;
   std::string log;
+  // Where its processes keep PyTorch's flight recorder (flight_recorder.h);
+  // empty: nowhere.
+  std::string flight_directory = {};
 };
 
 struct CaptureOptions {

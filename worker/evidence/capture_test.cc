@@ -4,13 +4,16 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "common/base/fd.h"
@@ -18,6 +21,7 @@
 #include "common/base/log_line.h"
 #include "common/os/process.h"
 #include "common/os/procfs.h"
+#include "worker/evidence/flight_recorder.h"
 
 namespace lockstep::worker::evidence {
 namespace {
@@ -76,8 +80,10 @@ class Sleeper {
 };
 
 // The children of this process count as those of a shim.
-RankEvidence CaptureOwn(const CaptureOptions& options) {
+RankEvidence CaptureOwn(const CaptureOptions& options,
+                        const std::string& flight_directory = "") {
   CaptureTarget target;
+  target.flight_directory = flight_directory;
   target.known.rank = 3;
   target.known.notes = {"known before"};
   target.shim = getpid();
@@ -195,6 +201,33 @@ TEST(CaptureTest, WhenTheTimeIsOverProcIsThereAllTheSame) {
   ASSERT_NE(process, nullptr);
   EXPECT_THAT(process->stack_error, HasSubstr("time was over"));
   EXPECT_EQ(process->threads.at(0).system_call, "read");
+}
+
+// A thread is the watchdog of PyTorch.
+TEST(CaptureTest, TheFlightRecorderIsAsked) {
+  char name[] = "/tmp/lockstep-capture-XXXXXX";
+  ASSERT_NE(mkdtemp(name), nullptr);
+  const std::string pipe = FlightPipePrefix(name) + "3.pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0666), 0);
+  const Fd end(open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  const char* const source = getenv("LOCKSTEP_SOURCE");
+  const auto trace =
+      RealFileSystem()->Read(JoinPath(source == nullptr ? "." : source,
+                                      "worker/evidence/testdata/flight.pickle"),
+                             1 << 20);
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  std::thread watchdog([&] {
+    pollfd wait{end.get(), POLLIN, 0};
+    EXPECT_EQ(poll(&wait, 1, 20'000), 1);
+    EXPECT_TRUE(RealFileSystem()
+                    ->WriteAtomic(FlightDumpPrefix(name) + "3", *trace)
+                    .ok());
+  });
+  const RankEvidence evidence = CaptureOwn(WithStacks(), name);
+  watchdog.join();
+  ASSERT_EQ(evidence.flight_records.size(), 5u);
+  EXPECT_EQ(evidence.flight_records.back().operation, "all_reduce");
+  EXPECT_TRUE(RealFileSystem()->RemoveAll(name).ok());
 }
 
 TEST(CaptureTest, TheLastLinesOfALog) {

@@ -43,6 +43,7 @@ void Keep(const Share& share, RankEvidence* evidence) {
   if (lines.size() > share.lines) {
     lines.erase(lines.begin(), lines.end() - share.lines);
   }
+  Cut(share.lines, &evidence->nccl_ras);
   Cut(share.processes, &evidence->processes);
   for (ProcessEvidence& process : evidence->processes) {
     // The main thread is not always the first one.
@@ -73,6 +74,11 @@ size_t SizeOf(const RankEvidence& evidence) {
   }
   for (const std::string& line : evidence.log_lines) size += 8 + line.size();
   for (const std::string& note : evidence.notes) size += 8 + note.size();
+  for (const std::string& line : evidence.nccl_ras) size += 8 + line.size();
+  for (const FlightRecord& record : evidence.flight_records) {
+    size += kEntryBytes + record.group.size() + record.operation.size() +
+            record.state.size();
+  }
   return size;
 }
 

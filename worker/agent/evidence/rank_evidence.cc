@@ -104,6 +104,7 @@ evidence::CaptureTarget RankEvidenceTaker::TargetOf(const RankRef& ref,
   evidence::CaptureTarget target;
   target.shim = shim;
   target.log = rank.paths.log;
+  if (!rank.gpus.empty()) target.flight_directory = rank.paths.work;
   if (const auto cgroup = parts_.cgroups->enabled()
                               ? parts_.cgroups->Find(rank.task_id)
                               : std::nullopt) {

@@ -8,6 +8,7 @@
 #include "common/model/cluster_spec.h"
 #include "common/model/names.h"
 #include "worker/agent/core/local_gang.h"
+#include "worker/evidence/flight_recorder.h"
 #include "worker/task/shim_spec.h"
 
 namespace lockstep::worker::agent {
@@ -127,6 +128,20 @@ void PutTorchelastic(const RankEnvironmentInput& input, Environment* env) {
   (*env)["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(spec.restart_budget);
 }
 
+// A job that names its own files keeps them.
+void PutFlightRecorder(const RankEnvironmentInput& input, Environment* env) {
+  if (input.flight_directory.empty()) return;
+  for (const char* const name :
+       {evidence::kFlightPipeVariable, evidence::kFlightDumpVariable,
+        "TORCH_FR_DUMP_TEMP_FILE"}) {
+    if (env->contains(name)) return;
+  }
+  (*env)[evidence::kFlightPipeVariable] =
+      evidence::FlightPipePrefix(input.flight_directory);
+  (*env)[evidence::kFlightDumpVariable] =
+      evidence::FlightDumpPrefix(input.flight_directory);
+}
+
 // Keeps connections within the gang off a proxy: gRPC of TensorFlow and JAX
 // would use it.
 void KeepProxiesOffTheCluster(const ClusterSpec& cluster, Environment* env) {
@@ -192,6 +207,7 @@ Environment MakeRankEnvironment(const RankEnvironmentInput& input) {
     env[name] = std::move(value);
   }
   PutTorchelastic(input, &env);
+  PutFlightRecorder(input, &env);
   KeepProxiesOffTheCluster(*assignment.cluster, &env);
   env["LOCKSTEP_JOB"] = assignment.job;
   env["LOCKSTEP_GENERATION"] = std::to_string(assignment.generation);

@@ -39,6 +39,9 @@ struct RankEnvironmentInput {
   // File in which the rank may describe its error, as torchelastic's record()
   // does.
   std::string error_file;
+  // Directory in which PyTorch's flight recorder of a rank with GPUs may write;
+  // empty: it is not asked.
+  std::string flight_directory;
   // Of a native rank: path of the daemon's link socket, and the descriptor of
   // the rank's nonce.
   std::string link;

@@ -110,6 +110,19 @@ TEST_F(RankEnvironmentTest, ARankOfAProgramFindsTheFileOfItsLink) {
   EXPECT_FALSE(env.contains("LOCKSTEP_NONCE_FD"));
 }
 
+TEST_F(RankEnvironmentTest, PyTorchsFlightRecorderWritesWhereItIsLookedFor) {
+  EXPECT_FALSE(Make().contains("TORCH_NCCL_DEBUG_INFO_PIPE_FILE"));
+  input_.flight_directory = "/state/rank-0/work";
+  const Environment env = Make();
+  EXPECT_EQ(env.at("TORCH_NCCL_DEBUG_INFO_PIPE_FILE"),
+            "/state/rank-0/work/.lockstep-flight-pipe-");
+  EXPECT_EQ(env.at("TORCH_NCCL_DEBUG_INFO_TEMP_FILE"),
+            "/state/rank-0/work/.lockstep-flight-dump-");
+  task().environment["TORCH_FR_DUMP_TEMP_FILE"] = "/mine/trace_";
+  EXPECT_FALSE(Make().contains("TORCH_NCCL_DEBUG_INFO_PIPE_FILE"))
+      << "the job has its own";
+}
+
 TEST_F(RankEnvironmentTest, ProxiesAreInheritedOnlyWhereTheJobAsksForThem) {
   input_.daemon = {{"http_proxy", "http://p:1"}, {"HTTPS_PROXY", "http://p:1"},
                    {"no_proxy", ".site"},        {"LD_PRELOAD", "x.so"},

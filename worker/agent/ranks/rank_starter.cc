@@ -59,6 +59,9 @@ RankEnvironmentInput RankStarter::EnvironmentOf(const RankRef& ref,
   if (setup.user) input.home = setup.user->home;
   input.data_interface = InterfaceOf(setup.node.address);
   input.error_file = parts_.store->PathsOf(ref.gang, ref.rank).error_file;
+  if (!task.gpus.empty() && !IsNative(gang.assignment)) {
+    input.flight_directory = parts_.store->PathsOf(ref.gang, ref.rank).work;
+  }
   if (IsNative(gang.assignment)) {
     input.link = parts_.links->path();
     input.nonce_fd = kNonceFd;
