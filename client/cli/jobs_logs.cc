@@ -2,14 +2,15 @@
 
 #include <memory>
 #include <ostream>
+#include <utility>
 
 #include "client/cli/cli.h"
 #include "client/cli/find.h"
 #include "client/cli/live_output.h"
-#include "client/cli/log_query.h"
 #include "client/cli/log_text.h"
 #include "client/cli/lost_logs.h"
 #include "client/cli/parse.h"
+#include "common/logs/log_query.h"
 
 namespace lockstep::cli {
 namespace {
@@ -43,11 +44,42 @@ Status ReadOptions(WallTime now, LogsFlags* options) {
     log.until = *until;
   }
   if (!options->severity.empty()) {
-    const auto severity = ParseSeverity(options->severity);
+    const auto severity = ParseLogSeverity(options->severity);
     if (!severity.ok()) return Annotate(severity.status(), "--severity");
-    log.min_severity = *severity;
+    log.min_severity = static_cast<v1::Severity>(*severity);
   }
   return OkStatus();
+}
+
+LogEntry EntryOf(const std::string& job, const v1::LogLine& line) {
+  return {.job = job,
+          .task = line.task(),
+          .text = line.text(),
+          .stream = line.stream(),
+          .severity = line.severity(),
+          .unix_nanos = ToUnixNanos(ToWallTime(line.time())),
+          .rank = line.rank(),
+          .attempt = line.attempt()};
+}
+
+// Narrows `log` by the parts of the query that the coordinator can evaluate.
+// Returns true if those are all parts.
+bool Narrow(const LogQuery& query, LogOptions* log) {
+  LogBounds bounds;
+  bounds.tasks = log->tasks;
+  if (log->since) bounds.since = ToUnixNanos(*log->since);
+  if (log->until) bounds.until = ToUnixNanos(*log->until);
+  bounds.min_severity = log->min_severity;
+  bounds.grep = log->grep;
+  bounds.attempt = log->attempt;
+  const bool all = query.Narrow(log->name, &bounds);
+  log->tasks = std::move(bounds.tasks);
+  if (bounds.since) log->since = FromUnixNanos(*bounds.since);
+  if (bounds.until) log->until = FromUnixNanos(*bounds.until);
+  log->min_severity = static_cast<v1::Severity>(bounds.min_severity);
+  log->grep = std::move(bounds.grep);
+  log->attempt = bounds.attempt;
+  return all;
 }
 
 // Prints why each incomplete log is incomplete. Returns their number.
@@ -77,7 +109,7 @@ StatusOr<int> RunLogs(const Cli& cli, LogsFlags options) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
   LogOptions& log = options.log;
   LOCKSTEP_ASSIGN_OR_RETURN(log.name, FindJob(client.get(), log.name));
-  if (!query.Narrow(log.name, &log) && log.tail > 0) {
+  if (!Narrow(query, &log) && log.tail > 0) {
     return InvalidArgument(
         "--tail counts lines before this --filter applies; leave one "
         "out, or filter by task_name, severity>=, timestamp and one "
@@ -96,7 +128,7 @@ StatusOr<int> RunLogs(const Cli& cli, LogsFlags options) {
   const Status status = client->StreamLogs(
       log,
       [&](const v1::LogLine& line) {
-        if (!query.Matches(log.name, line)) return true;
+        if (!query.Matches(EntryOf(log.name, line))) return true;
         const std::string shown =
             options.output == "json"
                 ? FormatLogJson(log.name, line)

@@ -4,7 +4,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "client/cli/log_query.h"
 #include "client/cli/output.h"
 #include "common/base/log_line.h"
 
@@ -25,6 +24,13 @@ std::string FormatLogLine(const v1::LogLine& line, const LogFormat& format,
     text += style.Dim(FormatWallTime(ToWallTime(line.time()))) + " ";
   }
   return text + line.text() + "\n";
+}
+
+std::string Text(v1::Severity severity) {
+  if (severity == v1::SEVERITY_UNSPECIFIED) return "DEFAULT";
+  const std::string name = v1::Severity_Name(severity);
+  // An unknown number from a newer coordinator is shown unchanged.
+  return name.empty() ? std::to_string(severity) : name.substr(9);
 }
 
 std::string FormatStreamedLine(const v1::LogLine& line) {

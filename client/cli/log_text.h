@@ -9,6 +9,9 @@
 
 namespace lockstep::cli {
 
+// "ERROR"; "DEFAULT" if unspecified.
+std::string Text(v1::Severity severity);
+
 struct LogFormat {
   bool timestamps = false;
   bool prefix = false;

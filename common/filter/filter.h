@@ -1,5 +1,5 @@
 // Filters that people write. One grammar serves the lists of jobs
-// (server/query/job_filter.h) and the lines of logs (client/cli/log_query.h).
+// (server/query/job_filter.h) and the lines of logs (common/logs/log_query.h).
 // Pure.
 //
 //   field OPERATOR value       a comparison

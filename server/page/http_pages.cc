@@ -146,14 +146,12 @@ StatusOr<HttpResponse> LogsOf(const PageParts& parts, const Job& job,
       CheckSees(parts.reader(), job.spec.name, job.owner, "logs"));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<LogKey> keys,
                             SelectLogs(job, query));
-  LOCKSTEP_ASSIGN_OR_RETURN(const LogFilter filter,
-                            LogFilter::Make(query.selection));
+  LOCKSTEP_ASSIGN_OR_RETURN(LogFilter filter, LogFilter::Make(query.selection));
+  const LineSelector selector(job, query, std::move(filter));
   LOCKSTEP_ASSIGN_OR_RETURN(
       const LogTail tail,
       ReadTail(parts.logs, keys,
-               [&](const TailLine& line) {
-                 return filter.Wants(line.unix_nanos, line.severity, line.text);
-               },
+               [&](const TailLine& line) { return selector.Wants(line); },
                {.lines = query.tail}));
   return LogsPage(parts.cluster, job, query, tail);
 }

@@ -37,6 +37,7 @@ void Form(const Job& job, const LogsQuery& query, Html* html) {
   html->Raw(fmt::format("<form action=\"/jobs/{}/logs\">",
                         EscapePath(job.spec.name)));
   Field("grep", query.selection.grep, 24, html);
+  Field("filter", query.filter, 40, html);
   Field("rank", query.rank ? std::to_string(*query.rank) : "", 5, html);
   Field("attempt", query.attempt > 0 ? std::to_string(query.attempt) : "", 4,
         html);
@@ -56,36 +57,69 @@ void Form(const Job& job, const LogsQuery& query, Html* html) {
   html->Raw("<button>show</button></form>\n");
 }
 
-void AddKeys(const std::string& uid, Generation generation,
-             const std::vector<TaskStatus>& tasks, const LogsQuery& query,
-             std::vector<LogKey>* keys) {
-  for (const TaskStatus& task : tasks) {
-    for (const RankStatus& rank : task.ranks) {
-      if (query.rank && *query.rank != rank.rank) continue;
-      keys->push_back({uid, generation, rank.rank});
-    }
+struct ShownAttempt {
+  int32_t ordinal = 0;
+  Generation generation = 0;
+  const std::vector<TaskStatus>* tasks = nullptr;
+};
+
+// `ordinal` 0: the newest one.
+StatusOr<ShownAttempt> AttemptOf(const Job& job, int32_t ordinal) {
+  if (ordinal == 0 && job.tasks.empty() && !job.attempts.empty()) {
+    // It waits for its next attempt.
+    const Attempt& last = job.attempts.back();
+    return ShownAttempt{last.ordinal, last.generation, &last.tasks};
   }
+  if (ordinal == 0 || ordinal == job.attempt) {
+    return ShownAttempt{job.attempt, job.generation, &job.tasks};
+  }
+  for (const Attempt& ended : job.attempts) {
+    if (ended.ordinal != ordinal) continue;
+    return ShownAttempt{ended.ordinal, ended.generation, &ended.tasks};
+  }
+  return InvalidArgument("attempt: job {} has {} so far, not {}", job.spec.name,
+                         job.attempt, ordinal);
 }
 
 }  // namespace
 
+LineSelector::LineSelector(const Job& job, const LogsQuery& query,
+                           LogFilter filter)
+    : job_(job.spec.name), query_(query.query), filter_(std::move(filter)) {
+  const auto attempt = AttemptOf(job, query.attempt);
+  if (!attempt.ok()) return;
+  attempt_ = attempt->ordinal;
+  for (const TaskStatus& task : *attempt->tasks) {
+    for (const RankStatus& rank : task.ranks) {
+      tasks_[rank.rank] = ReplicaName(task.type, task.index);
+    }
+  }
+}
+
+bool LineSelector::Wants(const TailLine& line) const {
+  if (!filter_.Wants(line.unix_nanos, line.severity, line.text)) return false;
+  const auto task = tasks_.find(line.rank);
+  return query_.Matches(
+      {.job = job_,
+       .task = task == tasks_.end() ? std::string_view() : task->second,
+       .text = line.text,
+       .stream = line.is_stderr ? "stderr" : "stdout",
+       .severity = static_cast<int>(line.severity),
+       .unix_nanos = line.unix_nanos,
+       .rank = line.rank,
+       .attempt = attempt_});
+}
+
 StatusOr<std::vector<LogKey>> SelectLogs(const Job& job,
                                          const LogsQuery& query) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const ShownAttempt attempt,
+                            AttemptOf(job, query.attempt));
   std::vector<LogKey> keys;
-  const auto ended = std::find_if(
-      job.attempts.begin(), job.attempts.end(),
-      [&](const Attempt& a) { return a.ordinal == query.attempt; });
-  if (query.attempt == 0 && job.tasks.empty() && !job.attempts.empty()) {
-    // It waits for its next attempt.
-    const Attempt& last = job.attempts.back();
-    AddKeys(job.uid, last.generation, last.tasks, query, &keys);
-  } else if (query.attempt == 0 || query.attempt == job.attempt) {
-    AddKeys(job.uid, job.generation, job.tasks, query, &keys);
-  } else if (ended != job.attempts.end()) {
-    AddKeys(job.uid, ended->generation, ended->tasks, query, &keys);
-  } else {
-    return InvalidArgument("attempt: job {} has {} so far, not {}",
-                           job.spec.name, job.attempt, query.attempt);
+  for (const TaskStatus& task : *attempt.tasks) {
+    for (const RankStatus& rank : task.ranks) {
+      if (query.rank && *query.rank != rank.rank) continue;
+      keys.push_back({job.uid, attempt.generation, rank.rank});
+    }
   }
   if (query.rank && keys.empty() && !job.tasks.empty()) {
     return InvalidArgument("rank: job {} has no rank {}", job.spec.name,

@@ -2,12 +2,16 @@
 #ifndef LOCKSTEP_SERVER_PAGE_LOGS_PAGE_H_
 #define LOCKSTEP_SERVER_PAGE_LOGS_PAGE_H_
 
+#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "common/base/status.h"
 #include "common/http/server.h"
+#include "common/logs/log_query.h"
 #include "server/core/job.h"
+#include "server/logs/log_filter.h"
 #include "server/logs/log_tail.h"
 #include "server/page/page_query.h"
 #include "server/query/visibility.h"
@@ -18,6 +22,22 @@ namespace lockstep::server {
 // one. InvalidArgument if the job does not have it.
 StatusOr<std::vector<LogKey>> SelectLogs(const Job& job,
                                          const LogsQuery& query);
+
+// Which lines of these logs a query selects.
+class LineSelector {
+ public:
+  // `filter` is made of query.selection.
+  LineSelector(const Job& job, const LogsQuery& query, LogFilter filter);
+  bool Wants(const TailLine& line) const;
+
+ private:
+  const std::string job_;
+  const LogQuery query_;
+  const LogFilter filter_;
+  int32_t attempt_ = 0;
+  // "worker-replica-1", by rank.
+  std::map<int32_t, std::string> tasks_;
+};
 
 // `tail`: the selected lines. REQUIRES: the reader may see the job's logs.
 http::HttpResponse LogsPage(const std::string& cluster, const Job& job,

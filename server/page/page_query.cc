@@ -161,7 +161,8 @@ StatusOr<WhyQuery> ParseWhy(const Parameters& parameters) {
 
 StatusOr<LogsQuery> ParseLogsQuery(const Parameters& parameters) {
   LOCKSTEP_RETURN_IF_ERROR(CheckNames(
-      parameters, {"rank", "attempt", "severity", "grep", "tail", "follow"}));
+      parameters,
+      {"rank", "attempt", "severity", "grep", "filter", "tail", "follow"}));
   LogsQuery query;
   if (const std::string rank = Find(parameters, "rank"); !rank.empty()) {
     LOCKSTEP_ASSIGN_OR_RETURN(const int64_t number,
@@ -187,6 +188,12 @@ StatusOr<LogsQuery> ParseLogsQuery(const Parameters& parameters) {
   query.selection.grep = Find(parameters, "grep");
   const auto filter = LogFilter::Make(query.selection);
   if (!filter.ok()) return Annotate(filter.status(), "grep");
+  query.filter = Find(parameters, "filter");
+  if (!query.filter.empty()) {
+    auto parsed = LogQuery::Parse(query.filter);
+    if (!parsed.ok()) return Annotate(parsed.status(), "filter");
+    query.query = *std::move(parsed);
+  }
   return query;
 }
 

@@ -15,6 +15,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "common/logs/log_query.h"
 #include "server/logs/log_filter.h"
 
 namespace lockstep::server {
@@ -83,6 +84,9 @@ struct LogsQuery {
   bool follow = false;
   std::string severity;
   LogSelection selection;
+  // In the language of common/logs/log_query.h, and what it means.
+  std::string filter;
+  LogQuery query;
 };
 StatusOr<LogsQuery> ParseLogsQuery(const Parameters& parameters);
 

@@ -226,6 +226,35 @@ TEST(LogsPageTest, TheNewestAttemptIsReadUnlessAnotherIsAsked) {
               HasSubstr("rank: job train has no rank 5"));
 }
 
+TEST(LogsPageTest, AFilterSelectsByTaskRankAndText) {
+  Job job = *Snapshot().job;
+  TaskStatus chief;
+  chief.ranks.resize(1);
+  TaskStatus worker;
+  worker.type = TaskType::kWorker;
+  worker.index = 1;
+  worker.ranks.resize(1);
+  worker.ranks[0].rank = 2;
+  job.tasks = {chief, worker};
+  const auto wants = [&](const std::string& filter, int32_t rank) {
+    const auto query = ParseLogsQuery({{"filter", filter}});
+    EXPECT_TRUE(query.ok()) << query.status();
+    const LineSelector selector(job, *query, *LogFilter::Make({}));
+    TailLine line;
+    line.rank = rank;
+    line.severity = Severity::kError;
+    line.text = "loss is nan";
+    return selector.Wants(line);
+  };
+  EXPECT_TRUE(wants(
+      "resource.labels.task_name=\"worker-replica-1\" severity>=ERROR", 2));
+  EXPECT_FALSE(wants("resource.labels.task_name=\"worker-replica-1\"", 0));
+  EXPECT_TRUE(wants("textPayload:nan -labels.rank=0", 2));
+  EXPECT_FALSE(wants("textPayload:nan -labels.rank=0", 0));
+  EXPECT_TRUE(wants("labels.attempt=2 labels.stream=stdout", 0));
+  EXPECT_FALSE(wants("textPayload:other", 0));
+}
+
 TEST(WhyPageTest, ShowsVerdictGroupsAndHints) {
   EvidenceCalls::Evidence evidence;
   evidence.judged.ranks.resize(2);
@@ -300,6 +329,8 @@ TEST(PageQueryTest, BadOnesGetASentence) {
   EXPECT_THAT(logs({{"tail", "99999999999999999999"}}),
               HasSubstr("tail: must be a number from 1 to 2000"));
   EXPECT_THAT(logs({{"severity", "loud"}}), HasSubstr("severity: must be"));
+  EXPECT_THAT(logs({{"filter", "severity>=BAD"}}),
+              HasSubstr("filter: column 11: \"BAD\" is not a severity"));
   EXPECT_THAT(logs({{"grep", "("}}), HasSubstr("grep: "));
   EXPECT_THAT(logs({{"grep", std::string(1001, 'x')}}),
               HasSubstr("grep: has 1001 bytes; at most 1000"));

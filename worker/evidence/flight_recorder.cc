@@ -24,7 +24,7 @@ constexpr std::string_view kPipeEnd = ".pipe";
 // A rank has one process group process as a rule.
 constexpr size_t kMostPipes = 16;
 // 2,000 operations with their stacks have about 2 MiB.
-constexpr off_t kMostBytes = 32 << 20;
+constexpr off_t kMostTrace = 32 << 20;
 
 // The numbers in the names of pipes.
 std::vector<std::string> PipesIn(const std::string& directory) {
@@ -71,7 +71,7 @@ std::optional<std::string> ReadNewer(const std::string& path, int64_t before) {
       open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct stat info {};
   if (!fd || fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode) ||
-      info.st_size > kMostBytes || ModifyTime(info) <= before) {
+      info.st_size > kMostTrace || ModifyTime(info) <= before) {
     return std::nullopt;
   }
   std::string bytes(static_cast<size_t>(info.st_size), '\0');

@@ -18,12 +18,12 @@ namespace lockstep::worker::evidence {
 namespace {
 
 constexpr std::string_view kDefaultPort = "28028";
-constexpr size_t kMostBytes = 256 << 10;
+constexpr size_t kMostAnswer = 256 << 10;
 // What remains for the answer on its way.
 constexpr Duration kMargin = std::chrono::milliseconds(500);
 
 // The value of a variable in the bytes of /proc/PID/environ.
-std::optional<std::string_view> ValueOf(std::string_view environment,
+std::optional<std::string_view> VariableOf(std::string_view environment,
                                         std::string_view name) {
   while (!environment.empty()) {
     const std::string_view entry =
@@ -79,7 +79,7 @@ StatusOr<Fd> Connect(const std::string& address, MonoTime deadline) {
 
 Status ReadAll(int fd, MonoTime deadline, std::string* text) {
   char buffer[4096];
-  while (text->size() < kMostBytes) {
+  while (text->size() < kMostAnswer) {
     LOCKSTEP_RETURN_IF_ERROR(Await(fd, POLLIN, deadline));
     const ssize_t count = read(fd, buffer, sizeof(buffer));
     if (count == 0) return OkStatus();
@@ -109,9 +109,9 @@ std::vector<std::string> LinesOf(std::string_view text) {
 
 std::optional<std::string> RasAddressOf(
     std::string_view environment, const std::vector<SocketEvidence>& sockets) {
-  if (ValueOf(environment, "NCCL_RAS_ENABLE") == "0") return std::nullopt;
+  if (VariableOf(environment, "NCCL_RAS_ENABLE") == "0") return std::nullopt;
   std::string_view port = kDefaultPort;
-  if (const auto given = ValueOf(environment, "NCCL_RAS_ADDR")) {
+  if (const auto given = VariableOf(environment, "NCCL_RAS_ADDR")) {
     port = given->substr(std::min(given->rfind(':'), given->size() - 1) + 1);
   }
   for (const SocketEvidence& socket : sockets) {

@@ -1,10 +1,10 @@
-#include "client/cli/log_query_language.h"
+#include "common/logs/log_query_language.h"
 
-#include "client/cli/log_query.h"
 #include "common/base/log_line.h"
+#include "common/logs/log_query.h"
 #include "common/model/names.h"
 
-namespace lockstep::cli {
+namespace lockstep {
 namespace {
 
 constexpr int64_t kMaxPatternMemory = 4 << 20;
@@ -96,7 +96,7 @@ class Language final : public FilterLanguage {
     }
     switch (term->field) {
       case log_field::kSeverity: {
-        LOCKSTEP_ASSIGN_OR_RETURN(term->number, ParseSeverity(term->text));
+        LOCKSTEP_ASSIGN_OR_RETURN(term->number, ParseLogSeverity(term->text));
         return OkStatus();
       }
       case log_field::kTime:
@@ -147,4 +147,4 @@ const FilterLanguage& LogQueryLanguage() {
   return language;
 }
 
-}  // namespace lockstep::cli
+}  // namespace lockstep

@@ -1,4 +1,4 @@
-#include "client/cli/log_query.h"
+#include "common/logs/log_query.h"
 
 #include <re2/re2.h>
 
@@ -8,21 +8,13 @@
 #include <utility>
 #include <vector>
 
-#include "client/cli/log_query_language.h"
 #include "common/base/ascii.h"
+#include "common/logs/log_query_language.h"
 
-namespace lockstep::cli {
+namespace lockstep {
 namespace {
 
 bool SameChar(char a, char b) { return AsciiLower(a) == AsciiLower(b); }
-
-int64_t NanosOf(const v1::LogLine& line) {
-  // Times beyond 64 bits match no line.
-  constexpr int64_t kMost =
-      std::numeric_limits<int64_t>::max() / 1'000'000'000 - 1;
-  return std::clamp(line.time().seconds(), -kMost, kMost) * 1'000'000'000 +
-         std::clamp(line.time().nanos(), 0, 999'999'999);
-}
 
 // Evaluates the term as if it were not negated.
 bool HoldsForText(const FilterTerm& term, std::string_view text) {
@@ -45,27 +37,26 @@ bool HoldsForResource(const FilterTerm& term) {
   return HoldsForText(term, "ml_job") || HoldsForText(term, "cloudml_job");
 }
 
-bool Holds(const FilterTerm& term, const std::string& job,
-           const v1::LogLine& line) {
+bool Holds(const FilterTerm& term, const LogEntry& entry) {
   switch (term.field) {
     case log_field::kTask:
-      return HoldsForText(term, line.task());
+      return HoldsForText(term, entry.task);
     case log_field::kJob:
-      return HoldsForText(term, job);
+      return HoldsForText(term, entry.job);
     case log_field::kResource:
       return HoldsForResource(term);
     case log_field::kText:
-      return HoldsForText(term, line.text());
+      return HoldsForText(term, entry.text);
     case log_field::kStream:
-      return HoldsForText(term, line.stream());
+      return HoldsForText(term, entry.stream);
     case log_field::kSeverity:
-      return Compares(term.op, line.severity(), term.number);
+      return Compares(term.op, entry.severity, term.number);
     case log_field::kTime:
-      return Compares(term.op, NanosOf(line), term.number);
+      return Compares(term.op, entry.unix_nanos, term.number);
     case log_field::kRank:
-      return Compares(term.op, line.rank(), term.number);
+      return Compares(term.op, entry.rank, term.number);
     case log_field::kAttempt:
-      return Compares(term.op, line.attempt(), term.number);
+      return Compares(term.op, entry.attempt, term.number);
     default:
       return false;
   }
@@ -90,26 +81,26 @@ bool TasksOf(const FilterNode& node, std::vector<std::string>* tasks) {
   return true;
 }
 
-void Later(int64_t nanos, std::optional<WallTime>* time) {
-  if (!*time || **time < FromUnixNanos(nanos)) *time = FromUnixNanos(nanos);
+void Later(int64_t nanos, std::optional<int64_t>* time) {
+  if (!*time || **time < nanos) *time = nanos;
 }
-void Earlier(int64_t nanos, std::optional<WallTime>* time) {
-  if (!*time || **time > FromUnixNanos(nanos)) *time = FromUnixNanos(nanos);
+void Earlier(int64_t nanos, std::optional<int64_t>* time) {
+  if (!*time || **time > nanos) *time = nanos;
 }
 
-bool NarrowTime(const FilterTerm& term, LogOptions* options) {
+bool NarrowTime(const FilterTerm& term, LogBounds* bounds) {
   const bool from = term.op == FilterOp::kGreater ||
                     term.op == FilterOp::kGreaterEqual ||
                     term.op == FilterOp::kEqual;
   const bool to = term.op == FilterOp::kLess ||
                   term.op == FilterOp::kLessEqual ||
                   term.op == FilterOp::kEqual;
-  if (from) Later(term.number, &options->since);
-  if (to) Earlier(term.number, &options->until);
+  if (from) Later(term.number, &bounds->since);
+  if (to) Earlier(term.number, &bounds->until);
   return term.op == FilterOp::kGreaterEqual || term.op == FilterOp::kLessEqual;
 }
 
-bool NarrowSeverity(const FilterTerm& term, LogOptions* options) {
+bool NarrowSeverity(const FilterTerm& term, LogBounds* bounds) {
   int64_t least = term.number;
   if (term.op == FilterOp::kGreater) ++least;
   if (term.op != FilterOp::kGreater && term.op != FilterOp::kGreaterEqual &&
@@ -117,63 +108,63 @@ bool NarrowSeverity(const FilterTerm& term, LogOptions* options) {
     return false;
   }
   // There is no severity above CRITICAL.
-  if (least > v1::SEVERITY_CRITICAL) return false;
-  options->min_severity =
-      std::max(options->min_severity, static_cast<v1::Severity>(least));
+  if (least > kMaxLogSeverity) return false;
+  bounds->min_severity =
+      std::max(bounds->min_severity, static_cast<int>(least));
   return term.op != FilterOp::kEqual;
 }
 
-bool NarrowText(const FilterTerm& term, LogOptions* options) {
-  if (!options->grep.empty()) return false;
+bool NarrowText(const FilterTerm& term, LogBounds* bounds) {
+  if (!bounds->grep.empty()) return false;
   if (term.op == FilterOp::kMatches) {
-    options->grep = term.text;
+    bounds->grep = term.text;
     return true;
   }
   if (term.op != FilterOp::kHas || term.text.empty()) return false;
   // For non-ASCII letters, case folding here covers less than RE2's.
-  options->grep = "(?i)" + re2::RE2::QuoteMeta(term.text);
+  bounds->grep = "(?i)" + re2::RE2::QuoteMeta(term.text);
   return std::all_of(term.text.begin(), term.text.end(), [](char c) {
     return static_cast<unsigned char>(c) < 128;
   });
 }
 
-bool NarrowAttempt(const FilterTerm& term, LogOptions* options) {
-  if (term.op != FilterOp::kEqual || options->attempt != 0 || term.number < 1 ||
+bool NarrowAttempt(const FilterTerm& term, LogBounds* bounds) {
+  if (term.op != FilterOp::kEqual || bounds->attempt != 0 || term.number < 1 ||
       term.number > std::numeric_limits<int32_t>::max()) {
     return false;
   }
-  options->attempt = static_cast<int32_t>(term.number);
+  bounds->attempt = static_cast<int32_t>(term.number);
   return true;
 }
 
 // REQUIRES: the term is not negated.
-bool NarrowByTerm(const FilterTerm& term, LogOptions* options) {
+bool NarrowByTerm(const FilterTerm& term, LogBounds* bounds) {
   switch (term.field) {
     case log_field::kTime:
-      return NarrowTime(term, options);
+      return NarrowTime(term, bounds);
     case log_field::kSeverity:
-      return NarrowSeverity(term, options);
+      return NarrowSeverity(term, bounds);
     case log_field::kText:
-      return NarrowText(term, options);
+      return NarrowText(term, bounds);
     case log_field::kAttempt:
-      return NarrowAttempt(term, options);
+      return NarrowAttempt(term, bounds);
     default:
       return false;
   }
 }
 
 bool NarrowBy(const FilterNode& node, const std::string& job,
-              LogOptions* options) {
+              LogBounds* bounds) {
   std::vector<std::string> tasks;
   if (TasksOf(node, &tasks)) {
-    if (!options->tasks.empty()) return false;
-    options->tasks = std::move(tasks);
+    if (!bounds->tasks.empty()) return false;
+    bounds->tasks = std::move(tasks);
     return true;
   }
   if (node.kind == FilterNode::Kind::kAnd) {
     bool all = true;
     for (const FilterNode& child : node.children) {
-      all = NarrowBy(child, job, options) && all;
+      all = NarrowBy(child, job, bounds) && all;
     }
     return all;
   }
@@ -186,7 +177,7 @@ bool NarrowBy(const FilterNode& node, const std::string& job,
     case log_field::kResource:
       return HoldsForResource(term) != term.negated;
     default:
-      return !term.negated && NarrowByTerm(term, options);
+      return !term.negated && NarrowByTerm(term, bounds);
   }
 }
 
@@ -199,34 +190,29 @@ StatusOr<LogQuery> LogQuery::Parse(std::string_view text) {
   return InvalidArgument("column {}: the filter is empty", text.size() + 1);
 }
 
-bool LogQuery::Matches(const std::string& job, const v1::LogLine& line) const {
+bool LogQuery::Matches(const LogEntry& entry) const {
   if (!root_) return true;
   return Evaluate(*root_,
                   [&](const FilterTerm& term) {
-                    return std::optional(Holds(term, job, line));
+                    return std::optional(Holds(term, entry));
                   })
       .value_or(false);
 }
 
-bool LogQuery::Narrow(const std::string& job, LogOptions* options) const {
-  return !root_ || NarrowBy(*root_, job, options);
+bool LogQuery::Narrow(const std::string& job, LogBounds* bounds) const {
+  return !root_ || NarrowBy(*root_, job, bounds);
 }
 
-StatusOr<v1::Severity> ParseSeverity(std::string_view text) {
+StatusOr<int> ParseLogSeverity(std::string_view text) {
   struct Level {
     std::string_view name;
     int number;
-    v1::Severity severity;
+    int severity;
   };
-  constexpr Level kLevels[] = {{"default", 0, v1::SEVERITY_UNSPECIFIED},
-                               {"debug", 100, v1::SEVERITY_DEBUG},
-                               {"info", 200, v1::SEVERITY_INFO},
-                               {"notice", 300, v1::SEVERITY_INFO},
-                               {"warning", 400, v1::SEVERITY_WARNING},
-                               {"error", 500, v1::SEVERITY_ERROR},
-                               {"critical", 600, v1::SEVERITY_CRITICAL},
-                               {"alert", 700, v1::SEVERITY_CRITICAL},
-                               {"emergency", 800, v1::SEVERITY_CRITICAL}};
+  constexpr Level kLevels[] = {
+      {"default", 0, 0},    {"debug", 100, 1},   {"info", 200, 2},
+      {"notice", 300, 2},   {"warning", 400, 3}, {"error", 500, 4},
+      {"critical", 600, 5}, {"alert", 700, 5},   {"emergency", 800, 5}};
   for (const Level& level : kLevels) {
     const bool same = std::equal(text.begin(), text.end(), level.name.begin(),
                                  level.name.end(), SameChar);
@@ -238,11 +224,4 @@ StatusOr<v1::Severity> ParseSeverity(std::string_view text) {
       text);
 }
 
-std::string Text(v1::Severity severity) {
-  if (severity == v1::SEVERITY_UNSPECIFIED) return "DEFAULT";
-  const std::string name = v1::Severity_Name(severity);
-  // An unknown number from a newer coordinator is shown unchanged.
-  return name.empty() ? std::to_string(severity) : name.substr(9);
-}
-
-}  // namespace lockstep::cli
+}  // namespace lockstep

@@ -1,9 +1,9 @@
-#include "client/cli/log_query.h"
+#include "common/logs/log_query.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace lockstep::cli {
+namespace lockstep {
 namespace {
 
 using ::testing::ElementsAre;
@@ -12,23 +12,22 @@ using ::testing::IsEmpty;
 
 constexpr int64_t kNoon = 1'795'262'400;  // 2026-11-21 12:00:00 UTC
 
-v1::LogLine Line(const std::string& text, v1::Severity severity,
-                 const std::string& task = "worker-replica-1") {
-  v1::LogLine line;
-  line.mutable_time()->set_seconds(kNoon);
-  line.set_rank(2);
-  line.set_attempt(1);
-  line.set_stream("stderr");
-  line.set_text(text);
-  line.set_severity(severity);
-  line.set_task(task);
-  return line;
+LogEntry Line(std::string_view text, int severity,
+              std::string_view task = "worker-replica-1") {
+  return {.job = "fashion",
+          .task = task,
+          .text = text,
+          .stream = "stderr",
+          .severity = severity,
+          .unix_nanos = kNoon * 1'000'000'000,
+          .rank = 2,
+          .attempt = 1};
 }
 
-bool Matches(const std::string& query, const v1::LogLine& line) {
+bool Matches(const std::string& query, const LogEntry& line) {
   const auto parsed = LogQuery::Parse(query);
   EXPECT_TRUE(parsed.ok()) << query << ": " << parsed.status();
-  return parsed.ok() && parsed->Matches("fashion", line);
+  return parsed.ok() && parsed->Matches(line);
 }
 
 std::string Refusal(const std::string& query) {
@@ -38,7 +37,7 @@ std::string Refusal(const std::string& query) {
 }
 
 TEST(LogQueryTest, WhatUsersWrite) {
-  const v1::LogLine line = Line("Loss is NaN", v1::SEVERITY_ERROR);
+  const LogEntry line = Line("Loss is NaN", 4);
   for (const char* query : {
            R"(resource.labels.task_name="worker-replica-1" severity>=ERROR)",
            R"(resource.labels.job_id="fashion" AND severity=error)",
@@ -71,12 +70,11 @@ TEST(LogQueryTest, WhatUsersWrite) {
     EXPECT_FALSE(Matches("NOT (" + std::string(query) + ")", line)) << query;
   }
   EXPECT_TRUE(Matches("resource.labels.task_name=\"chief-replica-0\"",
-                      Line("x", v1::SEVERITY_INFO, "master-replica-0")));
-  EXPECT_TRUE(Matches(R"(textPayload:"say \"x\"")",
-                      Line("say \"x\" now", v1::SEVERITY_INFO)));
+                      Line("x", 2, "master-replica-0")));
+  EXPECT_TRUE(Matches(R"(textPayload:"say \"x\"")", Line("say \"x\" now", 2)));
   // No text at all.
-  EXPECT_TRUE(Matches("textPayload:x", Line("\xff x", v1::SEVERITY_INFO)));
-  EXPECT_TRUE(LogQuery().Matches("fashion", line));
+  EXPECT_TRUE(Matches("textPayload:x", Line("\xff x", 2)));
+  EXPECT_TRUE(LogQuery().Matches(line));
 }
 
 TEST(LogQueryTest, RefusesWithTheColumn) {
@@ -113,14 +111,14 @@ TEST(LogQueryTest, RefusesWithTheColumn) {
 }
 
 struct Narrowed {
-  LogOptions options;
+  LogBounds bounds;
   bool all = false;
 };
 Narrowed Narrow(const std::string& query) {
   const auto parsed = LogQuery::Parse(query);
   EXPECT_TRUE(parsed.ok()) << query << ": " << parsed.status();
   Narrowed out;
-  if (parsed.ok()) out.all = parsed->Narrow("fashion", &out.options);
+  if (parsed.ok()) out.all = parsed->Narrow("fashion", &out.bounds);
   return out;
 }
 
@@ -131,15 +129,15 @@ TEST(LogQueryTest, TheCoordinatorDoesWhatItCan) {
          timestamp<="2026-11-21T13:00:00Z" textPayload:"a.b" labels.attempt=2
          resource.labels.job_id="fashion")");
   EXPECT_TRUE(n.all);
-  EXPECT_THAT(n.options.tasks, ElementsAre("worker-replica-0", "ps-replica-1"));
-  EXPECT_EQ(n.options.min_severity, v1::SEVERITY_ERROR);
-  EXPECT_EQ(n.options.since, FromUnixNanos(kNoon * 1'000'000'000));
-  EXPECT_EQ(n.options.until, FromUnixNanos((kNoon + 3600) * 1'000'000'000));
-  EXPECT_EQ(n.options.grep, "(?i)a\\.b");
-  EXPECT_EQ(n.options.attempt, 2);
+  EXPECT_THAT(n.bounds.tasks, ElementsAre("worker-replica-0", "ps-replica-1"));
+  EXPECT_EQ(n.bounds.min_severity, 4);
+  EXPECT_EQ(n.bounds.since, kNoon * 1'000'000'000);
+  EXPECT_EQ(n.bounds.until, (kNoon + 3600) * 1'000'000'000);
+  EXPECT_EQ(n.bounds.grep, "(?i)a\\.b");
+  EXPECT_EQ(n.bounds.attempt, 2);
   n = Narrow("textPayload=~\"a.b\" severity=ERROR");
-  EXPECT_EQ(n.options.grep, "a.b");
-  EXPECT_EQ(n.options.min_severity, v1::SEVERITY_ERROR);
+  EXPECT_EQ(n.bounds.grep, "a.b");
+  EXPECT_EQ(n.bounds.min_severity, 4);
   EXPECT_FALSE(n.all) << "worse ones come, too";
   // What must not be narrowed.
   for (const char* query :
@@ -149,27 +147,25 @@ TEST(LogQueryTest, TheCoordinatorDoesWhatItCan) {
         "labels.rank=1", "resource.labels.job_id=\"other\""}) {
     n = Narrow(query);
     EXPECT_FALSE(n.all) << query;
-    EXPECT_THAT(n.options.tasks, IsEmpty()) << query;
-    EXPECT_EQ(n.options.min_severity, v1::SEVERITY_UNSPECIFIED) << query;
-    EXPECT_EQ(n.options.grep, "") << query;
+    EXPECT_THAT(n.bounds.tasks, IsEmpty()) << query;
+    EXPECT_EQ(n.bounds.min_severity, 0) << query;
+    EXPECT_EQ(n.bounds.grep, "") << query;
   }
   // The narrower of two.
   n = Narrow(
       "severity>=WARNING severity>=ERROR timestamp>2026-11-21 "
       "timestamp>2026-11-20");
-  EXPECT_EQ(n.options.min_severity, v1::SEVERITY_ERROR);
-  EXPECT_EQ(n.options.since, FromUnixNanos((kNoon - 43200) * 1'000'000'000));
+  EXPECT_EQ(n.bounds.min_severity, 4);
+  EXPECT_EQ(n.bounds.since, (kNoon - 43200) * 1'000'000'000);
 }
 
 TEST(LogQueryTest, Severities) {
-  EXPECT_EQ(*ParseSeverity("warning"), v1::SEVERITY_WARNING);
-  EXPECT_EQ(*ParseSeverity("NOTICE"), v1::SEVERITY_INFO);
-  EXPECT_EQ(*ParseSeverity("600"), v1::SEVERITY_CRITICAL);
-  EXPECT_FALSE(ParseSeverity("").ok());
-  EXPECT_FALSE(ParseSeverity("5").ok());
-  EXPECT_EQ(Text(v1::SEVERITY_ERROR), "ERROR");
-  EXPECT_EQ(Text(v1::SEVERITY_UNSPECIFIED), "DEFAULT");
+  EXPECT_EQ(*ParseLogSeverity("warning"), 3);
+  EXPECT_EQ(*ParseLogSeverity("NOTICE"), 2);
+  EXPECT_EQ(*ParseLogSeverity("600"), 5);
+  EXPECT_FALSE(ParseLogSeverity("").ok());
+  EXPECT_FALSE(ParseLogSeverity("5").ok());
 }
 
 }  // namespace
-}  // namespace lockstep::cli
+}  // namespace lockstep

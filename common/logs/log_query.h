@@ -21,20 +21,49 @@
 // contains; ":" and "=" ignore case in texts; "=~" is RE2. A bare text means
 // textPayload:text. NOT (or -) binds closest, then OR, then AND, which may be
 // omitted. field=("a" OR "b") is field="a" OR field="b". Pure.
-// field="b". Pure.
-#ifndef LOCKSTEP_CLIENT_CLI_LOG_QUERY_H_
-#define LOCKSTEP_CLIENT_CLI_LOG_QUERY_H_
+#ifndef LOCKSTEP_COMMON_LOGS_LOG_QUERY_H_
+#define LOCKSTEP_COMMON_LOGS_LOG_QUERY_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include "client/lib/client.h"
 #include "common/base/status.h"
 #include "common/filter/filter.h"
-#include "lockstep/v1/job.pb.h"
 
-namespace lockstep::cli {
+namespace lockstep {
+
+// The numbers of lockstep.v1.Severity: DEBUG 1, INFO 2, WARNING 3, ERROR 4,
+// CRITICAL 5. 0: unspecified.
+inline constexpr int kMaxLogSeverity = 5;
+
+// A line, and where it comes from.
+struct LogEntry {
+  std::string_view job;
+  // "worker-replica-1".
+  std::string_view task;
+  std::string_view text;
+  // "stdout", "stderr".
+  std::string_view stream;
+  int severity = 0;
+  int64_t unix_nanos = 0;
+  int32_t rank = 0;
+  int32_t attempt = 0;
+};
+
+// What every line that matches keeps to. An empty or 0 field bounds nothing.
+struct LogBounds {
+  std::vector<std::string> tasks;
+  // Unix nanoseconds, both inclusive.
+  std::optional<int64_t> since;
+  std::optional<int64_t> until;
+  int min_severity = 0;
+  // RE2.
+  std::string grep;
+  int32_t attempt = 0;
+};
 
 class LogQuery {
  public:
@@ -44,23 +73,21 @@ class LogQuery {
   // InvalidArgument names the column, the fault and the valid choices.
   static StatusOr<LogQuery> Parse(std::string_view text);
 
-  bool Matches(const std::string& job, const v1::LogLine& line) const;
+  bool Matches(const LogEntry& entry) const;
 
-  // Narrows `options` by the parts of the query that the coordinator can
-  // evaluate, without losing a matching line. Returns true if those are all
-  // parts. Otherwise the caller applies Matches() to each line.
-  bool Narrow(const std::string& job, LogOptions* options) const;
+  // Narrows `bounds` by the parts of the query that they can express, without
+  // losing a line of `job` that matches. Returns true if those are all parts.
+  // Otherwise the caller applies Matches() to each line.
+  bool Narrow(const std::string& job, LogBounds* bounds) const;
 
  private:
   std::optional<FilterNode> root_;
 };
 
-// Parses "error", "ERROR", "500" as v1::SEVERITY_ERROR. NOTICE counts as INFO,
-// ALERT and EMERGENCY as CRITICAL. InvalidArgument lists the names.
-StatusOr<v1::Severity> ParseSeverity(std::string_view text);
-// Returns "ERROR"; "DEFAULT" if unspecified.
-std::string Text(v1::Severity severity);
+// Parses "error", "ERROR", "500" as 4. NOTICE counts as INFO, ALERT and
+// EMERGENCY as CRITICAL. InvalidArgument lists the names.
+StatusOr<int> ParseLogSeverity(std::string_view text);
 
-}  // namespace lockstep::cli
+}  // namespace lockstep
 
-#endif  // LOCKSTEP_CLIENT_CLI_LOG_QUERY_H_
+#endif  // LOCKSTEP_COMMON_LOGS_LOG_QUERY_H_

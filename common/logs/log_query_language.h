@@ -1,12 +1,12 @@
 // The fields and error sentences of log_query.h. Pure.
-#ifndef LOCKSTEP_CLIENT_CLI_LOG_QUERY_LANGUAGE_H_
-#define LOCKSTEP_CLIENT_CLI_LOG_QUERY_LANGUAGE_H_
+#ifndef LOCKSTEP_COMMON_LOGS_LOG_QUERY_LANGUAGE_H_
+#define LOCKSTEP_COMMON_LOGS_LOG_QUERY_LANGUAGE_H_
 
 #include "common/filter/filter.h"
 
-namespace lockstep::cli {
+namespace lockstep {
 
-// A term's number is a v1::Severity, Unix nanoseconds, a rank or an attempt.
+// A term's number is a severity, Unix nanoseconds, a rank or an attempt.
 namespace log_field {
 enum : int {
   // Texts. A bare text matches against the first.
@@ -26,6 +26,6 @@ inline bool IsText(int field) { return field <= kStream; }
 
 const FilterLanguage& LogQueryLanguage();
 
-}  // namespace lockstep::cli
+}  // namespace lockstep
 
-#endif  // LOCKSTEP_CLIENT_CLI_LOG_QUERY_LANGUAGE_H_
+#endif  // LOCKSTEP_COMMON_LOGS_LOG_QUERY_LANGUAGE_H_
