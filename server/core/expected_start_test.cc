@@ -19,10 +19,10 @@ using testing::Pair;
 class ExpectedStartTest : public testing::Test {
  protected:
   void Add(const JobName& name, int64_t age, double cpus,
-           std::optional<Duration> limit = std::nullopt) {
+           std::optional<Duration> limit = std::nullopt, int32_t gpus = 0) {
     auto job = std::make_unique<Job>();
     job->spec =
-        ProgramSpec(name, {Role(TaskType::kChief, 1, {cpus, 0, 0, ""})});
+        ProgramSpec(name, {Role(TaskType::kChief, 1, {cpus, 0, gpus, ""})});
     job->spec.max_running_time = limit;
     job->create_time = FromUnixNanos(1'000'000'000 * (1000 - age));
     queue_.push_back({job.get(), Duration{}, false});
@@ -102,11 +102,9 @@ TEST_F(ExpectedStartTest, ItsGpusAreFreeThen) {
   hold.resources.gpus = 1;
   hold.gpus = {1};
   ends_.push_back({now_ + 10min, {hold}});
-  Add("gpu", 1, 1);
-  jobs_[0]->spec.roles[0].resources.gpus = 1;
-  EXPECT_THAT(Starts(), ElementsAre(Pair("gpu", now_ + 10min)));
-  jobs_[0]->spec.roles[0].resources.gpus = 2;
-  EXPECT_THAT(Starts(), IsEmpty());
+  Add("one", 2, 1, std::nullopt, 1);
+  Add("two", 1, 1, std::nullopt, 2);
+  EXPECT_THAT(Starts(), ElementsAre(Pair("one", now_ + 10min)));
 }
 
 TEST_F(ExpectedStartTest, AJobThatBacksOffHasNone) {

@@ -15,7 +15,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-RankEvidence Rank(int32_t rank, std::vector<FlightRecord> records) {
+RankEvidence Recorded(int32_t rank, std::vector<FlightRecord> records) {
   RankEvidence evidence;
   evidence.rank = rank;
   evidence.flight_records = std::move(records);
@@ -31,10 +31,10 @@ FlightRecord Open(int64_t sequence, const std::string& group = "dp",
 }
 
 TEST(FlightVerdictTest, TheRankThatHasNotBegunIsTheCause) {
-  const auto verdict =
-      JudgeFlight({Rank(0, {Done(4), Open(5)}), Rank(1, {Done(3), Done(4)}),
-                   Rank(2, {Done(4), Open(5)})},
-                  {});
+  const auto verdict = JudgeFlight(
+      {Recorded(0, {Done(4), Open(5)}), Recorded(1, {Done(3), Done(4)}),
+       Recorded(2, {Done(4), Open(5)})},
+      {});
   ASSERT_TRUE(verdict.has_value());
   EXPECT_THAT(verdict->cause, ElementsAre(1));
   EXPECT_EQ(verdict->what,
@@ -43,10 +43,10 @@ TEST(FlightVerdictTest, TheRankThatHasNotBegunIsTheCause) {
 
 // Pipeline and data parallel: rank 1 waits for rank 3 in another group.
 TEST(FlightVerdictTest, ARankThatWaitsElsewhereIsNotTheCause) {
-  const auto verdict =
-      JudgeFlight({Rank(0, {Open(5)}), Rank(1, {Done(4), Open(9, "tp")}),
-                   Rank(2, {Open(5)}), Rank(3, {Done(8, "tp")})},
-                  {});
+  const auto verdict = JudgeFlight(
+      {Recorded(0, {Open(5)}), Recorded(1, {Done(4), Open(9, "tp")}),
+       Recorded(2, {Open(5)}), Recorded(3, {Done(8, "tp")})},
+      {});
   ASSERT_TRUE(verdict.has_value());
   EXPECT_THAT(verdict->cause, ElementsAre(3));
   EXPECT_THAT(verdict->what, HasSubstr("all_reduce 9 of group tp"));
@@ -54,25 +54,25 @@ TEST(FlightVerdictTest, ARankThatWaitsElsewhereIsNotTheCause) {
 
 // Ranks begin operations ahead of their GPU, each as many as it likes.
 TEST(FlightVerdictTest, HowFarTheOthersAreAheadDoesNotMatter) {
-  const auto verdict =
-      JudgeFlight({Rank(0, {Open(5), Open(6), Open(7)}), Rank(1, {Done(4)}),
-                   Rank(2, {Open(5), Open(6)}), Rank(3, {Open(5)})},
-                  {});
+  const auto verdict = JudgeFlight(
+      {Recorded(0, {Open(5), Open(6), Open(7)}), Recorded(1, {Done(4)}),
+       Recorded(2, {Open(5), Open(6)}), Recorded(3, {Open(5)})},
+      {});
   ASSERT_TRUE(verdict.has_value());
   EXPECT_THAT(verdict->cause, ElementsAre(1));
   EXPECT_EQ(verdict->what,
             "has not begun all_reduce 5 of group dp, in which 3 ranks wait");
   // Rank 1 reads the result of 5, and 5 does not end.
-  const auto all =
-      JudgeFlight({Rank(0, {Open(5), Open(6)}), Rank(1, {Open(5)})}, {});
+  const auto all = JudgeFlight(
+      {Recorded(0, {Open(5), Open(6)}), Recorded(1, {Open(5)})}, {});
   ASSERT_TRUE(all.has_value());
   EXPECT_THAT(all->cause, IsEmpty());
   EXPECT_THAT(all->what, HasSubstr("all in operation 5"));
 }
 
 TEST(FlightVerdictTest, ARankThatIsStillInWhatOthersHaveFinishedIsTheCause) {
-  const auto verdict =
-      JudgeFlight({Rank(0, {Done(4), Open(5)}), Rank(1, {Open(4)})}, {});
+  const auto verdict = JudgeFlight(
+      {Recorded(0, {Done(4), Open(5)}), Recorded(1, {Open(4)})}, {});
   ASSERT_TRUE(verdict.has_value());
   EXPECT_THAT(verdict->cause, ElementsAre(1));
   EXPECT_EQ(verdict->what,
@@ -80,35 +80,39 @@ TEST(FlightVerdictTest, ARankThatIsStillInWhatOthersHaveFinishedIsTheCause) {
 }
 
 TEST(FlightVerdictTest, WhereAllAreInTheSameNoneIsNamed) {
-  const auto same = JudgeFlight({Rank(0, {Open(5)}), Rank(1, {Open(5)})}, {});
+  const auto same =
+      JudgeFlight({Recorded(0, {Open(5)}), Recorded(1, {Open(5)})}, {});
   ASSERT_TRUE(same.has_value());
   EXPECT_THAT(same->cause, IsEmpty());
   EXPECT_EQ(same->what,
             "ranks 0 and 1 are all in operation 5 of group dp: all_reduce, "
             "which does not end");
   const auto differ = JudgeFlight(
-      {Rank(0, {Open(5)}), Rank(1, {Open(5, "dp", "broadcast")})}, {});
+      {Recorded(0, {Open(5)}), Recorded(1, {Open(5, "dp", "broadcast")})}, {});
   ASSERT_TRUE(differ.has_value());
   EXPECT_THAT(differ->cause, IsEmpty());
   EXPECT_THAT(differ->what, HasSubstr("they call all_reduce and broadcast"));
 }
 
 TEST(FlightVerdictTest, WithoutRecordsOfAllNothingIsKnown) {
-  EXPECT_FALSE(JudgeFlight({Rank(0, {Open(5)}), Rank(1, {})}, {}));
-  EXPECT_FALSE(JudgeFlight({Rank(0, {Open(5)}), Rank(1, {Done(4)})}, {2}));
-  EXPECT_FALSE(JudgeFlight({Rank(0, {Done(5)}), Rank(1, {Done(5)})}, {}));
-  EXPECT_FALSE(JudgeFlight({Rank(0, {Open(5)})}, {}));
+  EXPECT_FALSE(JudgeFlight({Recorded(0, {Open(5)}), Recorded(1, {})}, {}));
+  EXPECT_FALSE(
+      JudgeFlight({Recorded(0, {Open(5)}), Recorded(1, {Done(4)})}, {2}));
+  EXPECT_FALSE(
+      JudgeFlight({Recorded(0, {Done(5)}), Recorded(1, {Done(5)})}, {}));
+  EXPECT_FALSE(JudgeFlight({Recorded(0, {Open(5)})}, {}));
 }
 
 TEST(FlightVerdictTest, MostRanksAreNotNamed) {
   EXPECT_FALSE(JudgeFlight(
-      {Rank(0, {Open(5)}), Rank(1, {Done(4)}), Rank(2, {Done(4)})}, {}));
+      {Recorded(0, {Open(5)}), Recorded(1, {Done(4)}), Recorded(2, {Done(4)})},
+      {}));
 }
 
 // Their stacks tell nothing: all wait for their GPU.
 TEST(FlightVerdictTest, TheVerdictOfAHangUsesIt) {
-  std::vector<RankEvidence> evidence = {Rank(0, {Open(5)}), Rank(1, {Done(4)}),
-                                        Rank(2, {Open(5)})};
+  std::vector<RankEvidence> evidence = {
+      Recorded(0, {Open(5)}), Recorded(1, {Done(4)}), Recorded(2, {Open(5)})};
   for (RankEvidence& rank : evidence) {
     ProcessEvidence process;
     process.pid = 1;
