@@ -59,6 +59,23 @@ HangVerdict Judge(const std::vector<RankEvidence>& evidence,
   return JudgeHang(evidence, GroupRanks(evidence), missing);
 }
 
+// What is kept of a failure has no stacks.
+TEST(StackGroupsTest, WithoutStacksSystemCallsTellWhatRanksDid) {
+  RankEvidence waits = Rank(0, {});
+  waits.processes[0].threads[0].system_call = "futex";
+  RankEvidence other = Rank(2, {});
+  other.processes[0].threads[0].system_call = "poll";
+  const auto groups = GroupRanks({waits, Rank(1, {}, "R"), other});
+  ASSERT_EQ(groups.size(), 3u);
+  EXPECT_EQ(Describe(groups[0].position), "waits in the system call futex");
+  EXPECT_EQ(Describe(groups[1].position), "runs");
+  EXPECT_EQ(Describe(groups[2].position), "waits in the system call poll");
+  waits.processes[0].stack_error = "the time was over before its turn";
+  EXPECT_EQ(Describe(PositionOf(waits)),
+            "does something that could not be "
+            "read");
+}
+
 TEST(StackGroupsTest, LinesAndDepthsDoNotSeparate) {
   Frames deeper = Reducing(91);
   deeper.insert(deeper.begin() + 1, deeper[1]);

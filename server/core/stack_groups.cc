@@ -235,6 +235,7 @@ std::string KeyOf(const RankPosition& position) {
     key += "\n" + position.kernel;
   }
   if (!position.ended.empty()) key += "\n" + position.ended;
+  if (!position.system_call.empty()) key += "\n" + position.system_call;
   return key;
 }
 
@@ -260,6 +261,10 @@ RankPosition PositionOf(const RankEvidence& evidence) {
   }
   if (position.activity == RankActivity::kStuckInKernel) {
     position.kernel = thread->wait_channel;
+  }
+  if (position.activity == RankActivity::kUnknown &&
+      process->stack_source.empty() && process->stack_error.empty()) {
+    position.system_call = thread->state == "R" ? "-" : thread->system_call;
   }
   AddPlace(collective, &position);
   position.key = KeyOf(position);
@@ -289,7 +294,9 @@ std::string Describe(const RankPosition& position) {
     case RankActivity::kRuns:
       return "runs" + where;
     case RankActivity::kUnknown:
-      break;
+      if (position.system_call == "-") return "runs";
+      if (position.system_call.empty()) break;
+      return "waits in the system call " + position.system_call;
   }
   return "does something that could not be read";
 }

@@ -41,6 +41,8 @@ struct RankPosition {
   std::string place;
   // The kernel's function, for kStuckInKernel.
   std::string kernel;
+  // For kUnknown, where no stack was asked for: "futex"; "-" on a processor.
+  std::string system_call;
   // How it ended, for kGone: "exit code 0"; empty if unknown.
   std::string ended;
   // The stack as modules and functions, without lines; equal for ranks that do
