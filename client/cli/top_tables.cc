@@ -269,13 +269,6 @@ std::vector<std::string> JobRow(const TopState& state, const v1::Job& job,
           phases};
 }
 
-// The job of each GPU of the node, where that is certain: all are taken, by its
-// only job. Otherwise "".
-std::string JobOfGpus(const v1::Node& node) {
-  const bool all = node.allocated().gpus() == node.gpus_size();
-  return all && node.jobs_size() == 1 ? Printable(node.jobs(0)) : "";
-}
-
 std::vector<std::string> GpuRow(const v1::Node& node, const v1::Gpu& gpu,
                                 const Style& style) {
   v1::GpuUsage usage;
@@ -287,7 +280,7 @@ std::vector<std::string> GpuRow(const v1::Node& node, const v1::Gpu& gpu,
     memory = FormatBytes(usage.memory_used_bytes()) + "/" +
              FormatBytes(gpu.memory_bytes());
   }
-  std::string text = JobOfGpus(node);
+  std::string text = Printable(gpu.job());
   if (usage.has_memory_access()) {
     text += fmt::format("{}memory access {:.0f} %", text.empty() ? "" : ", ",
                         usage.memory_access() * 100);

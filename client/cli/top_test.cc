@@ -127,6 +127,23 @@ TEST(TopTest, NodesWithTheirGpus) {
               HasSubstr("b "));
 }
 
+TEST(TopTest, EachGpuHasItsOwnJob) {
+  v1::Node node = Host("a");
+  v1::Gpu* const second = node.add_gpus();
+  second->set_index(1);
+  second->set_job("other");
+  v1::Gpu* const third = node.add_gpus();
+  third->set_index(2);
+  const TopState state = StateOf({}, {node});
+  TopView view;
+  view.screen = TopScreen::kNodes;
+  const auto lines = RenderTop(state, &view, 120, 12, kTopNow, Style{});
+  EXPECT_THAT(lines[5], HasSubstr("fashion"));
+  EXPECT_THAT(lines[6], HasSubstr("other"));
+  EXPECT_THAT(lines[7],
+              ::testing::AllOf(HasSubstr("gpu 2"), Not(HasSubstr("fashion"))));
+}
+
 TEST(TopTest, AFaultyGpuIsRed) {
   v1::Node node = Host("a");
   node.mutable_gpus(0)->set_fault("Xid 79 at 12:00");

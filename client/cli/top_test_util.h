@@ -45,6 +45,7 @@ inline v1::Node Host(const std::string& name) {
   node.add_jobs("fashion");
   v1::Gpu* const gpu = node.add_gpus();
   gpu->set_model("Tesla T4");
+  gpu->set_job("fashion");
   gpu->set_memory_bytes(16ll << 30);
   v1::GpuUsage* const usage = node.add_gpu_usage();
   usage->set_utilization(0.87);

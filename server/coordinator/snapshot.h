@@ -64,6 +64,8 @@ struct NodeSnapshot {
   Member member;
   Resources allocated;
   std::vector<JobName> jobs;
+  // The job that holds each GPU in use, by index.
+  std::map<int32_t, JobName> gpu_jobs = {};
   std::vector<UnknownGang> unknown = {};
   // The node failed jobs and gets no new work until then.
   std::optional<WallTime> cool_down_end = {};

@@ -118,6 +118,7 @@ NodeSnapshot SnapshotMaker::SnapshotOf(const Member& member) const {
         snapshot.allocated.cpus += hold.resources.cpus;
         snapshot.allocated.memory_bytes += hold.resources.memory_bytes;
         snapshot.allocated.gpus += static_cast<int32_t>(hold.gpus.size());
+        for (const int32_t gpu : hold.gpus) snapshot.gpu_jobs[gpu] = job;
       }
     }
   }

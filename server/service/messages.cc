@@ -95,6 +95,10 @@ v1::Node ToMessage(const NodeSnapshot& snapshot) {
   out.set_state(ToProto(member.state));
   out.set_message(member.message);
   for (v1::Gpu& gpu : *out.mutable_gpus()) {
+    if (const auto holder = snapshot.gpu_jobs.find(gpu.index());
+        holder != snapshot.gpu_jobs.end()) {
+      gpu.set_job(holder->second);
+    }
     for (const Gpu& known : member.info.gpus) {
       if (known.index != gpu.index()) continue;
       gpu.set_fault(member.GpuTrouble(known));
