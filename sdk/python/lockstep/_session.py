@@ -10,11 +10,12 @@ import ctypes
 import math
 import os
 import threading
+import time
 import weakref
 from types import TracebackType
 from typing import Any, Callable, Optional, SupportsFloat, Union
 
-from . import _data_position, _library
+from . import _data_position, _library, _profiler
 from .errors import Error, InvalidArgumentError
 
 Number = SupportsFloat
@@ -231,6 +232,11 @@ class Session:
         self.checkpoint_interval_steps: int = info.checkpoint_interval_steps
         self.checkpoint_keep: int = info.checkpoint_keep
         self.managed: bool = info.managed != 0
+        # For `lockstep jobs profile`. None: nobody can ask.
+        self._watch: Optional[_profiler.Watch] = None
+        link_file = os.environ.get("LOCKSTEP_LINK_FILE", "")
+        if self.managed and link_file:
+            self._watch = _profiler.Watch(link_file, self.output_directory, self.artifact)
 
     def __repr__(self) -> str:
         return f"<lockstep.Session job={self.job!r} rank={self.rank} of {self.world_size}>"
@@ -252,9 +258,11 @@ class Session:
         learning_rate: Optional[Number] = None,
         step: Optional[int] = None,
     ) -> Step:
-        """Reports that a training step has ended; no system call.
+        """Reports that a training step has ended.
 
-        As a context manager, the step ends with the block.
+        No system call, but one stat each half second: `lockstep jobs profile` may
+        ask for a trace, which begins and ends here. As a context manager, the step
+        ends with the block.
 
         Args:
           samples: of this rank in this step; 0: not known.
@@ -270,6 +278,9 @@ class Session:
             )
         self._flush()
         self._open()
+        watch = self._watch
+        if watch is not None and time.monotonic() >= watch.due:
+            watch.look()
         ended = Step(self, -1 if step is None else step, samples, loss, learning_rate)
         self._pending = weakref.ref(ended)
         return ended
@@ -393,8 +404,13 @@ class Session:
         return self._ask(self._lib.session_should_stop)
 
     def close(self) -> None:
-        """Hands over what is queued, for at most a second. Later calls raise."""
+        """Hands over what is queued, for at most a second. Later calls raise.
+
+        A trace for `lockstep jobs profile` is written first.
+        """
         self._flush()
+        if self._watch is not None and not self._forked:
+            self._watch.close()
         with self._lock:
             handle, self._handle = self._handle, None
         if handle is None:
