@@ -32,7 +32,7 @@ struct ProfileFlags {
 };
 
 // How a command in a rank ended.
-struct Outcome {
+struct CommandEnd {
   int code = 0;
   std::string out;
   // Its stderr; or why there was no command.
@@ -89,9 +89,10 @@ std::string PySpyEnding(const std::string& format) {
 
 // Runs the command with `input`, in the working directory of the rank's task
 // and with the rank's rights. An error: there was no session.
-StatusOr<Outcome> RunInRank(Client* client, const std::string& job,
-                            int32_t rank, const std::vector<std::string>& argv,
-                            const std::string& input) {
+StatusOr<CommandEnd> RunInRank(Client* client, const std::string& job,
+                               int32_t rank,
+                               const std::vector<std::string>& argv,
+                               const std::string& input) {
   v1::SessionRequest request;
   request.set_name(job);
   request.set_rank(rank);
@@ -106,20 +107,20 @@ StatusOr<Outcome> RunInRank(Client* client, const std::string& job,
   }
   message.set_end_of_data(true);
   (void)session->Write(message);
-  Outcome outcome{1, "", ""};
+  CommandEnd end{1, "", ""};
   v1::SessionOutput output;
   while (session->Read(&output)) {
-    if (output.has_data()) outcome.out += output.data();
-    if (output.has_error_data()) outcome.error += output.error_data();
+    if (output.has_data()) end.out += output.data();
+    if (output.has_error_data()) end.error += output.error_data();
     if (!output.has_end()) continue;
-    outcome.code = output.end().exit_code();
+    end.code = output.end().exit_code();
     if (!output.end().message().empty()) {
-      outcome.error = output.end().message();
+      end.error = output.end().message();
     }
   }
   LOCKSTEP_RETURN_IF_ERROR(session->Finish());
-  while (outcome.error.ends_with('\n')) outcome.error.pop_back();
-  return outcome;
+  while (end.error.ends_with('\n')) end.error.pop_back();
+  return end;
 }
 
 // The output of lockstep/profile.py --copy: lines with the path and the number
@@ -142,8 +143,8 @@ StatusOr<Trace> ParseTrace(const std::string& out) {
 
 // Returns how lockstep/profile.py ended in the rank. It has deadlines for all
 // that it waits for.
-StatusOr<Outcome> AskProgram(Client* client, const ProfileFlags& options,
-                             const std::string& job) {
+StatusOr<CommandEnd> AskProgram(Client* client, const ProfileFlags& options,
+                                const std::string& job) {
   std::vector<std::string> argv = {"sh",
                                    "-c",
                                    kAskProgram,
@@ -177,7 +178,7 @@ StatusOr<std::string> Record(Session* session) {
 Status Keep(Client* client, const std::string& job, int32_t rank,
             const std::string& file, const std::string& bytes) {
   LOCKSTEP_ASSIGN_OR_RETURN(
-      const Outcome kept,
+      const CommandEnd kept,
       RunInRank(client, job, rank,
                 {"sh", "-c", "mkdir -p profiles && cat >\"profiles/$0\"", file},
                 bytes));
@@ -199,8 +200,8 @@ StatusOr<bool> WriteHere(const Cli& cli, const std::string& file,
 }
 
 StatusOr<int> WriteTrace(const Cli& cli, const ProfileFlags& options,
-                         const std::string& job, const Outcome& outcome) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const Trace trace, ParseTrace(outcome.out));
+                         const std::string& job, const CommandEnd& end) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const Trace trace, ParseTrace(end.out));
   if (!trace.bytes.empty()) {
     LOCKSTEP_RETURN_IF_ERROR(
         WriteHere(cli, FileName(options, job, "json.gz"), trace.bytes)
@@ -259,15 +260,14 @@ StatusOr<int> RunProfile(const Cli& cli, const ProfileFlags& options) {
   const bool py_spy = options.with == "py-spy" || options.AsksPySpy() ||
                       options.file.ends_with(".svg");
   if (framework || !py_spy) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const Outcome outcome,
+    LOCKSTEP_ASSIGN_OR_RETURN(const CommandEnd end,
                               AskProgram(client.get(), options, name));
-    if (outcome.code == 0) return WriteTrace(cli, options, name, outcome);
-    const std::string why = outcome.error.empty()
-                                ? fmt::format("exit code {}", outcome.code)
-                                : outcome.error;
+    if (end.code == 0) return WriteTrace(cli, options, name, end);
+    const std::string why =
+        end.error.empty() ? fmt::format("exit code {}", end.code) : end.error;
     if (framework) {
-      return outcome.code == kNoStep ? DeadlineExceeded("{}", why)
-                                     : FailedPrecondition("{}", why);
+      return end.code == kNoStep ? DeadlineExceeded("{}", why)
+                                 : FailedPrecondition("{}", why);
     }
     *cli.env->err << fmt::format("note: py-spy records it: {}\n",
                                  Printable(why))

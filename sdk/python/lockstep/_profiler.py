@@ -84,10 +84,12 @@ class _Jax:
         self._jax: Any = sys.modules["jax"]
         # JAX writes where it was told to at the start.
         self._folder = tempfile.mkdtemp(prefix="lockstep-profile-")
+        # With the mode of any directory of the program.
+        self._trace = os.path.join(self._folder, "trace")
 
     def start(self) -> None:
         try:
-            self._jax.profiler.start_trace(self._folder)
+            self._jax.profiler.start_trace(self._trace)
         except BaseException:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
@@ -101,7 +103,7 @@ class _Jax:
     def write(self, path: str) -> None:
         try:
             self._jax.profiler.stop_trace()
-            shutil.copytree(self._folder, path)
+            shutil.copytree(self._trace, path)
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
 
