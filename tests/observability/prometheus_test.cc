@@ -89,7 +89,8 @@ class PrometheusTest : public ClusterTest {
   std::string DriverFile() const { return Path("driver"); }
 
   // Fails the test with what ask_prometheus.py finds.
-  void Ask(const std::vector<std::string>& more) {
+  void Ask(const std::vector<std::string>& more,
+           const std::string& job = "watched") {
     std::vector<std::string> argv = {
         LOCKSTEP_PYTHON,
         "-B",
@@ -98,7 +99,7 @@ class PrometheusTest : public ClusterTest {
         std::string("--promtool=") + LOCKSTEP_PROMTOOL,
         "--cluster=" + cluster()->record().cluster,
         "--token-file=" + cluster()->http_token_file(),
-        "--job=watched",
+        "--job=" + job,
         "--workers=worker-0,worker-1"};
     argv.insert(argv.end(), more.begin(), more.end());
     const CommandResult asked = RunCommand(argv, {"LOCKSTEP_SOURCE=" + source_},
@@ -106,6 +107,15 @@ class PrometheusTest : public ClusterTest {
     EXPECT_EQ(asked.code, 0) << asked.out << asked.err;
     // How long it took.
     if (asked.code == 0) std::cout << asked.out;
+  }
+
+  // A program of Python with one rank and one GPU.
+  v1::JobSpec Python(const std::string& name, const std::string& program) {
+    v1::JobSpec spec = Program(name, 1, {LOCKSTEP_PYTHON, "-c", program});
+    (*spec.mutable_environment())["PYTHONPATH"] = LOCKSTEP_PYTHON_PACKAGE;
+    (*spec.mutable_environment())["PYTHONDONTWRITEBYTECODE"] = "1";
+    spec.mutable_roles(0)->mutable_resources()->set_gpus(1);
+    return spec;
   }
 
   std::string source_;
@@ -128,10 +138,42 @@ TEST_F(PrometheusTest, AnswersWhatDashboardsAndAlertsAsk) {
   EXPECT_TRUE(ordered.ok()) << ordered.status();
   if (HasFailure()) return;
   Ask({});
+  Ask({"--kind=native"});
 
   // A GPU falls off the bus.
   WriteFile(DriverFile(), "xid 0 79\n");
   Ask({"--alert=LockstepGPUXid"});
+}
+
+// What a job's dashboard shows of a program, which few of them have joined.
+TEST_F(PrometheusTest, NoPanelOfAProgramIsEmptyUnlessItSaysSo) {
+  StartPrometheus();
+  Submit(Python("apart",
+                "import time\n"
+                "step = 0\n"
+                "while True:\n"
+                "    step += 1\n"
+                "    print('step', step, 'loss', 1 / step, flush=True)\n"
+                "    time.sleep(0.05)\n"));
+  Submit(Python(
+      "joined",
+      "import time, lockstep\n"
+      "session = lockstep.join()\n"
+      "session.progress(total_steps=10**9, epoch=1)\n"
+      "for step in range(10**9):\n"
+      "    with session.step(samples=8, loss=1 / (step + 1)):\n"
+      "        time.sleep(0.01)\n"
+      "    session.report(accuracy=0.5, flops_per_sample=1e6)\n"
+      "    if step % 500 == 1:\n"
+      "        session.checkpoint_saved(step, __import__('os').getcwd(), "
+      "1)\n"));
+  WaitFor("apart", v1::JOB_STATE_RUNNING);
+  WaitUntil("joined", "steps", [](const v1::Job& job) {
+    return job.progress().chief().committed_step() > 0;
+  });
+  if (HasFailure()) return;
+  Ask({"--kind=unjoined"}, "apart");
+  Ask({"--kind=joined"}, "joined");
 }
 
 }  // namespace

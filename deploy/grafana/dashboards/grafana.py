@@ -13,6 +13,9 @@ DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 CLUSTER, JOB, NODE = "lockstep-cluster", "lockstep-job", "lockstep-node"
 
 GREEN, YELLOW, RED = "green", "yellow", "red"
+# Who fills a panel of a job, if not every job: its description ends with this.
+JOINED = "Joined programs and native jobs only."
+NATIVE = "Native jobs only."
 
 
 class Query:
@@ -39,17 +42,18 @@ class Query:
 class Panel:
     """kind: Grafana's panel type. steps: (from value, colour) pairs, rising.
 
+    only: JOINED or NATIVE; an empty panel then shows it, too.
     options and custom (of fieldConfig.defaults) go over what is set here.
     """
 
     def __init__(self, kind, title, unit, description, *queries, width=8,
                  height=8, steps=(), minimum=None, maximum=None, options=None,
                  custom=None, links=(), transformations=(), mappings=(),
-                 no_value="no data"):
+                 only="", no_value="no data"):
         self.kind = kind
         self.title = title
         self.unit = unit
-        self.description = description
+        self.description = f"{description} {only}" if only else description
         self.queries = queries
         self.width = width
         self.height = height
@@ -61,7 +65,7 @@ class Panel:
         self.links = list(links)
         self.transformations = list(transformations)
         self.mappings = list(mappings)
-        self.no_value = no_value
+        self.no_value = only.rstrip(".") or no_value
 
     def json(self, number, x, y):
         defaults = {
