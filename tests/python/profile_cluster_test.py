@@ -182,7 +182,9 @@ class ProfileClusterTest(unittest.TestCase):
 
     def test_a_program_between_its_steps(self) -> None:
         job = self.submit("torch", WAITS)
-        self.wait_for(job, "it joined", lambda: any(line.text == "joined" for line in job.logs(follow=False)))
+        self.wait_for(
+            job, "it joined", lambda: any(line.text == "joined" for line in job.logs(follow=False))
+        )
         done = self.profile(job, "--with", "torch", "--wait", "1", code=6)
         self.assertIn("ended no step within 1 s", done.stderr)
         # Without --with another profiler shows where it is.

@@ -108,6 +108,12 @@ class _Jax:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
+def watch(managed: bool, output: str, artifact: Callable[[str, str], None]) -> Optional[Watch]:
+    """Returns what a session looks for requests with; None: nobody can ask."""
+    link_file = os.environ.get("LOCKSTEP_LINK_FILE", "")
+    return Watch(link_file, output, artifact) if managed and link_file else None
+
+
 def _recorder(wanted: str) -> _Recorder:
     """Raises _Refused."""
     loaded = {name for name in ("torch", "jax") if name in sys.modules}
@@ -191,7 +197,7 @@ class Watch:
             self._turn.release()
 
     def close(self) -> None:
-        """Ends a trace that is being made, and leaves no file for requesters."""
+        """Writes a trace that is being made, and leaves no file for requesters."""
         if self.due == float("inf") or self._pid != os.getpid():
             return
         if not self._turn.acquire(timeout=_LAST_WRITE_S):

@@ -232,11 +232,7 @@ class Session:
         self.checkpoint_interval_steps: int = info.checkpoint_interval_steps
         self.checkpoint_keep: int = info.checkpoint_keep
         self.managed: bool = info.managed != 0
-        # For `lockstep jobs profile`. None: nobody can ask.
-        self._watch: Optional[_profiler.Watch] = None
-        link_file = os.environ.get("LOCKSTEP_LINK_FILE", "")
-        if self.managed and link_file:
-            self._watch = _profiler.Watch(link_file, self.output_directory, self.artifact)
+        self._watch = _profiler.watch(self.managed, self.output_directory, self.artifact)
 
     def __repr__(self) -> str:
         return f"<lockstep.Session job={self.job!r} rank={self.rank} of {self.world_size}>"
@@ -260,9 +256,8 @@ class Session:
     ) -> Step:
         """Reports that a training step has ended.
 
-        No system call, but one stat each half second: `lockstep jobs profile` may
-        ask for a trace, which begins and ends here. As a context manager, the step
-        ends with the block.
+        No system call, but a stat each half second, for `lockstep jobs profile`.
+        As a context manager, the step ends with the block.
 
         Args:
           samples: of this rank in this step; 0: not known.
@@ -404,10 +399,7 @@ class Session:
         return self._ask(self._lib.session_should_stop)
 
     def close(self) -> None:
-        """Hands over what is queued, for at most a second. Later calls raise.
-
-        A trace for `lockstep jobs profile` is written first.
-        """
+        """Hands over what is queued, for at most a second. Later calls raise."""
         self._flush()
         if self._watch is not None and not self._forked:
             self._watch.close()
