@@ -13,7 +13,7 @@ DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 CLUSTER, JOB, NODE = "lockstep-cluster", "lockstep-job", "lockstep-node"
 
 GREEN, YELLOW, RED = "green", "yellow", "red"
-# Who fills a panel of a job, if not every job: its description ends with this.
+# The jobs that fill a panel, if not every job does: the end of its description.
 JOINED = "Joined programs and native jobs only."
 NATIVE = "Native jobs only."
 
