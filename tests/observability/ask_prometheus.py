@@ -6,9 +6,9 @@
 
 With --alert it waits until that alert fires, and nothing else. With --kind it
 asks what the job's dashboard shows of a job of that kind, and nothing else: no
-panel may be empty but those that say at their descriptions' ends that such a job
-has no samples ("Native jobs only."), and those must be. Without, everything is
-asked. It is asked again until it is as it should be, for at most a minute in all.
+panel may be empty but those whose descriptions end with a mark that leaves such a
+job out ("Native jobs only."), and those must show nothing but zeros. An unjoined
+job is to have no GPU, the others to have one. Without, everything is asked. It is asked again until it is as it should be, for at most a minute in all.
  Prints what is wrong and exits with 1, or says how much was asked.
 
  - All daemons are found through /sd and answer; promtool has nothing to say
@@ -24,6 +24,7 @@ asked. It is asked again until it is as it should be, for at most a minute in al
 import argparse
 import glob
 import json
+import math
 import os
 import re
 import subprocess
@@ -51,8 +52,8 @@ AGREED = (
 # The marks of the panels that a job of this kind fills.
 KINDS = {
     "unjoined": set(),
-    "joined": {lints.JOINED},
-    "native": {lints.JOINED, lints.NATIVE},
+    "joined": {lints.JOINED, lints.HELD_GPUS},
+    "native": {lints.JOINED, lints.NATIVE, lints.HELD_GPUS},
 }
 # Names of others, as they are: promtool would have them otherwise.
 FOREIGN_PAGES = ("/metrics/dcgm", "/metrics/node")
@@ -188,14 +189,15 @@ class Questions:
             title, mark = panel["title"], lints.mark(panel)
             if (content["uid"], title) in self.may_be_empty:
                 continue
-            empty = all(not self.prometheus.query(self.substitute(
-                target["expr"])) for target in panel["targets"])
-            if empty and mark in filled | {None}:
-                wrong.append(f'"{title}" is empty')
-            elif not empty and mark not in filled | {None}:
+            values = [float(sample["value"][1]) for target in panel["targets"]
+                      for sample in self.prometheus.query(
+                          self.substitute(target["expr"]))]
+            if mark in filled | {None}:
+                if not values:
+                    wrong.append(f'"{title}" is empty')
+            elif any(value and not math.isnan(value) for value in values):
                 wrong.append(f'"{title}" has samples, and says: {mark}')
-            else:
-                self.answered.add(title)
+            self.answered.add(title)
         return wrong
 
     def agreement(self):

@@ -20,6 +20,7 @@ GRAFANA = {"__rate_interval", "__range", "__url_time_range", "__field",
 # At the ends of descriptions in the job's dashboard, as its generator has them.
 JOINED = "Joined programs and native jobs only."
 NATIVE = "Native jobs only."
+HELD_GPUS = "Jobs with GPUs only."
 SEVERITIES = {"critical", "warning", "info"}
 
 
@@ -66,7 +67,7 @@ def marks(dashboard):
     """Marks that nobody checks."""
     return [f'"{panel["title"]}" has the mark "{mark(panel)}"'
             for panel in panels(dashboard)
-            if mark(panel) not in (None, JOINED, NATIVE)]
+            if mark(panel) not in (None, JOINED, NATIVE, HELD_GPUS)]
 
 
 def queries(dashboard):

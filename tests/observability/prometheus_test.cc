@@ -109,12 +109,13 @@ class PrometheusTest : public ClusterTest {
     if (asked.code == 0) std::cout << asked.out;
   }
 
-  // A program of Python with one rank and one GPU.
-  v1::JobSpec Python(const std::string& name, const std::string& program) {
+  // A program of Python with one rank.
+  v1::JobSpec Python(const std::string& name, int gpus,
+                     const std::string& program) {
     v1::JobSpec spec = Program(name, 1, {LOCKSTEP_PYTHON, "-c", program});
     (*spec.mutable_environment())["PYTHONPATH"] = LOCKSTEP_PYTHON_PACKAGE;
     (*spec.mutable_environment())["PYTHONDONTWRITEBYTECODE"] = "1";
-    spec.mutable_roles(0)->mutable_resources()->set_gpus(1);
+    spec.mutable_roles(0)->mutable_resources()->set_gpus(gpus);
     return spec;
   }
 
@@ -145,28 +146,37 @@ TEST_F(PrometheusTest, AnswersWhatDashboardsAndAlertsAsk) {
   Ask({"--alert=LockstepGPUXid"});
 }
 
-// What a job's dashboard shows of a program, which few of them have joined.
+// The rank of a program that has not joined shows what the daemon sees of it.
+constexpr char kApart[] = R"(
+import time
+step = 0
+while True:
+    step += 1
+    print('step', step, 'loss', 1 / step, flush=True)
+    time.sleep(0.05)
+)";
+// One that has joined, and reports all that there is.
+constexpr char kJoined[] = R"(
+import os, time
+import lockstep
+session = lockstep.join()
+session.progress(total_steps=10**9, epoch=1)
+for step in range(10**9):
+    with session.step(samples=8, loss=1 / (step + 1)):
+        for phase in ('input', 'compute', 'allreduce', 'optimizer'):
+            with session.phase(phase):
+                time.sleep(0.003)
+    session.report(accuracy=0.5, flops_per_sample=1e6)
+    if step % 100 == 1:
+        with session.phase('checkpoint'):
+            time.sleep(0.01)
+        session.checkpoint_saved(step, os.getcwd(), 1)
+)";
+
 TEST_F(PrometheusTest, NoPanelOfAProgramIsEmptyUnlessItSaysSo) {
   StartPrometheus();
-  Submit(Python("apart",
-                "import time\n"
-                "step = 0\n"
-                "while True:\n"
-                "    step += 1\n"
-                "    print('step', step, 'loss', 1 / step, flush=True)\n"
-                "    time.sleep(0.05)\n"));
-  Submit(Python(
-      "joined",
-      "import time, lockstep\n"
-      "session = lockstep.join()\n"
-      "session.progress(total_steps=10**9, epoch=1)\n"
-      "for step in range(10**9):\n"
-      "    with session.step(samples=8, loss=1 / (step + 1)):\n"
-      "        time.sleep(0.01)\n"
-      "    session.report(accuracy=0.5, flops_per_sample=1e6)\n"
-      "    if step % 500 == 1:\n"
-      "        session.checkpoint_saved(step, __import__('os').getcwd(), "
-      "1)\n"));
+  Submit(Python("apart", 0, kApart));
+  Submit(Python("joined", 1, kJoined));
   WaitFor("apart", v1::JOB_STATE_RUNNING);
   WaitUntil("joined", "steps", [](const v1::Job& job) {
     return job.progress().chief().committed_step() > 0;

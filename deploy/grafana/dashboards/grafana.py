@@ -16,6 +16,7 @@ GREEN, YELLOW, RED = "green", "yellow", "red"
 # The jobs that fill a panel, if not every job does: the end of its description.
 JOINED = "Joined programs and native jobs only."
 NATIVE = "Native jobs only."
+HELD_GPUS = "Jobs with GPUs only."
 
 
 class Query:
@@ -42,14 +43,14 @@ class Query:
 class Panel:
     """kind: Grafana's panel type. steps: (from value, colour) pairs, rising.
 
-    only: JOINED or NATIVE; an empty panel then shows it, too.
+    only: JOINED, NATIVE or HELD_GPUS. An empty panel shows no_value, or else it.
     options and custom (of fieldConfig.defaults) go over what is set here.
     """
 
     def __init__(self, kind, title, unit, description, *queries, width=8,
                  height=8, steps=(), minimum=None, maximum=None, options=None,
                  custom=None, links=(), transformations=(), mappings=(),
-                 only="", no_value="no data"):
+                 only="", no_value=""):
         self.kind = kind
         self.title = title
         self.unit = unit
@@ -65,7 +66,7 @@ class Panel:
         self.links = list(links)
         self.transformations = list(transformations)
         self.mappings = list(mappings)
-        self.no_value = only.rstrip(".") or no_value
+        self.no_value = no_value or only.rstrip(".") or "no data"
 
     def json(self, number, x, y):
         defaults = {
