@@ -114,7 +114,11 @@ class ProfileClusterTest(unittest.TestCase):
             time.sleep(0.1)
 
     def wait_for_steps(self, job: lockstep.client.Job) -> None:
-        self.wait_for(job, "steps", lambda: (job.describe().committed_step or 0) > 0)
+        self.wait_for(job, "steps", lambda: self.step(job) > 0)
+
+    def step(self, job: lockstep.client.Job) -> int:
+        progress = job.describe().progress
+        return 0 if progress is None else progress.step
 
     def profile(
         self, job: lockstep.client.Job, *options: str, code: int = 0
@@ -155,10 +159,10 @@ class ProfileClusterTest(unittest.TestCase):
         self.wait_for(job, "the artifact", lambda: "profile-rank1" in self.artifacts(job))
         self.assertEqual(self.artifacts(job)["profile-rank1"], str(kept[0]))
         # The program goes on, and can be asked again.
-        before = job.describe().committed_step
+        before = self.step(job)
         self.profile(job, "--with", "torch")
         self.assertTrue((self.here / f"{job.name}-rank0-profile.json.gz").exists())
-        self.wait_for(job, "more steps", lambda: job.describe().committed_step > before)
+        self.wait_for(job, "more steps", lambda: self.step(job) > before)
 
     def test_jax_writes_a_folder_for_tensorboard(self) -> None:
         job = self.submit("tensorflow", JAX)
