@@ -64,13 +64,17 @@ def fake_jax() -> Any:
     jax: Any = types.ModuleType("jax")
     started: list[str] = []
 
+    def start_trace(folder: str) -> None:
+        assert not started, "one is being made already"
+        started.append(folder)
+
     def stop_trace() -> None:
         folder = pathlib.Path(started.pop(), "plugins", "profile", "now")
         folder.mkdir(parents=True)
         (folder / "host.xplane.pb").write_bytes(b"planes")
         (folder / "host.trace.json.gz").write_bytes(b"trace")
 
-    jax.profiler = types.SimpleNamespace(start_trace=started.append, stop_trace=stop_trace)
+    jax.profiler = types.SimpleNamespace(start_trace=start_trace, stop_trace=stop_trace)
     return jax
 
 
@@ -210,6 +214,20 @@ class ProfileTest(unittest.TestCase):
         self.assertEqual(code, profile.FAILED)
         self.assertIn(str(self.output), error)
 
+    def test_jax_is_stopped_where_its_trace_cannot_be_written(self) -> None:
+        patch = mock.patch.object(tempfile, "tempdir", str(self.work))
+        patch.start()
+        self.addCleanup(patch.stop)
+        self.set_module("jax", fake_jax())
+        self.output.write_text("a file")
+        watch = self.watch()
+        self.assertEqual(self.step_until_end(watch, self.ask())[0], profile.FAILED)
+        self.output.unlink()
+        self.assertEqual(self.step_until_end(watch, self.ask())[0], 0)
+        # Of both.
+        watch.close()
+        self.assertEqual(os.listdir(self.work), [])
+
     def test_a_program_without_steps_is_told(self) -> None:
         self.set_module("torch", fake_torch())
         watch = self.watch()
@@ -278,7 +296,17 @@ class ProfileTest(unittest.TestCase):
         self.assertEqual(watch.due, 0.0)
         watch.look()
         self.assertGreater(watch.due, 0.0)
-        self.assertEqual(process.wait(LONG), 0)
+        process.communicate(timeout=LONG)
+        self.assertEqual(process.returncode, 0)
+
+    def test_a_file_that_was_cleaned_away_comes_back(self) -> None:
+        watch = self.watch()
+        os.unlink(watch._box.ready)
+        watch.look()
+        self.assertFalse(os.path.exists(watch._box.ready))
+        watch._renewal = 0.0
+        watch.look()
+        self.assertTrue(os.path.exists(watch._box.ready))
 
 
 class FilesTest(unittest.TestCase):

@@ -46,6 +46,9 @@ class _Recorder(Protocol):
     def write(self, path: str) -> None:
         """In any thread, after stop()."""
 
+    def close(self) -> None:
+        """After write(), or in its place."""
+
 
 class _Torch:
     name = "torch"
@@ -75,6 +78,9 @@ class _Torch:
     def write(self, path: str) -> None:
         self._profile.export_chrome_trace(path)
 
+    def close(self) -> None:
+        pass
+
 
 class _Jax:
     name = "jax"
@@ -86,12 +92,14 @@ class _Jax:
         self._folder = tempfile.mkdtemp(prefix="lockstep-profile-")
         # With the mode of any directory of the program.
         self._trace = os.path.join(self._folder, "trace")
+        self._started = False
 
     def start(self) -> None:
         try:
             self._jax.profiler.start_trace(self._trace)
+            self._started = True
         except BaseException:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self.close()
             raise
 
     def step(self) -> None:
@@ -101,11 +109,16 @@ class _Jax:
         pass
 
     def write(self, path: str) -> None:
-        try:
-            self._jax.profiler.stop_trace()
-            shutil.copytree(self._trace, path)
-        finally:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        self._started = False
+        self._jax.profiler.stop_trace()
+        shutil.copytree(self._trace, path)
+
+    def close(self) -> None:
+        if self._started:
+            self._started = False
+            with contextlib.suppress(Exception):
+                self._jax.profiler.stop_trace()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def watch(managed: bool, output: str, artifact: Callable[[str, str], None]) -> Optional[Watch]:
@@ -192,6 +205,7 @@ class Watch:
             if recorder is not None:
                 with contextlib.suppress(Exception):
                     recorder.stop()
+                recorder.close()
             self._fail(error)
         finally:
             self._turn.release()
@@ -221,7 +235,8 @@ class Watch:
         """What cleans up /tmp takes files that nobody touches for days."""
         self._renewal = time.monotonic() + _RENEWAL_S
         if _mailbox.make_folder() == self._box.folder:
-            _mailbox.write(self._box.ready, self._ready.text())
+            with contextlib.suppress(OSError):
+                _mailbox.write(self._box.ready, self._ready.text())
 
     def _begin(self) -> None:
         if time.monotonic() > self._renewal:
@@ -292,6 +307,8 @@ class Watch:
             self._answer(state="done", path=path, copy=_copied(path))
         except Exception as error:
             self._fail(error)
+        finally:
+            recorder.close()
 
     def _fail(self, error: Exception) -> None:
         none = isinstance(error, _Refused)
