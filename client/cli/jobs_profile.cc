@@ -259,6 +259,7 @@ StatusOr<int> RunProfile(const Cli& cli, const ProfileFlags& options) {
   // A flame graph is py-spy's.
   const bool py_spy = options.with == "py-spy" || options.AsksPySpy() ||
                       options.file.ends_with(".svg");
+  ProfileFlags of_py_spy = options;
   if (framework || !py_spy) {
     LOCKSTEP_ASSIGN_OR_RETURN(const CommandEnd end,
                               AskProgram(client.get(), options, name));
@@ -269,11 +270,13 @@ StatusOr<int> RunProfile(const Cli& cli, const ProfileFlags& options) {
       return end.code == kNoStep ? DeadlineExceeded("{}", why)
                                  : FailedPrecondition("{}", why);
     }
+    // A program between its steps may wait, which py-spy leaves out otherwise.
+    of_py_spy.idle = end.code == kNoStep;
     *cli.env->err << fmt::format("note: py-spy records it: {}\n",
                                  Printable(why))
                   << std::flush;
   }
-  return RunPySpy(cli, client.get(), options, name);
+  return RunPySpy(cli, client.get(), of_py_spy, name);
 }
 
 }  // namespace
