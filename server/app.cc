@@ -337,6 +337,7 @@ Status App::ServeHttp() {
   AddStandardPages(pages, http.get());
   PageParts page_parts;
   page_parts.cluster = config.cluster;
+  page_parts.grafana_url = config.grafana_url;
   page_parts.queries = coordinator->queries();
   page_parts.ledger = &observers.ledger;
   page_parts.history = stores.history.get();

@@ -10,6 +10,7 @@
 #include "common/base/version.h"
 #include "common/cli/command.h"
 #include "common/config/config_file.h"
+#include "server/page/grafana_link.h"
 #include "server/store_commands.h"
 
 namespace lockstep::server {
@@ -101,6 +102,11 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
   command.Add("--http-token-file", &config->http_token_file,
               "File with the token that the HTTP port requires, on loopback "
               "too; created if missing. Health checks need no token");
+  command.Add(
+      "--grafana-url", &config->grafana_url,
+      "Address of a job's dashboard in Grafana, to which the job's page "
+      "links: with {job}, and {cluster}, {from} and {to} if wanted",
+      Checked(GrafanaUrlFault));
   command.Add("--ca", &config->ca, "PEM certificate of the cluster's CA");
   command.Add("--cert", &config->cert, "PEM certificate of this coordinator");
   command.Add("--key", &config->key, "PEM key of this coordinator");

@@ -21,6 +21,9 @@ struct Config {
   std::string web_config;
   // The file with the HTTP token. Empty for none.
   std::string http_token_file;
+  // The address of a job's dashboard in Grafana, with {job} for its name. Empty
+  // for no links.
+  std::string grafana_url;
   std::string ca;
   std::string cert;
   std::string key;

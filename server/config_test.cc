@@ -56,6 +56,20 @@ TEST(ConfigTest, WhatWouldDeleteByMistakeIsRefused) {
   }
 }
 
+TEST(ConfigTest, TheAddressOfGrafanaIsChecked) {
+  const std::string url = "https://grafana.example.com/d/x?var-job_id={job}";
+  EXPECT_EQ(Parse({"--grafana-url", url}).grafana_url, url);
+  std::vector<std::string> args = {"lockstep-coordinator", "--dir", "/nowhere",
+                                   "--grafana-url", "grafana/{job}"};
+  std::vector<char*> argv;
+  for (std::string& arg : args) argv.push_back(arg.data());
+  Config config;
+  int exit_code = 0;
+  EXPECT_FALSE(ParseFlags(static_cast<int>(argv.size()), argv.data(), &config,
+                          &exit_code));
+  EXPECT_EQ(exit_code, 2);
+}
+
 TEST(ConfigTest, SizesOfPackagesHaveUnits) {
   EXPECT_EQ(Parse({}).max_package_bytes, uint64_t{2} << 30);
   const Config config = Parse({"--max-package-bytes", "1MiB", "--package-quota",

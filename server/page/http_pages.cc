@@ -14,6 +14,7 @@
 #include "server/logs/log_tail.h"
 #include "server/metrics/discovery.h"
 #include "server/page/compare_page.h"
+#include "server/page/grafana_link.h"
 #include "server/page/logs_page.h"
 #include "server/page/overview_page.h"
 #include "server/page/page_query.h"
@@ -126,6 +127,12 @@ HttpResponse JobOf(const PageParts& parts, const JobSnapshot& snapshot,
   JobExtras extras;
   extras.late_rank = parts.ledger->LateRank(job.spec.name);
   extras.span = span->name;
+  if (!parts.grafana_url.empty()) {
+    extras.grafana =
+        GrafanaLink(parts.grafana_url, parts.cluster, job.spec.name,
+                    job.start_time.value_or(job.create_time),
+                    IsFinal(job.state) ? job.end_time : std::nullopt);
+  }
   if (reader.Sees(job.owner)) {
     HistoryKeeper::Query query = QueryFor(snapshot);
     query.span = span->length;

@@ -19,6 +19,8 @@ namespace lockstep::server {
 struct PageParts {
   // Its name.
   std::string cluster;
+  // What GrafanaLink makes links of; empty for none.
+  std::string grafana_url;
   const ClusterQueries* queries = nullptr;
   const MetricLedger* ledger = nullptr;
   HistoryKeeper* history = nullptr;

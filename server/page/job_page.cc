@@ -177,15 +177,19 @@ void StepPhases(const JobSnapshot& snapshot, Html* html) {
   html->Raw("</table></div>\n");
 }
 
-void Links(const Job& job, Html* html) {
+void Links(const Job& job, const std::string& grafana, Html* html) {
   const std::string path = "/jobs/" + EscapePath(job.spec.name);
   html->Raw("<nav>");
   for (const auto& [page, text] :
        {std::pair("logs", "logs"), std::pair("why", "why it is so")}) {
     html->Raw(fmt::format("<a href=\"{}/{}\">{}</a>", path, page, text));
   }
-  html->Raw(fmt::format("<a href=\"/compare?job={}\">compare</a></nav>\n",
+  html->Raw(fmt::format("<a href=\"/compare?job={}\">compare</a>",
                         EscapePath(job.spec.name)));
+  if (!grafana.empty()) {
+    html->Raw(fmt::format("<a href=\"{}\">Grafana</a>", EscapeHtml(grafana)));
+  }
+  html->Raw("</nav>\n");
 }
 
 // The cause and the last lines: the first thing to know about a failed job.
@@ -371,7 +375,7 @@ http::HttpResponse JobPage(const std::string& cluster, const JobReader& reader,
   const Job& job = *snapshot.job;
   Html html;
   html.Raw(PageHead(cluster, job.spec.name));
-  Links(job, &html);
+  Links(job, extras.grafana, &html);
   if (job.state == JobState::kFailed) Failed(snapshot, extras, &html);
   for (const std::string& bad : extras.bad_gpus) {
     html.Element("p", bad, "bad");

@@ -28,6 +28,8 @@ struct JobExtras {
   std::optional<LogTail> last_lines;
   // One sentence about each GPU of a running task that gets no new work.
   std::vector<std::string> bad_gpus = {};
+  // The address of its dashboard in Grafana; empty if there is none.
+  std::string grafana = {};
 };
 http::HttpResponse JobPage(const std::string& cluster, const JobReader& reader,
                            const JobSnapshot& job, const JobExtras& extras);

@@ -131,6 +131,17 @@ TEST(StatusPageTest, AJobsPageHasItAll) {
             HasSubstr("Tasks"), HasSubstr(">Events</h2>")));
 }
 
+TEST(StatusPageTest, AJobsPageLinksToItsDashboard) {
+  JobExtras extras = Late(1);
+  EXPECT_THAT(JobPage("lab", kAll, Running(), extras).body,
+              Not(HasSubstr(">Grafana</a>")));
+  extras.grafana = "https://g.example/d/j?a=1&b=\"x\"";
+  EXPECT_THAT(
+      JobPage("lab", kAll, Running(), extras).body,
+      HasSubstr("<a href=\"https://g.example/d/j?a=1&amp;b=&quot;x&quot;"
+                "\">Grafana</a>"));
+}
+
 // A page has no owner who looks at it.
 TEST(StatusPageTest, StrangersSeeNoTextOfTheJob) {
   CoordinatorView view = View();

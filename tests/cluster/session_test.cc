@@ -103,6 +103,16 @@ TEST_F(SessionTest, ACommandHasTheRanksPlaceItsInputAndItsCode) {
       ReadFile(cluster()->layout().DaemonDir("coordinator") + "/audit.log");
   EXPECT_THAT(audit, AllOf(HasSubstr("OpenSession"),
                            HasSubstr("\"target\":\"j rank 0: cat\"")));
+
+  // The rank's own profiler needs a program that has joined.
+  const CommandResult apart =
+      Lockstep({"jobs", "profile", "j", "--with", "torch"});
+  EXPECT_EQ(apart.code, 1);
+  EXPECT_THAT(apart.err, HasSubstr("no program of this rank has joined"));
+  const CommandResult both =
+      Lockstep({"jobs", "profile", "j", "--with", "jax", "--native"});
+  EXPECT_EQ(both.code, 2);
+  EXPECT_THAT(both.err, HasSubstr("are for --with py-spy"));
 }
 
 TEST_F(SessionTest, APortIsForwarded) {

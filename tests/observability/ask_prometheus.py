@@ -2,11 +2,14 @@
 
   ask_prometheus.py --prometheus URL --promtool PATH --cluster NAME
                     --job NAME --workers NODE,NODE... --token-file PATH
-                    [--alert NAME]
+                    [--alert NAME | --kind KIND]
 
-With --alert it waits until that alert fires, and nothing else. Without,
-everything is asked again until it is as it should be, for at most a minute in
-all. Prints what is wrong and exits with 1, or says how much was asked.
+With --alert it waits until that alert fires, and nothing else. With --kind it
+asks what the job's dashboard shows of a job of that kind, and nothing else: no
+panel may be empty but those whose descriptions end with a mark that leaves such a
+job out ("Native jobs only."), and those must show nothing but zeros. An unjoined
+job is to have no GPU, the others to have one. Without, everything is asked. It is asked again until it is as it should be, for at most a minute in all.
+ Prints what is wrong and exits with 1, or says how much was asked.
 
  - All daemons are found through /sd and answer; promtool has nothing to say
    against their pages.
@@ -21,6 +24,7 @@ all. Prints what is wrong and exits with 1, or says how much was asked.
 import argparse
 import glob
 import json
+import math
 import os
 import re
 import subprocess
@@ -45,6 +49,12 @@ AGREED = (
     'count(lockstep_gpu_allocation) '
     '== sum(lockstep_resources_allocated{resource="gpu"})',
 )
+# The marks of the panels that a job of this kind fills.
+KINDS = {
+    "unjoined": set(),
+    "joined": {lints.JOINED, lints.HELD_GPUS},
+    "native": {lints.JOINED, lints.NATIVE, lints.HELD_GPUS},
+}
 # Names of others, as they are: promtool would have them otherwise.
 FOREIGN_PAGES = ("/metrics/dcgm", "/metrics/node")
 
@@ -171,6 +181,25 @@ class Questions:
             return []
         return [f'{uid}, "{where}" has no samples: {expression}']
 
+    def job_dashboard(self):
+        wrong = []
+        filled = KINDS[self.arguments.kind]
+        content = self.dashboards["lockstep-job.json"]
+        for panel in lints.panels(content):
+            title, mark = panel["title"], lints.mark(panel)
+            if (content["uid"], title) in self.may_be_empty:
+                continue
+            values = [float(sample["value"][1]) for target in panel["targets"]
+                      for sample in self.prometheus.query(
+                          self.substitute(target["expr"]))]
+            if mark in filled | {None}:
+                if not values:
+                    wrong.append(f'"{title}" is empty')
+            elif any(value and not math.isnan(value) for value in values):
+                wrong.append(f'"{title}" has samples, and says: {mark}')
+            self.answered.add(title)
+        return wrong
+
     def agreement(self):
         return [f"not so: {claim}" for claim in AGREED
                 if not self.prometheus.query(claim)]
@@ -237,7 +266,11 @@ class Questions:
         found = []
         checks = (self.targets, self.panels, self.variables, self.agreement,
                   self.rules, self.catalogue)
-        for check in (self.alert,) if self.arguments.alert else checks:
+        if self.arguments.alert:
+            checks = (self.alert,)
+        elif self.arguments.kind:
+            checks = (self.job_dashboard,)
+        for check in checks:
             try:
                 found += check()
             except OSError as error:  # Not yet up, say.
@@ -250,6 +283,7 @@ def main():
     for name in ("prometheus", "promtool", "cluster", "job", "workers", "token-file"):
         parser.add_argument("--" + name, required=True)
     parser.add_argument("--alert")
+    parser.add_argument("--kind", choices=sorted(KINDS))
     arguments = parser.parse_args()
     questions = Questions(Prometheus(arguments.prometheus), arguments)
     start = time.monotonic()
@@ -258,7 +292,7 @@ def main():
         if not wrong or time.monotonic() > start + PATIENCE:
             break
         time.sleep(0.5)  # Between two looks, each a new condition.
-    if not arguments.alert:
+    if not arguments.alert and not arguments.kind:
         wrong += questions.pages()
     took = time.monotonic() - start
     if wrong:

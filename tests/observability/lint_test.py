@@ -147,6 +147,8 @@ class Lints(unittest.TestCase):
                 (lambda d, p: p["gridPos"].update(x=0), "lies on"),
                 (lambda d, p: p["gridPos"].update(x=23), "leaves the grid"),
                 (lambda d, p: p.update(description=""), "no description"),
+                (lambda d, p: p.update(description="Of x. Some jobs only."),
+                 'has the mark "Some jobs only."'),
                 (lambda d, p: p.update(targets=[]), "asks nothing"),
                 (lambda d, p: p.update(title="Load"), "two panels"),
                 (lambda d, p: default(p).update(unit=""), "has the unit"),

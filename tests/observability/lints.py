@@ -17,6 +17,10 @@ DASHBOARD_KEYS = {"tags": ["lockstep"], "id": None, "refresh": "30s",
 # Variables that Grafana itself knows.
 GRAFANA = {"__rate_interval", "__range", "__url_time_range", "__field",
            "__interval"}
+# At the ends of descriptions in the job's dashboard, as its generator has them.
+JOINED = "Joined programs and native jobs only."
+NATIVE = "Native jobs only."
+HELD_GPUS = "Jobs with GPUs only."
 SEVERITIES = {"critical", "warning", "info"}
 
 
@@ -50,6 +54,20 @@ def _braces(word):
 
 def panels(dashboard):
     return [p for p in dashboard.get("panels", []) if p.get("type") != "row"]
+
+
+def mark(panel):
+    """What the end of the description says about who fills the panel. None: all."""
+    description = panel["description"]
+    found = re.search(r"[A-Z][^.:;]* only\.$", description)
+    return found[0] if found else None
+
+
+def marks(dashboard):
+    """Marks that nobody checks."""
+    return [f'"{panel["title"]}" has the mark "{mark(panel)}"'
+            for panel in panels(dashboard)
+            if mark(panel) not in (None, JOINED, NATIVE, HELD_GPUS)]
 
 
 def queries(dashboard):
@@ -113,6 +131,7 @@ def dashboard(content):
     if not re.fullmatch(r"lockstep-[a-z-]{1,31}", content.get("uid", "")):
         wrong.append(f"uid is {content.get('uid')!r}")
     wrong += layout(content)
+    wrong += marks(content)
     titles = [panel.get("title") for panel in panels(content)]
     wrong += [f'two panels are called "{title}"'
               for title in sorted(set(titles)) if titles.count(title) > 1]

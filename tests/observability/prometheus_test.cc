@@ -89,7 +89,8 @@ class PrometheusTest : public ClusterTest {
   std::string DriverFile() const { return Path("driver"); }
 
   // Fails the test with what ask_prometheus.py finds.
-  void Ask(const std::vector<std::string>& more) {
+  void Ask(const std::vector<std::string>& more,
+           const std::string& job = "watched") {
     std::vector<std::string> argv = {
         LOCKSTEP_PYTHON,
         "-B",
@@ -98,7 +99,7 @@ class PrometheusTest : public ClusterTest {
         std::string("--promtool=") + LOCKSTEP_PROMTOOL,
         "--cluster=" + cluster()->record().cluster,
         "--token-file=" + cluster()->http_token_file(),
-        "--job=watched",
+        "--job=" + job,
         "--workers=worker-0,worker-1"};
     argv.insert(argv.end(), more.begin(), more.end());
     const CommandResult asked = RunCommand(argv, {"LOCKSTEP_SOURCE=" + source_},
@@ -106,6 +107,16 @@ class PrometheusTest : public ClusterTest {
     EXPECT_EQ(asked.code, 0) << asked.out << asked.err;
     // How long it took.
     if (asked.code == 0) std::cout << asked.out;
+  }
+
+  // A program of Python with one rank.
+  v1::JobSpec Python(const std::string& name, int gpus,
+                     const std::string& program) {
+    v1::JobSpec spec = Program(name, 1, {LOCKSTEP_PYTHON, "-c", program});
+    (*spec.mutable_environment())["PYTHONPATH"] = LOCKSTEP_PYTHON_PACKAGE;
+    (*spec.mutable_environment())["PYTHONDONTWRITEBYTECODE"] = "1";
+    spec.mutable_roles(0)->mutable_resources()->set_gpus(gpus);
+    return spec;
   }
 
   std::string source_;
@@ -128,10 +139,53 @@ TEST_F(PrometheusTest, AnswersWhatDashboardsAndAlertsAsk) {
   EXPECT_TRUE(ordered.ok()) << ordered.status();
   if (HasFailure()) return;
   Ask({});
+  Ask({"--kind=native"});
 
   // A GPU falls off the bus.
   WriteFile(DriverFile(), "xid 0 79\n");
   Ask({"--alert=LockstepGPUXid"});
+}
+
+// The rank of a program that has not joined shows what the daemon sees of it.
+constexpr char kApart[] = R"(
+import time
+step = 0
+while True:
+    step += 1
+    print('step', step, 'loss', 1 / step, flush=True)
+    time.sleep(0.05)
+)";
+// One that has joined, and reports all that there is.
+constexpr char kJoined[] = R"(
+import os, time
+import lockstep
+session = lockstep.join()
+session.progress(total_steps=10**9, epoch=1)
+for step in range(10**9):
+    with session.step(samples=8, loss=1 / (step + 1)):
+        for phase in ('input', 'compute', 'allreduce', 'optimizer'):
+            with session.phase(phase):
+                time.sleep(0.003)
+    session.report(accuracy=0.5, flops_per_sample=1e6)
+    if step % 100 == 1:
+        with session.phase('checkpoint'):
+            time.sleep(0.01)
+        session.checkpoint_saved(step, os.getcwd(), 1)
+)";
+
+TEST_F(PrometheusTest, NoPanelOfAProgramIsEmptyUnlessItSaysSo) {
+  const std::string package = LOCKSTEP_PYTHON_PACKAGE;
+  if (package.empty()) GTEST_SKIP() << "no package for Python in this build";
+  StartPrometheus();
+  Submit(Python("apart", 0, kApart));
+  Submit(Python("joined", 1, kJoined));
+  WaitFor("apart", v1::JOB_STATE_RUNNING);
+  WaitUntil("joined", "steps", [](const v1::Job& job) {
+    return job.progress().chief().committed_step() > 0;
+  });
+  if (HasFailure()) return;
+  Ask({"--kind=unjoined"}, "apart");
+  Ask({"--kind=joined"}, "joined");
 }
 
 }  // namespace

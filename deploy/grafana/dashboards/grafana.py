@@ -13,6 +13,10 @@ DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 CLUSTER, JOB, NODE = "lockstep-cluster", "lockstep-job", "lockstep-node"
 
 GREEN, YELLOW, RED = "green", "yellow", "red"
+# The jobs that fill a panel, if not every job does: the end of its description.
+JOINED = "Joined programs and native jobs only."
+NATIVE = "Native jobs only."
+HELD_GPUS = "Jobs with GPUs only."
 
 
 class Query:
@@ -39,17 +43,18 @@ class Query:
 class Panel:
     """kind: Grafana's panel type. steps: (from value, colour) pairs, rising.
 
+    only: JOINED, NATIVE or HELD_GPUS. An empty panel shows no_value, or else it.
     options and custom (of fieldConfig.defaults) go over what is set here.
     """
 
     def __init__(self, kind, title, unit, description, *queries, width=8,
                  height=8, steps=(), minimum=None, maximum=None, options=None,
                  custom=None, links=(), transformations=(), mappings=(),
-                 no_value="no data"):
+                 only="", no_value=""):
         self.kind = kind
         self.title = title
         self.unit = unit
-        self.description = description
+        self.description = f"{description} {only}" if only else description
         self.queries = queries
         self.width = width
         self.height = height
@@ -61,7 +66,7 @@ class Panel:
         self.links = list(links)
         self.transformations = list(transformations)
         self.mappings = list(mappings)
-        self.no_value = no_value
+        self.no_value = no_value or only.rstrip(".") or "no data"
 
     def json(self, number, x, y):
         defaults = {
