@@ -195,9 +195,6 @@ void Agent::Execute(const Actions& actions) {
       case Action::Kind::kCapture:
         Capture(action.gang, action.evidence);
         break;
-      case Action::Kind::kKeep:
-        Keep(action.gang);
-        break;
       case Action::Kind::kKillTree:
         ranks_.Kill(ref, action.grace);
         break;
@@ -219,25 +216,19 @@ void Agent::Execute(const Actions& actions) {
 void Agent::Capture(const GangKey& key, uint32_t evidence) {
   const LocalGang* const gang = core_.Find(key);
   if (gang == nullptr) return;
-  ranks_.evidence()->Keep(key, gang->status.job_uid, [this, key, evidence] {
+  const auto done = [this, key, evidence] {
     core_.Tell([&](AgentCore* core, Actions* out) {
-      core->OnCaptured(key, evidence, out);
+      core->OnCaptured(key, evidence, loop_->Now(), out);
     });
-  });
-}
-
-void Agent::Keep(const GangKey& key) {
-  const LocalGang* const gang = core_.Find(key);
-  if (gang == nullptr) return;
+  };
+  if (evidence > 0) {
+    return ranks_.evidence()->Keep(key, gang->status.job_uid, done);
+  }
   std::vector<RankStatus> ended;
   for (const RankStatus& rank : gang->status.ranks) {
     if (rank.exit) ended.push_back(rank);
   }
-  ranks_.evidence()->KeepFailure(key, gang->status.job_uid, ended, [this, key] {
-    core_.Tell([&](AgentCore* core, Actions* out) {
-      core->OnKept(key, loop_->Now(), out);
-    });
-  });
+  ranks_.evidence()->KeepFailure(key, gang->status.job_uid, ended, done);
 }
 
 void Agent::Forget(const GangKey& key) {

@@ -121,7 +121,6 @@ class Agent final : public StreamHandler {
   void Execute(const Actions& actions);
   void OnAssignment(const Assignment& assignment);
   void Capture(const GangKey& key, uint32_t evidence);
-  void Keep(const GangKey& key);
   void Forget(const GangKey& key);
   void RemoveForgotten();
   // Runs a few times a second, in addition to the work that events cause.

@@ -26,11 +26,9 @@ struct Action {
     kGo,
     kAbort,
     kDirective,
-    // Capture evidence of the gang's ranks: answer with OnCaptured.
+    // Capture evidence of the gang's ranks and keep it: answer with OnCaptured.
+    // With `evidence` 0 a rank has failed: without stacks, in milliseconds.
     kCapture,
-    // Capture what runs of the gang and what ended, without stacks, and keep
-    // that: answer with OnKept.
-    kKeep,
     // SIGTERM to the rank's tree, SIGKILL after `grace` (0: at once).
     kKillTree,
     // Release the gang's ports and other resources.

@@ -187,32 +187,15 @@ void AgentCore::Stop(const GangKey& key, LocalGang* gang, Duration grace,
     if (gang->keeping) gang->keep_until = now.mono + options_.keep_time;
   }
   if (!first && gang->keep_until) {
-    SendStop(key, gang, /*abort=*/true, now, out);
+    SendStop(key, gang, /*abort=*/true, options_.force_after, now, out);
   } else if (!gang->keep_until) {
-    SendStop(key, gang, first, now, out);
+    SendStop(key, gang, first, options_.force_after, now, out);
   }
   if (gang->status.phase != GangPhase::kStopping) {
     gang->status.phase = GangPhase::kStopping;
     out->push_back(MakeAction(Action::Kind::kReport, key));
   }
   if (HasEnded(*gang)) Over(key, gang, GangPhase::kStopped, out);
-}
-
-void AgentCore::SendStop(const GangKey& key, LocalGang* gang, bool abort,
-                         Time now, Actions* out) {
-  gang->keep_until.reset();
-  gang->kill_at = now.mono + gang->assignment.grace + options_.force_after;
-  for (const RankStatus& rank : gang->status.ranks) {
-    if (rank.state == RankState::kExited) continue;
-    if (abort) {
-      Action tell = MakeAction(Action::Kind::kAbort, key, rank.rank);
-      tell.message = gang->assignment.stop_message;
-      out->push_back(std::move(tell));
-    }
-    Action kill = MakeAction(Action::Kind::kKillTree, key, rank.rank);
-    kill.grace = gang->assignment.grace;
-    out->push_back(std::move(kill));
-  }
 }
 
 void AgentCore::Over(const GangKey& key, LocalGang* gang, GangPhase phase,
@@ -326,20 +309,18 @@ void AgentCore::ForgetIfAsked(const GangKey& key, Actions* out) {
   out->push_back(MakeAction(Action::Kind::kForget, key));
 }
 
-void AgentCore::OnCaptured(const GangKey& key, uint32_t evidence,
+void AgentCore::OnCaptured(const GangKey& key, uint32_t evidence, Time now,
                            Actions* out) {
   const auto it = gangs_.find(key);
-  if (it == gangs_.end() || it->second.status.evidence_done >= evidence) return;
-  it->second.status.evidence_done = evidence;
-  out->push_back(MakeAction(Action::Kind::kReport, key));
-}
-
-void AgentCore::OnKept(const GangKey& key, Time now, Actions* out) {
-  const auto it = gangs_.find(key);
   if (it == gangs_.end()) return;
-  it->second.keeping = false;
-  if (it->second.keep_until) {
-    SendStop(key, &it->second, /*abort=*/true, now, out);
+  LocalGang* const gang = &it->second;
+  if (evidence == 0) {
+    gang->keeping = false;
+    if (gang->keep_until)
+      SendStop(key, gang, /*abort=*/true, options_.force_after, now, out);
+  } else if (gang->status.evidence_done < evidence) {
+    gang->status.evidence_done = evidence;
+    out->push_back(MakeAction(Action::Kind::kReport, key));
   }
 }
 
@@ -401,7 +382,7 @@ void AgentCore::OnRankExited(const GangKey& key, int32_t rank, ExitStatus exit,
 void AgentCore::OnTick(Time now, Actions* out) {
   for (auto& [key, gang] : gangs_) {
     if (gang.keep_until && *gang.keep_until <= now.mono) {
-      SendStop(key, &gang, /*abort=*/true, now, out);
+      SendStop(key, &gang, /*abort=*/true, options_.force_after, now, out);
     }
     if (!gang.kill_at || *gang.kill_at > now.mono) continue;
     gang.kill_at = now.mono + options_.force_after;

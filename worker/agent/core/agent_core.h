@@ -25,10 +25,10 @@
 //   PREPARING,
 //   PREPARED   STOP                                STOPPED, kRelease
 //   LAUNCHED   STOP                                STOPPING, kAbort, kKillTree
-//   LAUNCHED   STOP with `keep_evidence`           STOPPING, kKeep; after
-//                                                  OnKept, or keep_time later,
+//   LAUNCHED   STOP with `keep_evidence`           STOPPING, kCapture; after
+//                                                  that, or keep_time later,
 //                                                  kAbort, kKillTree
-//   LAUNCHED   a rank failed by itself             kKeep
+//   LAUNCHED   a rank failed by itself             kCapture
 //   LAUNCHED,
 //   STOPPING   the last rank has exited            STOPPED, kRelease
 //   STOPPING   `grace` and kForceAfter are over    kKillTree at once, repeated
@@ -112,10 +112,10 @@ class AgentCore {
   void OnRankExited(const GangKey& key, int32_t rank, ExitStatus exit,
                     const RankProgress& progress, const Usage& usage,
                     Actions* out);
-  // Evidence of the gang's ranks is on disk, for Assignment::evidence.
-  void OnCaptured(const GangKey& key, uint32_t evidence, Actions* out);
-  // The answer to kKeep, whatever came of it.
-  void OnKept(const GangKey& key, Time now, Actions* out);
+  // Evidence of the gang's ranks is on disk, as far as that was possible. The
+  // answer to kCapture, with its `evidence`.
+  void OnCaptured(const GangKey& key, uint32_t evidence, Time now,
+                  Actions* out);
   // Call at NextDeadline or later.
   void OnTick(Time now, Actions* out);
   std::optional<MonoTime> NextDeadline() const;
@@ -133,10 +133,6 @@ class AgentCore {
                   Actions* out);
   void Stop(const GangKey& key, LocalGang* gang, Duration grace,
             const std::string& message, Time now, Actions* out);
-  // Sends what ends the ranks that still run, and arms the forced kill.
-  // With `abort`, also over their links.
-  void SendStop(const GangKey& key, LocalGang* gang, bool abort, Time now,
-                Actions* out);
   void Launch(const GangKey& key, LocalGang* gang, Actions* out);
   void Over(const GangKey& key, LocalGang* gang, GangPhase phase, Actions* out);
   void ForgetIfAsked(const GangKey& key, Actions* out);

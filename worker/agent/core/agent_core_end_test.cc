@@ -265,18 +265,18 @@ TEST_F(AgentCoreTest, AStopAfterAFailureWaitsForEvidence) {
   Do(Goal::kLaunch);
   Assignment stop = Order(Goal::kStop);
   stop.keep_evidence = true;
-  EXPECT_THAT(Kinds(Do(stop)), ElementsAre(Kind::kKeep, Kind::kReport));
+  EXPECT_THAT(Kinds(Do(stop)), ElementsAre(Kind::kCapture, Kind::kReport));
   EXPECT_EQ(Phase(), GangPhase::kStopping);
   EXPECT_THAT(Do(stop), IsEmpty()) << "a repeat";
   Actions actions;
-  core_.OnKept(key_, now_, &actions);
+  core_.OnCaptured(key_, 0, now_, &actions);
   EXPECT_THAT(Kinds(actions), ElementsAre(Kind::kAbort, Kind::kKillTree,
                                           Kind::kAbort, Kind::kKillTree));
   EXPECT_EQ(actions[0].message, "enough");
   EXPECT_EQ(actions[1].grace, 5s);
   EXPECT_EQ(core_.NextDeadline(), now_.mono + 7s);
   actions.clear();
-  core_.OnKept(key_, now_, &actions);
+  core_.OnCaptured(key_, 0, now_, &actions);
   EXPECT_THAT(actions, IsEmpty());
 }
 
@@ -309,9 +309,9 @@ TEST_F(AgentCoreTest, AShorterGraceEndsTheWaitForEvidence) {
 TEST_F(AgentCoreTest, EvidenceIsKeptWhenARankFailsAndOnlyOnce) {
   Prepare();
   Do(Goal::kLaunch);
-  EXPECT_THAT(Kinds(Exit(0, 1)), ElementsAre(Kind::kReport, Kind::kKeep));
+  EXPECT_THAT(Kinds(Exit(0, 1)), ElementsAre(Kind::kReport, Kind::kCapture));
   Actions actions;
-  core_.OnKept(key_, now_, &actions);
+  core_.OnCaptured(key_, 0, now_, &actions);
   EXPECT_THAT(actions, IsEmpty()) << "nothing waits for it";
   Assignment stop = Order(Goal::kStop);
   stop.keep_evidence = true;
@@ -327,16 +327,16 @@ TEST_F(AgentCoreTest, AStopWaitsForEvidenceThatIsOnItsWay) {
   stop.keep_evidence = true;
   EXPECT_THAT(Kinds(Do(stop)), ElementsAre(Kind::kReport));
   Actions actions;
-  core_.OnKept(key_, now_, &actions);
+  core_.OnCaptured(key_, 0, now_, &actions);
   EXPECT_THAT(Kinds(actions), ElementsAre(Kind::kAbort, Kind::kKillTree));
 }
 
 TEST_F(AgentCoreTest, NoEvidenceIsKeptOfSuccessAndOfOtherStops) {
   Prepare();
   Do(Goal::kLaunch);
-  EXPECT_THAT(Kinds(Exit(0)), Not(Contains(Kind::kKeep)));
-  EXPECT_THAT(Kinds(Do(Goal::kStop)), Not(Contains(Kind::kKeep)));
-  EXPECT_THAT(Kinds(Exit(1, 1)), Not(Contains(Kind::kKeep)))
+  EXPECT_THAT(Kinds(Exit(0)), Not(Contains(Kind::kCapture)));
+  EXPECT_THAT(Kinds(Do(Goal::kStop)), Not(Contains(Kind::kCapture)));
+  EXPECT_THAT(Kinds(Exit(1, 1)), Not(Contains(Kind::kCapture)))
       << "it was stopped";
 }
 

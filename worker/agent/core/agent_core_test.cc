@@ -335,11 +335,11 @@ TEST_F(AgentCoreTest, EvidenceIsCapturedOncePerNumber) {
   EXPECT_EQ(capture->evidence, 2u);
   EXPECT_THAT(Kinds(Do(order)), Not(Contains(Kind::kCapture)));
   Actions actions;
-  core_.OnCaptured(key_, 2, &actions);
+  core_.OnCaptured(key_, 2, now_, &actions);
   EXPECT_THAT(Kinds(actions), ElementsAre(Kind::kReport));
   EXPECT_EQ(Status().evidence_done, 2u);
   actions.clear();
-  core_.OnCaptured(key_, 1, &actions);
+  core_.OnCaptured(key_, 1, now_, &actions);
   EXPECT_THAT(actions, IsEmpty()) << "an older one ends late";
   order.evidence = 3;
   EXPECT_THAT(Kinds(Do(order)), Contains(Kind::kCapture));

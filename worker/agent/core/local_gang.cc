@@ -213,11 +213,28 @@ void Go(const GangKey& key, LocalGang* gang, Actions* out) {
   }
 }
 
+void SendStop(const GangKey& key, LocalGang* gang, bool abort,
+              Duration force_after, Time now, Actions* out) {
+  gang->keep_until.reset();
+  gang->kill_at = now.mono + gang->assignment.grace + force_after;
+  for (const RankStatus& rank : gang->status.ranks) {
+    if (rank.state == RankState::kExited) continue;
+    if (abort) {
+      Action tell = MakeAction(Action::Kind::kAbort, key, rank.rank);
+      tell.message = gang->assignment.stop_message;
+      out->push_back(std::move(tell));
+    }
+    Action kill = MakeAction(Action::Kind::kKillTree, key, rank.rank);
+    kill.grace = gang->assignment.grace;
+    out->push_back(std::move(kill));
+  }
+}
+
 void KeepEvidence(const GangKey& key, LocalGang* gang, Actions* out) {
   if (gang->kept) return;
   gang->kept = true;
   gang->keeping = true;
-  out->push_back(MakeAction(Action::Kind::kKeep, key));
+  out->push_back(MakeAction(Action::Kind::kCapture, key));
 }
 
 void CaptureIfAsked(const GangKey& key, LocalGang* gang, Actions* out) {

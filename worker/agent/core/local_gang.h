@@ -116,6 +116,11 @@ void RestartTasks(const GangKey& key, Duration grace, LocalGang* gang,
 // Sends GO to the joined ranks of a native gang, and new directives to rank 0.
 void Go(const GangKey& key, LocalGang* gang, Actions* out);
 
+// Sends what ends the ranks that still run, with `abort` also over their links,
+// and arms the forced kill for `force_after` after the assignment's grace.
+void SendStop(const GangKey& key, LocalGang* gang, bool abort,
+              Duration force_after, Time now, Actions* out);
+
 // Asks that evidence of the gang be kept, once per failure.
 void KeepEvidence(const GangKey& key, LocalGang* gang, Actions* out);
 

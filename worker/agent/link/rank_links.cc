@@ -127,7 +127,6 @@ void RankLinks::Tell(const Action& action) {
     case Action::Kind::kCheckOutput:
     case Action::Kind::kStartRank:
     case Action::Kind::kCapture:
-    case Action::Kind::kKeep:
     case Action::Kind::kKillTree:
     case Action::Kind::kRelease:
     case Action::Kind::kReport:
