@@ -77,6 +77,16 @@ std::string StateRows(const v1::Job& job, WallTime now, const Style& style,
     text +=
         DescribeRow("queue", fmt::format("position {}", job.queue_position()));
   }
+  if (job.has_expected_start_time()) {
+    const WallTime start = ToWallTime(job.expected_start_time());
+    text += DescribeRow(
+        "expected",
+        start <= now
+            ? std::string("to start soon")
+            : fmt::format("to start in {}, if those that hold what it needs "
+                          "run as long as they say",
+                          Age(start - now)));
+  }
   text += DescribeRow(
       "submitted",
       TimeText(job.has_create_time(), job.create_time()) +

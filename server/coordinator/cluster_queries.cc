@@ -74,11 +74,31 @@ std::map<JobName, int64_t> PositionsOf(const JobRegistry& jobs) {
 
 }  // namespace
 
+void ClusterQueries::AddExpectedStarts(
+    const std::vector<JobSnapshot*>& jobs) const {
+  std::shared_ptr<const StartForecast::Starts> starts;
+  for (JobSnapshot* const job : jobs) {
+    if (job->job->state != JobState::kQueued &&
+        job->job->state != JobState::kPlacing) {
+      continue;
+    }
+    if (starts == nullptr) starts = forecast_.Get(clock_.Now());
+    const auto start = starts->find(job->job->spec.name);
+    if (start != starts->end()) job->expected_start = start->second;
+  }
+}
+
 StatusOr<JobSnapshot> ClusterQueries::GetJob(const JobName& name) const {
-  MutexLock lock(&mu_);
-  LOCKSTEP_ASSIGN_OR_RETURN(const JobEntry* entry,
-                            parts_.state->jobs.Get(name));
-  return parts_.snapshots->SnapshotOf(*entry, clock_.Now());
+  const Time now = clock_.Now();
+  JobSnapshot snapshot;
+  {
+    MutexLock lock(&mu_);
+    LOCKSTEP_ASSIGN_OR_RETURN(const JobEntry* entry,
+                              parts_.state->jobs.Get(name));
+    snapshot = parts_.snapshots->SnapshotOf(*entry, now);
+  }
+  AddExpectedStarts({&snapshot});
+  return snapshot;
 }
 
 std::string ClusterQueries::OwnerOf(const JobName& name) const {
@@ -98,19 +118,24 @@ int64_t ClusterQueries::QueuePosition(const JobName& name) const {
 }
 
 std::vector<JobSnapshot> ClusterQueries::ListJobs() const {
-  MutexLock lock(&mu_);
   const Time now = clock_.Now();
-  const JobRegistry& table = parts_.state->jobs;
-  const auto positions = PositionsOf(table);
   std::vector<JobSnapshot> jobs;
-  jobs.reserve(table.entries().size());
-  for (const auto& [name, entry] : table.entries()) {
-    jobs.push_back(parts_.snapshots->SnapshotOf(entry, now));
-    const auto position = positions.find(name);
-    if (position != positions.end()) {
-      jobs.back().queue_position = position->second;
+  {
+    MutexLock lock(&mu_);
+    const JobRegistry& table = parts_.state->jobs;
+    const auto positions = PositionsOf(table);
+    jobs.reserve(table.entries().size());
+    for (const auto& [name, entry] : table.entries()) {
+      jobs.push_back(parts_.snapshots->SnapshotOf(entry, now));
+      const auto position = positions.find(name);
+      if (position != positions.end()) {
+        jobs.back().queue_position = position->second;
+      }
     }
   }
+  std::vector<JobSnapshot*> all;
+  for (JobSnapshot& job : jobs) all.push_back(&job);
+  AddExpectedStarts(all);
   std::stable_sort(jobs.begin(), jobs.end(),
                    [](const JobSnapshot& a, const JobSnapshot& b) {
                      return a.job->create_time > b.job->create_time;

@@ -19,6 +19,7 @@
 #include "server/coordinator/history_guard.h"
 #include "server/coordinator/snapshot.h"
 #include "server/coordinator/snapshot_maker.h"
+#include "server/coordinator/start_forecast.h"
 #include "server/coordinator/store_writer.h"
 #include "server/core/log_owner.h"
 #include "server/core/work_files.h"
@@ -41,16 +42,18 @@ class ClusterQueries {
     const HistoryGuard* guard;
     const SnapshotMaker* snapshots;
   };
-  // `clock` outlives this object. `parts` are used only while `mu` is held.
-  ClusterQueries(Mutex* mu, const Clock* clock, const Parts& parts)
-      : mu_(*mu), clock_(*clock), parts_(parts) {}
+  // `clock` and `forecast` outlive this object. `parts` are used only while
+  // `mu` is held.
+  ClusterQueries(Mutex* mu, const Clock* clock, const StartForecast* forecast,
+                 const Parts& parts)
+      : mu_(*mu), clock_(*clock), forecast_(*forecast), parts_(parts) {}
 
   // The clock of records. Compare their times with this one.
   const Clock& clock() const { return clock_; }
 
-  // NotFound if there is no such job.
+  // With its expected start. NotFound if there is no such job.
   StatusOr<JobSnapshot> GetJob(const JobName& name) const;
-  // Newest first, with queue positions.
+  // Newest first, with queue positions and expected starts.
   std::vector<JobSnapshot> ListJobs() const;
   // 1 for the next job. 0 if the job is not queued or does not exist.
   int64_t QueuePosition(const JobName& name) const;
@@ -79,9 +82,9 @@ class ClusterQueries {
                                    const JobCheck& may) const;
   // Returns those of `ranks`, or all, of the ended attempt with this ordinal
   // (0: the newest one) of which the nodes kept evidence: it stood still, or
-  // was ended by a limit. `may` must allow the caller to look at them.
-  // NotFound: it did not have one of them. FailedPrecondition: there is no such
-  // attempt.
+  // was ended by a limit, or failed by its ranks. `may` must allow the caller
+  // to look at them. NotFound: it did not have one of them. FailedPrecondition:
+  // there is no such attempt.
   StatusOr<FoundRanks> FindKept(const JobName& name,
                                 const std::set<int32_t>& ranks, int32_t ordinal,
                                 const JobCheck& may) const;
@@ -97,9 +100,13 @@ class ClusterQueries {
   // exit.
   Status taken_over() const;
 
+  // Sets when the waiting ones of these jobs are expected to start.
+  void AddExpectedStarts(const std::vector<JobSnapshot*>& jobs) const;
+
  private:
   Mutex& mu_;
   const Clock& clock_;
+  const StartForecast& forecast_;
   const Parts parts_ ABSL_GUARDED_BY(mu_);
 };
 

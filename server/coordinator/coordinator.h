@@ -122,6 +122,7 @@ class Coordinator {
   JobCommands jobs_;
   NodeCommands nodes_;
   NodeSessions sessions_;
+  const StartForecast forecast_;
   ClusterQueries queries_;
 };
 

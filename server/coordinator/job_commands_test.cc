@@ -435,6 +435,27 @@ TEST_F(CoordinatorTest, QueuePositionsAreTheOrderOfScheduling) {
   EXPECT_EQ(coordinator_->queries()->QueuePosition("second"), 1);
 }
 
+TEST_F(CoordinatorTest, WaitingJobsSayWhenTheyAreExpectedToStart) {
+  JobSpec first = Wide("first");
+  first.max_running_time = std::chrono::minutes(10);
+  MustSubmit(first);
+  Connect(&a_);
+  Connect(&b_);
+  Run();
+  ASSERT_EQ(State("first"), JobState::kRunning);
+  MustSubmit(Wide("second"));
+  Run();
+  ASSERT_EQ(State("second"), JobState::kQueued);
+  const auto job = coordinator_->queries()->GetJob("second");
+  ASSERT_TRUE(job.ok());
+  EXPECT_EQ(job->expected_start,
+            *Get("first").start_time + std::chrono::minutes(10));
+  for (const JobSnapshot& listed : coordinator_->queries()->ListJobs()) {
+    EXPECT_EQ(listed.expected_start.has_value(),
+              listed.job->spec.name == "second");
+  }
+}
+
 TEST_F(CoordinatorTest, PackagesAreNeededUntilTheJobHasEnded) {
   RoleSpec worker;
   worker.type = TaskType::kWorker;

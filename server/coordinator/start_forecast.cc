@@ -6,7 +6,7 @@
 namespace lockstep::server {
 namespace {
 
-constexpr Duration kGoodFor = std::chrono::seconds(2);
+constexpr Duration kGoodFor = std::chrono::seconds(10);
 
 // What the job's progress and its limit say. nullopt: nothing is known.
 std::optional<WallTime> EndOf(const JobEntry& entry, WallTime now) {

@@ -29,7 +29,8 @@ class StartForecast {
   // `mu` guards what `parts` point to. All outlive this object.
   StartForecast(Mutex* mu, const Parts& parts) : mu_(*mu), parts_(parts) {}
 
-  // Made anew at most every 2 s, outside of the coordinator's lock. Never null.
+  // Made anew at most every 10 s, outside of the coordinator's lock. Never
+  // null.
   std::shared_ptr<const Starts> Get(Time now) const
       ABSL_LOCKS_EXCLUDED(mu_, made_mu_);
 

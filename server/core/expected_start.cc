@@ -8,7 +8,7 @@ namespace lockstep::server {
 namespace {
 
 // The queue is scheduled at most so often.
-constexpr int kMaxRounds = 64;
+constexpr int kMaxRounds = 32;
 
 HostCapacity* Find(const NodeName& node, std::vector<HostCapacity>* hosts) {
   const auto host =

@@ -26,7 +26,7 @@ struct ExpectedEnd {
 // `queue` as for Schedule; at most kMaxForecast jobs of it are looked at, the
 // next ones. `hosts` are as they are now, with `ends` on them. A job that backs
 // off has no expected start.
-inline constexpr size_t kMaxForecast = 200;
+inline constexpr size_t kMaxForecast = 100;
 std::map<JobName, WallTime> ExpectStarts(std::vector<QueuedJob> queue,
                                          std::vector<HostCapacity> hosts,
                                          std::vector<ExpectedEnd> ends,

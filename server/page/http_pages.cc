@@ -279,8 +279,11 @@ void AddCoordinatorPages(const PageParts& parts, HttpServer* server) {
   server->Handle("/", [=](const HttpRequest& request) {
     const auto query = ParseOverview(request.parameters);
     if (!query.ok()) return ErrorPage(parts.cluster, query.status());
-    return OverviewPage(parts.cluster, parts.reader(),
-                        parts.queries->View(kShown), *query);
+    CoordinatorView view = parts.queries->View(kShown);
+    std::vector<JobSnapshot*> jobs;
+    for (auto& job : view.jobs) jobs.push_back(&job.snapshot);
+    parts.queries->AddExpectedStarts(jobs);
+    return OverviewPage(parts.cluster, parts.reader(), view, *query);
   });
   server->Handle("/sd", [=](const HttpRequest& request) {
     return Targets(parts.cluster, parts.queries, *server, request);

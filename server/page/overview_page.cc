@@ -35,6 +35,15 @@ int GpusHeld(const Job& job) {
   return static_cast<int>(gpus);
 }
 
+// ", expected to start in 12.0 min".
+std::string ExpectedText(const JobSnapshot& snapshot) {
+  if (!snapshot.expected_start) return "";
+  const Duration left = *snapshot.expected_start - snapshot.time;
+  return left <= Duration{}
+             ? std::string(", expected to start soon")
+             : fmt::format(", expected to start in {}", FormatDuration(left));
+}
+
 void JobRow(const JobSnapshot& snapshot, int gpus, Html* html) {
   const Job& job = *snapshot.job;
   html->BeginRow().BeginCell().Link("/jobs", job.spec.name).Raw("</td>");
@@ -54,8 +63,8 @@ void JobRow(const JobSnapshot& snapshot, int gpus, Html* html) {
   std::string why =
       WhyOf(job.state, snapshot.waiting ? *snapshot.waiting : job.cause);
   if (snapshot.queue_position > 0) {
-    why = fmt::format("place {} of the queue{}{}", snapshot.queue_position,
-                      why.empty() ? "" : ": ", why);
+    why = fmt::format("place {} of the queue{}{}{}", snapshot.queue_position,
+                      ExpectedText(snapshot), why.empty() ? "" : ": ", why);
   }
   html->Cell(why).Raw("</tr>\n");
 }

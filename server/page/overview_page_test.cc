@@ -43,6 +43,8 @@ CoordinatorView MixedView() {
   AddJob("resnet", "user/ann", JobState::kQueued, {}, &view);
   AddJob("whisper", "user/bob", JobState::kRunning, {1, 2}, &view);
   view.jobs[2].snapshot.queue_position = 3;
+  view.jobs[2].snapshot.time = WallTime(std::chrono::seconds(1000));
+  view.jobs[2].snapshot.expected_start = WallTime(std::chrono::seconds(1720));
   NodeSnapshot node;
   Member& member = node.member;
   member.info.name = "a";
@@ -133,7 +135,7 @@ TEST(OverviewPageTest, TotalsAndGpusAreShown) {
                       "2: busy 50 %, whisper (user/bob)\">"),
             HasSubstr("class=\"g idle\" href=\"/nodes/a\" title=\"a GPU 3: "
                       "idle\""),
-            HasSubstr("place 3 of the queue")));
+            HasSubstr("place 3 of the queue, expected to start in 12.0 min")));
   view.nodes[0].member.state = NodeState::kUnknown;
   EXPECT_THAT(OverviewPage("lab", kSeesEverything, view, {}).body,
               HasSubstr("title=\"a GPU 3: the node is UNKNOWN\">?</a>"));
