@@ -35,7 +35,7 @@ int GpusHeld(const Job& job) {
   return static_cast<int>(gpus);
 }
 
-// ", expected to start in 12.0 min".
+// ", expected to start in 12 m 00 s".
 std::string ExpectedText(const JobSnapshot& snapshot) {
   if (!snapshot.expected_start) return "";
   const Duration left = *snapshot.expected_start - snapshot.time;

@@ -135,7 +135,7 @@ TEST(OverviewPageTest, TotalsAndGpusAreShown) {
                       "2: busy 50 %, whisper (user/bob)\">"),
             HasSubstr("class=\"g idle\" href=\"/nodes/a\" title=\"a GPU 3: "
                       "idle\""),
-            HasSubstr("place 3 of the queue, expected to start in 12.0 min")));
+            HasSubstr("place 3 of the queue, expected to start in 12 m 00 s")));
   view.nodes[0].member.state = NodeState::kUnknown;
   EXPECT_THAT(OverviewPage("lab", kSeesEverything, view, {}).body,
               HasSubstr("title=\"a GPU 3: the node is UNKNOWN\">?</a>"));
