@@ -6,9 +6,9 @@
 namespace lockstep {
 namespace {
 
-constexpr int kMaxCode = 16;  // Of google.rpc.Code.
-constexpr size_t kMaxGpus = 4096;
-constexpr auto kIndex = Range(0, 4095);
+constexpr int kMaxCheckCode = 16;  // Of google.rpc.Code.
+constexpr size_t kMostChecked = 4096;
+constexpr auto kCheckedGpu = Range(0, 4095);
 constexpr auto kCheckText = Text(kMaxCheckText);
 
 }  // namespace
@@ -22,7 +22,7 @@ LOCKSTEP_FIELDS(GpuCheckPart, v1::GpuCheckPart) {
 }
 
 LOCKSTEP_FIELDS(GpuCheck, v1::GpuCheck) {
-  LOCKSTEP_FIELD(index, kIndex);
+  LOCKSTEP_FIELD(index, kCheckedGpu);
   LOCKSTEP_FIELD(uuid, Text(128));
   LOCKSTEP_FIELD(time);
   LOCKSTEP_FIELD(took);
@@ -32,9 +32,9 @@ LOCKSTEP_FIELDS(GpuCheck, v1::GpuCheck) {
 
 LOCKSTEP_FIELDS(GpuCheckOrder, v1::GpuCheckRequest) {
   LOCKSTEP_FIELD(id);
-  LOCKSTEP_FIELD(gpus, AtMost(kMaxGpus), Each(kIndex));
+  LOCKSTEP_FIELD(gpus, AtMost(kMostChecked), Each(kCheckedGpu));
   LOCKSTEP_FIELD(within);
-  LOCKSTEP_FIELD(partner, kIndex);
+  LOCKSTEP_FIELD(partner, kCheckedGpu);
   v.Rule([](GpuCheckOrder* order, FieldChecker* check) {
     check->Require(order->within <= kMaxGpuCheckTime, "within",
                    "must be at most 10 min");
@@ -43,7 +43,7 @@ LOCKSTEP_FIELDS(GpuCheckOrder, v1::GpuCheckRequest) {
 
 LOCKSTEP_FIELDS(GpuCheckAnswer, v1::GpuCheckReply) {
   LOCKSTEP_FIELD(id);
-  LOCKSTEP_FIELD(checks, AtMost(kMaxGpus));
+  LOCKSTEP_FIELD(checks, AtMost(kMostChecked));
   v.OnWrite([](const GpuCheckAnswer& from, v1::GpuCheckReply* to) {
     if (from.status.ok()) return;
     to->set_code(static_cast<int>(from.status.code()));
@@ -51,7 +51,7 @@ LOCKSTEP_FIELDS(GpuCheckAnswer, v1::GpuCheckReply) {
   });
   v.OnRead([](const v1::GpuCheckReply& from, GpuCheckAnswer* to,
               FieldChecker* c) {
-    c->Range("code", from.code(), 0, kMaxCode);
+    c->Range("code", from.code(), 0, kMaxCheckCode);
     c->Text("message", from.message(), kMaxReportText);
     if (!c->ok() || from.code() == 0) return;
     to->status = Status(static_cast<StatusCode>(from.code()), from.message());

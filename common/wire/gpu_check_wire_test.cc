@@ -17,7 +17,11 @@ GpuCheckAnswer Sample() {
   matmul.failure = "element 7 is 3, not 4";
   GpuCheckPart all_reduce{"all_reduce"};
   all_reduce.skipped = "no second GPU is free";
-  GpuCheck check{3,   "GPU-3", WallTime(1000s), 21s, "matmul: element 7 is 3",
+  GpuCheck check{3,
+                 "GPU-3",
+                 WallTime(1000s),
+                 21s,
+                 "matmul: element 7 is 3",
                  {memory, matmul, all_reduce}};
   return {7, OkStatus(), {check}};
 }

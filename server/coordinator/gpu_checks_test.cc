@@ -50,8 +50,7 @@ class GpuChecksTest : public CoordinatorTest {
   Status Ask(std::vector<int32_t> gpus, const std::string& id = "") {
     return coordinator_->nodes()->CheckGpus(
         {"user/root", id.empty() ? NextId() : id, "CheckNode", "gpu"}, "gpu",
-        gpus,
-        [this](StatusOr<std::vector<GpuCheck>> checks) {
+        gpus, [this](StatusOr<std::vector<GpuCheck>> checks) {
           answers_.push_back(std::move(checks));
         });
   }

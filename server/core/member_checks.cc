@@ -27,9 +27,10 @@ std::string WhyNot(const Member& member, int32_t index,
                        ClockText(open->second.since));
   }
   if (held.contains(index)) {
-    return fmt::format("a job holds GPU {}: wait for its end, or drain the "
-                       "node",
-                       index);
+    return fmt::format(
+        "a job holds GPU {}: wait for its end, or drain the "
+        "node",
+        index);
   }
   if (const GpuReclaim* const reclaim = member.ReclaimOf(index)) {
     return fmt::format("GPU {} is not free: {}", index, Describe(*reclaim));
@@ -61,11 +62,11 @@ void Pass(Member* member, Gpu* gpu, const GpuCheck& check,
   } else if (!gpu->fault.empty()) {
     after = "; still gets no work: " + gpu->fault;
   }
-  AddEvent(member, Reason::kNodeGpuChecked,
-           fmt::format("{} passed a check of {}: {}{}", GpuLabel(*gpu),
-                       FormatDuration(check.took), Describe(check.parts),
-                       after),
-           now.wall);
+  AddEvent(
+      member, Reason::kNodeGpuChecked,
+      fmt::format("{} passed a check of {}: {}{}", GpuLabel(*gpu),
+                  FormatDuration(check.took), Describe(check.parts), after),
+      now.wall);
 }
 
 void Fail(Member* member, Gpu* gpu, const GpuCheck& check,
@@ -257,11 +258,10 @@ OpenCheck* FindCheck(Member* member, int32_t gpu) {
 }
 
 std::string DescribeCheck(const Gpu& gpu, const OpenCheck& check) {
-  return fmt::format("{} since {}{}{}",
-                     check.partner ? "helps to check another GPU"
-                                   : "is being checked",
-                     ClockText(check.since), gpu.fault.empty() ? "" : ", ",
-                     gpu.fault);
+  return fmt::format(
+      "{} since {}{}{}",
+      check.partner ? "helps to check another GPU" : "is being checked",
+      ClockText(check.since), gpu.fault.empty() ? "" : ", ", gpu.fault);
 }
 
 bool EndFault(Member* member, Gpu* gpu, Time now) {

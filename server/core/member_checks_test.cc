@@ -102,8 +102,7 @@ TEST_F(CheckTest, AWithheldGpuIsCheckedBeforeItReturns) {
 TEST_F(CheckTest, AnOperatorsWordEndsTheWait) {
   Withhold();
   ASSERT_THAT(Due(), ElementsAre(1));
-  members_.Apply(
-      LiftFaults(At().Record(), {1}, "user/ann", clock_.Now().wall));
+  members_.Apply(LiftFaults(At().Record(), {1}, "user/ann", clock_.Now().wall));
   Expire();
   EXPECT_THAT(Due(), IsEmpty());
 }

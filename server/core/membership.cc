@@ -146,7 +146,8 @@ Judgement Membership::Judge(const Newcomer& newcomer, bool other_is_connected,
   const bool other_boot = known->info.boot_id != newcomer.info.boot_id;
   if (newcomer.other_beat && other_boot) return Judgement::kRefused;
   if (other_is_connected) {
-    if (now < newcomer.since + options_.contest_judging) return Judgement::kOpen;
+    if (now < newcomer.since + options_.contest_judging)
+      return Judgement::kOpen;
     if (newcomer.other_beat) return Judgement::kRefused;
   }
   return CheckBarred(newcomer.info, now).ok() ? Judgement::kAdmitted

@@ -45,9 +45,9 @@ class ClusterService final : public v1::ClusterService::CallbackService {
     return Answer(context, DoApproveNode(context, request, response));
   }
   // Waits for the node's answer without a thread.
-  grpc::ServerUnaryReactor* CheckNode(
-      grpc::CallbackServerContext* context, const v1::CheckNodeRequest* request,
-      v1::CheckNodeResponse* response) override;
+  grpc::ServerUnaryReactor* CheckNode(grpc::CallbackServerContext* context,
+                                      const v1::CheckNodeRequest* request,
+                                      v1::CheckNodeResponse* response) override;
   grpc::ServerUnaryReactor* ForgetNode(
       grpc::CallbackServerContext* context,
       const v1::ForgetNodeRequest* request,

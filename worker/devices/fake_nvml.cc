@@ -50,8 +50,11 @@ constexpr int kGpuIsLost = 15;
 // that was left behind in here may have read them last.
 using Readings = std::map<std::string, unsigned long long>;
 const Readings& kNames = *new Readings{
-    {"utilization", 75},          // %
-    {"memory_access", 30},        // %
+    {"utilization", 75},    // %
+    {"memory_access", 30},  // %
+    {"sm_activity", 61},    // %, between two samples.
+    {"tensor_activity", 42},
+    {"memory_activity", 25},
     {"memory_used", 4ull << 30},  // Bytes.
     {"memory_reserved", 512ull << 20},
     {"power", 70500},         // mW
@@ -93,6 +96,7 @@ struct Model {
   bool nvlink;
   bool hbm;    // With a sensor of its temperature.
   bool remap;  // Ampere and later.
+  bool gpm;    // Hopper and later.
 };
 
 struct FakeProcess {
@@ -173,14 +177,14 @@ Config Now() {
 
 Model ModelOf(const Config& config) {
   if (config.model == "T4")
-    return {"Tesla T4", 16ull << 30, false, false, false};
+    return {"Tesla T4", 16ull << 30, false, false, false, false};
   if (config.model == "V100") {
-    return {"Tesla V100-SXM2-16GB", 16ull << 30, true, true, false};
+    return {"Tesla V100-SXM2-16GB", 16ull << 30, true, true, false, false};
   }
   if (config.model == "H100") {
-    return {"NVIDIA H100 80GB HBM3", 80ull << 30, true, true, true};
+    return {"NVIDIA H100 80GB HBM3", 80ull << 30, true, true, true, true};
   }
-  return {config.model, 16ull << 30, false, false, false};
+  return {config.model, 16ull << 30, false, false, false, false};
 }
 
 // What every function does first: hangs, and says whether to go on.
@@ -456,6 +460,61 @@ int nvmlDeviceGetFieldValues(void* device, int count, FieldValue* fields) {
     field.number = memory && !model.hbm ? 0 : Value(device, name->second);
   }
   return kSuccess;
+}
+
+struct GpmSample {
+  void* device = nullptr;
+};
+struct GpmSupport {
+  unsigned int version, supported;
+};
+struct GpmMetric {
+  unsigned int id;
+  int result;
+  double value;
+  const char *short_name, *long_name, *unit;
+};
+struct GpmMetrics {
+  unsigned int version, count;
+  GpmSample *first, *second;
+  GpmMetric metrics[333];
+};
+
+int nvmlGpmQueryDeviceSupport(void* device, GpmSupport* support) {
+  if (support->version != 1) return kInvalidArgument;
+  support->supported = ModelOf(Now()).gpm ? 1 : 0;
+  return EnterGpu("nvmlGpmQueryDeviceSupport", device);
+}
+int nvmlGpmSampleAlloc(GpmSample** sample) {
+  *sample = new GpmSample;
+  return Enter("nvmlGpmSampleAlloc");
+}
+int nvmlGpmSampleFree(GpmSample* sample) {
+  delete sample;
+  return Enter("nvmlGpmSampleFree");
+}
+int nvmlGpmSampleGet(void* device, GpmSample* sample) {
+  sample->device = device;
+  return EnterGpu("nvmlGpmSampleGet", device);
+}
+int nvmlGpmMetricsGet(GpmMetrics* request) {
+  if (request->version != 1 || request->count > 333 ||
+      request->first == nullptr || request->second == nullptr ||
+      request->first == request->second ||
+      request->first->device != request->second->device) {
+    return kInvalidArgument;
+  }
+  static const std::map<unsigned, const char*> names = {
+      {2, "sm_activity"}, {5, "tensor_activity"}, {10, "memory_activity"}};
+  for (unsigned int i = 0; i < request->count; ++i) {
+    GpmMetric& metric = request->metrics[i];
+    const auto name = names.find(metric.id);
+    metric.result = name == names.end() ? kNotSupported : kSuccess;
+    if (name == names.end()) continue;
+    metric.value =
+        static_cast<double>(Value(request->first->device, name->second));
+  }
+  return EnterGpu("nvmlGpmMetricsGet", request->first->device);
 }
 
 int nvmlEventSetCreate(void** set) {
