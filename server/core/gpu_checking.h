@@ -25,7 +25,7 @@ struct OpenCheck {
   // It only helps another GPU, and is not judged.
   bool partner = false;
   // Gpu::fault when it began.
-  std::string fault;
+  std::string fault = {};
   // What its readings said meanwhile.
   std::optional<GpuVerdict> meanwhile = {};
 };

@@ -31,7 +31,7 @@ class GpuVerdictTest : public testing::Test {
   }
 
   Time now_{};
-  Gpu gpu_{0, "GPU-a"};
+  Gpu gpu_{0, "GPU-a", "T4", 1};
   GpuJudge judge_;
 };
 

@@ -44,7 +44,7 @@ void ClearFault(Gpu* gpu) {
 }
 
 // What the parts of the check and the readings during it say.
-std::string FailureOf(const GpuCheck& check, const OpenCheck& open) {
+std::string CheckFailure(const GpuCheck& check, const OpenCheck& open) {
   if (!check.failure.empty()) return check.failure;
   for (const GpuCheckPart& part : check.parts) {
     if (!part.failure.empty()) return part.name + ": " + part.failure;
@@ -76,15 +76,15 @@ void Fail(Member* member, Gpu* gpu, const GpuCheck& check,
       open.meanwhile ? *open.meanwhile
                      : judge->TakeFailedCheck(gpu->uuid, check.failure, now);
   verdict.reason = "failed a check: " + check.failure;
-  if (gpu->fault.empty() || gpu->fault_end) {
-    ClearFault(gpu);
-    SetFault(member, gpu->index, verdict, Reason::kNodeGpuChecked, now);
-    return;
-  }
+  const bool endless = !gpu->fault.empty() && !gpu->fault_end;
   AddEvent(member, Reason::kNodeGpuChecked,
-           fmt::format("{} {}; still gets no work: {}", GpuLabel(*gpu),
-                       verdict.reason, gpu->fault),
+           fmt::format("{} failed a check: {}{}{}", GpuLabel(*gpu),
+                       check.failure, endless ? "; still gets no work: " : "",
+                       endless ? gpu->fault : ""),
            now.wall);
+  if (endless) return;
+  ClearFault(gpu);
+  SetFault(member, gpu->index, verdict, Reason::kNodeGpuWithheld, now);
 }
 
 // The GPU was not checked: nothing is known about it.
@@ -240,7 +240,7 @@ std::vector<GpuCheck> EndCheck(Member* member, const GpuCheckAnswer& answer,
     GpuCheck check = *said;
     check.uuid = gpu->uuid;
     check.time = now.wall;
-    check.failure = Shorten(FailureOf(*said, ended));
+    check.failure = Shorten(CheckFailure(*said, ended));
     if (check.failure.empty()) {
       Pass(member, gpu, check, ended, now);
     } else {

@@ -120,7 +120,11 @@ TEST_F(CheckTest, OneThatFailsIsWithheldForLonger) {
   EXPECT_EQ(gpu.fault_end, clock_.Now().wall + 2h);
   EXPECT_EQ(At().StateOf(gpu), GpuState::kWithheld);
   EXPECT_THAT(Said(Reason::kNodeGpuChecked),
-              ElementsAre(HasSubstr("no new work goes to it until ")));
+              ElementsAre("GPU 1 (H100, GPU-1) failed a check: matmul: element "
+                          "7 is 3, not 4"));
+  EXPECT_THAT(Said(Reason::kNodeGpuWithheld).back(),
+              HasSubstr("failed a check: matmul: element 7 is 3, not 4: no new "
+                        "work goes to it until "));
   EXPECT_EQ(At().checking.failed, 1u);
   clock_.Advance(2h);
   ASSERT_TRUE(Beat().ok());

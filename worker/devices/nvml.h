@@ -54,8 +54,8 @@ class Nvml {
   const std::string& driver_version() const { return driver_version_; }
 
   // Reads gpus()[i]. `slow` includes the PCIe throughput, which takes 40 ms,
-  // and the number of NVLinks. What is measured between two readings is absent
-  // from the first.
+  // and the number of NVLinks. The first reading lacks the values that are
+  // measured between two of them.
   GpuReading Read(size_t i, bool slow) const;
 
   // ---- Xid events; one thread ----------------------------------------------

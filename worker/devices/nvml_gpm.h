@@ -1,5 +1,5 @@
-// What the performance counters of a GPU say about the time between two
-// readings: NVML's GPM, of Hopper and newer.
+// The performance counters of a GPU for the time between two readings: NVML's
+// GPM, of Hopper and newer.
 //
 // Thread-compatible. Any call may block, forever if the driver hangs.
 #ifndef LOCKSTEP_WORKER_DEVICES_NVML_GPM_H_

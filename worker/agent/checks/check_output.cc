@@ -47,7 +47,7 @@ bool ReadMeasured(std::string_view rest, GpuCheckPart* part) {
 }
 
 // False: the line is none of those above.
-bool TakeLine(std::string_view line, CheckOutput* output) {
+bool TakeLine(std::string_view line, GpuCheckOutput* output) {
   const std::string_view what = NextWord(&line);
   if (output->whole) return false;
   if (what == "end") {
@@ -83,8 +83,8 @@ bool TakeLine(std::string_view line, CheckOutput* output) {
 
 }  // namespace
 
-CheckOutput ParseCheckOutput(std::string_view text) {
-  CheckOutput output;
+GpuCheckOutput ParseGpuCheck(std::string_view text) {
+  GpuCheckOutput output;
   while (!text.empty()) {
     const size_t end = std::min(text.find('\n'), text.size());
     const std::string_view line = text.substr(0, end);
@@ -97,7 +97,7 @@ CheckOutput ParseCheckOutput(std::string_view text) {
   return output;
 }
 
-std::string FailureOf(const CheckOutput& output, const CheckEnd& end,
+std::string FailureOf(const GpuCheckOutput& output, const GpuCheckEnd& end,
                       Duration took) {
   for (const GpuCheckPart& part : output.parts) {
     if (!part.failure.empty()) return part.name + ": " + part.failure;

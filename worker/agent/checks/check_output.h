@@ -19,7 +19,7 @@
 
 namespace lockstep::worker::agent {
 
-struct CheckOutput {
+struct GpuCheckOutput {
   // In the order in which they ended; at most kMaxCheckParts.
   std::vector<GpuCheckPart> parts;
   // The part that began and did not end. Empty: none.
@@ -32,10 +32,10 @@ struct CheckOutput {
   std::string broken;
 };
 
-CheckOutput ParseCheckOutput(std::string_view text);
+GpuCheckOutput ParseGpuCheck(std::string_view text);
 
 // How the program ended.
-struct CheckEnd {
+struct GpuCheckEnd {
   // Killed, because its time was over.
   bool hung = false;
   // Otherwise "exited with code 3"; empty: with 0.
@@ -43,7 +43,7 @@ struct CheckEnd {
 };
 
 // Why the GPU failed; empty if it passed. REQUIRES: `output` has no `cannot`.
-std::string FailureOf(const CheckOutput& output, const CheckEnd& end,
+std::string FailureOf(const GpuCheckOutput& output, const GpuCheckEnd& end,
                       Duration took);
 
 }  // namespace lockstep::worker::agent

@@ -17,7 +17,7 @@ constexpr char kWhole[] =
     "passed\tmatmul\t31.5\tTFLOP/s\nend\n";
 
 TEST(CheckOutputTest, PartsAreReadInOrder) {
-  const CheckOutput output = ParseCheckOutput(kWhole);
+  const GpuCheckOutput output = ParseGpuCheck(kWhole);
   EXPECT_TRUE(output.whole);
   EXPECT_EQ(output.broken, "");
   EXPECT_EQ(output.open, "");
@@ -25,16 +25,16 @@ TEST(CheckOutputTest, PartsAreReadInOrder) {
             (std::vector<GpuCheckPart>{{"memory", 1875.3, "GB/s"},
                                        {"matmul", 31.5, "TFLOP/s"}}));
   EXPECT_EQ(FailureOf(output, {}, 21s), "");
-  const CheckOutput some = ParseCheckOutput(
+  const GpuCheckOutput some = ParseGpuCheck(
       "begin\tall_reduce\nskipped\tall_reduce\tNCCL is not installed\nend\n");
   EXPECT_EQ(some.parts.at(0).skipped, "NCCL is not installed");
   EXPECT_EQ(FailureOf(some, {}, 1s), "");
-  EXPECT_EQ(ParseCheckOutput("cannot\tno driver\nend\n").cannot, "no driver");
+  EXPECT_EQ(ParseGpuCheck("cannot\tno driver\nend\n").cannot, "no driver");
 }
 
 TEST(CheckOutputTest, EachWayToFailHasItsSentence) {
-  const auto failure = [](const std::string& text, CheckEnd end = {}) {
-    return FailureOf(ParseCheckOutput(text), end, 40s);
+  const auto failure = [](const std::string& text, GpuCheckEnd end = {}) {
+    return FailureOf(ParseGpuCheck(text), end, 40s);
   };
   EXPECT_EQ(failure("begin\tmemory\nfailed\tmemory\t3 words are wrong\nend\n"),
             "memory: 3 words are wrong");
@@ -68,23 +68,23 @@ TEST(CheckOutputTest, NothingIsTrusted) {
            "end\tof it\n",
            "cannot\t\n",
        }) {
-    const CheckOutput output = ParseCheckOutput(text);
+    const GpuCheckOutput output = ParseGpuCheck(text);
     EXPECT_THAT(output.broken, HasSubstr("which it never does")) << text;
     EXPECT_NE(FailureOf(output, {}, 1s), "") << text;
   }
-  const CheckOutput nasty = ParseCheckOutput(
+  const GpuCheckOutput nasty = ParseGpuCheck(
       "failed\tmemory\t\x1b[31mred\xff" + std::string(1000, 'x') + "\nend\n");
   EXPECT_THAT(nasty.parts.at(0).failure, testing::StartsWith("?[31mred?xx"));
   EXPECT_EQ(nasty.parts[0].failure.size(), kMaxCheckText);
   std::string many;
   for (int i = 0; i < 100; ++i) many += "skipped\tmemory\twhy\n";
-  EXPECT_EQ(ParseCheckOutput(many).parts.size(), kMaxCheckParts);
+  EXPECT_EQ(ParseGpuCheck(many).parts.size(), kMaxCheckParts);
 }
 
 TEST(CheckPairsTest, EachHasAPartner) {
-  const CheckTarget a{0, "a"}, b{1, "b"}, c{2, "c"}, d{3, "d"};
-  const auto pairs = [](std::vector<CheckTarget> passed,
-                        std::optional<CheckTarget> partner = {}) {
+  const GpuCheckTarget a{0, "a"}, b{1, "b"}, c{2, "c"}, d{3, "d"};
+  const auto pairs = [](std::vector<GpuCheckTarget> passed,
+                        std::optional<GpuCheckTarget> partner = {}) {
     std::string text;
     for (const auto& [one, other] : PairsOf(passed, partner)) {
       text += one.uuid + other.uuid + " ";

@@ -29,7 +29,7 @@ constexpr char kAllReduce[] = "all_reduce";
 class Child {
  public:
   // `devices` is its CUDA_VISIBLE_DEVICES.
-  Child(const CheckPlan& plan, std::vector<std::string> arguments,
+  Child(const GpuCheckPlan& plan, std::vector<std::string> arguments,
         const std::string& devices, MonoTime deadline)
       : begun_(MonotonicNow()), deadline_(deadline) {
     auto pipe = MakePipe();
@@ -61,9 +61,9 @@ class Child {
   bool done() const { return !process_; }
   // Not OK: it could not be started.
   const Status& error() const { return error_; }
-  const CheckEnd& end() const { return end_; }
+  const GpuCheckEnd& end() const { return end_; }
   Duration took() const { return took_; }
-  CheckOutput Output() const { return ParseCheckOutput(text_); }
+  GpuCheckOutput Output() const { return ParseGpuCheck(text_); }
 
   // -1: nothing to wait for.
   int out() const { return out_.get(); }
@@ -115,7 +115,7 @@ class Child {
   std::optional<Process> process_;
   Fd out_;
   std::string text_;
-  CheckEnd end_;
+  GpuCheckEnd end_;
   Duration took_{};
 };
 
@@ -157,7 +157,7 @@ GpuCheckPart Skipped(std::string why) {
 
 // The part that the process of a pair found, for both.
 GpuCheckPart PartOf(const Child& child, const std::string& what) {
-  const CheckOutput output = child.Output();
+  const GpuCheckOutput output = child.Output();
   if (!output.cannot.empty()) return Skipped(output.cannot);
   const std::string failure = FailureOf(output, child.end(), child.took());
   GpuCheckPart part{kAllReduce};
@@ -176,11 +176,11 @@ GpuCheckPart PartOf(const Child& child, const std::string& what) {
 }
 
 // Adds the all-reduce to the checks that passed so far.
-void AddAllReduce(const CheckPlan& plan, MonoTime deadline,
+void AddAllReduce(const GpuCheckPlan& plan, MonoTime deadline,
                   const std::atomic<bool>& cancelled,
                   std::map<int32_t, GpuCheck>* checks) {
-  std::vector<CheckTarget> passed;
-  for (const CheckTarget& gpu : plan.gpus) {
+  std::vector<GpuCheckTarget> passed;
+  for (const GpuCheckTarget& gpu : plan.gpus) {
     const auto it = checks->find(gpu.index);
     if (it == checks->end()) continue;
     if (it->second.failure.empty()) {
@@ -202,7 +202,8 @@ void AddAllReduce(const CheckPlan& plan, MonoTime deadline,
   Await(&children, cancelled);
   auto child = children.begin();
   for (const auto& [one, other] : pairs) {
-    const auto add = [&](const CheckTarget& gpu, const CheckTarget& with) {
+    const auto add = [&](const GpuCheckTarget& gpu,
+                         const GpuCheckTarget& with) {
       const auto it = checks->find(gpu.index);
       if (it == checks->end()) return;  // A partner.
       GpuCheck& check = it->second;
@@ -223,10 +224,10 @@ void AddAllReduce(const CheckPlan& plan, MonoTime deadline,
 
 }  // namespace
 
-std::vector<std::pair<CheckTarget, CheckTarget>> PairsOf(
-    const std::vector<CheckTarget>& passed,
-    const std::optional<CheckTarget>& partner) {
-  std::vector<std::pair<CheckTarget, CheckTarget>> pairs;
+std::vector<std::pair<GpuCheckTarget, GpuCheckTarget>> PairsOf(
+    const std::vector<GpuCheckTarget>& passed,
+    const std::optional<GpuCheckTarget>& partner) {
+  std::vector<std::pair<GpuCheckTarget, GpuCheckTarget>> pairs;
   for (size_t i = 0; i + 1 < passed.size(); i += 2) {
     pairs.emplace_back(passed[i], passed[i + 1]);
   }
@@ -240,26 +241,26 @@ std::vector<std::pair<CheckTarget, CheckTarget>> PairsOf(
   return pairs;
 }
 
-GpuCheckAnswer RunChecks(const CheckPlan& plan,
+GpuCheckAnswer RunChecks(const GpuCheckPlan& plan,
                          const std::atomic<bool>& cancelled) {
   GpuCheckAnswer answer;
   const MonoTime begun = MonotonicNow();
   std::list<Child> children;
-  for (const CheckTarget& gpu : plan.gpus) {
+  for (const GpuCheckTarget& gpu : plan.gpus) {
     children.emplace_back(plan, std::vector<std::string>{}, gpu.uuid,
                           begun + plan.within * 2 / 3);
   }
   Await(&children, cancelled);
   std::map<int32_t, GpuCheck> checks;
   auto child = children.begin();
-  for (const CheckTarget& gpu : plan.gpus) {
+  for (const GpuCheckTarget& gpu : plan.gpus) {
     const Child& ended = *child++;
     if (!ended.error().ok()) {
       answer.status =
           Unimplemented("cannot start the check: {}", Message(ended.error()));
       continue;
     }
-    const CheckOutput output = ended.Output();
+    const GpuCheckOutput output = ended.Output();
     if (!output.cannot.empty()) {
       answer.status = Unimplemented("{}", output.cannot);
       continue;

@@ -18,31 +18,31 @@
 
 namespace lockstep::worker::agent {
 
-struct CheckTarget {
+struct GpuCheckTarget {
   int32_t index = 0;
   std::string uuid;
 };
 
-struct CheckPlan {
+struct GpuCheckPlan {
   // A path.
   std::string program;
   // For the processes; CUDA_VISIBLE_DEVICES is set for each.
   std::vector<std::string> environment;
   Duration within{};
-  std::vector<CheckTarget> gpus;
+  std::vector<GpuCheckTarget> gpus;
   // For the all-reduce of a single one.
-  std::optional<CheckTarget> partner;
+  std::optional<GpuCheckTarget> partner;
 };
 
 // Pairs for the all-reduce: neighbours in `passed`, and the last of an odd
 // number with the first, or `partner` if it is alone. Pure.
-std::vector<std::pair<CheckTarget, CheckTarget>> PairsOf(
-    const std::vector<CheckTarget>& passed,
-    const std::optional<CheckTarget>& partner);
+std::vector<std::pair<GpuCheckTarget, GpuCheckTarget>> PairsOf(
+    const std::vector<GpuCheckTarget>& passed,
+    const std::optional<GpuCheckTarget>& partner);
 
 // Ends early, with Cancelled, once `cancelled` is set. Unimplemented: no GPU
 // can be checked here. Times are those of the clock of this host.
-GpuCheckAnswer RunChecks(const CheckPlan& plan,
+GpuCheckAnswer RunChecks(const GpuCheckPlan& plan,
                          const std::atomic<bool>& cancelled);
 
 }  // namespace lockstep::worker::agent

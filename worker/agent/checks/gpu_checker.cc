@@ -39,7 +39,7 @@ void GpuChecker::Cancel() {
   for (auto& [number, run] : runs_) run->cancelled = true;
 }
 
-StatusOr<CheckPlan> GpuChecker::PlanOf(const GpuCheckOrder& order) const {
+StatusOr<GpuCheckPlan> GpuChecker::PlanOf(const GpuCheckOrder& order) const {
   const NodeInfo& node = parts_.setup->node;
   if (parts_.program.empty()) {
     return Unimplemented("this daemon has no lockstep-gpu-check");
@@ -49,17 +49,17 @@ StatusOr<CheckPlan> GpuChecker::PlanOf(const GpuCheckOrder& order) const {
                            order.gpus.size(), runs_.size());
   }
   const std::map<int32_t, JobName> held = parts_.held();
-  const auto target = [&](int32_t index) -> StatusOr<CheckTarget> {
+  const auto target = [&](int32_t index) -> StatusOr<GpuCheckTarget> {
     if (const auto holder = held.find(index); holder != held.end()) {
       return FailedPrecondition("a rank of job {} holds GPU {}", holder->second,
                                 index);
     }
     for (const Gpu& gpu : node.gpus) {
-      if (gpu.index == index) return CheckTarget{index, gpu.uuid};
+      if (gpu.index == index) return GpuCheckTarget{index, gpu.uuid};
     }
     return InvalidArgument("this node offers no GPU {}", index);
   };
-  CheckPlan plan;
+  GpuCheckPlan plan;
   plan.program = parts_.program;
   for (const auto& [name, value] : parts_.setup->environment) {
     plan.environment.push_back(name + "=" + value);
@@ -69,7 +69,7 @@ StatusOr<CheckPlan> GpuChecker::PlanOf(const GpuCheckOrder& order) const {
   plan.environment.push_back("NCCL_RAS_ENABLE=0");
   plan.within = order.within > Duration{} ? order.within : kDefaultTime;
   for (const int32_t index : order.gpus) {
-    LOCKSTEP_ASSIGN_OR_RETURN(CheckTarget gpu, target(index));
+    LOCKSTEP_ASSIGN_OR_RETURN(GpuCheckTarget gpu, target(index));
     plan.gpus.push_back(std::move(gpu));
   }
   if (order.partner) {

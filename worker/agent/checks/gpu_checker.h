@@ -54,7 +54,7 @@ class GpuChecker {
     WorkThread thread;
   };
   // InvalidArgument, FailedPrecondition or Unimplemented says why not.
-  StatusOr<CheckPlan> PlanOf(const GpuCheckOrder& order) const;
+  StatusOr<GpuCheckPlan> PlanOf(const GpuCheckOrder& order) const;
 
   const Parts parts_;
   uint64_t next_ = 1;

@@ -49,7 +49,7 @@ class CheckRunTest : public testing::Test {
   GpuCheckAnswer Run() { return RunChecks(plan_, cancelled_); }
 
   std::string dir_;
-  CheckPlan plan_;
+  GpuCheckPlan plan_;
   std::atomic<bool> cancelled_ = false;
 };
 
@@ -91,7 +91,7 @@ TEST_F(CheckRunTest, AnAllReduceThatFailsIsOfBothButNotOfThePartner) {
   EXPECT_THAT(answer.checks[1].failure, HasSubstr("all_reduce with GPU 0"));
   Say("GPU-2,GPU-5 crash\n");
   plan_.gpus = {{2, "GPU-2"}};
-  plan_.partner = CheckTarget{5, "GPU-5"};
+  plan_.partner = GpuCheckTarget{5, "GPU-5"};
   answer = Run();
   ASSERT_EQ(answer.checks.size(), 1u);
   EXPECT_THAT(answer.checks[0].failure,
