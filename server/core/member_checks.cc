@@ -240,7 +240,8 @@ std::vector<GpuCheck> EndCheck(Member* member, const GpuCheckAnswer& answer,
     GpuCheck check = *said;
     check.uuid = gpu->uuid;
     check.time = now.wall;
-    check.failure = Shorten(CheckFailure(*said, ended));
+    // Beside other words in a fault, which is 256 bytes at most on the wire.
+    check.failure = Shorten(CheckFailure(*said, ended), 160);
     if (check.failure.empty()) {
       Pass(member, gpu, check, ended, now);
     } else {
