@@ -59,7 +59,7 @@ struct NodeInfo {
   std::optional<WallTime> certificate_end_time;
   // "podman 4.3.1". Empty if the node runs no containers.
   std::string container_engine;
-  // The daemon can check GPUs (gpu_check.h). Not stored.
+  // The daemon can check GPUs (gpu_check.h).
   bool checks_gpus = false;
 
   bool operator==(const NodeInfo&) const = default;

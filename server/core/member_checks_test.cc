@@ -92,7 +92,7 @@ TEST_F(CheckTest, AWithheldGpuIsCheckedBeforeItReturns) {
   EXPECT_THAT(At().BadGpus(), IsEmpty());
   EXPECT_THAT(
       Said(Reason::kNodeGpuChecked),
-      ElementsAre(HasSubstr("GPU 1 (H100, GPU-1) passed a check of 21 s: "
+      ElementsAre(HasSubstr("GPU 1 (H100, GPU-1) passed a check of 21.0 s: "
                             "memory 1875 GB/s, matmul 31 TFLOP/s; gets work "
                             "again after: 1 uncorrected memory error at ")));
   EXPECT_EQ(At().checking.last.at(1), checks[0]);

@@ -166,11 +166,14 @@ void SetFault(Member* member, int32_t index, const GpuVerdict& verdict,
 
 bool ExpireFaults(Member* member, Time now) {
   bool any = false;
-  // An operator has lifted the fault, or it has no end any more.
+  // An operator has lifted the fault, or it has no end any more, or the node
+  // has another daemon now.
   std::erase_if(member->checking.due, [&](int32_t index) {
-    return std::none_of(
-        member->info.gpus.begin(), member->info.gpus.end(),
-        [&](const Gpu& gpu) { return gpu.index == index && gpu.fault_end; });
+    return !member->info.checks_gpus ||
+           std::none_of(member->info.gpus.begin(), member->info.gpus.end(),
+                        [&](const Gpu& gpu) {
+                          return gpu.index == index && gpu.fault_end;
+                        });
   });
   for (Gpu& gpu : member->info.gpus) {
     if (gpu.fault.empty() || !gpu.fault_end || now.wall < *gpu.fault_end) {

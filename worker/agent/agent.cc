@@ -356,7 +356,6 @@ void Agent::OnMessage(uint64_t stream, const v1::CoordinatorMessage& message) {
     case v1::CoordinatorMessage::kWelcome:
     case v1::CoordinatorMessage::kLogAck:
     case v1::CoordinatorMessage::kHeartbeatAck:
-    case v1::CoordinatorMessage::kGpuCheckRequest:
     case v1::CoordinatorMessage::MESSAGE_NOT_SET:
       return;
   }

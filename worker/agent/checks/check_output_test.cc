@@ -39,7 +39,7 @@ TEST(CheckOutputTest, EachWayToFailHasItsSentence) {
   EXPECT_EQ(failure("begin\tmemory\nfailed\tmemory\t3 words are wrong\nend\n"),
             "memory: 3 words are wrong");
   EXPECT_EQ(failure("begin\tmemory\n", {true, ""}),
-            "its check hung in memory, and was killed after 40 s");
+            "its check hung in memory, and was killed after 40.0 s");
   EXPECT_EQ(failure("begin\tmemory\npassed\tmemory\t1\tGB/s\nbegin\tmatmul\n",
                     {false, "was killed by signal 11"}),
             "its check was killed by signal 11 in matmul");
