@@ -137,7 +137,7 @@ TEST_F(GpuChecksTest, OneThatAJobHoldsIsCheckedWhenTheJobHasEnded) {
   Run();
   ASSERT_EQ(State("j"), JobState::kRunning);
   readings_.gpus[0].uncorrected_errors = 1;
-  Wait(1h);
+  Wait(1h + 10s);
   EXPECT_THAT(gpu_.TakeGpuChecks(), IsEmpty());
   gpu_.Exit("j", 0, ExitCode(0));
   Run();

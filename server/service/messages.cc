@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/wire/gpu_check_wire.h"
 #include "common/wire/job_wire.h"
 #include "common/wire/training_wire.h"
 #include "common/wire/value_wire.h"
