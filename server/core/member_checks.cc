@@ -119,6 +119,17 @@ void Skip(Member* member, Gpu* gpu, const OpenCheck& open, const Status& why,
   ClearFault(gpu);
 }
 
+// What stands is no better because a check passed, also one that was shorter
+// than the time between two heartbeats.
+void JudgeStanding(const Member& member, const Gpu& gpu, GpuJudge* judge,
+                   Time now, OpenCheck* open) {
+  if (open->meanwhile) return;
+  for (const GpuUsage& usage : member.readings.gpus) {
+    if (usage.index != gpu.index) continue;
+    open->meanwhile = judge->TakeReading(gpu, usage, /*withheld=*/false, now);
+  }
+}
+
 const GpuCheck* CheckOf(const GpuCheckAnswer& answer, int32_t index) {
   if (!answer.status.ok()) return nullptr;
   for (const GpuCheck& check : answer.checks) {
@@ -225,7 +236,7 @@ std::vector<GpuCheck> EndCheck(Member* member, const GpuCheckAnswer& answer,
       ++it;
       continue;
     }
-    const auto [index, ended] = *it;
+    auto [index, ended] = *it;
     it = open.erase(it);
     Gpu* gpu = nullptr;
     for (Gpu& each : member->info.gpus) {
@@ -237,6 +248,7 @@ std::vector<GpuCheck> EndCheck(Member* member, const GpuCheckAnswer& answer,
       Skip(member, gpu, ended, why, judge, now);
       continue;
     }
+    JudgeStanding(*member, *gpu, judge, now, &ended);
     GpuCheck check = *said;
     check.uuid = gpu->uuid;
     check.time = now.wall;

@@ -149,6 +149,23 @@ TEST_F(CheckTest, WhatIsSeenMeanwhileCounts) {
   EXPECT_EQ(At().info.gpus[2].fault, "");
 }
 
+TEST_F(CheckTest, WhatStandsIsNoBetterAfterAShortCheck) {
+  GpuUsage usage;
+  usage.index = 1;
+  usage.utilization = 0;
+  usage.remap_failed = true;
+  readings_.gpus = {usage};
+  ASSERT_TRUE(Beat().ok());
+  Begin({1}, /*asked=*/true);
+  const auto checks = End({7, OkStatus(), {Found(1)}});
+  EXPECT_EQ(checks.at(0).failure, "a row of its memory could not be replaced");
+  EXPECT_THAT(At().BadGpus(), ElementsAre(1));
+  // Unless an operator has lifted it.
+  members_.Apply(LiftFaults(At().Record(), {1}, "user/ann", clock_.Now().wall));
+  Begin({1}, /*asked=*/true);
+  EXPECT_EQ(End({7, OkStatus(), {Found(1)}}).at(0).failure, "");
+}
+
 TEST_F(CheckTest, AnOperatorsCheckClearsAFaultWithoutEnd) {
   readings_.gpu_errors = {{0, 79}, {2, 48}};
   ASSERT_TRUE(Beat().ok());
