@@ -99,7 +99,8 @@ endif()
 if(TARGET collective_nccl)
   lockstep_package(nccl lockstep-nccl net lockstep-worker
     "all-reduce between GPUs for lockstep clusters"
-    "The module by which ranks of native jobs all-reduce over NCCL.")
+    "The module by which ranks of native jobs all-reduce over NCCL, and the
+program by which daemons check GPUs.")
 endif()
 # Without python3 there are no dashboards.
 if(TARGET lockstep-dashboards)

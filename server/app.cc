@@ -225,8 +225,8 @@ void App::MakeServices() {
                         services.sessions.get(), PolicyOf(config)});
   services.packages = std::make_unique<PackageService>(
       PackageServiceOptions(), services.pools.get(), upkeep.packages.get());
-  services.cluster = std::make_unique<ClusterService>(coordinator->nodes(),
-                                                      coordinator->queries());
+  services.cluster = std::make_unique<ClusterService>(
+      services.pools.get(), coordinator->nodes(), coordinator->queries());
   WorkerServiceOptions worker_options;
   worker_options.cluster = config.cluster;
   worker_options.lease = MembershipOf(config).lease;

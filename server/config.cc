@@ -138,7 +138,9 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
   command.Add("--fatal-xids", &config->fatal_xids,
               "NVIDIA Xids after which a GPU gets no new work until its host "
               "boots or an operator undrains the node",
-              SplitAt(','), WithDefault("46,48,62,64,74,79,94,95,119,120,140"));
+              SplitAt(','),
+              WithDefault("46,48,54,62,64,74,79,95,109,110,119,120,136,140,143,"
+                          "151,155,156,158"));
   command.Add("--node-lost-seconds", &config->node_lost_seconds,
               "How long the only silent host of a program may be silent before "
               "the program moves; its ranks end by themselves before",

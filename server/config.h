@@ -68,8 +68,9 @@ struct Config {
   // seconds.
   double node_lost_seconds = 300;
   // NVIDIA Xids after which a GPU gets no new work.
-  std::vector<int32_t> fatal_xids = {46, 48, 62,  64,  74, 79,
-                                     94, 95, 119, 120, 140};
+  std::vector<int32_t> fatal_xids = {46,  48,  54,  62,  64,  74,  79,
+                                     95,  109, 110, 119, 120, 136, 140,
+                                     143, 151, 155, 156, 158};
   // The audit file. Empty for DIR/audit.log.
   std::string audit_log;
   // For jobs without times of their own, in seconds; 0 for never: when a job of

@@ -20,6 +20,7 @@
 #include "common/os/procfs.h"
 #include "common/pki/credentials.h"
 #include "common/pki/validity.h"
+#include "worker/agent/checks/gpu_checker.h"
 #include "worker/agent/host/host_setup.h"
 #include "worker/agent/metrics/node_metrics.h"
 #include "worker/agent/sessions/session_client.h"
@@ -237,6 +238,11 @@ Status AgentApp::Start(const AgentFlags& flags) {
                               agent::FindUser(flags.task_user));
   }
   config.allow_sessions = flags.exec == "on";
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      config.gpu_check,
+      agent::FindGpuCheck(flags.gpu_check, config.ranks.shim_program));
+  config.daemon.node.checks_gpus =
+      !config.gpu_check.empty() && !config.daemon.node.gpus.empty();
   config.daemon.environment = agent::FromStrings(CurrentEnvironment());
   config.ranks.inherit = flags.inherit;
   config.ranks.first_sign = Seconds(flags.first_sign_seconds);

@@ -114,6 +114,10 @@ void AddTaskFlags(Command* command, AgentFlags* flags) {
                "py-spy for stacks of Python ranks: a path, none, or auto (of "
                "PATH, or of the rank's environment if it runs as this user)",
                ShowDefault);
+  command->Add("--gpu-check", &flags->gpu_check,
+               "lockstep-gpu-check for checks of GPUs: a path, none, or auto "
+               "(beside lockstep-shim)",
+               ShowDefault);
   command->Add("--exec", &flags->exec,
                "Whether users may enter ranks here (exec, forward, profile): "
                "on or off",

@@ -42,6 +42,7 @@ struct AgentFlags {
   std::vector<std::string> inherit = agent::DefaultInherit();
   std::string nvml_library = devices::Nvml::kLibrary;
   std::string py_spy = "auto";
+  std::string gpu_check = "auto";
   std::string exec = "on";
   std::string log_level = "info";
   std::string allow_faults;

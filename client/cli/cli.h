@@ -119,6 +119,7 @@ Command NodesDescribeCommand(Cli* cli);
 Command NodesDrainCommand(Cli* cli);
 Command NodesUndrainCommand(Cli* cli);
 Command NodesApproveCommand(Cli* cli);
+Command NodesCheckCommand(Cli* cli);
 Command NodesForgetCommand(Cli* cli);
 Command InitCommand(Cli* cli);
 Command CertIssueCommand(Cli* cli);

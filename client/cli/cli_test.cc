@@ -64,7 +64,7 @@ TEST_F(CliTest, EveryCommandHasHelpAndAnExample) {
   cli.env = &env_;
   int leaves = 0;
   WalkCommand(BuildCommands(&cli), "lockstep", &leaves);
-  EXPECT_EQ(leaves, 48);
+  EXPECT_EQ(leaves, 49);
 }
 
 TEST_F(CliTest, HelpGoesToStdout) {

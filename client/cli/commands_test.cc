@@ -83,6 +83,40 @@ TEST_F(CommandsTest, ApproveSaysWhatMayBeUsed) {
   EXPECT_EQ(Run({"nodes", "approve", "elsewhere"}), 3);
 }
 
+TEST_F(CommandsTest, CheckPrintsEachPartAndFailsWithAGpu) {
+  ServeNode("host-a", v1::NODE_STATE_READY);
+  server_->Update([](FakeAnswers* a) {
+    v1::GpuCheck* check = a->gpu_checks.add_checks();
+    check->set_index(0);
+    v1::GpuCheckPart* part = check->add_parts();
+    part->set_name("memory");
+    part->set_value(1875.3);
+    part->set_unit("GB/s");
+    part = check->add_parts();
+    part->set_name("all_reduce");
+    part->set_skipped("no second GPU of the node is free");
+  });
+  EXPECT_EQ(Run({"nodes", "check", "host"}), 0) << err_.str();
+  EXPECT_THAT(out_.str(),
+              testing::ContainsRegex("0 +memory +passed +1875 GB/s"));
+  EXPECT_THAT(out_.str(),
+              testing::ContainsRegex("0 +all_reduce +skipped +- +no second"));
+  EXPECT_THAT(err_.str(), HasSubstr("host-a: 1 GPU checked, 0 failed"));
+  server_->Update([](FakeAnswers* a) {
+    v1::GpuCheck* check = a->gpu_checks.add_checks();
+    check->set_index(3);
+    check->set_failure("its check hung in memory, and was killed after 40 s");
+  });
+  EXPECT_EQ(Run({"nodes", "check", "host-a", "--gpu", "0", "--gpu", "3"}), 1);
+  EXPECT_THAT(out_.str(),
+              testing::ContainsRegex("3 +- +failed +- +its check hung in mem"));
+  EXPECT_THAT(err_.str(), HasSubstr("2 GPUs checked, 1 failed"));
+  EXPECT_THAT(server_->Answers().checked.at(1).gpus(), ElementsAre(0, 3));
+  EXPECT_EQ(Run({"nodes", "check", "host-a", "-o", "json"}), 1);
+  EXPECT_EQ(nlohmann::json::parse(out_.str())["checks"][1]["index"], 3);
+  EXPECT_EQ(Run({"nodes", "check", "elsewhere"}), 3);
+}
+
 TEST_F(CommandsTest, DrainWaitsAndGivesUp) {
   ServeNode("host-a", v1::NODE_STATE_READY, "fashion");
   EXPECT_EQ(Run({"nodes", "drain", "host-a", "--wait", "--timeout", "50ms"}),

@@ -25,24 +25,34 @@ std::string Memory(const v1::Node& node) {
   return fmt::format("{}/{}", FormatBytes(node.allocated().memory_bytes()),
                      FormatBytes(node.capacity().memory_bytes()));
 }
-// Those that get no new work, in RECLAIM or for another reason.
-int CountGpus(const v1::Node& node, bool reclaim) {
+// Those that get no new work for a while.
+int CountGpus(const v1::Node& node, v1::GpuState state) {
+  return static_cast<int>(
+      std::count_if(node.gpus().begin(), node.gpus().end(),
+                    [&](const v1::Gpu& gpu) { return gpu.state() == state; }));
+}
+// The others that get none.
+int CountBad(const v1::Node& node) {
   return static_cast<int>(std::count_if(
-      node.gpus().begin(), node.gpus().end(), [&](const v1::Gpu& gpu) {
-        return !gpu.fault().empty() &&
-               (gpu.state() == v1::GPU_STATE_RECLAIM) == reclaim;
+      node.gpus().begin(), node.gpus().end(), [](const v1::Gpu& gpu) {
+        return !gpu.fault().empty() && gpu.state() != v1::GPU_STATE_RECLAIM &&
+               gpu.state() != v1::GPU_STATE_CHECKING;
       }));
 }
 
-// "3/8, 1 bad, 1 in reclaim, 1 missing".
+// "3/8, 1 bad, 1 in reclaim, 1 in check, 1 missing".
 std::string Gpus(const v1::Node& node, const Style& style) {
   std::string text =
       fmt::format("{}/{}", node.allocated().gpus(), node.capacity().gpus());
-  if (const int bad = CountGpus(node, /*reclaim=*/false); bad > 0) {
+  if (const int bad = CountBad(node); bad > 0) {
     text += style.Red(fmt::format(", {} bad", bad));
   }
-  if (const int reclaim = CountGpus(node, /*reclaim=*/true); reclaim > 0) {
+  if (const int reclaim = CountGpus(node, v1::GPU_STATE_RECLAIM); reclaim > 0) {
     text += style.Red(fmt::format(", {} in reclaim", reclaim));
+  }
+  if (const int checking = CountGpus(node, v1::GPU_STATE_CHECKING);
+      checking > 0) {
+    text += fmt::format(", {} in check", checking);
   }
   if (const int missing = node.missing_gpus_size(); missing > 0) {
     text += style.Red(fmt::format(", {} missing", missing));
@@ -74,9 +84,15 @@ std::string KnownPercent(bool known, double ratio) {
   return known ? fmt::format("{:.0f} %", ratio * 100) : "-";
 }
 
+// Older GPUs and drivers cannot measure it, although they answer.
+std::string Activity(const v1::GpuUsage& usage, bool known, double ratio) {
+  return !known && usage.has_utilization() ? "unsupported"
+                                           : KnownPercent(known, ratio);
+}
+
 std::string GpuTable(const v1::Node& node, const Style& style) {
-  Table table{{"GPU", "MODEL", "STATE", "BUSY", "MEMORY ACCESS", "MEMORY",
-               "POWER", "TEMPERATURE", "UUID"},
+  Table table{{"GPU", "MODEL", "STATE", "BUSY", "SM", "TENSOR", "MEMORY ACCESS",
+               "MEMORY", "POWER", "TEMPERATURE", "UUID"},
               {}};
   for (const v1::Gpu& gpu : node.gpus()) {
     v1::GpuUsage usage;
@@ -87,6 +103,8 @@ std::string GpuTable(const v1::Node& node, const Style& style) {
         {fmt::format("{}", gpu.index()), Printable(gpu.model()),
          gpu.fault().empty() ? "ok" : style.Red(Printable(gpu.fault())),
          KnownPercent(usage.has_utilization(), usage.utilization()),
+         Activity(usage, usage.has_sm_activity(), usage.sm_activity()),
+         Activity(usage, usage.has_tensor_activity(), usage.tensor_activity()),
          KnownPercent(usage.has_memory_access(), usage.memory_access()),
          usage.has_memory_used_bytes()
              ? FormatBytes(usage.memory_used_bytes()) + "/" +
@@ -130,6 +148,29 @@ std::string HeldProcesses(const v1::Node& node, WallTime now) {
   }
   for (const v1::HeldProcess& process : node.stuck_processes()) {
     if (!shown.contains(process.pid())) AddHeld("-", process, now, &table);
+  }
+  return table.rows.empty() ? "" : RenderTable(table);
+}
+
+// The newest check of each GPU that was checked.
+std::string GpuChecks(const v1::Node& node, WallTime now, const Style& style) {
+  Table table{{"GPU", "AGO", "TOOK", "RESULT", "PARTS"}, {}};
+  for (const v1::GpuCheck& check : node.gpu_checks()) {
+    std::string parts;
+    for (const v1::GpuCheckPart& part : check.parts()) {
+      if (!part.failure().empty()) continue;  // The result says it.
+      parts += fmt::format(
+          "{}{} {}", parts.empty() ? "" : ", ", Printable(part.name()),
+          part.unit().empty()
+              ? "skipped"
+              : fmt::format("{:.4g} {}", part.value(), Printable(part.unit())));
+    }
+    table.rows.push_back(
+        {fmt::format("{}", check.index()), Age(now - ToWallTime(check.time())),
+         fmt::format("{} s", check.took().seconds()),
+         check.failure().empty() ? "passed"
+                                 : style.Red(Printable(check.failure())),
+         parts});
   }
   return table.rows.empty() ? "" : RenderTable(table);
 }
@@ -289,6 +330,8 @@ std::string FormatNode(const v1::Node& node, WallTime now, const Style& style) {
   text += DescribeRow(
       "jobs", Printable(fmt::format("{}", fmt::join(node.jobs(), ", "))));
   text += DescribeSection("GPUs", GpuTable(node, style), style);
+  text +=
+      DescribeSection("Checks of its GPUs", GpuChecks(node, now, style), style);
   text += DescribeSection("Processes of ended ranks", HeldProcesses(node, now),
                           style);
   text += DescribeSection("GPUs that it no longer offers", MissingGpus(node),

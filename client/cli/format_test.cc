@@ -523,6 +523,8 @@ TEST(DescribeTest, NodeWithDrainGpusAndEvents) {
   usage->set_utilization(0.5);
   usage->set_memory_access(0.25);
   usage->set_power_watts(70);
+  usage->set_sm_activity(0.61);
+  usage->set_tensor_activity(0.42);
   v1::Event* const event = node.add_events();
   event->mutable_time()->set_seconds(kFormatStart);
   event->set_reason(v1::REASON_NODE_DRAIN);
@@ -532,15 +534,19 @@ TEST(DescribeTest, NodeWithDrainGpusAndEvents) {
   EXPECT_THAT(text, HasSubstr("drain        by user/ann, 30s ago: new disk; "
                               "what still runs is killed in 60s\n"));
   EXPECT_THAT(text, HasSubstr("pool         t4"));
-  EXPECT_THAT(text, HasSubstr("  1    Tesla T4  ok     50 %  25 %           16 "
-                              "GiB  70 W"));
+  EXPECT_THAT(text, testing::ContainsRegex("1 +Tesla T4 +ok +50 % +61 % +42 % "
+                                           "+25 % +16 GiB +70 W"));
   EXPECT_THAT(text, HasSubstr("NODE_DRAIN  drained by user/ann"));
   node.mutable_drain()->clear_deadline();
   EXPECT_THAT(FormatNode(node, now, Style{}),
               HasSubstr("its jobs run to their end"));
   gpu->set_fault("Xid 79 at 12:00");
+  // A GPU that answers, and has no counters for it.
+  node.mutable_gpu_usage(0)->clear_sm_activity();
+  node.mutable_gpu_usage(0)->clear_tensor_activity();
   EXPECT_THAT(FormatNode(node, now, Style{}),
-              HasSubstr("  1    Tesla T4  Xid 79 at 12:00  50 %"));
+              HasSubstr("  1    Tesla T4  Xid 79 at 12:00  50 %  unsupported  "
+                        "unsupported  25 %"));
   const Style colored{true};
   EXPECT_THAT(FormatNode(node, now, colored),
               HasSubstr(colored.Red("Xid 79 at 12:00")));
@@ -566,6 +572,22 @@ TEST(DescribeTest, NodeWithDrainGpusAndEvents) {
               testing::ContainsRegex("4711 +[0-9]+ +ann +python +D +nv_wait "
                                      "+resnet +5 GiB"));
   EXPECT_THAT(reclaimed, testing::ContainsRegex("4712 +- +- +- "));
+  gpu->set_state(v1::GPU_STATE_CHECKING);
+  EXPECT_THAT(FormatNode(node, now, Style{}), HasSubstr("1 in check"));
+  v1::GpuCheck* check = node.add_gpu_checks();
+  check->set_index(1);
+  check->mutable_took()->set_seconds(21);
+  v1::GpuCheckPart* part = check->add_parts();
+  part->set_name("memory");
+  part->set_value(1875.3);
+  part->set_unit("GB/s");
+  EXPECT_THAT(
+      FormatNode(node, now, Style{}),
+      testing::ContainsRegex("1 +[^ ]+ +21 s +passed +memory 1875 GB/s"));
+  check->set_failure("memory: 3 words are wrong");
+  EXPECT_THAT(FormatNode(node, now, Style{}),
+              HasSubstr("memory: 3 words are wrong"));
+  node.clear_gpu_checks();
   gpu->clear_state();
   gpu->clear_reclaim();
   node.clear_stuck_processes();

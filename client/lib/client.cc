@@ -316,6 +316,18 @@ StatusOr<std::vector<std::string>> Client::ForgetNode(const std::string& name) {
                                   response.jobs().end());
 }
 
+StatusOr<v1::CheckNodeResponse> CheckNode(Client* client,
+                                          const std::string& name,
+                                          const std::vector<int32_t>& gpus) {
+  v1::CheckNodeRequest request;
+  request.mutable_gpus()->Add(gpus.begin(), gpus.end());
+  request.set_request_id(RandomUuid());
+  request.set_name(name);
+  return client->impl_->Call(client->impl_->cluster,
+                             &v1::ClusterService::Stub::CheckNode, request,
+                             std::chrono::minutes(2));
+}
+
 void SilenceRpcLog() { RedirectGrpcLog(GrpcLog::kSilent); }
 
 }  // namespace lockstep::cli

@@ -244,11 +244,20 @@ class Client {
  private:
   friend std::unique_ptr<Session> OpenSession(
       Client* client, const v1::SessionRequest& request);
+  friend StatusOr<v1::CheckNodeResponse> CheckNode(
+      Client* client, const std::string& name,
+      const std::vector<int32_t>& gpus);
   struct Impl;
   explicit Client(std::unique_ptr<Impl> impl);
 
   const std::unique_ptr<Impl> impl_;
 };
+
+// Checks GPUs of a node that no job holds; empty: all of them. Takes about 20
+// s, and at most 2 min, whatever ClientOptions::timeout is.
+StatusOr<v1::CheckNodeResponse> CheckNode(Client* client,
+                                          const std::string& name,
+                                          const std::vector<int32_t>& gpus);
 
 // Suppresses the RPC library's log lines on stderr; the Status has the relevant
 // error. Call it first in main.

@@ -4,6 +4,7 @@
 
 #include <grpcpp/client_context.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -21,12 +22,12 @@ struct Client::Impl {
   std::unique_ptr<v1::ClusterService::Stub> cluster;
   std::unique_ptr<v1::PackageService::Stub> packages;
 
-  // Sets the deadline of a unary call.
-  void Prepare(grpc::ClientContext* context) const {
+  // Sets the deadline of a unary call, which may take `least` at least.
+  void Prepare(grpc::ClientContext* context, Duration least = {}) const {
     context->set_deadline(
         std::chrono::system_clock::now() +
         std::chrono::duration_cast<std::chrono::system_clock::duration>(
-            options.timeout));
+            std::max(options.timeout, least)));
   }
   // Makes a unary call with its deadline.
   template <typename Stub, typename Request, typename Response>
@@ -34,7 +35,7 @@ struct Client::Impl {
                           grpc::Status (Stub::*method)(grpc::ClientContext*,
                                                        const Request&,
                                                        Response*),
-                          const Request& request) const;
+                          const Request& request, Duration least = {}) const;
 };
 
 // As FromServer, and adds the address to gRPC's own socket errors.
@@ -45,9 +46,9 @@ StatusOr<Response> Client::Impl::Call(
     const std::unique_ptr<Stub>& stub,
     grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
                                  Response*),
-    const Request& request) const {
+    const Request& request, Duration least) const {
   grpc::ClientContext context;
-  Prepare(&context);
+  Prepare(&context, least);
   Response response;
   LOCKSTEP_RETURN_IF_ERROR(Convert(
       (stub.get()->*method)(&context, request, &response), options.address));

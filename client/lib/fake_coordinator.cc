@@ -423,6 +423,17 @@ class FakeCluster final : public v1::ClusterService::Service {
     });
   }
 
+  grpc::Status CheckNode(grpc::ServerContext*,
+                         const v1::CheckNodeRequest* request,
+                         v1::CheckNodeResponse* response) override {
+    if (Status error = shared_->TakeError(); !error.ok()) return ToGrpc(error);
+    return Change(request->name(), [&](FakeAnswers* a, v1::Node*) {
+      a->checked.push_back(*request);
+      *response = a->gpu_checks;
+      return grpc::Status::OK;
+    });
+  }
+
   grpc::Status ForgetNode(grpc::ServerContext*,
                           const v1::ForgetNodeRequest* request,
                           v1::ForgetNodeResponse* response) override {

@@ -76,6 +76,9 @@ struct FakeAnswers {
   std::vector<std::string> undrained;
   std::vector<std::string> approved;
   std::vector<std::string> forgotten;
+  // What CheckNode answers, and the requests.
+  v1::CheckNodeResponse gpu_checks;
+  std::vector<v1::CheckNodeRequest> checked;
 };
 
 // Cancel makes a job CANCELLED; Delete removes an ended one. A drained node

@@ -247,6 +247,8 @@ std::string_view Name(Reason reason) {
       return "NODE_GPU_RETURNED";
     case Reason::kNodeStuckProcess:
       return "NODE_STUCK_PROCESS";
+    case Reason::kNodeGpuChecked:
+      return "NODE_GPU_CHECKED";
   }
   return "UNKNOWN";
 }

@@ -141,6 +141,7 @@ enum class Reason {
   kNodeGpuWithheld = 112,
   kNodeGpuReturned = 113,
   kNodeStuckProcess = 114,
+  kNodeGpuChecked = 115,
 };
 
 enum class RankState { kPrepared = 1, kStarted = 2, kJoined = 3, kExited = 4 };

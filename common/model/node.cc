@@ -66,6 +66,8 @@ std::string_view Name(GpuState state) {
       return "WITHHELD";
     case GpuState::kSilent:
       return "SILENT";
+    case GpuState::kChecking:
+      return "CHECKING";
   }
   return "UNKNOWN";
 }

@@ -59,6 +59,8 @@ struct NodeInfo {
   std::optional<WallTime> certificate_end_time;
   // "podman 4.3.1". Empty if the node runs no containers.
   std::string container_engine;
+  // The daemon can check GPUs (gpu_check.h).
+  bool checks_gpus = false;
 
   bool operator==(const NodeInfo&) const = default;
 };
@@ -86,6 +88,11 @@ struct GpuUsage {
   // Why its clocks are lowered to protect it: "hw_thermal". Empty: they are
   // not.
   std::string slowdown = {};
+  // The share of the last sample period, 0..1, averaged over its
+  // multiprocessors, in which a warp was resident, and in which the tensor
+  // cores worked. Absent where the driver cannot measure it.
+  std::optional<double> sm_activity = {};
+  std::optional<double> tensor_activity = {};
 
   bool operator==(const GpuUsage&) const = default;
 };
@@ -143,8 +150,9 @@ enum class GpuState {
   // A verdict on its errors and readings keeps work from it.
   kWithheld = 3,
   kSilent = 4,
+  kChecking = 5,
 };
-// "OK", "RECLAIM", "WITHHELD", "SILENT".
+// "OK", "RECLAIM", "WITHHELD", "SILENT", "CHECKING".
 std::string_view Name(GpuState state);
 
 inline constexpr size_t kMaxReclaimProcesses = 16;

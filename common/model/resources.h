@@ -33,6 +33,9 @@ struct Gpu {
   // When it gets work again. Absent: not before its host boots or an operator
   // lifts the fault.
   std::optional<WallTime> fault_end = {};
+  // An operator has lifted its fault: until then readings that stand do not
+  // withhold it again. Absent: none has. The coordinator's, too.
+  std::optional<WallTime> lift_end = {};
 
   bool operator==(const Gpu&) const = default;
 };

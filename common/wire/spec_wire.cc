@@ -60,6 +60,7 @@ LOCKSTEP_FIELDS(Gpu, v1::Gpu) {
   LOCKSTEP_FIELD(memory_bytes, Range(0, kMaxMemory));
   LOCKSTEP_FIELD(fault, Text(256));
   LOCKSTEP_FIELD(fault_end);
+  LOCKSTEP_FIELD(lift_end);
 }
 
 LOCKSTEP_FIELDS(GpuUsage, v1::GpuUsage) {
@@ -76,6 +77,8 @@ LOCKSTEP_FIELDS(GpuUsage, v1::GpuUsage) {
   LOCKSTEP_FIELD(pcie_width_max, Range(0, 1024));
   LOCKSTEP_FIELD(nvlinks, Range(0, 1024));
   LOCKSTEP_FIELD(slowdown, Text(64));
+  LOCKSTEP_FIELD(sm_activity, Number(0, 1));
+  LOCKSTEP_FIELD(tensor_activity, Number(0, 1));
 }
 
 LOCKSTEP_FIELDS(HeldProcess, v1::HeldProcess) {

@@ -98,6 +98,7 @@ LOCKSTEP_FIELDS(Registration, v1::Register) {
   LOCKSTEP_FIELD(obeyed);
   LOCKSTEP_FIELD(probe_port, Range(0, 65535));
   LOCKSTEP_FIELD(reclaims, AtMost(4096));
+  LOCKSTEP_FIELD_AS(node.checks_gpus, checks_gpus);
   v.OnWrite([](const Registration&, v1::Register* to) {
     to->set_protocol(kWorkerProtocol);
   });

@@ -56,7 +56,7 @@ StatusOr<bool> Admission::AwaitJudgement(const NodeInfo& info, Arrival* arrival,
     return false;
   }
   if (!members.IsNewcomer(info)) return false;
-  newcomers[info.name] = {members.Expect(info, now.mono), std::move(*arrival)};
+  newcomers[info.name] = {{info, now.mono}, std::move(*arrival)};
   LOG_INFO(
       "node {}: a daemon of start {} registers from {} while another one's "
       "stream is open",

@@ -27,6 +27,7 @@
 #include "server/coordinator/cluster_state.h"
 #include "server/coordinator/committer.h"
 #include "server/coordinator/failure_detector.h"
+#include "server/coordinator/gpu_checks.h"
 #include "server/coordinator/history_guard.h"
 #include "server/coordinator/host_faults.h"
 #include "server/coordinator/job_commands.h"
@@ -66,6 +67,7 @@ struct CoordinatorCore {
   HostFaults faults;
   QueueScheduler scheduler;
   Committer committer;
+  GpuChecks checks;
   PrefetchPlanner prefetch;
   SnapshotMaker snapshots;
   Reconciler reconciler;

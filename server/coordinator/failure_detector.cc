@@ -67,7 +67,9 @@ void FailureDetector::TakeAnswer(const NodeName& node,
              reached ? "reached by its neighbours: cut from the coordinator"
                      : "silent, and not reached by " + inquiry.Describe());
     if (reached || !inquiry.MayNote()) continue;
-    state_->members.NoteUnreachable(result.node, inquiry.Describe(), now.wall);
+    state_->members.Note(result.node, Reason::kNodeUnreachable,
+                         "silent, and not reached by " + inquiry.Describe(),
+                         now.wall);
     state_->NoteNode(result.node);
   }
 }
@@ -98,7 +100,7 @@ void FailureDetector::ExtendLeasesAfterPause(Time now) {
   if (away > options_.membership.contest_judging) {
     // The other daemon's beats wait to be read.
     for (auto& [node, waiting] : state_->nodes.newcomers()) {
-      waiting.newcomer.deadline += away;
+      waiting.newcomer.since += away;
     }
   }
   if (away <= options_.membership.lease) return;

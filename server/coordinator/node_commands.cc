@@ -13,7 +13,7 @@ namespace lockstep::server {
 
 namespace {
 
-Status CheckGpus(const Member& member, const std::vector<int32_t>& gpus) {
+Status HasGpus(const Member& member, const std::vector<int32_t>& gpus) {
   for (const int32_t index : gpus) {
     const auto& offered = member.info.gpus;
     if (std::none_of(offered.begin(), offered.end(),
@@ -113,9 +113,9 @@ StatusOr<std::string> NodeCommands::UndrainNode(
   if (answer) return *std::move(answer);
   LOCKSTEP_ASSIGN_OR_RETURN(const Member* member,
                             parts_.state->GetMember(name));
-  LOCKSTEP_RETURN_IF_ERROR(CheckGpus(*member, gpus));
+  LOCKSTEP_RETURN_IF_ERROR(HasGpus(*member, gpus));
   const Time now = parts_.clock->Now();
-  parts_.state->members.LiftFaults(name, gpus, now);
+  parts_.state->members.LiftFaults(name, gpus);
   if (!gpus.empty()) {
     return Answer(request,
                   LiftFaults(member->Record(), gpus, request.client, now.wall),
@@ -129,6 +129,17 @@ StatusOr<std::string> NodeCommands::UndrainNode(
                 server::UndrainNode(member->Record(), quarantined,
                                     request.client, now.wall),
                 encode, now, quarantined);
+}
+
+Status NodeCommands::CheckGpus(const RequestKey& request, const NodeName& name,
+                               const std::vector<int32_t>& gpus,
+                               GpuChecks::Done done) {
+  MutexLock lock(&mu_);
+  const Time now = parts_.clock->Now();
+  LOCKSTEP_RETURN_IF_ERROR(
+      parts_.checks->Ask(request, name, gpus, std::move(done), now));
+  parts_.reconciler->ReconcileSoon(now);
+  return OkStatus();
 }
 
 StatusOr<std::string> NodeCommands::ForgetNode(const RequestKey& request,

@@ -18,6 +18,7 @@
 #include "server/coordinator/cluster_state.h"
 #include "server/coordinator/committer.h"
 #include "server/coordinator/failure_detector.h"
+#include "server/coordinator/gpu_checks.h"
 #include "server/coordinator/history_guard.h"
 #include "server/coordinator/host_faults.h"
 #include "server/coordinator/idempotency_cache.h"
@@ -44,6 +45,7 @@ class NodeCommands {
     FailureDetector* detector;
     HostFaults* faults;
     Committer* committer;
+    GpuChecks* checks;
     Reconciler* reconciler;
     Admission* admission;
   };
@@ -67,6 +69,9 @@ class NodeCommands {
   StatusOr<std::string> ApproveNode(const RequestKey& request,
                                     const NodeName& name,
                                     const EncodeNode& encode);
+  // Checks GPUs of the node, as GpuChecks::Ask says. The answer is not stored.
+  Status CheckGpus(const RequestKey& request, const NodeName& name,
+                   const std::vector<int32_t>& gpus, GpuChecks::Done done);
   // `encode` gets the jobs with gangs on the node. FailedPrecondition if the
   // node is connected.
   StatusOr<std::string> ForgetNode(const RequestKey& request,

@@ -225,6 +225,18 @@ Status NodeSessions::OnProbed(SessionId session, const ProbeAnswer& answer) {
   return OkStatus();
 }
 
+Status NodeSessions::OnGpuChecked(SessionId session,
+                                  const GpuCheckAnswer& answer) {
+  MutexLock lock(&mu_);
+  if (IsNewcomer(session)) return OkStatus();
+  LOCKSTEP_ASSIGN_OR_RETURN(const NodeName node,
+                            parts_.state->nodes.NodeOf(session));
+  const Time now = parts_.clock->Now();
+  parts_.checks->TakeAnswer(node, answer, now);
+  parts_.reconciler->ReconcileSoon(now);
+  return OkStatus();
+}
+
 Status NodeSessions::OnPrefetched(SessionId session,
                                   std::vector<Prefetched> items) {
   MutexLock lock(&mu_);
@@ -374,6 +386,7 @@ void NodeSessions::DropWork(const std::string& uid) {
 
 void NodeSessions::CloseStreams() {
   MutexLock lock(&mu_);
+  parts_.checks->EndAll(Unavailable("the coordinator is leaving"));
   parts_.state->nodes.CloseStreams(Unavailable("the coordinator is leaving"));
 }
 

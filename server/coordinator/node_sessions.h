@@ -17,6 +17,7 @@
 #include "server/coordinator/admission.h"
 #include "server/coordinator/cluster_state.h"
 #include "server/coordinator/failure_detector.h"
+#include "server/coordinator/gpu_checks.h"
 #include "server/coordinator/history_guard.h"
 #include "server/coordinator/host_faults.h"
 #include "server/coordinator/observer.h"
@@ -47,6 +48,7 @@ class NodeSessions {
     HostFaults* faults;
     RendezvousTable* rendezvous;
     PrefetchPlanner* prefetch;
+    GpuChecks* checks;
     Reconciler* reconciler;
     Admission* admission;
   };
@@ -88,6 +90,8 @@ class NodeSessions {
   // Records a node's answer about other nodes. Targets that it was not asked
   // about are ignored.
   Status OnProbed(SessionId session, const ProbeAnswer& answer);
+  // Takes what a check of the node's GPUs found.
+  Status OnGpuChecked(SessionId session, const GpuCheckAnswer& answer);
   // Takes the node's complete report about its prefetch list.
   Status OnPrefetched(SessionId session, std::vector<Prefetched> items);
   // Both: PermissionDenied if the node has no rank of the generation.

@@ -73,6 +73,7 @@ void Coordinator::Tick() {
   core_.detector.AskNeighbours(now);
   core_.faults.Expire(now);
   ExpireNodes(now);
+  core_.checks.Tick(now);
   core_.guard.TouchUnknown();
   TouchLiveJobs(now);
   core_.committer.ProbeStore(now);

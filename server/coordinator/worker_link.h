@@ -9,6 +9,7 @@
 
 #include "common/base/status.h"
 #include "common/model/assignment.h"
+#include "common/model/gpu_check.h"
 #include "common/model/probe.h"
 #include "server/coordinator/shared_cluster_spec.h"
 
@@ -35,6 +36,7 @@ class WorkerLink {
     (void)uids;
   }
   virtual void SendProbe(const ProbeQuery& query) { (void)query; }
+  virtual void SendGpuCheck(const GpuCheckOrder& order) { (void)order; }
   virtual void SendNeighbours(const NeighbourList& list) { (void)list; }
   // Ends the stream: another process of the node has registered.
   virtual void Close(const Status& status) = 0;

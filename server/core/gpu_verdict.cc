@@ -76,40 +76,49 @@ std::string GpuJudge::StandingTrouble(const GpuUsage& usage, MonoTime now,
   return "";
 }
 
-std::optional<GpuVerdict> GpuJudge::TakeReading(const std::string& uuid,
+GpuJudge::History* GpuJudge::HistoryOf(const std::string& uuid) {
+  if (uuid.empty() || (gpus_.size() >= kMostGpus && !gpus_.contains(uuid))) {
+    return nullptr;
+  }
+  return &gpus_[uuid];
+}
+
+std::optional<GpuVerdict> GpuJudge::TakeReading(const Gpu& gpu,
                                                 const GpuUsage& usage,
                                                 bool withheld, Time now) {
-  if (uuid.empty() || (gpus_.size() >= kMostGpus && !gpus_.contains(uuid))) {
-    return std::nullopt;
-  }
-  History& history = gpus_[uuid];
+  History* const history = HistoryOf(gpu.uuid);
+  if (history == nullptr) return std::nullopt;
   int64_t more = 0;
   if (usage.uncorrected_errors) {
     // A counter that fell began again with the driver.
-    const int64_t before = history.errors.value_or(*usage.uncorrected_errors);
+    const int64_t before = history->errors.value_or(*usage.uncorrected_errors);
     more = std::max<int64_t>(0, *usage.uncorrected_errors - before);
-    history.errors = usage.uncorrected_errors;
+    history->errors = usage.uncorrected_errors;
   }
-  std::string trouble = StandingTrouble(usage, now.mono, &history);
-  if (history.lifted_until && now.mono < *history.lifted_until) {
-    trouble.clear();
-  }
+  std::string trouble = StandingTrouble(usage, now.mono, history);
+  if (gpu.lift_end && now.wall < *gpu.lift_end) trouble.clear();
   if (more > 0) {
     trouble = fmt::format("{} uncorrected memory error{}", more,
                           more == 1 ? "" : "s");
   }
   if (withheld || trouble.empty()) return std::nullopt;
-  return Withhold(std::move(trouble), now.mono, &history);
+  return Withhold(std::move(trouble), now.mono, history);
+}
+
+GpuVerdict GpuJudge::TakeFailedCheck(const std::string& uuid,
+                                     std::string reason, Time now) {
+  History* const history = HistoryOf(uuid);
+  if (history == nullptr) return {std::move(reason), options_.first};
+  return Withhold(std::move(reason), now.mono, history);
 }
 
 void GpuJudge::NoteRun(const std::vector<std::string>& uuids,
                        const std::set<std::string>& died,
                        const std::string& uid) {
   for (const std::string& uuid : uuids) {
-    if (uuid.empty() || (gpus_.size() >= kMostGpus && !gpus_.contains(uuid))) {
-      continue;
-    }
-    std::deque<Run>& runs = gpus_[uuid].runs;
+    History* const history = HistoryOf(uuid);
+    if (history == nullptr) continue;
+    std::deque<Run>& runs = history->runs;
     runs.push_back({uid, died.contains(uuid)});
     if (runs.size() > options_.runs) runs.pop_front();
   }
@@ -151,13 +160,12 @@ std::optional<GpuVerdict> GpuJudge::JudgeRuns(const std::string& uuid,
   return verdict;
 }
 
-void GpuJudge::Lift(const std::string& uuid, Time now) {
+void GpuJudge::Lift(const std::string& uuid) {
   const auto it = gpus_.find(uuid);
   if (it == gpus_.end()) return;
   History fresh;
   fresh.errors = it->second.errors;
   fresh.most_nvlinks = it->second.most_nvlinks;
-  fresh.lifted_until = now.mono + options_.longest;
   it->second = std::move(fresh);
 }
 

@@ -16,7 +16,7 @@ class GpuVerdictTest : public testing::Test {
                                  bool withheld = false) {
     const MonoTime end = now_.mono + time;
     for (;;) {
-      auto verdict = judge_.TakeReading("GPU-a", usage, withheld, now_);
+      auto verdict = judge_.TakeReading(gpu_, usage, withheld, now_);
       if (verdict || now_.mono >= end) return verdict;
       Pass(1s);
     }
@@ -31,18 +31,22 @@ class GpuVerdictTest : public testing::Test {
   }
 
   Time now_{};
+  Gpu gpu_{0, "GPU-a", "T4", 1};
   GpuJudge judge_;
 };
 
 TEST_F(GpuVerdictTest, AnXidOfTheHardwareLastsUntilABoot) {
-  for (const int32_t xid : {46, 48, 62, 64, 74, 79, 94, 95, 119, 120, 140}) {
+  for (const int32_t xid : {46, 48, 54, 62, 64, 74, 79, 95, 109, 110, 119, 120,
+                            136, 140, 143, 151, 155, 156, 158}) {
     const auto verdict = judge_.TakeXid(xid);
     ASSERT_TRUE(verdict) << xid;
     EXPECT_EQ(verdict->reason, fmt::format("Xid {}", xid));
     EXPECT_FALSE(verdict->length);
   }
-  // A program's own faults, and what the driver repaired.
-  for (const int32_t xid : {8, 13, 31, 43, 45, 63, 68, 69, 92, 109}) {
+  // A program's own faults, and what the driver repaired or contained; what
+  // follows another Xid, or names what that asks for.
+  for (const int32_t xid :
+       {8, 13, 31, 43, 45, 63, 68, 69, 92, 94, 137, 145, 154, 160}) {
     EXPECT_FALSE(judge_.TakeXid(xid)) << xid;
   }
 }
@@ -146,14 +150,32 @@ TEST_F(GpuVerdictTest, AnOperatorsWordIsStrongerThanAStandingReading) {
   usage.remap_pending = true;
   usage.uncorrected_errors = 1;
   ASSERT_TRUE(Read(usage));
-  judge_.Lift("GPU-a", now_);
+  judge_.Lift("GPU-a");
+  gpu_.lift_end = now_.wall + 24h;
+  // Also of a coordinator that was started again.
+  EXPECT_FALSE(GpuJudge().TakeReading(gpu_, usage, false, now_));
   EXPECT_FALSE(Read(usage, 1h));
   // New errors are news.
   usage.uncorrected_errors = 2;
   EXPECT_THAT(Read(usage)->reason, HasSubstr("1 uncorrected memory error"));
-  judge_.Lift("GPU-a", now_);
-  Pass(24h);
+  judge_.Lift("GPU-a");
+  gpu_.lift_end = now_.wall + 24h;
+  EXPECT_FALSE(Read(usage, 24h - 1s));
+  Pass(1s);
   EXPECT_THAT(Read(usage)->reason, HasSubstr("waits for a reset"));
+}
+
+TEST_F(GpuVerdictTest, AFailedCheckIsAVerdictLikeOthers) {
+  GpuUsage usage;
+  usage.remap_failed = true;
+  EXPECT_EQ(Read(usage)->length, 1h);
+  Pass(1h);
+  const GpuVerdict verdict =
+      judge_.TakeFailedCheck("GPU-a", "memory: 3 wrong words", now_);
+  EXPECT_EQ(verdict.reason, "memory: 3 wrong words");
+  EXPECT_EQ(verdict.length, 2h);
+  EXPECT_EQ(judge_.TakeFailedCheck("", "hangs", now_).length, 1h)
+      << "of one without a UUID nothing is remembered";
 }
 
 TEST_F(GpuVerdictTest, JobsThatDieOnOneGpuOnly) {

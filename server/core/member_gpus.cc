@@ -6,6 +6,8 @@
 #include <set>
 #include <utility>
 
+#include "server/core/member_checks.h"
+
 namespace lockstep::server {
 namespace {
 
@@ -30,9 +32,14 @@ void JudgeReadings(Member* member, const NodeReadings& readings,
   for (const GpuUsage& usage : readings.gpus) {
     for (const Gpu& gpu : member->info.gpus) {
       if (gpu.index != usage.index) continue;
-      const auto verdict =
-          judge->TakeReading(gpu.uuid, usage, !gpu.fault.empty(), now);
-      if (verdict) {
+      OpenCheck* const check = FindCheck(member, gpu.index);
+      const bool judged =
+          check == nullptr ? !gpu.fault.empty() : check->meanwhile.has_value();
+      const auto verdict = judge->TakeReading(gpu, usage, judged, now);
+      if (!verdict) continue;
+      if (check != nullptr) {
+        check->meanwhile = *verdict;
+      } else {
         SetFault(member, gpu.index, *verdict, Reason::kNodeGpuWithheld, now);
       }
     }
@@ -159,17 +166,25 @@ void SetFault(Member* member, int32_t index, const GpuVerdict& verdict,
 
 bool ExpireFaults(Member* member, Time now) {
   bool any = false;
+  // An operator has lifted the fault, or it has no end any more, or the node
+  // has another daemon now.
+  std::erase_if(member->checking.due, [&](int32_t index) {
+    return !member->info.checks_gpus ||
+           std::none_of(member->info.gpus.begin(), member->info.gpus.end(),
+                        [&](const Gpu& gpu) {
+                          return gpu.index == index && gpu.fault_end;
+                        });
+  });
   for (Gpu& gpu : member->info.gpus) {
     if (gpu.fault.empty() || !gpu.fault_end || now.wall < *gpu.fault_end) {
       continue;
     }
-    AddEvent(
-        member, Reason::kNodeGpuReturned,
-        fmt::format("{} gets work again after: {}", GpuLabel(gpu), gpu.fault),
-        now.wall);
-    gpu.fault.clear();
-    gpu.fault_end.reset();
-    any = true;
+    // Its check decides.
+    if (FindCheck(member, gpu.index) != nullptr ||
+        member->checking.due.contains(gpu.index)) {
+      continue;
+    }
+    any = EndFault(member, &gpu, now) || any;
   }
   return any;
 }
@@ -196,6 +211,9 @@ std::vector<int32_t> Member::BadGpus() const {
   for (const GpuReclaim& reclaim : readings.reclaims) {
     if (!Has(bad, reclaim.index)) bad.push_back(reclaim.index);
   }
+  for (const auto& [index, check] : checking.open) {
+    if (!Has(bad, index)) bad.push_back(index);
+  }
   std::sort(bad.begin(), bad.end());
   return bad;
 }
@@ -218,6 +236,7 @@ const GpuReclaim* Member::ReclaimOf(int32_t gpu) const {
 }
 
 GpuState Member::StateOf(const Gpu& gpu) const {
+  if (checking.open.contains(gpu.index)) return GpuState::kChecking;
   if (!gpu.fault.empty()) return GpuState::kWithheld;
   if (Has(SilentGpus(readings), gpu.index)) return GpuState::kSilent;
   return ReclaimOf(gpu.index) == nullptr ? GpuState::kOk : GpuState::kReclaim;
@@ -229,10 +248,15 @@ std::string Member::GpuTrouble(const Gpu& gpu) const {
       return "";
     case GpuState::kReclaim:
       return Describe(*ReclaimOf(gpu.index));
+    case GpuState::kChecking:
+      return DescribeCheck(gpu, checking.open.at(gpu.index));
     case GpuState::kWithheld:
-      return gpu.fault_end ? fmt::format("{}, until {}", gpu.fault,
-                                         FormatWallTime(*gpu.fault_end))
-                           : gpu.fault;
+      if (!gpu.fault_end) return gpu.fault;
+      if (checking.due.contains(gpu.index)) {
+        return gpu.fault + ", until a check that waits for it to be free";
+      }
+      return fmt::format("{}, until {}", gpu.fault,
+                         FormatWallTime(*gpu.fault_end));
     case GpuState::kSilent:
       return "its driver does not answer";
   }

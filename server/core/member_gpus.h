@@ -24,7 +24,8 @@ void TakeGpuReadings(Member* member, const NodeReadings& readings,
 void SetFault(Member* member, int32_t index, const GpuVerdict& verdict,
               Reason reason, Time now);
 
-// Ends the verdicts whose time is over. Returns true if a GPU gets work again.
+// Ends the verdicts whose time is over, or has the GPU wait for a check
+// (member_checks.h). Returns true if a GPU gets work again.
 bool ExpireFaults(Member* member, Time now);
 
 }  // namespace lockstep::server

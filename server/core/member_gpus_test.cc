@@ -192,7 +192,10 @@ TEST_F(GpuTest, AVerdictEndsByItselfAndIsStored) {
   clock_.Advance(1h);
   Expire();
   EXPECT_THAT(bad(), IsEmpty());
-  EXPECT_EQ(Said(Reason::kNodeGpuReturned).size(), 1u);
+  // This daemon cannot check it.
+  EXPECT_THAT(Said(Reason::kNodeGpuReturned),
+              ElementsAre(HasSubstr("gets work again without a check (its "
+                                    "daemon cannot check GPUs) after: 1 ")));
 }
 
 TEST_F(GpuTest, AFatalErrorOutlastsAVerdict) {
@@ -217,7 +220,7 @@ TEST_F(GpuTest, AnOperatorLiftsOneGpu) {
   Start({0, 1}, 1);
   readings_.gpu_errors = {{0, 79}, {1, 79}};
   ASSERT_TRUE(Beat({1, 1}).ok());
-  members_.LiftFaults("a", {1}, clock_.Now());
+  members_.LiftFaults("a", {1});
   const NodeRecord lifted = LiftFaults(members_.Find("a")->Record(), {1},
                                        "user/ann", clock_.Now().wall);
   members_.Apply(lifted);
@@ -227,6 +230,41 @@ TEST_F(GpuTest, AnOperatorLiftsOneGpu) {
       ElementsAre("GPU 1 (NVIDIA H100, GPU-1) cleared by user/ann: gets "
                   "work again"));
   EXPECT_EQ(LiftFaults(lifted, {1}, "user/ann", clock_.Now().wall), lifted);
+}
+
+// What stands is still so, and the operator knows.
+TEST_F(GpuTest, ALiftOutlastsACoordinatorADaemonAndABoot) {
+  Start({0, 1}, 1);
+  GpuUsage usage;
+  usage.index = 1;
+  usage.utilization = 0;
+  usage.remap_failed = true;
+  readings_.gpus = {usage};
+  ASSERT_TRUE(Beat({1, 1}).ok());
+  const auto bad = [&] { return members_.Find("a")->BadGpus(); };
+  ASSERT_THAT(bad(), ElementsAre(1));
+  members_.LiftFaults("a", {1});
+  members_.Apply(LiftFaults(members_.Find("a")->Record(), {1}, "user/ann",
+                            clock_.Now().wall));
+  ASSERT_TRUE(Beat({1, 1}).ok());
+  EXPECT_THAT(bad(), IsEmpty());
+  // Another coordinator has the record, and no history of the GPU.
+  Membership later{MembershipOptions{}};
+  later.Restore(members_.Find("a")->Record(), clock_.Now());
+  const auto start = [&](uint64_t number) {
+    ASSERT_TRUE(later.Register(With({0, 1}, number), clock_.Now()).ok());
+    ASSERT_TRUE(
+        later.Beat("a", {number, number}, readings_, clock_.Now()).ok());
+  };
+  start(2);
+  EXPECT_THAT(later.Find("a")->BadGpus(), IsEmpty());
+  boot_id_ = "another boot";
+  start(3);
+  EXPECT_THAT(later.Find("a")->BadGpus(), IsEmpty());
+  clock_.Advance(24h);
+  start(4);
+  EXPECT_THAT(later.Find("a")->BadGpus(), ElementsAre(1))
+      << "it does not hold for ever";
 }
 
 TEST_F(GpuTest, JobsThatDieOnOneGpuWithholdIt) {

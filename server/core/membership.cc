@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "server/core/job.h"
+#include "server/core/member_checks.h"
 #include "server/core/member_gpus.h"
 
 namespace lockstep::server {
@@ -145,7 +146,8 @@ Judgement Membership::Judge(const Newcomer& newcomer, bool other_is_connected,
   const bool other_boot = known->info.boot_id != newcomer.info.boot_id;
   if (newcomer.other_beat && other_boot) return Judgement::kRefused;
   if (other_is_connected) {
-    if (now < newcomer.deadline) return Judgement::kOpen;
+    if (now < newcomer.since + options_.contest_judging)
+      return Judgement::kOpen;
     if (newcomer.other_beat) return Judgement::kRefused;
   }
   return CheckBarred(newcomer.info, now).ok() ? Judgement::kAdmitted
@@ -202,16 +204,13 @@ NodeRecord Membership::Registered(const NodeInfo& info, WallTime now) const {
   }
   if (!was_ready) record.state_time = now;
   // A GPU that was missing for a while keeps its fault. A boot resets faults.
-  std::vector<Gpu> known;
-  if (old.boot_id == info.boot_id) {
-    known = old.gpus;
-    known.insert(known.end(), record.missing_gpus.begin(),
-                 record.missing_gpus.end());
-    known.insert(known.end(), record.withheld_gpus.begin(),
-                 record.withheld_gpus.end());
-  }
+  std::vector<Gpu> known = old.gpus;
+  known.insert(known.end(), record.missing_gpus.begin(),
+               record.missing_gpus.end());
+  known.insert(known.end(), record.withheld_gpus.begin(),
+               record.withheld_gpus.end());
   CompareGpus(old.gpus, &record, now);
-  KeepFaults(known, &record.info.gpus);
+  KeepFaults(known, old.boot_id != info.boot_id, &record.info.gpus);
   LimitToApproved(it == members_.end() ? nullptr : &it->second,
                   options_.node_limit, &record, now);
   return record;
@@ -327,14 +326,29 @@ std::set<NodeName> Membership::NoteRun(const std::vector<GpuRef>& gpus,
 }
 
 void Membership::LiftFaults(const NodeName& node,
-                            const std::vector<int32_t>& gpus, Time now) {
+                            const std::vector<int32_t>& gpus) {
   const Member* const member = Find(node);
   if (member == nullptr) return;
   for (const Gpu& gpu : member->info.gpus) {
     if (gpus.empty() ||
         std::find(gpus.begin(), gpus.end(), gpu.index) != gpus.end())
-      judge_.Lift(gpu.uuid, now);
+      judge_.Lift(gpu.uuid);
   }
+}
+
+void Membership::BeginCheck(const NodeName& node, const GpuCheckOrder& order,
+                            bool asked, Time now) {
+  const auto it = members_.find(node);
+  if (it == members_.end()) return;
+  server::BeginCheck(&it->second, order, asked, now);
+}
+
+std::vector<GpuCheck> Membership::EndCheck(const NodeName& node,
+                                           const GpuCheckAnswer& answer,
+                                           Time now) {
+  const auto it = members_.find(node);
+  if (it == members_.end()) return {};
+  return server::EndCheck(&it->second, answer, &judge_, now);
 }
 
 void Membership::RecordLiveness(const NodeName& node, MonoTime now) {
@@ -342,14 +356,6 @@ void Membership::RecordLiveness(const NodeName& node, MonoTime now) {
   if (it != members_.end()) {
     it->second.last_evidence = std::max(it->second.last_evidence, now);
   }
-}
-
-void Membership::NoteUnreachable(const NodeName& node,
-                                 const std::string& neighbours, WallTime now) {
-  const auto it = members_.find(node);
-  if (it == members_.end()) return;
-  AddEvent(&it->second, Reason::kNodeUnreachable,
-           "silent, and not reached by " + neighbours, now);
 }
 
 void Membership::ExtendLeases(Duration away, MonoTime now) {

@@ -37,6 +37,7 @@
 
 #include "common/base/status.h"
 #include "server/core/clock_offset.h"
+#include "server/core/gpu_checking.h"
 #include "server/core/gpu_verdict.h"
 #include "server/core/node_approval.h"
 #include "server/core/node_record.h"
@@ -78,6 +79,7 @@ struct Member : NodeRecord {
     bool said = false;
   };
   std::map<int32_t, Reclaim> reclaims;
+  GpuChecking checking;
   // Pids of stuck processes that have been events.
   std::set<int64_t> stuck;
   // By GPU index and Xid: when this error was last an event.
@@ -96,8 +98,8 @@ struct Member : NodeRecord {
   size_t LostGpus() const;
   // Indices of offered GPUs that are silent or withheld.
   std::vector<int32_t> FaultyGpus() const;
-  // The same, and those that are not free after their rank's end: they get no
-  // new work.
+  // The same, and those that are not free after their rank's end or are being
+  // checked: they get no new work.
   std::vector<int32_t> BadGpus() const;
   // Why `gpu`, an offered one, is bad; empty if it is not.
   std::string GpuTrouble(const Gpu& gpu) const;
@@ -127,8 +129,9 @@ struct Member : NodeRecord {
 // A daemon that waits for admission, as described above.
 struct Newcomer {
   NodeInfo info;
-  // Without a beat of the other daemon, it takes over at this time.
-  MonoTime deadline;
+  // When it registered. Without a beat of the other daemon it takes over
+  // contest_judging later.
+  MonoTime since;
   bool other_beat = false;
 };
 
@@ -159,9 +162,6 @@ class Membership {
 
   // Whether `info` is a newcomer if the admitted daemon's stream is open.
   bool IsNewcomer(const NodeInfo& info) const;
-  Newcomer Expect(const NodeInfo& info, MonoTime now) const {
-    return {info, now + options_.contest_judging};
-  }
   // After a boot, no earlier daemon of the host can still beat. So if the boot
   // ids differ, one beat proves that two daemons are alive. If they are equal,
   // the last beats of an ended daemon may arrive late, but its stream ends,
@@ -195,16 +195,18 @@ class Membership {
                              const std::set<GpuRef>& died,
                              const std::string& uid, Time now);
   // An operator says that these GPUs of the node are well; empty: all are.
-  void LiftFaults(const NodeName& node, const std::vector<int32_t>& gpus,
+  void LiftFaults(const NodeName& node, const std::vector<int32_t>& gpus);
+
+  // Checks of GPUs (member_checks.h). Of unknown nodes they do nothing.
+  void BeginCheck(const NodeName& node, const GpuCheckOrder& order, bool asked,
                   Time now);
+  // Returns the checks of the order's GPUs.
+  std::vector<GpuCheck> EndCheck(const NodeName& node,
+                                 const GpuCheckAnswer& answer, Time now);
 
   // Records liveness evidence: a step that needed every rank of a job finished
   // at `now`. Evidence may arrive late.
   void RecordLiveness(const NodeName& node, MonoTime now);
-
-  // Adds an event that the neighbours do not reach the silent node.
-  void NoteUnreachable(const NodeName& node, const std::string& neighbours,
-                       WallTime now);
 
   // Extends the leases of all nodes by `away`, a time in which the coordinator
   // could not receive beats.

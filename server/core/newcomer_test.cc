@@ -41,7 +41,7 @@ class NewcomerTest : public testing::Test {
 };
 
 TEST_F(NewcomerTest, WithoutABeatOfTheOtherItTakesOverAfterASecond) {
-  const Newcomer newcomer = members_.Expect(Node(kNewcomer), clock_.Now().mono);
+  const Newcomer newcomer = {Node(kNewcomer), clock_.Now().mono};
   EXPECT_TRUE(members_.IsNewcomer(newcomer.info));
   EXPECT_FALSE(members_.IsNewcomer(Node(kLiving))) << "the same process";
   clock_.Advance(1s - 1ns);
@@ -52,7 +52,7 @@ TEST_F(NewcomerTest, WithoutABeatOfTheOtherItTakesOverAfterASecond) {
 }
 
 TEST_F(NewcomerTest, OneBeatIsProofAgainstADaemonOfAnotherBoot) {
-  Newcomer newcomer = members_.Expect(copy_, clock_.Now().mono);
+  Newcomer newcomer = {copy_, clock_.Now().mono};
   EXPECT_EQ(Judge(newcomer), Judgement::kOpen);
   newcomer.other_beat = true;
   EXPECT_EQ(Judge(newcomer), Judgement::kRefused);
@@ -63,7 +63,7 @@ TEST_F(NewcomerTest, OneBeatIsProofAgainstADaemonOfAnotherBoot) {
 // The last beats of a daemon that was killed may be read after the next one
 // registered; then comes the end of its stream.
 TEST_F(NewcomerTest, ALateBeatDoesNotKeepOutARestart) {
-  Newcomer newcomer = members_.Expect(Node(kNewcomer), clock_.Now().mono);
+  Newcomer newcomer = {Node(kNewcomer), clock_.Now().mono};
   newcomer.other_beat = true;
   EXPECT_EQ(Judge(newcomer), Judgement::kOpen);
   EXPECT_EQ(Judge(newcomer, false), Judgement::kAdmitted);
@@ -74,7 +74,7 @@ TEST_F(NewcomerTest, ALateBeatDoesNotKeepOutARestart) {
 TEST_F(NewcomerTest, AProvenContestIsAQuarantineThatKeepsTheCopyOut) {
   EXPECT_TRUE(members_.Contest(copy_, clock_.Now(), /*proven=*/true));
   EXPECT_FALSE(members_.Find("a")->TakesWork());
-  const Newcomer newcomer = members_.Expect(copy_, clock_.Now().mono);
+  const Newcomer newcomer = {copy_, clock_.Now().mono};
   clock_.Advance(1s);
   EXPECT_EQ(Judge(newcomer), Judgement::kRefused) << "a cut of a second";
   EXPECT_EQ(Judge(newcomer, false), Judgement::kRefused);

@@ -21,8 +21,8 @@ bool Contains(const std::vector<Gpu>& gpus, const Gpu& gpu) {
 }
 
 // Clears the faults of these GPUs, or of all, and adds a word about each.
-void ClearFaults(const std::vector<int32_t>& gpus, NodeRecord* node,
-                 std::vector<std::string>* what) {
+void ClearFaults(const std::vector<int32_t>& gpus, WallTime now,
+                 NodeRecord* node, std::vector<std::string>* what) {
   for (Gpu& gpu : node->info.gpus) {
     const bool wanted = gpus.empty() || std::find(gpus.begin(), gpus.end(),
                                                   gpu.index) != gpus.end();
@@ -30,6 +30,7 @@ void ClearFaults(const std::vector<int32_t>& gpus, NodeRecord* node,
     what->push_back(GpuLabel(gpu) + " cleared");
     gpu.fault.clear();
     gpu.fault_end.reset();
+    gpu.lift_end = now + kLiftLasts;
   }
 }
 
@@ -79,12 +80,16 @@ void CompareGpus(const std::vector<Gpu>& before, NodeRecord* node,
   }
 }
 
-void KeepFaults(const std::vector<Gpu>& before, std::vector<Gpu>* gpus) {
+void KeepFaults(const std::vector<Gpu>& before, bool booted,
+                std::vector<Gpu>* gpus) {
   for (Gpu& gpu : *gpus) {
     gpu.fault.clear();
     gpu.fault_end.reset();
+    gpu.lift_end.reset();
     for (const Gpu& old : before) {
       if (!IsSameGpu(old, gpu)) continue;
+      gpu.lift_end = old.lift_end;
+      if (booted) continue;
       gpu.fault = old.fault;
       gpu.fault_end = old.fault_end;
     }
@@ -129,7 +134,7 @@ NodeRecord UndrainNode(const NodeRecord& before, bool quarantined,
   std::vector<std::string> what;
   if (node.drain) what.push_back("undrained");
   if (quarantined) what.push_back("quarantine ended");
-  ClearFaults({}, &node, &what);
+  ClearFaults({}, now, &node, &what);
   if (what.empty()) return node;
   node.drain.reset();
   node.state_time = now;
@@ -145,7 +150,7 @@ NodeRecord LiftFaults(const NodeRecord& before,
                       const std::string& requester, WallTime now) {
   NodeRecord node = before;
   std::vector<std::string> what;
-  ClearFaults(gpus, &node, &what);
+  ClearFaults(gpus, now, &node, &what);
   if (what.empty()) return node;
   AddEvent(&node, Reason::kNodeGpuReturned,
            fmt::format("{} by {}: gets work again", fmt::join(what, ", "),

@@ -52,6 +52,9 @@ struct NodeRecord {
   bool operator==(const NodeRecord&) const = default;
 };
 
+// How long readings that stand do not withhold a GPU whose fault an operator
+// has lifted.
+inline constexpr Duration kLiftLasts = std::chrono::hours(24);
 inline constexpr size_t kMaxNodeEvents = 50;
 inline constexpr size_t kMaxMissingGpus = 64;
 
@@ -78,8 +81,11 @@ std::vector<int32_t> SilentGpus(const NodeReadings& readings);
 void CompareGpus(const std::vector<Gpu>& before, NodeRecord* node,
                  WallTime now);
 
-// Copies the faults in `before` to the same GPUs in `gpus`.
-void KeepFaults(const std::vector<Gpu>& before, std::vector<Gpu>* gpus);
+// Copies the faults in `before` to the same GPUs in `gpus`, and until when
+// operators' lifts of faults hold. `booted`: the host has booted since, which
+// ends faults, and no lift.
+void KeepFaults(const std::vector<Gpu>& before, bool booted,
+                std::vector<Gpu>* gpus);
 
 // Returns the record after the command, with its event. Draining again replaces
 // reason and grace.
@@ -89,7 +95,8 @@ NodeRecord DrainNode(const NodeRecord& node, Drain drain);
 NodeRecord UndrainNode(const NodeRecord& node, bool quarantined,
                        const std::string& requester, WallTime now);
 
-// Clears the faults of these GPUs, by index. Unchanged if they have none.
+// Clears the faults of these GPUs, by index, for kLiftLasts also those that
+// standing readings would give. Unchanged if they have none.
 NodeRecord LiftFaults(const NodeRecord& node, const std::vector<int32_t>& gpus,
                       const std::string& requester, WallTime now);
 

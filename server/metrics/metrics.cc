@@ -100,6 +100,20 @@ void AddGpuStates(const Member& member, const MetricLabels& id,
              "GPUs of the node that a verdict on their errors and readings "
              "keeps from new work.",
              static_cast<double>(withheld), id);
+  if (!member.info.gpus.empty()) {
+    out->Gauge("lockstep_node_gpus_checking",
+               "GPUs of the node that are being checked, and get no work.",
+               static_cast<double>(member.checking.open.size()), id);
+    const auto count = [&](const char* result, uint64_t checks) {
+      out->Counter("lockstep_node_gpu_checks_total",
+                   "Checks of GPUs of the node since the coordinator started, "
+                   "by result.",
+                   static_cast<double>(checks),
+                   {{"node", member.info.name}, {"result", result}});
+    };
+    count("passed", member.checking.passed);
+    count("failed", member.checking.failed);
+  }
   out->Gauge("lockstep_node_gpus_reclaim",
              "GPUs of the node whose rank has ended, and whose memory or "
              "processes have not.",

@@ -236,9 +236,11 @@ void GpuCell(const Member& member, const Gpu& gpu, const Job* holder,
     if (latest.index == gpu.index) usage = &latest;
   }
   if (!trouble.empty()) {
-    const bool reclaim = member.StateOf(gpu) == GpuState::kReclaim;
-    colour = reclaim ? "reclaim" : "fault";
-    sign = reclaim ? "r" : "x";
+    const GpuState state = member.StateOf(gpu);
+    const bool passing =
+        state == GpuState::kReclaim || state == GpuState::kChecking;
+    colour = passing ? "reclaim" : "fault";
+    sign = state == GpuState::kReclaim ? "r" : passing ? "c" : "x";
     title += ": " + trouble;
   } else if (!ReportsNow(member)) {
     colour = "silent";
@@ -298,6 +300,7 @@ void GpuGrid(const CoordinatorView& view, Html* html) {
   html->Raw(
       " 100 % busy &nbsp; <a class=\"g fault\">x</a> bad &nbsp; "
       "<a class=\"g reclaim\">r</a> reclaim &nbsp; "
+      "<a class=\"g reclaim\">c</a> being checked &nbsp; "
       "<a class=\"g silent\">?</a> silent &nbsp; "
       "<a class=\"g silent\">-</a> gets no work");
   if (all > shown) {

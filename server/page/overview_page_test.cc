@@ -121,6 +121,12 @@ TEST(OverviewPageTest, AGpuThatIsNotFreeHasItsColour) {
                               "title=\"a GPU 3: reclaim: 9 GiB of its memory "
                               "is used, 1 GiB without ranks\">r</a>"));
   EXPECT_THAT(body, HasSubstr("1 GPU in reclaim"));
+  member.checking.open[3] = {1, WallTime(std::chrono::hours(10)), true};
+  const std::string checked =
+      OverviewPage("lab", kSeesEverything, view, {}).body;
+  EXPECT_THAT(checked, HasSubstr("title=\"a GPU 3: is being checked since "
+                                 "10:00:00 UTC\">c</a>"));
+  EXPECT_THAT(checked, HasSubstr("1 GPU being checked"));
 }
 
 TEST(OverviewPageTest, TotalsAndGpusAreShown) {

@@ -74,6 +74,9 @@ std::string NoteOf(const Member& member, WallTime now) {
   if (withheld > 0) {
     add(fmt::format("{} GPU{} withheld", withheld, withheld == 1 ? "" : "s"));
   }
+  if (const size_t open = member.checking.open.size(); open > 0) {
+    add(fmt::format("{} GPU{} being checked", open, open == 1 ? "" : "s"));
+  }
   if (const size_t held = member.readings.reclaims.size(); held > 0) {
     add(fmt::format("{} GPU{} in reclaim", held, held == 1 ? "" : "s"));
   }

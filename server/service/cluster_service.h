@@ -3,6 +3,7 @@
 #ifndef LOCKSTEP_SERVER_SERVICE_CLUSTER_SERVICE_H_
 #define LOCKSTEP_SERVER_SERVICE_CLUSTER_SERVICE_H_
 
+#include "common/rpc/call_pools.h"
 #include "lockstep/v1/cluster.grpc.pb.h"
 #include "server/coordinator/cluster_queries.h"
 #include "server/coordinator/node_commands.h"
@@ -12,9 +13,10 @@ namespace lockstep::server {
 
 class ClusterService final : public v1::ClusterService::CallbackService {
  public:
-  // Both outlive this object.
-  ClusterService(NodeCommands* commands, const ClusterQueries* queries)
-      : commands_(commands), queries_(queries) {}
+  // All outlive this object, and all but `pools` outlive `pools`.
+  ClusterService(CallPools* pools, NodeCommands* commands,
+                 const ClusterQueries* queries)
+      : pools_(pools), commands_(commands), queries_(queries) {}
 
   // gRPC calls these on a thread of the caller's pool.
   grpc::ServerUnaryReactor* ListNodes(
@@ -42,6 +44,10 @@ class ClusterService final : public v1::ClusterService::CallbackService {
                                         v1::Node* response) override {
     return Answer(context, DoApproveNode(context, request, response));
   }
+  // Waits for the node's answer without a thread.
+  grpc::ServerUnaryReactor* CheckNode(grpc::CallbackServerContext* context,
+                                      const v1::CheckNodeRequest* request,
+                                      v1::CheckNodeResponse* response) override;
   grpc::ServerUnaryReactor* ForgetNode(
       grpc::CallbackServerContext* context,
       const v1::ForgetNodeRequest* request,
@@ -68,6 +74,7 @@ class ClusterService final : public v1::ClusterService::CallbackService {
                             const v1::ForgetNodeRequest* request,
                             v1::ForgetNodeResponse* response);
 
+  CallPools* const pools_;
   NodeCommands* const commands_;
   const ClusterQueries* const queries_;
 };

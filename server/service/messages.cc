@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/wire/gpu_check_wire.h"
 #include "common/wire/job_wire.h"
 #include "common/wire/training_wire.h"
 #include "common/wire/value_wire.h"
@@ -121,6 +122,9 @@ v1::Node ToMessage(const NodeSnapshot& snapshot) {
   }
   for (const HeldProcess& process : member.readings.stuck_processes) {
     *out.add_stuck_processes() = ToProto(process);
+  }
+  for (const auto& [index, check] : member.checking.last) {
+    *out.add_gpu_checks() = ToProto(check);
   }
   for (const JobName& job : snapshot.jobs) out.add_jobs(job);
   for (const UnknownGang& gang : snapshot.unknown) {

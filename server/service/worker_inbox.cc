@@ -4,6 +4,7 @@
 
 #include "common/base/logging.h"
 #include "common/wire/evidence_wire.h"
+#include "common/wire/gpu_check_wire.h"
 #include "common/wire/probe_wire.h"
 #include "common/wire/protocol_version.h"
 #include "common/wire/session_wire.h"
@@ -103,7 +104,11 @@ Status WorkerInbox::Take(const v1::WorkerMessage& message) {
       }
       return OkStatus();
     }
-    case v1::WorkerMessage::kGpuCheckReply:
+    case v1::WorkerMessage::kGpuCheckReply: {
+      LOCKSTEP_ASSIGN_OR_RETURN(const GpuCheckAnswer answer,
+                                FromProto(message.gpu_check_reply()));
+      return services_.sessions->OnGpuChecked(session_, answer);
+    }
     case v1::WorkerMessage::MESSAGE_NOT_SET:
       break;
   }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/rpc/status_conversion.h"
+#include "common/wire/gpu_check_wire.h"
 #include "common/wire/probe_wire.h"
 #include "common/wire/worker_wire.h"
 
@@ -77,6 +78,12 @@ void WorkerOutbox::SendDropWork(const std::vector<std::string>& uids) {
 void WorkerOutbox::SendProbe(const ProbeQuery& query) {
   v1::CoordinatorMessage message;
   *message.mutable_probe_request() = ToProto(query);
+  Send({std::move(message)});
+}
+
+void WorkerOutbox::SendGpuCheck(const GpuCheckOrder& order) {
+  v1::CoordinatorMessage message;
+  *message.mutable_gpu_check_request() = ToProto(order);
   Send({std::move(message)});
 }
 

@@ -51,6 +51,7 @@ class WorkerOutbox final : public WorkerLink,
   void SendHeartbeatAck(uint64_t sequence) override;
   void SendDropWork(const std::vector<std::string>& uids) override;
   void SendProbe(const ProbeQuery& query) override;
+  void SendGpuCheck(const GpuCheckOrder& order) override;
   void SendNeighbours(const NeighbourList& list) override;
   void SendFileQuery(const FileQuery& query);
   void Close(const Status& status) override;

@@ -25,6 +25,7 @@ StatusOr<NodeInfo> GetInfo(const v1::StoredNode& stored) {
   registered.set_pool(node.pool());
   registered.set_limits_message(node.limits_message());
   registered.set_container_engine(node.container_engine());
+  registered.set_checks_gpus(stored.checks_gpus());
   if (node.has_certificate_end_time()) {
     *registered.mutable_certificate_end_time() = node.certificate_end_time();
   }
@@ -108,6 +109,7 @@ std::string EncodeNode(const NodeRecord& node) {
   *stored.mutable_node() = ToNodeMessage(node);
   stored.set_incarnation_nonce(node.info.incarnation.nonce);
   stored.set_http_tls(node.info.http_tls);
+  stored.set_checks_gpus(node.info.checks_gpus);
   if (node.approved) *stored.mutable_approved() = ToProto(*node.approved);
   for (const Gpu& gpu : node.withheld_gpus) {
     *stored.add_withheld_gpus() = ToProto(gpu);

@@ -255,6 +255,10 @@ NodeRecord FullNode() {
   node.capacity = {7.5, int64_t{64} << 30, 2, "T4"};
   node.gpus = {{0, "GPU-0", "NVIDIA T4", int64_t{16} << 30},
                {1, "GPU-1", "NVIDIA T4", int64_t{16} << 30}};
+  node.checks_gpus = true;
+  node.gpus[0].lift_end = At(40);
+  node.gpus[1].fault = "Xid 79 at 12:00:03 UTC";
+  node.gpus[1].fault_end = At(41);
   node.limits_enforced = true;
   node.pool = "t4";
   node.limits_message = "cgroup v1";

@@ -1,6 +1,7 @@
 // Every message of the API and of the worker stream, as its proto and then as
 // a value: what is accepted can be sent on, and is then accepted again.
 #include "common/wire/evidence_wire.h"
+#include "common/wire/gpu_check_wire.h"
 #include "common/wire/job_wire.h"
 #include "common/wire/worker_wire.h"
 #include "tests/fuzz/fuzz.h"
@@ -91,6 +92,8 @@ constexpr Converter kConverters[] = {
     Convert<v1::LineageEntry>,
     Convert<v1::RankEvidence>,
     Convert<v1::EvidenceRequest>,
+    Convert<v1::GpuCheckRequest>,
+    Convert<v1::GpuCheck>,
 };
 
 }  // namespace

@@ -140,6 +140,23 @@ class TrainingTest(SuiteTest):
         pages = [{"steps": steps}, {"steps": 40}]
         return training.ddp_row(self.context, "ddp", 2, found, pages)
 
+    def test_a_check_is_judged_by_its_parts(self) -> None:
+        whole = (
+            "begin\tmemory\npassed\tmemory\t1875.3\tGB/s\nbegin\tmatmul\n"
+            "failed\tmatmul\t3 of 9 elements are wrong\nend\n"
+        )
+        rows = native.check_rows("check", ["memory", "matmul"], whole, 0, "")
+        self.assertEqual([row.outcome for row in rows], [PASSED, FAILED])
+        self.assertEqual(rows[0].figure, "1875.3 GB/s")
+        spoiled = native.check_rows("check", ["memory", "matmul"], whole, 0, "matmul")
+        self.assertEqual([row.outcome for row in spoiled], [PASSED])
+        missed = native.check_rows("check", ["memory", "matmul"], whole, 0, "memory")
+        self.assertEqual([row.outcome for row in missed], [FAILED])
+        crashed = native.check_rows("check", ["memory"], "begin\tmemory\n", 139, "")
+        self.assertEqual([row.outcome for row in crashed], [FAILED])
+        without = native.check_rows("check", ["memory"], "cannot\tno driver\nend\n", 0, "")
+        self.assertEqual([row.outcome for row in without], [SKIPPED])
+
     def test_a_step_is_judged_by_the_lower_end(self) -> None:
         self.assertEqual(self.ddp(1.0, 0.0).outcome, PASSED)
         self.assertEqual(self.ddp(1.0, 0.001).outcome, PASSED)

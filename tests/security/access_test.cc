@@ -60,6 +60,7 @@ const std::map<std::string, For>& Rows() {
       {"/lockstep.v1.ClusterService/DrainNode", For::kAdmins},
       {"/lockstep.v1.ClusterService/UndrainNode", For::kAdmins},
       {"/lockstep.v1.ClusterService/ApproveNode", For::kAdmins},
+      {"/lockstep.v1.ClusterService/CheckNode", For::kAdmins},
       {"/lockstep.v1.ClusterService/ForgetNode", For::kAdmins},
       {"/lockstep.v1.PackageService/UploadPackage", For::kSubmitters},
       {"/lockstep.v1.PackageService/FetchPackage", For::kWorkers},

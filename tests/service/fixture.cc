@@ -227,8 +227,8 @@ void ServiceTest::SetUp() {
       logs_.get(), tables_.get(), packages_.get(), &streams_, files_.get(),
       JobServiceOptions{max_submitter_priority_, space_, readers_.get(),
                         evidence_.get(), sessions_.get(), session_policy_});
-  cluster_service_ = std::make_unique<ClusterService>(coordinator_->nodes(),
-                                                      coordinator_->queries());
+  cluster_service_ = std::make_unique<ClusterService>(
+      pools_.get(), coordinator_->nodes(), coordinator_->queries());
   WorkerServiceOptions worker_options;
   worker_options.cluster = kCluster;
   worker_options.space = space_;

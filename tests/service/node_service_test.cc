@@ -5,6 +5,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <thread>
+
 #include "common/base/fd.h"
 #include "tests/service/fixture.h"
 
@@ -223,6 +225,69 @@ TEST_F(NodeServiceTest, GpusThatGetNoWorkAreSaidAndLifted) {
   lift.set_gpus(0, 0);
   lift.set_request_id("l2");
   EXPECT_EQ(Undrain(lift)->gpus(0).state(), v1::GPU_STATE_OK);
+}
+
+TEST_F(NodeServiceTest, AnOperatorHasAGpuChecked) {
+  DaemonStream daemon(Worker("a"));
+  Registration registration;
+  registration.node.name = "a";
+  registration.node.incarnation = {1, 7};
+  registration.node.boot_id = "boot";
+  registration.node.address = "127.0.0.1";
+  registration.node.http_address = "127.0.0.1:1";
+  registration.node.capacity = {4, int64_t{8} << 30, 2, ""};
+  registration.node.gpus = {{0, "GPU-0", "T4", int64_t{16} << 30},
+                            {1, "GPU-1", "T4", int64_t{16} << 30}};
+  registration.node.checks_gpus = true;
+  v1::WorkerMessage message;
+  *message.mutable_register_() = ToProto(registration);
+  ASSERT_TRUE(daemon.Write(message));
+  ASSERT_TRUE(daemon.Read(v1::CoordinatorMessage::kWelcome));
+  const auto check = [&](std::vector<int32_t> gpus, const std::string& id,
+                         std::shared_ptr<grpc::Channel> channel) {
+    const auto stub = v1::ClusterService::NewStub(channel);
+    v1::CheckNodeRequest request;
+    request.set_request_id(id);
+    request.set_name("a");
+    request.mutable_gpus()->Add(gpus.begin(), gpus.end());
+    return Answer<v1::CheckNodeResponse>([&](auto* context, auto* response) {
+      return stub->CheckNode(context, request, response);
+    });
+  };
+  EXPECT_EQ(check({}, "c1", User("ann")).status().code(),
+            StatusCode::kPermissionDenied);
+  EXPECT_EQ(check({2}, "c2", Root()).status().code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(check({}, "", Root()).status().code(),
+            StatusCode::kInvalidArgument);
+  std::thread serves([&] {
+    const auto asked = daemon.Read(v1::CoordinatorMessage::kGpuCheckRequest);
+    ASSERT_TRUE(asked.has_value());
+    const v1::GpuCheckRequest& order = asked->gpu_check_request();
+    EXPECT_THAT(order.gpus(), ElementsAre(1));
+    EXPECT_EQ(order.partner(), 0);
+    EXPECT_EQ(GetNode("a")->gpus(1).state(), v1::GPU_STATE_CHECKING);
+    v1::WorkerMessage reply;
+    v1::GpuCheckReply* const said = reply.mutable_gpu_check_reply();
+    said->set_id(order.id());
+    v1::GpuCheck* const found = said->add_checks();
+    found->set_index(1);
+    v1::GpuCheckPart* const part = found->add_parts();
+    part->set_name("memory");
+    part->set_failure("3 wrong words, the first at byte 4096");
+    daemon.Write(reply);
+  });
+  const auto checks = check({1}, "c3", Root());
+  serves.join();
+  ASSERT_TRUE(checks.ok()) << checks.status();
+  ASSERT_EQ(checks->checks_size(), 1);
+  EXPECT_EQ(checks->checks(0).uuid(), "GPU-1");
+  EXPECT_THAT(checks->checks(0).failure(), HasSubstr("3 wrong words"));
+  const v1::Node node = *GetNode("a");
+  EXPECT_EQ(node.gpus(1).state(), v1::GPU_STATE_WITHHELD);
+  EXPECT_THAT(node.gpus(1).fault(), HasSubstr("failed a check: memory: 3"));
+  ASSERT_EQ(node.gpu_checks_size(), 1);
+  EXPECT_EQ(node.gpu_checks(0).parts_size(), 1);
 }
 
 TEST_F(NodeServiceTest, FieldsAreChecked) {

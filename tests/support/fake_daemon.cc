@@ -43,6 +43,15 @@ class FakeDaemon::Link final : public server::WorkerLink {
     probes_.push_back(query);
   }
 
+  void SendGpuCheck(const GpuCheckOrder& order) override {
+    MutexLock lock(&mu_);
+    checks_.push_back(order);
+  }
+  std::vector<GpuCheckOrder> TakeChecks() {
+    MutexLock lock(&mu_);
+    return std::exchange(checks_, {});
+  }
+
   void SendNeighbours(const NeighbourList& list) override {
     MutexLock lock(&mu_);
     neighbours_ = list;
@@ -85,6 +94,7 @@ class FakeDaemon::Link final : public server::WorkerLink {
   mutable Mutex mu_;
   std::deque<Assignment> arrived_ ABSL_GUARDED_BY(mu_);
   std::vector<ProbeQuery> probes_ ABSL_GUARDED_BY(mu_);
+  std::vector<GpuCheckOrder> checks_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> values_ ABSL_GUARDED_BY(mu_);
   std::optional<Prefetch> prefetch_ ABSL_GUARDED_BY(mu_);
   NeighbourList neighbours_ ABSL_GUARDED_BY(mu_);
@@ -175,6 +185,10 @@ uint64_t FakeDaemon::acknowledged() const {
 
 std::optional<Prefetch> FakeDaemon::prefetch() const {
   return link_ ? link_->prefetch() : std::nullopt;
+}
+
+std::vector<GpuCheckOrder> FakeDaemon::TakeGpuChecks() {
+  return link_ == nullptr ? std::vector<GpuCheckOrder>() : link_->TakeChecks();
 }
 
 std::vector<NodeName> FakeDaemon::neighbours() const {

@@ -99,6 +99,8 @@ class FakeDaemon {
   uint64_t acknowledged() const;
   // The names in the last list of neighbours.
   std::vector<NodeName> neighbours() const;
+  // What it was asked to check since the last call, in this stream.
+  std::vector<GpuCheckOrder> TakeGpuChecks();
   // What it was last told to fetch ahead; absent: nothing, in this stream.
   std::optional<Prefetch> prefetch() const;
   // Whether the node is this stream's.

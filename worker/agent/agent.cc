@@ -7,6 +7,7 @@
 
 #include "common/base/logging.h"
 #include "common/wire/evidence_wire.h"
+#include "common/wire/gpu_check_wire.h"
 #include "common/wire/probe_wire.h"
 #include "common/wire/session_wire.h"
 #include "common/wire/worker_wire.h"
@@ -104,6 +105,13 @@ Agent::Agent(AgentConfig config, EventLoop* loop, FileSystem* files,
                    return ProfileTarget{config_.daemon.node.name, shim,
                                         config_.ranks.stack_tools,
                                         config_.daemon.dir};
+                 }},
+                {&config_.daemon, loop, config_.gpu_check,
+                 [this] { return sampler_.HeldGpus(); },
+                 [this](uint64_t stream, const GpuCheckAnswer& answer) {
+                   v1::WorkerMessage message;
+                   *message.mutable_gpu_check_reply() = ToProto(answer);
+                   stream_.Answer(stream, message);
                  }}),
       sampler_({&config_.daemon, &config_.prepare, loop, &core_, gpus, &ranks_,
                 &work_}),
@@ -277,6 +285,8 @@ void Agent::FillRegistration(Registration* registration) {
 void Agent::OnWelcome(bool other_epoch) {
   if (other_epoch) core_.ForgetEpoch();
   work_.ForgetDrops();
+  // They ended with the last stream: this coordinator may not know of them.
+  requests_.checks()->Cancel();
   ranks_.links()->rendezvous()->SendAll();
 }
 
@@ -336,11 +346,16 @@ void Agent::OnMessage(uint64_t stream, const v1::CoordinatorMessage& message) {
       if (stream_.welcomed()) requests_.sessions()->OnOrder(*order);
       return;
     }
+    case v1::CoordinatorMessage::kGpuCheckRequest: {
+      const auto order = FromProto(message.gpu_check_request());
+      if (!order.ok()) return LogMalformed(order.status());
+      if (stream_.welcomed()) requests_.checks()->OnOrder(stream, *order);
+      return;
+    }
     // The stream's own.
     case v1::CoordinatorMessage::kWelcome:
     case v1::CoordinatorMessage::kLogAck:
     case v1::CoordinatorMessage::kHeartbeatAck:
-    case v1::CoordinatorMessage::kGpuCheckRequest:
     case v1::CoordinatorMessage::MESSAGE_NOT_SET:
       return;
   }

@@ -57,6 +57,8 @@ struct AgentConfig {
   CgroupTree* cgroups = nullptr;
   // Whether users may enter ranks.
   bool allow_sessions = true;
+  // The path of lockstep-gpu-check; empty: GPUs are not checked.
+  std::string gpu_check;
 };
 
 class Agent final : public StreamHandler {

@@ -61,10 +61,10 @@ class AgentSampler final : public HeartbeatSource {
     node_.ReturnErrors(errors);
   }
   std::vector<GangProgress> Progress() override;
-
- private:
   // The GPUs that gangs hold, by index.
   std::map<int32_t, JobName> HeldGpus() const;
+
+ private:
   void SampleRanks();
   void Publish(bool connected, uint64_t reconnects);
   // A rank of a later generation replaces an earlier one.

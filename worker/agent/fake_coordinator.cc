@@ -64,6 +64,14 @@ void FakeCoordinator::Send(const NeighbourList& list) {
   stream_->Write(message);
 }
 
+void FakeCoordinator::Send(const GpuCheckOrder& order) {
+  MutexLock lock(&mu_);
+  if (stream_ == nullptr) return;
+  v1::CoordinatorMessage message;
+  *message.mutable_gpu_check_request() = ToProto(order);
+  stream_->Write(message);
+}
+
 void FakeCoordinator::SendDropWork(const std::vector<std::string>& uids) {
   MutexLock lock(&mu_);
   if (stream_ == nullptr) return;
@@ -190,6 +198,10 @@ void FakeCoordinator::Take(const v1::WorkerMessage& message, Stream* stream) {
            [&](const EvidenceAnswer& reply) {
              evidence[reply.id].push_back(reply);
            });
+      break;
+    case v1::WorkerMessage::kGpuCheckReply:
+      keep(FromProto(message.gpu_check_reply()),
+           [&](const GpuCheckAnswer& reply) { gpu_checks[reply.id] = reply; });
       break;
     case v1::WorkerMessage::kLogChunk:
       keep(FromProto(message.log_chunk()),

@@ -13,6 +13,7 @@
 #include "common/base/mutex.h"
 #include "common/rpc/server.h"
 #include "common/wire/evidence_wire.h"
+#include "common/wire/gpu_check_wire.h"
 #include "common/wire/probe_wire.h"
 #include "common/wire/worker_wire.h"
 #include "lockstep/v1/worker.grpc.pb.h"
@@ -44,6 +45,7 @@ class FakeCoordinator final : public v1::WorkerService::Service {
   void Send(const ProbeQuery& query);
   void Send(const EvidenceQuery& query);
   void Send(const NeighbourList& list);
+  void Send(const GpuCheckOrder& order);
   void SendDropWork(const std::vector<std::string>& uids);
   // Ends the stream; the daemon comes again.
   void Drop();
@@ -77,6 +79,7 @@ class FakeCoordinator final : public v1::WorkerService::Service {
   std::map<uint64_t, FileAnswer> file_answers;
   std::map<uint64_t, ProbeAnswer> probe_answers;
   std::map<uint64_t, std::vector<EvidenceAnswer>> evidence;
+  std::map<uint64_t, GpuCheckAnswer> gpu_checks;
   std::vector<std::string> errors;
 
   grpc::Status Connect(

@@ -21,6 +21,16 @@ class NvmlTest : public testing::Test {
     return nvml.ok() ? *std::move(nvml) : nullptr;
   }
 
+  // So that it has what is measured between two readings.
+  static GpuReading ReadTwice(const Nvml& nvml, size_t i) {
+    const MonoTime deadline = MonotonicNow() + std::chrono::seconds(30);
+    for (;;) {
+      GpuReading reading = nvml.Read(i, /*slow=*/true);
+      if (reading.Get(GpuValue::kSmActivity)) return reading;
+      if (MonotonicNow() > deadline) return reading;
+    }
+  }
+
   FakeNvmlControl fake_{2, "H100"};
 };
 
@@ -47,10 +57,13 @@ TEST_F(NvmlTest, EveryReadingIsInBaseUnits) {
       "set 1 temperature 91\n");
   const auto nvml = Open();
   ASSERT_NE(nvml, nullptr);
-  const GpuReading reading = nvml->Read(0, /*slow=*/true);
+  const GpuReading reading = ReadTwice(*nvml, 0);
   const std::map<GpuValue, double> expected = {
       {GpuValue::kUtilization, 0.75},
       {GpuValue::kMemoryAccess, 0.30},
+      {GpuValue::kSmActivity, 0.61},
+      {GpuValue::kTensorActivity, 0.42},
+      {GpuValue::kMemoryActivity, 0.25},
       {GpuValue::kMemoryUsed, 4.0 * (1u << 30)},
       {GpuValue::kMemoryReserved, 512.0 * (1u << 20)},
       {GpuValue::kMemoryFree, 75.5 * (1u << 30)},
@@ -97,6 +110,44 @@ TEST_F(NvmlTest, EveryReadingIsInBaseUnits) {
   EXPECT_EQ(nvml->Read(1, true).Get(GpuValue::kTemperatureCore), 91);
   // The slow ones only when asked for.
   EXPECT_FALSE(nvml->Read(0, false).Get(GpuValue::kPcieTransmit));
+}
+
+TEST_F(NvmlTest, ActivityIsMeasuredBetweenReadings) {
+  fake_.Write("set 1 sm_activity 250\n");
+  const auto nvml = Open();
+  ASSERT_NE(nvml, nullptr);
+  EXPECT_FALSE(nvml->Read(0, false).Get(GpuValue::kSmActivity)) << "the first";
+  EXPECT_EQ(ReadTwice(*nvml, 0).Get(GpuValue::kSmActivity), 0.61);
+  EXPECT_EQ(ReadTwice(*nvml, 1).Get(GpuValue::kSmActivity), 1.0);
+  // A reading right after another has the last values.
+  fake_.Write("set all tensor_activity 7\n");
+  const MonoTime begun = MonotonicNow();
+  const auto soon = nvml->Read(1, false).Get(GpuValue::kTensorActivity);
+  if (MonotonicNow() - begun < std::chrono::milliseconds(50)) {
+    EXPECT_EQ(soon, 0.42);
+  }
+  // A driver that no longer answers says nothing, and then begins again.
+  fake_.Write("unsupported nvmlGpmSampleGet\n");
+  const MonoTime deadline = MonotonicNow() + std::chrono::seconds(30);
+  while (nvml->Read(0, false).Get(GpuValue::kSmActivity)) {
+    ASSERT_LT(MonotonicNow(), deadline);
+  }
+  fake_.Write("");
+  EXPECT_FALSE(nvml->Read(0, false).Get(GpuValue::kSmActivity));
+  EXPECT_EQ(ReadTwice(*nvml, 0).Get(GpuValue::kSmActivity), 0.61);
+}
+
+TEST_F(NvmlTest, OlderGpusMeasureNoActivity) {
+  setenv("FAKE_NVML_MODEL", "V100", 1);
+  const auto nvml = Open();
+  ASSERT_NE(nvml, nullptr);
+  (void)nvml->Read(0, true);
+  EXPECT_FALSE(nvml->Read(0, true).Get(GpuValue::kSmActivity));
+  setenv("FAKE_NVML_MODEL", "H100", 1);
+  fake_.Write("unsupported nvmlGpmQueryDeviceSupport\n");
+  const auto hidden = Open();
+  ASSERT_NE(hidden, nullptr);
+  EXPECT_TRUE(hidden->Read(0, true).up);
 }
 
 TEST_F(NvmlTest, ComputeProcessesOfAGpu) {
@@ -193,6 +244,15 @@ TEST(XidTest, ClassesAreClosed) {
   EXPECT_EQ(XidClassName(XidClass(79)), "79");
   EXPECT_EQ(XidClassName(XidClass(7777)), "other");
   EXPECT_EQ(XidClass(1), kXidClasses - 1);
+}
+
+TEST(XidTest, TheNewestAreKnownInOrder) {
+  GpuXids xids;
+  for (uint64_t xid = 100; xid < 140; ++xid) xids.Add(xid);
+  EXPECT_EQ(xids.total, 40u);
+  EXPECT_EQ(xids.newest[39 % GpuXids::kNewest], 139u);
+  EXPECT_EQ(xids.newest[8 % GpuXids::kNewest], 108u);
+  EXPECT_EQ(xids.counts[XidClass(119)], 1u);
 }
 
 TEST(SelectGpusTest, ByCountAndByWhatTheDaemonMaySee) {

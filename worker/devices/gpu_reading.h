@@ -19,6 +19,12 @@ enum class GpuValue : size_t {
   // memory was read or written.
   kUtilization,
   kMemoryAccess,
+  // Of the time between two readings, averaged over the multiprocessors: in
+  // which at least one warp was resident, in which the tensor cores worked. And
+  // the share of the memory's bandwidth. Hopper and newer.
+  kSmActivity,
+  kTensorActivity,
+  kMemoryActivity,
   kMemoryUsed,
   kMemoryFree,
   kMemoryReserved,
@@ -121,10 +127,23 @@ size_t XidClass(uint64_t xid);
 // "79", ..., "other".
 std::string XidClassName(size_t xid_class);
 
+// Errors of a GPU since sampling began.
 struct GpuXids {
+  static constexpr size_t kNewest = 32;
   std::array<uint64_t, kXidClasses> counts{};
-  // The newest Xid; 0: none.
-  uint64_t last = 0;
+  uint64_t total = 0;
+  // The newest ones: the number `n` from 0 is at n % kNewest. One fatal Xid may
+  // be followed by others within a millisecond (45 and 154).
+  std::array<uint64_t, kNewest> newest{};
+
+  // 0: none.
+  uint64_t last() const {
+    return total == 0 ? 0 : newest[(total - 1) % kNewest];
+  }
+  void Add(uint64_t xid) {
+    ++counts[XidClass(xid)];
+    newest[total++ % kNewest] = xid;
+  }
 };
 
 }  // namespace lockstep::worker::devices

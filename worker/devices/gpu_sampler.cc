@@ -178,8 +178,7 @@ void GpuSampler::State::WatchXids(Nvml* nvml) {
     LOG_ERROR("GPU {} ({}): Xid {}", gpus[event.gpu].index,
               gpus[event.gpu].uuid, event.number);
     MutexLock lock(&mu);
-    ++xids[event.gpu].counts[XidClass(event.number)];
-    xids[event.gpu].last = event.number;
+    xids[event.gpu].Add(event.number);
   }
 }
 

@@ -89,10 +89,10 @@ TEST_F(GpuSamplerTest, XidsAreCountedByNumber) {
   }));
   const GpuStatus status = sampler->Latest(MonotonicNow());
   EXPECT_EQ(status.xids[3].counts[XidClass(79)], 2u);
-  EXPECT_EQ(status.xids[3].last, 79u);
+  EXPECT_EQ(status.xids[3].last(), 79u);
   EXPECT_EQ(status.xids[1].counts[XidClass(31)], 1u);
-  EXPECT_EQ(status.xids[1].last, 9999u);
-  EXPECT_EQ(status.xids[0].last, 0u);
+  EXPECT_EQ(status.xids[1].last(), 9999u);
+  EXPECT_EQ(status.xids[0].last(), 0u);
 }
 
 TEST_F(GpuSamplerTest, AHangMakesReadingsStaleAndThenAbsent) {

@@ -6,9 +6,11 @@
 #include <cmath>
 #include <utility>
 
+#include "common/base/clock.h"
 #include "common/base/logging.h"
 #include "worker/devices/nvml_api.h"
 #include "worker/devices/nvml_functions.h"
+#include "worker/devices/nvml_gpm.h"
 
 namespace lockstep::worker::devices {
 namespace {
@@ -79,6 +81,7 @@ Nvml::~Nvml() {
   if (events_ != nullptr && functions_->events_free != nullptr) {
     functions_->events_free(events_);
   }
+  gpms_.clear();
   functions_->shutdown();
   dlclose(library_);
 }
@@ -127,6 +130,7 @@ Status Nvml::AddGpu(unsigned int index) {
     place.minor = static_cast<int32_t>(std::min(minor, kMostGpus));
   }
   devices_.push_back(device);
+  gpms_.push_back(NvmlGpm::Open(*functions_, device));
   places_.push_back(std::move(place));
   gpus_.push_back({static_cast<int32_t>(index), Text(uuid, sizeof(uuid)),
                    Text(name, sizeof(name)),
@@ -288,6 +292,7 @@ GpuReading Nvml::Read(size_t i, bool slow) const {
   ReadFields(device, &reading);
   ReadProcesses(device, &reading);
   if (slow) ReadNvlinks(device, &reading);
+  if (gpms_[i] != nullptr) gpms_[i]->Read(MonotonicNow(), &reading);
   return reading;
 }
 

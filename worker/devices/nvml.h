@@ -5,8 +5,9 @@
 // are used. Each reading is optional: its value is absent if the driver lacks
 // the function or the GPU does not support it.
 //
-// Safe from any thread after Open. Any call may block, forever if the driver
-// hangs: GpuSampler calls from a thread of its own. Never uses CUDA.
+// Safe from any thread after Open, but for Read, which one thread calls. Any
+// call may block, forever if the driver hangs: GpuSampler calls from threads of
+// its own. Never uses CUDA.
 #ifndef LOCKSTEP_WORKER_DEVICES_NVML_H_
 #define LOCKSTEP_WORKER_DEVICES_NVML_H_
 
@@ -25,6 +26,7 @@ namespace lockstep::worker::devices {
 namespace nvml {
 struct Functions;
 }
+class NvmlGpm;
 
 // Values for DCGM's labels beyond Gpu.
 struct GpuPlace {
@@ -52,7 +54,8 @@ class Nvml {
   const std::string& driver_version() const { return driver_version_; }
 
   // Reads gpus()[i]. `slow` includes the PCIe throughput, which takes 40 ms,
-  // and the number of NVLinks.
+  // and the number of NVLinks. The first reading lacks the values that are
+  // measured between two of them.
   GpuReading Read(size_t i, bool slow) const;
 
   // ---- Xid events; one thread ----------------------------------------------
@@ -80,6 +83,8 @@ class Nvml {
   void* const library_;
   const std::unique_ptr<nvml::Functions> functions_;
   std::vector<void*> devices_;
+  // In the order of devices_; null: it has none.
+  std::vector<std::unique_ptr<NvmlGpm>> gpms_;
   std::vector<Gpu> gpus_;
   std::vector<GpuPlace> places_;
   std::string driver_version_;

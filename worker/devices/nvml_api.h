@@ -5,6 +5,7 @@
 #ifndef LOCKSTEP_WORKER_DEVICES_NVML_API_H_
 #define LOCKSTEP_WORKER_DEVICES_NVML_API_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "worker/devices/gpu_reading.h"
@@ -94,6 +95,45 @@ struct ProcessV2 {  // nvmlProcessInfo_v2_t
 };
 static_assert(sizeof(ProcessV2) == 24);
 inline constexpr unsigned int kMaxNvlinks = 18;  // NVML_NVLINK_MAX_LINKS
+
+// ---- GPM: what the counters of Hopper and newer GPUs say of the time between
+// two samples, which must be 100 ms apart.
+using GpmSample = void*;  // nvmlGpmSample_t
+struct GpmSupport {       // nvmlGpmSupport_t
+  unsigned int version;
+  unsigned int supported;
+};
+struct GpmMetric {  // nvmlGpmMetric_t
+  unsigned int id;
+  Return result;
+  double value;
+  const char* short_name;
+  const char* long_name;
+  const char* unit;
+};
+static_assert(sizeof(GpmMetric) == 40);
+// Its list has grown with drivers (98, 210, 333); a driver looks at the first
+// `count` entries. It has room for more than are asked for here.
+inline constexpr unsigned int kGpmRoom = 512;
+struct GpmMetrics {  // nvmlGpmMetricsGet_t
+  unsigned int version;
+  unsigned int count;
+  GpmSample first;
+  GpmSample second;
+  GpmMetric metrics[kGpmRoom];
+};
+static_assert(offsetof(GpmMetrics, metrics) == 24);
+inline constexpr unsigned int kGpmVersion = 1;  // Of both.
+struct GpmRow {
+  GpuValue value;
+  unsigned int id;
+};
+// In percent, NVML_GPM_METRIC_...
+inline constexpr GpmRow kGpmRows[] = {
+    {GpuValue::kSmActivity, 2},       // SM_UTIL
+    {GpuValue::kTensorActivity, 5},   // ANY_TENSOR_UTIL
+    {GpuValue::kMemoryActivity, 10},  // DRAM_BW_UTIL
+};
 
 // ---- Readings, by the form of the function that gives them -----------------
 

@@ -42,6 +42,11 @@ Functions LoadFunctions(void* library) {
   Load(library, "nvmlDeviceGetComputeRunningProcesses_v2",
        &functions.processes_v2);
   Load(library, "nvmlDeviceGetNvLinkState", &functions.nvlink_state);
+  Load(library, "nvmlGpmQueryDeviceSupport", &functions.gpm_support);
+  Load(library, "nvmlGpmSampleAlloc", &functions.gpm_alloc);
+  Load(library, "nvmlGpmSampleFree", &functions.gpm_free);
+  Load(library, "nvmlGpmSampleGet", &functions.gpm_sample);
+  Load(library, "nvmlGpmMetricsGet", &functions.gpm_metrics);
   for (size_t i = 0; i < std::size(functions.plain); ++i) {
     Load(library, kPlainRows[i].symbol, &functions.plain[i]);
   }

@@ -39,6 +39,11 @@ struct Functions {
   Return (*processes_v1)(Device, unsigned int*, ProcessV1*) = nullptr;
   Return (*processes_v2)(Device, unsigned int*, ProcessV2*) = nullptr;
   Return (*nvlink_state)(Device, unsigned int, int*) = nullptr;
+  Return (*gpm_support)(Device, GpmSupport*) = nullptr;
+  Return (*gpm_alloc)(GpmSample*) = nullptr;
+  Return (*gpm_free)(GpmSample) = nullptr;
+  Return (*gpm_sample)(Device, GpmSample) = nullptr;
+  Return (*gpm_metrics)(GpmMetrics*) = nullptr;
   Plain plain[std::size(kPlainRows)] = {};
   Kind kinds[std::size(kKindRows)] = {};
   Return (*events_create)(EventSet*) = nullptr;

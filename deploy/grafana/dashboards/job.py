@@ -201,6 +201,13 @@ GPUS = [
           "it is.",
           Query(gpu("lockstep_gpu_memory_access_ratio"), GPU), maximum=1,
           links=[TO_NODE], no_value="no GPU", only=HELD_GPUS),
+    graph("GPU activity", "percentunit",
+          "Multiprocessors with a resident warp, and working tensor cores. Low "
+          "beside a high utilization: kernels too small for the GPU. Hopper "
+          "and newer.",
+          Query(gpu("lockstep_gpu_sm_active_ratio"), GPU + " SM"),
+          Query(gpu("lockstep_gpu_tensor_active_ratio"), GPU + " tensor"),
+          maximum=1, links=[TO_NODE], no_value="no such GPU", only=HELD_GPUS),
     graph("Imbalance between the job's GPUs", "percentunit",
           "Busiest minus idlest.",
           Query("max by (job_id) (" + gpu("lockstep_gpu_utilization_ratio")

@@ -103,6 +103,19 @@ GPUS = [
           "Time in which the GPU's memory was read or written; not how full "
           "it is.",
           Query(metric("lockstep_gpu_memory_access_ratio"), GPU), maximum=1),
+    graph("GPU activity", "percentunit",
+          "Multiprocessors with a resident warp, working tensor cores, and the "
+          "memory's bandwidth. Low beside a high utilization: kernels too small "
+          "for the GPU. Hopper and newer.",
+          Query(metric("lockstep_gpu_sm_active_ratio"), GPU + " SM"),
+          Query(metric("lockstep_gpu_tensor_active_ratio"), GPU + " tensor"),
+          Query(metric("lockstep_gpu_dram_active_ratio"), GPU + " memory"),
+          maximum=1),
+    graph("Checks of GPUs", "none",
+          "GPUs that are being checked now, and results in the last hour.",
+          Query(metric("lockstep_node_gpus_checking"), "{{node}} checking"),
+          Query("increase(" + metric("lockstep_node_gpu_checks_total")
+                + "[1h])", "{{node}} {{result}}")),
     graph("Imbalance", "percentunit",
           "Busiest minus idlest GPU of the node.",
           Query("max by (node) (" + metric("lockstep_gpu_utilization_ratio")

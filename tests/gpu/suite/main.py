@@ -20,6 +20,7 @@ CASES: Dict[str, Callable[[Context], List[results.Row]]] = {
     "nccl": native.nccl_engine,
     "gradients": native.device_gradients,
     "bench": native.bench,
+    "check": native.check,
     "readings": native.readings,
     "mixed": training.mixed,
     "ddp": training.ddp,

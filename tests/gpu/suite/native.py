@@ -114,6 +114,65 @@ def bench_row(context: Context, ranks: int, size: int, rounds: List[List[float]]
     )
 
 
+def check_lines(output: str) -> Dict[str, List[str]]:
+    """What lockstep-gpu-check said of each part, and under "cannot" of all."""
+    said: Dict[str, List[str]] = {}
+    for line in output.splitlines():
+        what, *words = line.split("\t")
+        if what == "cannot":
+            said["cannot"] = words
+        elif what in ("passed", "failed", "skipped") and words:
+            said[words[0]] = [what, *words[1:]]
+    return said
+
+
+def check_rows(label: str, parts: List[str], output: str, code: int, spoiled: str) -> List[Row]:
+    """A row for each part; the spoiled one must have failed, and the others passed."""
+    said = check_lines(output)
+    if "cannot" in said:
+        return [Row(label, SKIPPED, reason=" ".join(said["cannot"]))]
+    rows: List[Row] = []
+    for part in parts if not spoiled else [spoiled]:
+        outcome, *words = said.get(part, ["nothing"])
+        name = f"{label}: {part}" + (", one value spoiled" if spoiled else "")
+        if outcome == "skipped":
+            rows.append(Row(name, SKIPPED, reason=" ".join(words)))
+        elif spoiled:
+            found = outcome == "failed" and "wrong" in " ".join(words)
+            rows.append(
+                Row(name, PASSED, "it was found")
+                if found
+                else Row(name, FAILED, reason=f"it was not found: {tail(output)}")
+            )
+        elif outcome == "passed" and code == 0 and float(words[0]) > 0:
+            rows.append(Row(name, PASSED, " ".join(words), "values right"))
+        else:
+            rows.append(Row(name, FAILED, reason=f"exit code {code}: {tail(output)}"))
+    return rows
+
+
+def check(context: Context) -> List[Row]:
+    """The check of GPUs that the worker daemon runs, also with a value that is wrong."""
+    rows: List[Row] = []
+    runs = [(str(gpu), f"check of GPU {gpu}", ["memory", "matmul"]) for gpu in range(context.gpus)]
+    if context.gpus > 1:
+        runs.append(("0,1", "check of GPUs 0 and 1", ["all_reduce"]))
+    for devices, label, parts in runs or [("0", "check", ["memory"])]:
+        flags = ["--all-reduce"] if parts == ["all_reduce"] else []
+        for spoiled in ["", *parts]:
+            more = ["--spoil", spoiled, "--seconds", "1"] if spoiled else []
+            code, output = run(
+                context,
+                f"check-{devices}{spoiled and '-' + spoiled}",
+                ["env", f"CUDA_VISIBLE_DEVICES={devices}", program("lockstep-gpu-check")]
+                + [*flags, *more],
+                timeout=120,
+            )
+            found = check_rows(label, parts, output, code, spoiled)
+            rows.extend(no_excuse(context, row) for row in found)
+    return rows
+
+
 # Of nvidia-smi: its field, ours, what one of its units is in ours, and by how
 # many of its units they may differ.
 FIELDS: List[Tuple[str, str, float, float]] = [

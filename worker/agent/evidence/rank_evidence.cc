@@ -91,9 +91,9 @@ void RankEvidenceTaker::AddGpus(const std::vector<int32_t>& gpus,
             *number;
       }
     }
-    if (i < status.xids.size() && status.xids[i].last != 0) {
+    if (i < status.xids.size() && status.xids[i].last() != 0) {
       known->readings[fmt::format("gpu{}.xid", reading.index)] =
-          static_cast<double>(status.xids[i].last);
+          static_cast<double>(status.xids[i].last());
     }
   }
 }

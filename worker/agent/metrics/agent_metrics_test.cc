@@ -31,7 +31,7 @@ using ::testing::Not;
 constexpr int kGpus = 8;
 // What the catalogue promises of one worker's series: docs/metrics-worker.md.
 constexpr size_t kFixedBudget = 60;  // With up to four devices of each kind.
-constexpr size_t kGpuBudget = 64;
+constexpr size_t kGpuBudget = 67;
 constexpr size_t kRankBudget = 35;  // Of its page.
 constexpr size_t kTaskBudget = 12;  // Of its process.
 constexpr size_t kChiefBudget = 5;  // Rank 0 beyond that.
@@ -144,7 +144,9 @@ class AgentMetricsTest : public testing::Test {
     metrics_->Set(readings);
     ASSERT_TRUE(Eventually([&] {
       const devices::GpuStatus status = gpus_->Latest(MonotonicNow());
-      return !status.readings.empty() && !status.xids.empty();
+      // The last one has what is measured between two readings.
+      return !status.readings.empty() && !status.xids.empty() &&
+             status.readings.back().Get(devices::GpuValue::kSmActivity);
     }));
   }
 
@@ -329,6 +331,10 @@ TEST_F(AgentMetricsTest, GpusAndTheirJobs) {
   const std::string page = PageText();
   EXPECT_THAT(page,
               HasSubstr("lockstep_gpu_utilization_ratio{" + one + "} 0.75"));
+  EXPECT_THAT(page,
+              HasSubstr("lockstep_gpu_sm_active_ratio{" + one + "} 0.61"));
+  EXPECT_THAT(page,
+              HasSubstr("lockstep_gpu_tensor_active_ratio{" + one + "} 0.42"));
   EXPECT_THAT(page, HasSubstr("lockstep_gpu_temperature_celsius{" + one +
                               ",sensor=\"memory\"} 60"));
   EXPECT_THAT(page, HasSubstr("lockstep_gpu_throttle_active{" + one +
@@ -388,9 +394,8 @@ TEST_F(AgentMetricsTest, RanksByPhase) {
   EXPECT_THAT(page,
               HasSubstr("lockstep_task_restarts_total{job_id=\"mnist\",role="
                         "\"worker\",index=\"1\",rank=\"1\"} 1"));
-  EXPECT_THAT(page,
-              HasSubstr("lockstep_task_processes{job_id=\"mnist\",role="
-                        "\"worker\",index=\"1\",rank=\"1\"} 3"));
+  EXPECT_THAT(page, HasSubstr("lockstep_task_processes{job_id=\"mnist\",role="
+                              "\"worker\",index=\"1\",rank=\"1\"} 3"));
   // A program without a page has no steps.
   AgentReadings readings;
   readings.tasks.push_back(FullTask(0));
@@ -476,6 +481,7 @@ TEST_F(AgentMetricsTest, DcgmsNamesLabelsAndUnits) {
         "DCGM_FI_DEV_SM_CLOCK 1500", "DCGM_FI_DEV_GPU_TEMP 55",
         "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL 0",
         "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL 11000",
+        "DCGM_FI_PROF_SM_ACTIVE 0.61", "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE 0.42",
         "DCGM_FI_DEV_XID_ERRORS 79"}) {
     std::string line = sample;
     line.replace(line.find(' '), 1, labels);

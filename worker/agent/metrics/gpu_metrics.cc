@@ -49,6 +49,15 @@ constexpr Row kRows[] = {
      "Fraction of the last sample period in which a kernel ran."},
     {GpuValue::kMemoryAccess, kGauge, "memory_access_ratio",
      "Fraction of the last sample period in which memory was read or written."},
+    {GpuValue::kSmActivity, kGauge, "sm_active_ratio",
+     "Fraction of the time since the last reading, averaged over the "
+     "multiprocessors, in which a warp was resident; Hopper and newer."},
+    {GpuValue::kTensorActivity, kGauge, "tensor_active_ratio",
+     "Fraction of the time since the last reading, averaged over the "
+     "multiprocessors, in which the tensor cores worked; Hopper and newer."},
+    {GpuValue::kMemoryActivity, kGauge, "dram_active_ratio",
+     "Share of the memory's bandwidth since the last reading; Hopper and "
+     "newer."},
     {GpuValue::kMemoryUsed, kGauge, "memory_used_bytes",
      "Memory in use by programs."},
     {GpuValue::kMemoryFree, kGauge, "memory_free_bytes", "Memory not in use."},
@@ -151,6 +160,13 @@ constexpr DcgmRow kDcgmRows[] = {
      "PCIe transmit rate (in bytes per second)."},
     {GpuValue::kPcieReceive, kGauge, "DCGM_FI_PROF_PCIE_RX_BYTES", 1,
      "PCIe receive rate (in bytes per second)."},
+    {GpuValue::kSmActivity, kGauge, "DCGM_FI_PROF_SM_ACTIVE", 1,
+     "The ratio of cycles an SM has at least 1 warp assigned."},
+    {GpuValue::kTensorActivity, kGauge, "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", 1,
+     "Ratio of cycles the tensor (HMMA) pipe is active."},
+    {GpuValue::kMemoryActivity, kGauge, "DCGM_FI_PROF_DRAM_ACTIVE", 1,
+     "Ratio of cycles the device memory interface is active sending or "
+     "receiving data."},
     {GpuValue::kEccCorrectedVolatile, kCounter, "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL",
      1, "Total number of single-bit volatile ECC errors."},
     {GpuValue::kEccUncorrectedVolatile, kCounter,
@@ -338,7 +354,7 @@ void CollectDcgm(const GpuPageInput& input, MetricFamilies* out) {
     const GpuXids& xids = input.status.xids[i];
     out->Gauge("DCGM_FI_DEV_XID_ERRORS",
                "Value of the last XID error encountered.",
-               static_cast<double>(xids.last), labels);
+               static_cast<double>(xids.last()), labels);
     for (size_t x = 0; x < kXidClasses; ++x) {
       if (xids.counts[x] == 0) continue;  // As dcgm-exporter does.
       out->Gauge("DCGM_EXP_XID_ERRORS_COUNT", "Count of XID errors.",

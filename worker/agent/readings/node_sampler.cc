@@ -1,6 +1,7 @@
 #include "worker/agent/readings/node_sampler.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "common/base/file.h"
@@ -103,17 +104,19 @@ void NodeSampler::TakeXids(const std::vector<devices::GpuXids>& xids) {
     const bool offered =
         std::any_of(setup_->node.gpus.begin(), setup_->node.gpus.end(),
                     [&](const Gpu& gpu) { return gpu.index == index; });
-    for (size_t x = 0; offered && x < devices::kXidClasses; ++x) {
-      // Of others only the newest has its number.
-      const uint64_t number = x < std::size(devices::kCountedXids)
-                                  ? devices::kCountedXids[x]
-                                  : xids[i].last;
-      if (xids[i].counts[x] == before.counts[x] ||
-          devices::XidClass(number) != x ||
-          readings_.gpu_errors.size() >= kMaxGpuErrors) {
-        continue;
-      }
-      readings_.gpu_errors.push_back({index, static_cast<int32_t>(number)});
+    if (!offered) continue;
+    constexpr uint64_t kNewest = devices::GpuXids::kNewest;
+    const uint64_t now = xids[i].total;
+    // Each number once.
+    std::set<uint64_t> numbers;
+    for (uint64_t n = std::max(before.total, now - std::min(now, kNewest));
+         n < now; ++n) {
+      numbers.insert(xids[i].newest[n % kNewest]);
+    }
+    for (const uint64_t number : numbers) {
+      if (readings_.gpu_errors.size() >= kMaxGpuErrors) break;
+      readings_.gpu_errors.push_back(
+          {index, static_cast<int32_t>(std::min<uint64_t>(number, 100'000))});
     }
   }
 }

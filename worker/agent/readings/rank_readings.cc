@@ -191,6 +191,8 @@ std::vector<GpuUsage> ToGpuUsage(const std::vector<Gpu>& offered,
     };
     put(GpuValue::kUtilization, 1, &usage.utilization);
     put(GpuValue::kMemoryAccess, 1, &usage.memory_access);
+    put(GpuValue::kSmActivity, 1, &usage.sm_activity);
+    put(GpuValue::kTensorActivity, 1, &usage.tensor_activity);
     put(GpuValue::kPower, 1e6, &usage.power_watts);
     put(GpuValue::kTemperatureCore, 1e4, &usage.temperature_celsius);
     std::optional<double> used;

@@ -16,13 +16,14 @@ constexpr size_t kMostFileRequests = 32;
 Requests::Requests(
     const DaemonSetup* setup, EventLoop* loop, const WorkDirectories* work,
     std::function<void(uint64_t, const v1::WorkerMessage&)> answer,
-    bool allow_sessions, SessionHooks session_hooks)
+    bool allow_sessions, SessionHooks session_hooks, GpuChecker::Parts checks)
     : setup_(setup),
       loop_(loop),
       work_(work),
       answer_(std::move(answer)),
       contacts_(setup->node.name, loop),
-      sessions_(setup, loop, allow_sessions, std::move(session_hooks)) {}
+      sessions_(setup, loop, allow_sessions, std::move(session_hooks)),
+      checks_(std::move(checks)) {}
 
 Requests::~Requests() {
   if (listener_ != nullptr) loop_->Unwatch(listener_->fd());

@@ -1,5 +1,5 @@
 // Answers the coordinator's requests about this node: files of tasks, the hosts
-// that it reaches, and sessions in ranks.
+// that it reaches, sessions in ranks, and checks of GPUs.
 //
 // Belongs to the event loop's thread; threads of its own do the work.
 #ifndef LOCKSTEP_WORKER_AGENT_STREAM_REQUESTS_H_
@@ -14,6 +14,7 @@
 #include "common/wire/probe_wire.h"
 #include "common/wire/worker_wire.h"
 #include "lockstep/v1/worker.pb.h"
+#include "worker/agent/checks/gpu_checker.h"
 #include "worker/agent/host/daemon_setup.h"
 #include "worker/agent/loop/event_loop.h"
 #include "worker/agent/loop/lifetime.h"
@@ -32,7 +33,8 @@ class Requests {
   Requests(
       const DaemonSetup* setup, EventLoop* loop, const WorkDirectories* work,
       std::function<void(uint64_t stream, const v1::WorkerMessage&)> answer,
-      bool allow_sessions, SessionHooks session_hooks);
+      bool allow_sessions, SessionHooks session_hooks,
+      GpuChecker::Parts checks);
   ~Requests();
 
   // Sets the port for reachability tests by other hosts. Call it before Start.
@@ -48,6 +50,7 @@ class Requests {
   void OnProbe(uint64_t stream, const ProbeQuery& query);
   void OnFile(uint64_t stream, const FileQuery& query);
   Sessions* sessions() { return &sessions_; }
+  GpuChecker* checks() { return &checks_; }
 
  private:
   void SendFile(uint64_t stream, const FileAnswer& answer);
@@ -62,6 +65,7 @@ class Requests {
   int probes_ = 0;
   size_t files_ = 0;
   Sessions sessions_;
+  GpuChecker checks_;
   Lifetime lifetime_;
   // Last: their jobs use the others.
   WorkThread probe_thread_;

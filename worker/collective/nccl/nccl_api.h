@@ -1,7 +1,8 @@
 // The functions of CUDA and NCCL that the nccl backend calls, as tables: NCCL
 // is opened at run time, and tests put a GPU of their own in its place.
 //
-// Only the files of this folder include headers of CUDA.
+// Only the files of this folder and of worker/gpu_check include headers of
+// CUDA.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_NCCL_NCCL_API_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_NCCL_NCCL_API_H_
 
