@@ -53,7 +53,9 @@ class GoodputTest : public ClusterTest {
   }
   static void AddPhases(const nlohmann::json& phases, TimeByClass* to) {
     static const std::map<std::string, std::string> kClasses = {
-        {"optimizer", "compute"}, {"allreduce", "communication"}};
+        {"optimizer", "compute"},
+        {"allreduce", "communication"},
+        {"compile", "compiling"}};
     for (const auto& [phase, seconds] : phases.items()) {
       const auto other = kClasses.find(phase);
       (*to)[other == kClasses.end() ? phase : other->second] +=
