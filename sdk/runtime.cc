@@ -49,6 +49,8 @@ inner::Phase ToInner(Phase phase) {
       return inner::Phase::kCheckpoint;
     case Phase::kEvaluation:
       return inner::Phase::kEvaluation;
+    case Phase::kCompile:
+      return inner::Phase::kCompile;
     case Phase::kOther:
       break;
   }

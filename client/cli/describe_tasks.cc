@@ -96,6 +96,8 @@ struct TaskUse {
   double gpu_busy = 0;
   std::optional<double> gpu_peak;
   std::optional<int64_t> gpu_memory;
+  std::optional<int64_t> sent;
+  std::optional<int64_t> received;
 
   void Add(const v1::Usage& usage) {
     if (usage.seconds() > 0) cores += usage.cpu_seconds() / usage.seconds();
@@ -115,8 +117,24 @@ struct TaskUse {
     if (usage.has_gpu_memory_peak_bytes()) {
       gpu_memory = gpu_memory.value_or(0) + usage.gpu_memory_peak_bytes();
     }
+    if (usage.has_network_sent_bytes()) {
+      sent = sent.value_or(0) + usage.network_sent_bytes();
+      received = received.value_or(0) + usage.network_received_bytes();
+    }
   }
 };
+
+// "1.2 GiB", "-": unknown.
+std::string KnownBytes(const std::optional<int64_t>& bytes) {
+  return bytes ? FormatBytes(*bytes) : "-";
+}
+
+// "1.2 GiB out, 300 MiB in", "-": unknown.
+std::string NetworkText(const v1::Usage& usage) {
+  if (!usage.has_network_sent_bytes()) return "-";
+  return fmt::format("{} out, {} in", FormatBytes(usage.network_sent_bytes()),
+                     FormatBytes(usage.network_received_bytes()));
+}
 
 // "snapshot.pt 20 MiB, wandb/".
 std::string EntriesText(const v1::WorkDirectory& work) {
@@ -152,7 +170,7 @@ std::string RanksTable(const v1::Job& job) {
          usage.seconds() > 0 ? fmt::format("{:.2f} cores", usage.cpu_seconds() /
                                                                usage.seconds())
                              : "-",
-         MemoryText(usage),
+         MemoryText(usage), NetworkText(usage),
          view.task->gpus().empty()
              ? "-"
              : fmt::format("{}", fmt::join(view.task->gpus(), ","))});
@@ -160,8 +178,9 @@ std::string RanksTable(const v1::Job& job) {
   if (rows.empty()) {
     return job.tasks().empty() ? "" : FormatPlacement(job.tasks());
   }
-  return RenderTable(
-      {"RANK", "TASK", "NODE", "STATE", "STEP", "CPU", "MEMORY", "GPUS"}, rows);
+  return RenderTable({"RANK", "TASK", "NODE", "STATE", "STEP", "CPU", "MEMORY",
+                      "NETWORK", "GPUS"},
+                     rows);
 }
 
 std::string PreparationTable(const v1::Job& job) {
@@ -197,26 +216,39 @@ std::string PreparationTable(const v1::Job& job) {
 }
 
 std::string UseTable(const v1::Job& job) {
-  Table table{{"TASK", "CPU", "CPU PEAK", "MEMORY", "MEMORY PEAK", "GPU",
-               "GPU PEAK", "GPU MEMORY PEAK"},
+  Table table{{"TASK", "CPU", "CPU PEAK", "MEMORY", "MEMORY PEAK", "SENT",
+               "RECEIVED", "GPU", "GPU PEAK", "GPU MEMORY PEAK"},
               {}};
   bool any_gpu = false;
+  bool any_network = false;
   for (const v1::TaskStatus* task : LastTasks(job)) {
     TaskUse use;
     for (const v1::RankStatus& rank : task->ranks()) use.Add(rank.usage());
     if (use.seconds <= 0) continue;
+    any_network = any_network || use.sent.has_value();
     any_gpu = any_gpu || use.gpu_seconds > 0 || use.gpu_memory.has_value();
     table.rows.push_back(
         {TaskText(*task), fmt::format("{:.2f} cores", use.cores),
          use.peak_cores ? fmt::format("{:.2f} cores", *use.peak_cores) : "-",
          use.memory > 0 ? FormatBytes(use.memory) : "-",
          use.peak_memory > 0 ? FormatBytes(use.peak_memory) : "-",
+         KnownBytes(use.sent), KnownBytes(use.received),
          use.gpu_seconds > 0 ? Percent(use.gpu_busy / use.gpu_seconds) : "-",
          use.gpu_peak ? Percent(*use.gpu_peak) : "-",
-         use.gpu_memory ? FormatBytes(*use.gpu_memory) : "-"});
+         KnownBytes(use.gpu_memory)});
   }
   if (table.rows.empty()) return "";
-  if (!any_gpu) table.header.resize(5);
+  if (!any_gpu) {
+    table.header.resize(7);
+    for (auto& row : table.rows) row.resize(7);
+  }
+  if (!any_network) {
+    const auto drop = [](std::vector<std::string>* row) {
+      row->erase(row->begin() + 5, row->begin() + 7);
+    };
+    drop(&table.header);
+    for (auto& row : table.rows) drop(&row);
+  }
   return RenderTable(table);
 }
 

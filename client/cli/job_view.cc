@@ -39,6 +39,7 @@ std::vector<std::pair<std::string, double>> Phases(const v1::PhaseSeconds& p) {
           {"optimizer", p.optimizer()},
           {"checkpoint", p.checkpoint()},
           {"evaluation", p.evaluation()},
+          {"compile", p.compile()},
           {"other", p.other()}};
 }
 
@@ -98,6 +99,7 @@ Totals Sum(const v1::Job& job) {
     t.phases.set_checkpoint(t.phases.checkpoint() + p.checkpoint());
     t.phases.set_evaluation(t.phases.evaluation() + p.evaluation());
     t.phases.set_other(t.phases.other() + p.other());
+    t.phases.set_compile(t.phases.compile() + p.compile());
     t.samples += progress.samples();
     const v1::Usage& usage = view.rank->usage();
     t.cpu_seconds += usage.cpu_seconds();
@@ -105,6 +107,11 @@ Totals Sum(const v1::Job& job) {
     if (usage.memory_peak_bytes() > t.memory_peak_bytes) {
       t.memory_peak_bytes = usage.memory_peak_bytes();
       t.memory_peak_rank = view.rank->rank();
+    }
+    if (usage.has_network_sent_bytes()) {
+      t.network_sent_bytes =
+          t.network_sent_bytes.value_or(0) + usage.network_sent_bytes();
+      t.network_received_bytes += usage.network_received_bytes();
     }
     if (usage.has_gpu_utilization()) {
       gpu_seconds += usage.seconds();

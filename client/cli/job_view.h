@@ -42,6 +42,9 @@ struct Totals {
   int64_t memory_peak_bytes = 0;  // Of the rank with the largest peak.
   int32_t memory_peak_rank = 0;
   std::optional<double> gpu_utilization;  // Time-weighted; absent without GPU.
+  // Of the ranks that know it; absent if none does.
+  std::optional<int64_t> network_sent_bytes;
+  int64_t network_received_bytes = 0;
 };
 Totals Sum(const v1::Job& job);
 

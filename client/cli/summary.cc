@@ -141,7 +141,7 @@ std::string StepTimeText(const v1::Job& job) {
   if (shares.empty()) return "";
   std::string split;
   for (const auto& [name, share] : shares) {
-    if (share == 0 && name == "evaluation") continue;
+    if (share == 0 && (name == "evaluation" || name == "compile")) continue;
     Add(fmt::format("{} {}.{} %", name, share / 10, share % 10), &split);
   }
   const double seconds = SecondsPerStep(job);
@@ -161,6 +161,11 @@ std::string UsageText(const v1::Job& job) {
     text += fmt::format(", GPU {:.0f} %", *totals.gpu_utilization * 100);
   } else {
     text += ", no GPU";
+  }
+  if (totals.network_sent_bytes) {
+    text += fmt::format(", network {} out and {} in",
+                        FormatBytes(*totals.network_sent_bytes),
+                        FormatBytes(totals.network_received_bytes));
   }
   return text;
 }

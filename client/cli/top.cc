@@ -26,6 +26,7 @@ v1::PhaseSeconds Minus(const v1::PhaseSeconds& a, const v1::PhaseSeconds& b) {
   d.set_checkpoint(std::max(0.0, a.checkpoint() - b.checkpoint()));
   d.set_evaluation(std::max(0.0, a.evaluation() - b.evaluation()));
   d.set_other(std::max(0.0, a.other() - b.other()));
+  d.set_compile(std::max(0.0, a.compile() - b.compile()));
   return d;
 }
 
@@ -70,7 +71,7 @@ v1::PhaseSeconds TopState::PhasesOf(const v1::Job& job) const {
 
 std::string PhaseBar(const v1::PhaseSeconds& phases, int width) {
   // In the order of PhaseShares.
-  static constexpr char kLetters[] = "crwioke.";
+  static constexpr char kLetters[] = "crwiokem.";
   const auto shares = PhaseShares(phases);
   if (shares.empty() || width <= 0) {
     return std::string(static_cast<size_t>(std::max(0, width)), ' ');

@@ -92,8 +92,8 @@ std::string TopJson(const TopSample& sample);
 
 // Returns `width` letters, each phase as wide as its share: c compute, r
 // all-reduce, w straggler wait, i input, o optimizer, k checkpoint, e
-// evaluation, . other. Blanks for unknown time. Rounding uses largest
-// remainders.
+// evaluation, m compile, . other. Blanks for unknown time. Rounding uses
+// largest remainders.
 std::string PhaseBar(const v1::PhaseSeconds& phases, int width);
 // "[####    ]": `ratio` of `width` cells, clamped to 0..1.
 std::string Gauge(double ratio, int width);

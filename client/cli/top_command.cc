@@ -237,7 +237,8 @@ Command TopCommand(Cli* cli) {
       "a text that rows must contain (Enter ends it). The bar of a job shows "
       "what its chief did since the last\n"
       "frame: c compute, r all-reduce, w waiting for a straggler, i input,\n"
-      "o optimizer, k checkpoint, e evaluation, and dots for the rest. BUSY\n"
+      "o optimizer, k checkpoint, e evaluation, m compile, and dots for the\n"
+      "rest. BUSY\n"
       "of a GPU is the share of time in which a kernel ran, \"memory\n"
       "access\" the share in which its memory was read or written.");
   command.Add("-b,--batch", &options->batch,

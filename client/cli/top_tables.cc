@@ -450,7 +450,7 @@ std::string TopKeys(const TopView& view, int hidden, const Style& style) {
   if (jobs) {
     text +=
         "  phases: c compute, r all-reduce, w wait, i input, o optimizer, "
-        "k checkpoint, e evaluation";
+        "k checkpoint, e evaluation, m compile";
   }
   return style.Dim(text);
 }

@@ -395,6 +395,23 @@ TEST(DescribeJobTest, TellsHowTasksGotReadyAndWhatTheyUse) {
             "TASK      CPU         CPU PEAK    MEMORY  MEMORY PEAK\n"
             "chief 0   1.50 cores  3.50 cores  1 GiB   2 GiB\n"
             "worker 0  1.50 cores  3.50 cores  1 GiB   2 GiB\n");
+  v1::Job connected = job;
+  for (v1::TaskStatus& task : *connected.mutable_tasks()) {
+    v1::Usage* const usage = task.mutable_ranks(0)->mutable_usage();
+    usage->set_network_sent_bytes(int64_t{3} << 20);
+    usage->set_network_received_bytes(int64_t{5} << 30);
+    if (task.index() != 0 || task.type() != v1::TASK_TYPE_CHIEF) continue;
+    usage->clear_network_sent_bytes();
+    usage->clear_network_received_bytes();
+  }
+  EXPECT_EQ(
+      UseTable(connected),
+      "TASK      CPU         CPU PEAK    MEMORY  MEMORY PEAK  SENT   RECEIVED\n"
+      "chief 0   1.50 cores  3.50 cores  1 GiB   2 GiB        -      -\n"
+      "worker 0  1.50 cores  3.50 cores  1 GiB   2 GiB        3 MiB  5 GiB\n");
+  EXPECT_THAT(RanksTable(connected), HasSubstr("3 MiB out, 5 GiB in"));
+  EXPECT_THAT(UsageText(connected),
+              HasSubstr(", network 3 MiB out and 5 GiB in"));
   EXPECT_THAT(text,
               HasSubstr("ML units     2.9796 per hour: 1 n1-standard-8, 1 "
                         "n1-standard-8\n"));

@@ -352,10 +352,12 @@ struct PhaseSeconds {
   double checkpoint = 0;
   double evaluation = 0;
   double other = 0;
+  // Building kernels and graphs: torch.compile, XLA.
+  double compile = 0;
 
   double Sum() const {
     return input + compute + allreduce + straggler_wait + optimizer +
-           checkpoint + evaluation + other;
+           checkpoint + evaluation + other + compile;
   }
   bool operator==(const PhaseSeconds&) const = default;
 };
@@ -412,6 +414,9 @@ struct RankProgress {
   double allreduce_busy_seconds = 0;
   // Of programs.
   std::optional<ProgressSigns> signs = std::nullopt;
+  // When the rank last changed its page, by the node's clock. Absent: it has
+  // none, or its daemon is older.
+  std::optional<WallTime> change_time = std::nullopt;
 
   bool operator==(const RankProgress&) const = default;
 };
@@ -426,6 +431,13 @@ struct Usage {
   std::optional<double> cpu_peak_cores = std::nullopt;
   std::optional<double> gpu_utilization_peak = std::nullopt;
   std::optional<int64_t> gpu_memory_peak_bytes = std::nullopt;
+  // Payload of the TCP connections of the rank's processes. Absent: unknown.
+  std::optional<int64_t> network_sent_bytes = std::nullopt;
+  std::optional<int64_t> network_received_bytes = std::nullopt;
+  // Read from and written to storage, and written to its log. Absent: an older
+  // daemon.
+  std::optional<int64_t> disk_bytes = std::nullopt;
+  std::optional<int64_t> log_bytes = std::nullopt;
 
   bool operator==(const Usage&) const = default;
 };

@@ -20,6 +20,7 @@ LOCKSTEP_FIELDS(PhaseSeconds, v1::PhaseSeconds) {
   LOCKSTEP_FIELD(checkpoint, kSeconds);
   LOCKSTEP_FIELD(evaluation, kSeconds);
   LOCKSTEP_FIELD(other, kSeconds);
+  LOCKSTEP_FIELD(compile, kSeconds);
 }
 
 LOCKSTEP_FIELDS(Straggler, v1::Straggler) {
@@ -59,6 +60,7 @@ LOCKSTEP_FIELDS(RankProgress, v1::RankProgress) {
   LOCKSTEP_FIELD(straggler);
   LOCKSTEP_FIELD(allreduce_busy_seconds, kSeconds);
   LOCKSTEP_FIELD(signs);
+  LOCKSTEP_FIELD(change_time);
 }
 
 LOCKSTEP_FIELDS(Usage, v1::Usage) {
@@ -70,6 +72,10 @@ LOCKSTEP_FIELDS(Usage, v1::Usage) {
   LOCKSTEP_FIELD(cpu_peak_cores, kSeconds);
   LOCKSTEP_FIELD(gpu_utilization_peak, Number(0, 1));
   LOCKSTEP_FIELD(gpu_memory_peak_bytes, kCounter);
+  LOCKSTEP_FIELD(network_sent_bytes, kCounter);
+  LOCKSTEP_FIELD(network_received_bytes, kCounter);
+  LOCKSTEP_FIELD(disk_bytes, kCounter);
+  LOCKSTEP_FIELD(log_bytes, kCounter);
 }
 
 LOCKSTEP_FIELDS(RankStatus, v1::RankStatus) {

@@ -46,14 +46,15 @@ const RankStatus* FindRank(const std::vector<TaskStatus>& tasks,
   return nullptr;
 }
 
-// Tasks are in the order of their ranks.
-bool HasGpus(const Job& job, int32_t rank) {
+// The GPUs of the rank's task. Tasks are in the order of their ranks.
+std::vector<int32_t> TaskGpus(const Job& job, int32_t rank) {
   const auto next = std::upper_bound(
       job.tasks.begin(), job.tasks.end(), rank,
       [](int32_t number, const TaskStatus& task) {
         return !task.ranks.empty() && number < task.ranks.front().rank;
       });
-  return next != job.tasks.begin() && !std::prev(next)->gpus.empty();
+  if (next == job.tasks.begin()) return {};
+  return std::prev(next)->gpus;
 }
 
 }  // namespace
@@ -86,12 +87,42 @@ Status NodeSessions::CheckObeyed(const NodeName& node,
   return parts_.guard->CheckObeyed(node, obeyed);
 }
 
-void NodeSessions::TakeProgress(const RankStatus& rank, JobEntry* entry,
-                                Time now) {
+void NodeSessions::TakePower(const NodeName& node,
+                             const NodeReadings& readings) {
+  const Member* const member = parts_.state->members.Find(node);
+  if (member == nullptr || readings.gpus.empty()) return;
+  std::set<int32_t> held;
+  for (const GpuReclaim& reclaim : readings.reclaims) {
+    held.insert(reclaim.index);
+  }
+  for (const JobName& job : parts_.state->nodes.At(node).jobs) {
+    const JobEntry& entry = parts_.state->jobs.At(job);
+    for (const size_t index : entry.places.HoldsOn(node)) {
+      const auto& gpus = entry.job->holds[index].gpus;
+      held.insert(gpus.begin(), gpus.end());
+    }
+  }
+  idle_power_.Take(member->info.gpus, readings.gpus, held);
+}
+
+void NodeSessions::TakeProgress(const NodeName& node, const RankStatus& rank,
+                                JobEntry* entry, Time now) {
   const auto before = entry->meter.last_step_time();
   entry->meter.Take(rank.rank, rank.progress, now);
-  entry->stall.Take(rank, now.mono);
-  entry->idle.watch.Take(rank, HasGpus(*entry->job, rank.rank), now.mono);
+  std::optional<MonoTime> changed;
+  if (rank.progress.change_time) {
+    changed = now.mono - (now.wall - *rank.progress.change_time);
+  }
+  entry->stall.Take(rank, now.mono, changed);
+  std::optional<GpusNow> gpus;
+  if (const auto indices = TaskGpus(*entry->job, rank.rank); !indices.empty()) {
+    const Member* const member = parts_.state->members.Find(node);
+    gpus.emplace();
+    if (member != nullptr) {
+      gpus = idle_power_.Now(member->info.gpus, member->readings.gpus, indices);
+    }
+  }
+  entry->idle.watch.Take(rank, gpus, now.mono);
   entry->progress_news = true;
   if (entry->job->spec.kind != JobKind::kNative ||
       entry->meter.last_step_time() == before) {
@@ -111,16 +142,21 @@ void NodeSessions::TakeRanks(const NodeName& node, const RankReport& report,
   if (entry != nullptr && entry->job->uid != gang->second.job_uid) {
     entry = nullptr;
   }
+  const Member* const member = parts_.state->members.Find(node);
+  const Duration behind =
+      member == nullptr ? Duration{} : member->clock.offset();
   for (const RankStatus& said : report.ranks) {
     for (RankStatus& rank : gang->second.ranks) {
       if (rank.rank != said.rank || rank.exit) continue;
       rank.progress = said.progress;
       rank.usage = said.usage;
+      // To this coordinator's clock.
+      if (rank.progress.change_time) *rank.progress.change_time += behind;
       // A node speaks for the ranks that were placed on it, and no others.
       if (entry != nullptr &&
           FindRank(entry->job->tasks, entry->places.TasksOn(node), said.rank) !=
               nullptr) {
-        TakeProgress(said, entry, now);
+        TakeProgress(node, rank, entry, now);
       }
     }
   }
@@ -134,6 +170,7 @@ Status NodeSessions::TakeBeat(const NodeName& node, NodeReadings readings,
   const std::vector<int32_t> bad_before =
       member == nullptr ? std::vector<int32_t>() : member->BadGpus();
   const std::optional<Duration> round_trip = readings.round_trip;
+  TakePower(node, readings);
   LOCKSTEP_RETURN_IF_ERROR(
       state.members.Beat(node, state.nodes.At(node).session->incarnation,
                          std::move(readings), now));

@@ -26,6 +26,7 @@
 #include "server/coordinator/rendezvous_table.h"
 #include "server/coordinator/store_writer.h"
 #include "server/coordinator/worker_link.h"
+#include "server/core/idle_power.h"
 
 namespace lockstep::server {
 
@@ -126,7 +127,11 @@ class NodeSessions {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeRanks(const NodeName& node, const RankReport& report, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void TakeProgress(const RankStatus& rank, JobEntry* entry, Time now)
+  // Learns what GPUs without ranks draw.
+  void TakePower(const NodeName& node, const NodeReadings& readings)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TakeProgress(const NodeName& node, const RankStatus& rank,
+                    JobEntry* entry, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // True if the generation is forming or running. PermissionDenied if the node
   // has no rank of it.
@@ -141,6 +146,7 @@ class NodeSessions {
   Mutex& mu_;
   const StoreIdentity& identity_;
   const Parts parts_ ABSL_GUARDED_BY(mu_);
+  IdlePower idle_power_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace lockstep::server

@@ -48,6 +48,9 @@ struct JobSnapshot {
   // In a list: 1 is the next job to be placed. 0 if the job is not queued or
   // its position was not looked up.
   int64_t queue_position = 0;
+  // When a waiting job is expected to start, from the limits of running time of
+  // the jobs that hold what it needs. Absent if one of them has none.
+  std::optional<WallTime> expected_start = {};
   // Details for the owner and admins were left out (server/query/visibility.h).
   bool details_hidden = false;
 };

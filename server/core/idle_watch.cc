@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 namespace lockstep::server {
 namespace {
@@ -34,10 +35,12 @@ std::string Describe(const JobSpec& spec, const IdlePolicy& policy,
                      Duration idle, const Prices& prices) {
   const double hours = ToSeconds(idle) / 3600;
   std::string text = fmt::format(
-      "no rank has worked for {} (less than {:.0f} % of a core and of a GPU "
-      "each); what it holds has cost {:.2f} {} meanwhile",
+      "no rank has worked for {} (less than {:.0f} % of a core and of a GPU, "
+      "and {:.0f} KiB/s of network and of disk, each); what it holds has cost "
+      "{:.2f} {} meanwhile",
       FormatDuration(idle), 100 * IdleWatch::kCpuFloor,
-      hours * CostPerHour(spec, prices), prices.currency);
+      IdleWatch::kTrafficFloor / 1024, hours * CostPerHour(spec, prices),
+      prices.currency);
   if (policy.stop) {
     text +=
         fmt::format("; it is stopped after {}", FormatDuration(*policy.stop));
@@ -59,30 +62,61 @@ bool IdleWatch::ShowsProgress(const RankProgress& before,
          now.checkpoints != before.checkpoints || now.samples != before.samples;
 }
 
-void IdleWatch::Take(const RankStatus& report, bool has_gpus, MonoTime now) {
+bool IdleWatch::Window::Take(const std::optional<double>& now_total,
+                             Duration length, double floor, MonoTime now) {
+  // The first reading, or a counter that begins anew.
+  if (!total || !now_total || *now_total < *total) {
+    total = now_total;
+    begin = now;
+    return false;
+  }
+  if (now - begin < length) return false;
+  const double rate = (*now_total - *total) / ToSeconds(now - begin);
+  total = now_total;
+  begin = now;
+  return rate > floor;
+}
+
+// Every window moves on.
+bool IdleWatch::UsesMachine(const Usage& usage,
+                            const std::optional<GpusNow>& gpus, MonoTime now,
+                            Rank* rank) {
+  const auto known = [](const std::optional<int64_t>& bytes) {
+    return bytes ? std::optional(static_cast<double>(*bytes)) : std::nullopt;
+  };
+  std::optional<double> network = known(usage.network_sent_bytes);
+  if (network && usage.network_received_bytes) {
+    *network += static_cast<double>(*usage.network_received_bytes);
+  }
+  const bool uses[] = {
+      rank->cpu.Take(usage.cpu_seconds, kWindow, kCpuFloor, now),
+      rank->network.Take(network, kTrafficWindow, kTrafficFloor, now),
+      rank->disk.Take(known(usage.disk_bytes), kTrafficWindow, kTrafficFloor,
+                      now),
+      rank->log.Take(known(usage.log_bytes), kLogWindow, kLogFloor, now),
+      gpus && gpus->utilization.value_or(0) > kGpuFloor,
+      gpus && gpus->power_ratio.value_or(0) > kPowerFactor};
+  return std::any_of(std::begin(uses), std::end(uses),
+                     [](bool each) { return each; });
+}
+
+void IdleWatch::Take(const RankStatus& report,
+                     const std::optional<GpusNow>& gpus, MonoTime now) {
   const auto [at, is_new] = ranks_.try_emplace(report.rank);
   Rank& rank = at->second;
-  const Usage& usage = report.usage;
   // It was restarted alone, or is seen for the first time.
-  if (is_new || usage.cpu_seconds < rank.cpu_seconds) {
-    rank = {report.progress, now, now, now, usage.cpu_seconds, false};
+  if (is_new || report.usage.cpu_seconds < rank.cpu_seconds) {
+    rank = Rank();
+    rank.progress = report.progress;
+    rank.worked = now;
   }
   if (ShowsProgress(rank.progress, report.progress)) rank.worked = now;
   if (const auto since = SinceSign(report.progress)) {
     rank.worked = std::max(rank.worked, now - *since);
   }
-  if (now - rank.window >= kWindow) {
-    const double cores =
-        (usage.cpu_seconds - rank.cpu_seconds) / ToSeconds(now - rank.window);
-    if (cores > kCpuFloor) rank.worked = now;
-    rank.window = now;
-    rank.cpu_seconds = usage.cpu_seconds;
-  }
-  if (std::max(usage.gpu_utilization.value_or(0),
-               usage.gpu_utilization_peak.value_or(0)) > kGpuFloor) {
-    rank.worked = now;
-  }
-  rank.gpus_unknown = has_gpus && !usage.gpu_utilization;
+  if (UsesMachine(report.usage, gpus, now, &rank)) rank.worked = now;
+  rank.cpu_seconds = report.usage.cpu_seconds;
+  rank.gpus_unknown = gpus && !gpus->utilization;
   rank.progress = report.progress;
   rank.reported = now;
 }

@@ -3,13 +3,20 @@
 //
 // A rank works when, in its reports,
 //   - it used more than kCpuFloor of a core over kWindow,
-//   - one of its GPUs was used more than kGpuFloor, or
+//   - one of its GPUs was used more than kGpuFloor, or drew more than
+//     kPowerFactor times the least that it drew while no rank had it,
+//   - its network or its disks carried more than kTrafficFloor over
+//     kTrafficWindow,
+//   - its log grew by more than kLogFloor over kLogWindow: a line that says now
+//     and then that it lives is no work, or
 //   - it shows progress: a step, a collective, a checkpoint, a step in its log
 //     or a new file.
+// A GPU with a context that computes nothing draws more than one without, on
+// some models by more than half: hence the factor. Power alone does not make up
+// for a utilization that cannot be read.
 // A job is idle while none of its ranks works. Of a rank that does not report,
 // and of a rank with GPUs that cannot be read, nothing is known: such a job is
-// not idle. Traffic of disks and network is not looked at, so a program that
-// only copies looks idle.
+// not idle. Traffic that a daemon cannot tell is none.
 //
 // JobSpec and the site say what follows: its history and its owner are told
 // after one time, and it is saved and stopped after another.
@@ -44,18 +51,34 @@ IdlePolicy IdlePolicyOf(const JobSpec& spec, const IdlePolicy& site);
 std::string Describe(const JobSpec& spec, const IdlePolicy& policy,
                      Duration idle, const Prices& prices);
 
+// The GPUs of a rank's task now, as its node reads them.
+struct GpusNow {
+  // Absent: not all of them can be read.
+  std::optional<double> utilization = std::nullopt;
+  // The largest ratio of its power to the least that it drew without a rank.
+  // Absent: one of the two is not known of any.
+  std::optional<double> power_ratio = std::nullopt;
+};
+
 class IdleWatch {
  public:
   static constexpr double kCpuFloor = 0.02;
   static constexpr double kGpuFloor = 0.02;
+  static constexpr double kPowerFactor = 2;
+  // Bytes per second.
+  static constexpr double kTrafficFloor = 64 << 10;
+  static constexpr double kLogFloor = 64;
   static constexpr Duration kWindow = std::chrono::seconds(2);
+  static constexpr Duration kTrafficWindow = std::chrono::seconds(10);
+  static constexpr Duration kLogWindow = std::chrono::seconds(60);
   // A report that is older than this says nothing.
   static constexpr Duration kFresh = std::chrono::seconds(10);
 
   // Discards all data of older generations.
   void Reset(Generation generation);
-  // `has_gpus`: the rank's task has GPUs.
-  void Take(const RankStatus& report, bool has_gpus, MonoTime now);
+  // `gpus` is absent if the rank's task has none.
+  void Take(const RankStatus& report, const std::optional<GpusNow>& gpus,
+            MonoTime now);
 
   // Since when none of the `count` ranks without the `ended` ones works.
   // Absent: one works, or is not known.
@@ -64,15 +87,29 @@ class IdleWatch {
                                     MonoTime now) const;
 
  private:
+  // What a counter gains in windows of one length.
+  struct Window {
+    // Whether it gained more than `floor` a second in a window that ends now.
+    bool Take(const std::optional<double>& total, Duration length, double floor,
+              MonoTime now);
+
+    std::optional<double> total;
+    MonoTime begin;
+  };
   struct Rank {
     RankProgress progress;
     MonoTime worked;
     MonoTime reported;
-    // The start of the window in which CPU time is measured.
-    MonoTime window;
     double cpu_seconds = 0;
+    Window cpu;
+    Window network;
+    Window disk;
+    Window log;
     bool gpus_unknown = false;
   };
+  static bool UsesMachine(const Usage& usage,
+                          const std::optional<GpusNow>& gpus, MonoTime now,
+                          Rank* rank);
   static bool ShowsProgress(const RankProgress& before,
                             const RankProgress& now);
 

@@ -41,7 +41,7 @@ class IdleWatchTest : public testing::Test {
 
   IdleWatch watch_;
   RankStatus ranks_[2];
-  bool gpus_ = false;
+  std::optional<GpusNow> gpus_;
   MonoTime now_{10h};
 };
 
@@ -64,20 +64,93 @@ TEST_F(IdleWatchTest, ALoopThatWaitsForLittleIsStillIdle) {
 }
 
 TEST_F(IdleWatchTest, AGpuThatComputesIsWork) {
-  gpus_ = true;
-  for (RankStatus& rank : ranks_) rank.usage.gpu_utilization = 0.0;
+  gpus_ = GpusNow{.utilization = 0.0};
   Pass(60s);
   EXPECT_GE(Idle(), 55);
-  ranks_[1].usage.gpu_utilization = 0.3;
+  gpus_->utilization = 0.3;
   Pass(1s);
   EXPECT_EQ(Idle(), -1);
-  ranks_[1].usage.gpu_utilization = 0.0;
+  // That they have computed once is no work for ever.
+  gpus_->utilization = 0.0;
+  for (RankStatus& rank : ranks_) {
+    rank.usage.gpu_utilization = 0.3;
+    rank.usage.gpu_utilization_peak = 1;
+  }
   Pass(60s);
   EXPECT_GE(Idle(), 55);
   // Nothing is known of a GPU that cannot be read.
-  ranks_[1].usage.gpu_utilization.reset();
+  gpus_->utilization.reset();
   Pass(60s);
   EXPECT_EQ(Idle(), -1);
+}
+
+TEST_F(IdleWatchTest, PowerFarAboveThatOfAFreeGpuIsWork) {
+  // A context without work.
+  gpus_ = GpusNow{.utilization = 0.0, .power_ratio = 1.7};
+  Pass(60s);
+  EXPECT_GE(Idle(), 55);
+  gpus_->power_ratio = 2.5;
+  Pass(1s);
+  EXPECT_EQ(Idle(), -1);
+  // What it draws says nothing of a GPU whose use cannot be read.
+  gpus_ = GpusNow{.power_ratio = 1.0};
+  Pass(60s);
+  EXPECT_EQ(Idle(), -1);
+}
+
+TEST_F(IdleWatchTest, TrafficAboveAFloorIsWork) {
+  const auto carry = [&](int64_t sent, int64_t received, int64_t disk) {
+    for (int i = 0; i < 60; ++i) {
+      Usage& usage = ranks_[0].usage;
+      usage.network_sent_bytes = usage.network_sent_bytes.value_or(0) + sent;
+      usage.network_received_bytes =
+          usage.network_received_bytes.value_or(0) + received;
+      usage.disk_bytes = usage.disk_bytes.value_or(0) + disk;
+      Pass(1s);
+    }
+  };
+  carry(10'000, 10'000, 50'000);
+  EXPECT_GE(Idle(), 55) << "keep-alives and statistics";
+  carry(0, 80'000, 0);
+  EXPECT_LE(Idle(), 10) << "it only receives";
+  carry(0, 0, 0);
+  EXPECT_GE(Idle(), 45);
+  carry(80'000, 0, 0);
+  EXPECT_LE(Idle(), 10) << "it only sends";
+  carry(0, 0, 0);
+  carry(0, 0, 80'000);
+  EXPECT_LE(Idle(), 10) << "it copies a disk";
+  // Statistics once in a while are more than the floor for a moment only.
+  carry(0, 0, 0);
+  ranks_[0].usage.network_sent_bytes =
+      *ranks_[0].usage.network_sent_bytes + 300'000;
+  carry(0, 0, 0);
+  EXPECT_GE(Idle(), 100);
+}
+
+TEST_F(IdleWatchTest, OutputIsWorkAndALineAMinuteIsNone) {
+  ranks_[0].usage.log_bytes = 5000;
+  for (int minute = 0; minute < 30; ++minute) {
+    *ranks_[0].usage.log_bytes += 120;
+    Pass(60s);
+  }
+  EXPECT_GE(Idle(), 1790);
+  for (int second = 0; second < 130; ++second) {
+    *ranks_[0].usage.log_bytes += 200;
+    Pass(1s);
+  }
+  EXPECT_LE(Idle(), 60);
+}
+
+TEST_F(IdleWatchTest, TrafficThatIsNotKnownIsNone) {
+  ranks_[0].usage.network_sent_bytes = int64_t{1} << 40;
+  ranks_[0].usage.network_received_bytes = 0;
+  Pass(60s);
+  ranks_[0].usage.network_sent_bytes.reset();
+  Pass(60s);
+  ranks_[0].usage.network_sent_bytes = int64_t{1} << 41;
+  Pass(60s);
+  EXPECT_GE(Idle(), 170);
 }
 
 TEST_F(IdleWatchTest, ProgressIsWork) {
@@ -101,7 +174,7 @@ TEST_F(IdleWatchTest, OfASilentRankNothingIsKnown) {
   Pass(60s);
   for (int i = 0; i < 11; ++i) {
     now_ += 1s;
-    watch_.Take(ranks_[0], false, now_);
+    watch_.Take(ranks_[0], std::nullopt, now_);
   }
   EXPECT_EQ(Idle(), -1);
   EXPECT_GE(Idle({1}), 70) << "it has ended";
@@ -132,8 +205,8 @@ TEST(IdlePolicyTest, TheTextSaysWhatItCost) {
   prices.core_hour = 0.5;
   EXPECT_EQ(Describe(spec, {30min, 2h}, 30min, prices),
             "no rank has worked for 30 m 00 s (less than 2 % of a core and of "
-            "a GPU each); what it holds has cost 0.50 USD meanwhile; it is "
-            "stopped after 2 h 00 m");
+            "a GPU, and 64 KiB/s of network and of disk, each); what it holds "
+            "has cost 0.50 USD meanwhile; it is stopped after 2 h 00 m");
 }
 
 TEST(IdlePolicyTest, TheJobsOwnTimesComeFirst) {

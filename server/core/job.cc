@@ -7,6 +7,13 @@
 namespace lockstep::server {
 namespace {
 
+// Of counters that may be unknown.
+std::optional<int64_t> SumOf(const std::optional<int64_t>& before,
+                             const std::optional<int64_t>& after) {
+  if (!before || !after) return before ? before : after;
+  return *before + *after;
+}
+
 Usage SumOf(const Usage& before, const Usage& after) {
   // std::nullopt is less than any value.
   Usage sum = after;
@@ -19,6 +26,13 @@ Usage SumOf(const Usage& before, const Usage& after) {
       std::max(before.gpu_utilization_peak, after.gpu_utilization_peak);
   sum.gpu_memory_peak_bytes =
       std::max(before.gpu_memory_peak_bytes, after.gpu_memory_peak_bytes);
+  sum.network_sent_bytes =
+      SumOf(before.network_sent_bytes, after.network_sent_bytes);
+  sum.network_received_bytes =
+      SumOf(before.network_received_bytes, after.network_received_bytes);
+  sum.disk_bytes = SumOf(before.disk_bytes, after.disk_bytes);
+  // One log has all starts.
+  sum.log_bytes = std::max(before.log_bytes, after.log_bytes);
   if (!after.gpu_utilization) {
     sum.gpu_utilization = before.gpu_utilization;
   } else if (before.gpu_utilization && sum.seconds > 0) {

@@ -101,6 +101,7 @@ TEST(RestartAloneTest, UseOfAllProcessesIsTheRanks) {
   first.memory_peak_bytes = 900;
   first.cpu_peak_cores = 1;
   first.gpu_utilization_peak = 0.9;
+  first.network_sent_bytes = 100;
   s.Exited(1, Signal(SIGKILL));
   s.Settle();
   const RankStatus& rank = s.job.tasks[1].ranks[0];
@@ -116,8 +117,12 @@ TEST(RestartAloneTest, UseOfAllProcessesIsTheRanks) {
   second.memory_peak_bytes = 300;
   second.cpu_peak_cores = 2;
   second.gpu_memory_peak_bytes = 70;
+  second.network_sent_bytes = 30;
+  second.network_received_bytes = 8;
   s.Settle();
   EXPECT_EQ(UsageOf(s.job, s.Rank(1)).cpu_seconds, 7) << "while it runs";
+  EXPECT_EQ(UsageOf(s.job, s.Rank(1)).network_sent_bytes, 130);
+  EXPECT_EQ(UsageOf(s.job, s.Rank(1)).network_received_bytes, 8);
   s.Advance(10min);
   s.Exited(1, Signal(SIGKILL));
   s.Settle();

@@ -162,13 +162,17 @@ void StallWatch::Reset(Generation generation, JobKind kind) {
   stepped_.reset();
 }
 
-void StallWatch::Take(const RankStatus& report, MonoTime now) {
+void StallWatch::Take(const RankStatus& report, MonoTime now,
+                      const std::optional<MonoTime>& changed) {
   const auto [it, first] = pages_.try_emplace(report.rank);
   Page& page = it->second;
   // The time between two distant reports is unknown.
   const bool gap = !first && now - page.reported > options_.fresh;
   if (first || gap || !SamePlace(page.progress, report.progress)) {
-    page.since = now;
+    // It changed between the two reports.
+    page.since = first || gap || !changed
+                     ? now
+                     : std::clamp(*changed, std::min(page.reported, now), now);
     announced_ = {};
   }
   page.progress = report.progress;

@@ -97,7 +97,10 @@ class StallWatch {
 
   // Discards all data of older generations.
   void Reset(Generation generation, JobKind kind = JobKind::kNative);
-  void Take(const RankStatus& report, MonoTime now);
+  // `changed`: when the rank changed its page, as its node says. Absent: only
+  // the reports tell.
+  void Take(const RankStatus& report, MonoTime now,
+            const std::optional<MonoTime>& changed = std::nullopt);
 
   // The stall deadline D.
   Duration Deadline() const;

@@ -88,6 +88,40 @@ TEST_F(StallTest, FrozenRankIsNamedAfterTheDeadline) {
   EXPECT_EQ(stall->waiting, 2);
 }
 
+// A report comes late: the page says since when it stands.
+TEST_F(StallTest, APageThatSaysWhenItChangedCountsFromThere) {
+  RankStatus rank;
+  const auto page = [&](int64_t step, std::optional<MonoTime> changed) {
+    rank.progress.step = step;
+    rank.progress.committed_step = step - 1;
+    now_ += 500ms;
+    // Rank 1 waits for rank 0.
+    for (rank.rank = 0; rank.rank < 2; ++rank.rank) {
+      rank.progress.phase = rank.rank == 0 ? "compute" : "allreduce";
+      watch_.Take(rank, now_, changed);
+    }
+  };
+  watch_.Reset(1);
+  for (int64_t step = 1; step <= 30; ++step) page(step, now_ + 500ms);
+  const MonoTime changed = now_ + 100ms;
+  page(31, changed);
+  while (!watch_.StalledRank({2, {}}, now_) && now_ - changed < 10s) {
+    page(31, changed);
+  }
+  auto stall = watch_.StalledRank({2, {}}, now_);
+  ASSERT_TRUE(stall);
+  EXPECT_EQ(stall->still, now_ - changed);
+  // A clock that is wrong moves it at most to the reports around the change.
+  const MonoTime before = now_;
+  page(32, now_ - 1h);
+  while (!watch_.StalledRank({2, {}}, now_) && now_ - before < 10s) {
+    page(32, now_ - 1h);
+  }
+  stall = watch_.StalledRank({2, {}}, now_);
+  ASSERT_TRUE(stall);
+  EXPECT_EQ(stall->still, now_ - before);
+}
+
 // People hear of it at half the deadline, with the limit that counts.
 TEST_F(StallTest, ItIsSeenLongBeforeItIsGivenUp) {
   Steps(20);

@@ -23,16 +23,18 @@ std::string_view Name(JobSeries series) {
                                                           "checkpoint",
                                                           "evaluation",
                                                           "other",
+                                                          "compile",
                                                           "loss",
                                                           "cpu_cores",
                                                           "gpu_utilization",
-                                                          "memory_bytes"};
+                                                          "memory_bytes",
+                                                          "network_bytes"};
   return kNames[static_cast<size_t>(series)];
 }
 
 std::string_view Name(RankSeries series) {
   static constexpr std::string_view kNames[kRankSeries] = {
-      "cpu_cores", "gpu_utilization", "memory_bytes"};
+      "cpu_cores", "gpu_utilization", "memory_bytes", "network_bytes"};
   return kNames[static_cast<size_t>(series)];
 }
 

@@ -34,15 +34,18 @@ enum class JobSeries {
   kCheckpoint,
   kEvaluation,
   kOther,
+  kCompile,
   kLoss,
-  // Of all ranks: cores, mean utilization 0..1, bytes.
+  // Of all ranks: cores, mean utilization 0..1, bytes, and bytes per second
+  // sent and received.
   kCpu,
   kGpu,
   kMemory,
+  kNetwork,
 };
-inline constexpr size_t kJobSeries = 16;
+inline constexpr size_t kJobSeries = 18;
 inline constexpr size_t kFirstPhase = static_cast<size_t>(JobSeries::kInput);
-inline constexpr size_t kPhaseSeries = 8;
+inline constexpr size_t kPhaseSeries = 9;
 // The name in a file: "steps_per_second".
 std::string_view Name(JobSeries series);
 
@@ -50,9 +53,10 @@ std::string_view Name(JobSeries series);
 inline constexpr float kNoValue = std::numeric_limits<float>::quiet_NaN();
 inline bool IsKnown(float value) { return !std::isnan(value); }
 
-// The series of a rank: cores, utilization 0..1 of its GPUs, bytes.
-enum class RankSeries { kCpu, kGpu, kMemory };
-inline constexpr size_t kRankSeries = 3;
+// The series of a rank: cores, utilization 0..1 of its GPUs, bytes, and bytes
+// per second sent and received.
+enum class RankSeries { kCpu, kGpu, kMemory, kNetwork };
+inline constexpr size_t kRankSeries = 4;
 std::string_view Name(RankSeries series);
 
 // Later ranks of a job have no series of their own.

@@ -27,8 +27,9 @@ int64_t StepOf(const JobSnapshot& snapshot) {
 }
 
 std::array<double, kPhaseSeries> Parts(const PhaseSeconds& p) {
-  return {p.input,     p.compute,    p.allreduce,  p.straggler_wait,
-          p.optimizer, p.checkpoint, p.evaluation, p.other};
+  return {p.input,          p.compute,   p.allreduce,
+          p.straggler_wait, p.optimizer, p.checkpoint,
+          p.evaluation,     p.other,     p.compile};
 }
 
 float MeanGpu(const std::map<int32_t, float>& readings,
@@ -50,6 +51,11 @@ std::vector<int32_t> GpusOfRank(const TaskStatus& task, size_t place) {
     return {task.gpus[place]};
   }
   return task.gpus;
+}
+
+std::optional<int64_t> NetworkBytes(const Usage& usage) {
+  if (!usage.network_sent_bytes || !usage.network_received_bytes) return {};
+  return *usage.network_sent_bytes + *usage.network_received_bytes;
 }
 
 void AddTo(float value, float* sum) {
@@ -130,20 +136,27 @@ void JobSampler::TakeSteps(const JobSnapshot& snapshot, JobSample* sample) {
   }
 }
 
-float JobSampler::Counters::Cores(const Usage& usage, WallTime now) {
+void JobSampler::Counters::TakeUsage(const Usage& usage, WallTime now) {
   const double passed = usage.seconds - seconds;
   if (passed != 0) {
     // A restarted process is younger, and its first reading has no earlier one.
     const bool goes_on = passed > 0 && heard != WallTime{};
-    cores = goes_on
-                ? static_cast<float>(
-                      std::max(0.0, usage.cpu_seconds - cpu_seconds) / passed)
-                : kNoValue;
+    const auto bytes = NetworkBytes(usage);
+    cores = network = kNoValue;
+    if (goes_on) {
+      cores = static_cast<float>(
+          std::max(0.0, usage.cpu_seconds - cpu_seconds) / passed);
+    }
+    if (goes_on && bytes && network_bytes) {
+      network = static_cast<float>(
+          std::max(0.0, static_cast<double>(*bytes - *network_bytes)) / passed);
+    }
     cpu_seconds = usage.cpu_seconds;
+    network_bytes = bytes;
     seconds = usage.seconds;
     heard = now;
   }
-  return now - heard > kLeastPatience ? kNoValue : cores;
+  if (now - heard > kLeastPatience) cores = network = kNoValue;
 }
 
 void JobSampler::TakeRank(const RankStatus& rank, WallTime now,
@@ -160,14 +173,17 @@ void JobSampler::TakeRank(const RankStatus& rank, WallTime now,
   }
   counters.phases = rank.progress.phases;
   row->rank = rank.rank;
-  row->series[0] = counters.Cores(rank.usage, now);
+  counters.TakeUsage(rank.usage, now);
+  row->series[0] = counters.cores;
   row->series[2] = static_cast<float>(rank.usage.memory_bytes);
+  row->series[3] = counters.network;
 }
 
 void JobSampler::TakeRanks(const JobSnapshot& snapshot, const NodeGpus& gpus,
                            JobSample* sample) {
   std::array<double, kPhaseSeries> phases{};
-  std::array<float, kRankSeries> sums{kNoValue, kNoValue, kNoValue};
+  std::array<float, kRankSeries> sums;
+  sums.fill(kNoValue);
   int gpu_ranks = 0;
   std::set<int32_t> running;
   for (const TaskStatus& task : snapshot.job->tasks) {
@@ -188,6 +204,7 @@ void JobSampler::TakeRanks(const JobSnapshot& snapshot, const NodeGpus& gpus,
   }
   sample->Of(JobSeries::kCpu) = sums[0];
   sample->Of(JobSeries::kMemory) = sums[2];
+  sample->Of(JobSeries::kNetwork) = sums[3];
   if (gpu_ranks > 0) {
     sample->Of(JobSeries::kGpu) = sums[1] / static_cast<float>(gpu_ranks);
   }

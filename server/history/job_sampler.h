@@ -26,7 +26,8 @@ struct JobSample {
   std::map<std::string, float> values;
   struct Rank {
     int32_t rank = 0;
-    std::array<float, kRankSeries> series{kNoValue, kNoValue, kNoValue};
+    std::array<float, kRankSeries> series{kNoValue, kNoValue, kNoValue,
+                                          kNoValue};
   };
   // Those that run, ascending; at most kMaxRanksInHistory.
   std::vector<Rank> ranks;
@@ -47,14 +48,16 @@ class JobSampler {
  private:
   // Of a rank: its last counters, and what came of them.
   struct Counters {
-    // Returns the cores in use. Unknown if nothing new has come for a while.
-    float Cores(const Usage& usage, WallTime now);
+    // Cores and network are unknown if nothing new has come for a while.
+    void TakeUsage(const Usage& usage, WallTime now);
 
     double cpu_seconds = 0;
+    std::optional<int64_t> network_bytes;
     // The rank's age at its last reading, and when that came.
     double seconds = 0;
     WallTime heard{};
     float cores = kNoValue;
+    float network = kNoValue;
     PhaseSeconds phases;
   };
   // A count of steps or samples, and its speed since it last changed.

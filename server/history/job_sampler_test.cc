@@ -19,6 +19,7 @@ TEST(JobSamplerTest, ANativeJobHasSpeedLossAndPhases) {
   job.progress->chief.values[kFlopsPerSample] = 1e9;
   job.live[0].progress.phases.compute = 0.75;
   job.live[1].progress.phases.allreduce = 0.25;
+  job.live[1].progress.phases.compile = 0.25;
   Pass(seconds(1), 2, 4, &job);
   JobSample sample = sampler.Take(job, {});
   EXPECT_FLOAT_EQ(sample.Of(JobSeries::kStepsPerSecond), 4);
@@ -26,8 +27,9 @@ TEST(JobSamplerTest, ANativeJobHasSpeedLossAndPhases) {
   EXPECT_FLOAT_EQ(sample.Of(JobSeries::kStepMedian), 0.25);
   EXPECT_FLOAT_EQ(sample.Of(JobSeries::kStepP99), 0.25);
   EXPECT_FLOAT_EQ(sample.Of(JobSeries::kLoss), 1.0F / 9);
-  EXPECT_FLOAT_EQ(sample.Of(JobSeries::kCompute), 0.75);
-  EXPECT_FLOAT_EQ(sample.Of(JobSeries::kAllReduce), 0.25);
+  EXPECT_FLOAT_EQ(sample.Of(JobSeries::kCompute), 0.6);
+  EXPECT_FLOAT_EQ(sample.Of(JobSeries::kAllReduce), 0.2);
+  EXPECT_FLOAT_EQ(sample.Of(JobSeries::kCompile), 0.2);
   EXPECT_FLOAT_EQ(sample.Of(JobSeries::kCpu), 4);
   EXPECT_FLOAT_EQ(sample.Of(JobSeries::kMemory), 2.0F * (1 << 30));
   EXPECT_FALSE(IsKnown(sample.Of(JobSeries::kGpu)));
@@ -121,6 +123,40 @@ TEST(JobSamplerTest, OldReadingsAreNotShownForEver) {
   EXPECT_FLOAT_EQ(sampler.Take(job, {}).Of(JobSeries::kCpu), 1);
   job.time += seconds(6);
   EXPECT_FALSE(IsKnown(sampler.Take(job, {}).Of(JobSeries::kCpu)));
+}
+
+TEST(JobSamplerTest, TheNetworkOfEachRankAndOfAll) {
+  JobSnapshot job = RunningJob("train", 2);
+  JobSampler sampler;
+  const auto carry = [&](int32_t rank, int64_t sent, int64_t received) {
+    Usage& usage = job.live[rank].usage;
+    usage.network_sent_bytes = usage.network_sent_bytes.value_or(0) + sent;
+    usage.network_received_bytes =
+        usage.network_received_bytes.value_or(0) + received;
+  };
+  Pass(seconds(1), 1, 1, &job);
+  carry(0, 0, 0);
+  EXPECT_FALSE(IsKnown(sampler.Take(job, {}).Of(JobSeries::kNetwork)));
+  Pass(seconds(2), 1, 1, &job);
+  carry(0, 1000, 3000);
+  carry(1, 50, 50);
+  JobSample sample = sampler.Take(job, {});
+  ASSERT_EQ(sample.ranks.size(), 2U);
+  const auto network = static_cast<size_t>(RankSeries::kNetwork);
+  EXPECT_FLOAT_EQ(sample.ranks[0].series[network], 2000);
+  EXPECT_FALSE(IsKnown(sample.ranks[1].series[network])) << "its first reading";
+  Pass(seconds(1), 1, 1, &job);
+  carry(0, 0, 0);
+  carry(1, 300, 0);
+  sample = sampler.Take(job, {});
+  EXPECT_FLOAT_EQ(sample.ranks[0].series[network], 0);
+  EXPECT_FLOAT_EQ(sample.ranks[1].series[network], 300);
+  EXPECT_FLOAT_EQ(sample.Of(JobSeries::kNetwork), 300);
+  // Its host cannot tell any more.
+  Pass(seconds(1), 1, 1, &job);
+  job.live[0].usage.network_sent_bytes.reset();
+  sample = sampler.Take(job, {});
+  EXPECT_FALSE(IsKnown(sample.ranks[0].series[network]));
 }
 
 TEST(JobSamplerTest, ManyRanksAndValuesAreBounded) {

@@ -47,7 +47,8 @@ PhaseSeconds GrownBy(const PhaseSeconds& before, const PhaseSeconds& now) {
           Grown(before.optimizer, now.optimizer),
           Grown(before.checkpoint, now.checkpoint),
           Grown(before.evaluation, now.evaluation),
-          Grown(before.other, now.other)};
+          Grown(before.other, now.other),
+          Grown(before.compile, now.compile)};
 }
 
 // `now` without what is left of `grown` when `part` of it is taken.
@@ -61,7 +62,8 @@ PhaseSeconds Without(const PhaseSeconds& now, const PhaseSeconds& grown,
           now.optimizer - grown.optimizer * left,
           now.checkpoint - grown.checkpoint * left,
           now.evaluation - grown.evaluation * left,
-          now.other - grown.other * left};
+          now.other - grown.other * left,
+          now.compile - grown.compile * left};
 }
 
 // Of the phase with this name; null: it is none of them.
@@ -73,6 +75,7 @@ double* SecondsOf(std::string_view phase, PhaseSeconds* phases) {
   if (phase == "optimizer") return &phases->optimizer;
   if (phase == "checkpoint") return &phases->checkpoint;
   if (phase == "evaluation") return &phases->evaluation;
+  if (phase == "compile") return &phases->compile;
   return phase == "other" ? &phases->other : nullptr;
 }
 
@@ -90,6 +93,7 @@ TimeClass ClassOfPhase(std::string_view phase, bool stepped) {
       {"straggler_wait", TimeClass::kStragglerWait},
       {"checkpoint", TimeClass::kCheckpoint},
       {"evaluation", TimeClass::kEvaluation},
+      {"compile", TimeClass::kCompiling},
   };
   for (const auto& [name, time_class] : kClasses) {
     if (name == phase) return time_class;
@@ -124,8 +128,9 @@ void RankTime::Pass(Duration passed) {
 }
 
 TimeClass RankTime::ClassOf(TimeClass time_class, int64_t worked_on) const {
-  const bool step =
-      time_class != TimeClass::kUnknown && time_class != TimeClass::kStarting;
+  const bool step = time_class != TimeClass::kUnknown &&
+                    time_class != TimeClass::kStarting &&
+                    time_class != TimeClass::kCompiling;
   const bool redone =
       redo_until_ > 0 && worked_on >= 0 && worked_on <= redo_until_;
   return step && redone ? TimeClass::kRedone : time_class;
@@ -268,6 +273,7 @@ void RankTime::ShareOut(const PhaseSeconds& grown, double part,
   add(TimeClass::kStragglerWait, grown.straggler_wait);
   add(TimeClass::kCheckpoint, grown.checkpoint);
   add(TimeClass::kEvaluation, grown.evaluation);
+  add(TimeClass::kCompiling, grown.compile);
   add(rank.committed >= 0 ? TimeClass::kUnknown : TimeClass::kStarting,
       grown.other);
 }

@@ -30,7 +30,7 @@ enum class TimeClass {
   // From there to the first step: exec, import, forming, and what no phase
   // names.
   kStarting,
-  // No rank says so yet; a native rank does not compile.
+  // Kernels and graphs. A native rank does not compile.
   kCompiling,
   kInput,
   // The optimizer included.
@@ -100,7 +100,7 @@ class RankTime {
   // step that it was spent on; -1: unknown.
   void ShareOut(const PhaseSeconds& grown, double part, int64_t worked_on,
                 const Rank& rank);
-  // Of work on that step.
+  // Of work on that step. Compiling is none: it may come with any step.
   TimeClass ClassOf(TimeClass time_class, int64_t worked_on) const;
   // No page will tell the phases of what waits.
   void GiveUpWaiting();

@@ -111,6 +111,26 @@ TEST_F(RankTimeTest, PhasesAreCountedAsThePagesSay) {
   ExpectAddsUp();
 }
 
+TEST_F(RankTimeTest, CompilingHasItsClass) {
+  Run();
+  Pass(4s);
+  for (RankProgress& page : pages_) page.phases = {.other = 1, .compile = 3};
+  Look();
+  EXPECT_DOUBLE_EQ(Of(TimeClass::kCompiling), 6);
+  EXPECT_DOUBLE_EQ(Of(TimeClass::kStarting), 2);
+  // The job fails while it compiles again, for a new shape.
+  for (RankProgress& page : pages_) {
+    page.committed_step = 9;
+    page.phase = "compile";
+  }
+  Look();
+  Pass(2s);
+  job_.failing = Cause{Reason::kRankExit, ""};
+  Enter(JobState::kRunning);
+  EXPECT_DOUBLE_EQ(Of(TimeClass::kCompiling), 6 + 4);
+  ExpectAddsUp();
+}
+
 // A short phase that ended beside a long one that has not gets no time of it.
 TEST_F(RankTimeTest, ARunningPhaseWaitsForItsEnd) {
   Run();

@@ -18,7 +18,8 @@ constexpr size_t kRowsShown = 128;
 
 constexpr std::array<std::string_view, kPhaseSeries> kPhaseNames = {
     "input",     "compute",    "all-reduce", "waiting for others",
-    "optimizer", "checkpoint", "evaluation", "other"};
+    "optimizer", "checkpoint", "evaluation", "other",
+    "compile"};
 
 ChartAxis AxisOf(const HistoryPlot& plot) {
   return {plot.start, plot.step, plot.points, {}};
@@ -100,6 +101,7 @@ void AddUse(const HistoryPlot& plot, const ChartAxis& axis, Html* html) {
   const ValueText cores = [](double value) {
     return fmt::format("{:.2f} cores", value);
   };
+  const ValueText speed = [](double value) { return BytesText(value) + "/s"; };
   const bool many = plot.ranks.size() > 1;
   const std::string all = many ? " of all ranks" : "";
   AddChart(ChartOf("CPU" + all, {{"CPU", &plot.Of(JobSeries::kCpu)}}, cores),
@@ -111,11 +113,15 @@ void AddUse(const HistoryPlot& plot, const ChartAxis& axis, Html* html) {
   AddChart(ChartOf("memory" + all, {{"memory", &plot.Of(JobSeries::kMemory)}},
                    BytesText),
            axis, html);
+  AddChart(ChartOf("network" + all,
+                   {{"network", &plot.Of(JobSeries::kNetwork)}}, speed),
+           axis, html);
   if (!many) return;
   html->Raw("</div>\n<div class=\"plots\">\n");
   AddOfRanks(plot, axis, "CPU", RankSeries::kCpu, 0, cores, html);
   AddOfRanks(plot, axis, "GPU", RankSeries::kGpu, 1, PercentText, html);
   AddOfRanks(plot, axis, "memory", RankSeries::kMemory, 0, BytesText, html);
+  AddOfRanks(plot, axis, "network", RankSeries::kNetwork, 0, speed, html);
 }
 
 bool IsStall(Reason reason) {

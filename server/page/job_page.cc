@@ -159,7 +159,7 @@ void StepPhases(const JobSnapshot& snapshot, Html* html) {
   html->Element("h2", "Time of each rank")
       .Raw("<div class=\"wide\"><table>\n")
       .HeadRow({"rank", "input", "compute", "all-reduce", "waiting for others",
-                "optimizer", "checkpoint", "evaluation", "other"});
+                "optimizer", "checkpoint", "evaluation", "compile", "other"});
   size_t shown = 0;
   for (const auto& [number, rank] : snapshot.live) {
     if (++shown > kRanksShown) break;
@@ -169,7 +169,7 @@ void StepPhases(const JobSnapshot& snapshot, Html* html) {
     html->BeginRow().Cell(std::to_string(number), "n");
     for (const double seconds :
          {p.input, p.compute, p.allreduce, p.straggler_wait, p.optimizer,
-          p.checkpoint, p.evaluation, p.other}) {
+          p.checkpoint, p.evaluation, p.compile, p.other}) {
       html->Cell(fmt::format("{:.1f} %", seconds / sum * 100), "n");
     }
     html->Raw("</tr>\n");

@@ -43,6 +43,7 @@ RankProgress Shown(const RankProgress& progress) {
   out.straggler = progress.straggler;
   out.allreduce_busy_seconds = progress.allreduce_busy_seconds;
   out.signs = progress.signs;
+  out.change_time = progress.change_time;
   return out;
 }
 
@@ -229,6 +230,7 @@ JobSnapshot ShownTo(const JobReader& reader, JobSnapshot snapshot) {
   if (snapshot.progress) out.progress = Shown(*snapshot.progress);
   out.bill = snapshot.bill;
   out.queue_position = snapshot.queue_position;
+  out.expected_start = snapshot.expected_start;
   return out;
 }
 

@@ -31,11 +31,12 @@ void Add(Paths paths, Paths* out) { out->merge(std::move(paths)); }
 Paths OpenPaths() {
   const Paths resources = {"cpus", "memory_bytes", "gpus", "gpu_type"};
   Paths progress = {
-      "step",        "committed_step",        "total_steps", "epoch",
-      "samples",     "allreduce_bytes",       "collectives", "skipped_steps",
-      "checkpoints", "allreduce_busy_seconds"};
-  Add(Under("phases.", {"input", "compute", "allreduce", "straggler_wait",
-                        "optimizer", "checkpoint", "evaluation", "other"}),
+      "step",        "committed_step",         "total_steps", "epoch",
+      "samples",     "allreduce_bytes",        "collectives", "skipped_steps",
+      "checkpoints", "allreduce_busy_seconds", "change_time"};
+  Add(Under("phases.",
+            {"input", "compute", "allreduce", "straggler_wait", "optimizer",
+             "checkpoint", "evaluation", "other", "compile"}),
       &progress);
   Add(Under("straggler.", {"rank", "steps", "late_steps", "cost"}), &progress);
   Add(Under("signs.",
@@ -54,18 +55,34 @@ Paths OpenPaths() {
       &task);
   Add(Under("ranks.usage.", {"cpu_seconds", "memory_bytes", "memory_peak_bytes",
                              "gpu_utilization", "seconds", "cpu_peak_cores",
-                             "gpu_utilization_peak", "gpu_memory_peak_bytes"}),
+                             "gpu_utilization_peak", "gpu_memory_peak_bytes",
+                             "network_sent_bytes", "network_received_bytes",
+                             "disk_bytes", "log_bytes"}),
       &task);
   Add(Under("ranks.progress.", progress), &task);
-  Paths open = {
-      "name",           "resource_version", "owner",
-      "create_time",    "start_time",       "end_time",
-      "state",          "state_time",       "cause.reason",
-      "generation",     "attempt",          "failures_without_progress",
-      "restarts",       "phases.phase",     "phases.duration",
-      "committed_step", "exit_code",        "queue_position",
-      "resumed_step",   "restore.step",     "restore.from_start",
-      "details_hidden"};
+  Paths open = {"name",
+                "resource_version",
+                "owner",
+                "create_time",
+                "start_time",
+                "end_time",
+                "state",
+                "state_time",
+                "cause.reason",
+                "generation",
+                "attempt",
+                "failures_without_progress",
+                "restarts",
+                "phases.phase",
+                "phases.duration",
+                "committed_step",
+                "exit_code",
+                "queue_position",
+                "resumed_step",
+                "restore.step",
+                "restore.from_start",
+                "details_hidden",
+                "expected_start_time"};
   Add(Under("spec.", {"name",
                       "kind",
                       "roles.type",
@@ -238,6 +255,7 @@ JobSnapshot FullSnapshot() {
       rank.exit->location = "train.py:12";
       rank.progress.straggler = Straggler{1, 2, 3, 0.5};
       rank.progress.allreduce_busy_seconds = 1;
+      rank.progress.change_time = WallTime(std::chrono::seconds(5));
       rank.progress.signs = ProgressSigns{SignSource::kLog,
                                           std::chrono::seconds(1),
                                           std::chrono::seconds(2),
@@ -258,6 +276,7 @@ JobSnapshot FullSnapshot() {
   snapshot.progress->time = WallTime(std::chrono::seconds(4));
   snapshot.bill = job.bill;
   snapshot.queue_position = 2;
+  snapshot.expected_start = WallTime(std::chrono::seconds(6));
   snapshot.job = std::make_shared<const Job>(std::move(job));
   return snapshot;
 }

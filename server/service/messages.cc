@@ -39,6 +39,9 @@ v1::Job ToMessage(const JobSnapshot& snapshot) {
   }
   *out.mutable_bill() = ToProto(snapshot.bill);
   out.set_queue_position(snapshot.queue_position);
+  if (snapshot.expected_start) {
+    *out.mutable_expected_start_time() = ToProto(*snapshot.expected_start);
+  }
   out.set_details_hidden(snapshot.details_hidden);
   return out;
 }

@@ -28,7 +28,7 @@ import lockstep  # noqa: E402
 
 DIRECTORY = sys.argv[1]
 RANK = int(os.environ["RANK"])
-FAILS_AT, RESUMES_AT, STALLS_AT, STEPS = 14, 8, 22, 32
+FAILS_AT, RESUMES_AT, COMPILES_AT, STALLS_AT, STEPS = 14, 8, 18, 22, 32
 FIRST = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
 truth = {"started": STARTED, "new": {}, "repeated": {}, "starting": 0.0, "standing": 0.0}
 
@@ -62,6 +62,10 @@ for step in range(0 if FIRST else RESUMES_AT, STEPS):
     counts = truth["repeated" if repeats else "new"]
     if "stepping" not in truth:
         truth["stepping"] = time.time()
+    # As a framework does at the first step and for a new shape. It is no work on
+    # the step, so it is not repeated either.
+    if step in (0, RESUMES_AT, COMPILES_AT):
+        spend(session, "compile", 1.5, truth["new"])
     spend(session, "input", 0.4, counts)
     spend(session, "compute", 1.0, counts)
     spend(session, "allreduce", 0.3, counts)

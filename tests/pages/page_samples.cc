@@ -200,6 +200,12 @@ void Step(int i, Duration passed, bool joined, CoordinatorView* view) {
     const double load = (rank == 17 ? 1.6 : 3.2) + Noise(rank, i) * 0.5;
     live.usage.seconds += ToSeconds(passed);
     live.usage.cpu_seconds += load * ToSeconds(passed);
+    // One rank carries more than the others.
+    const double speed = (live.rank == 3 ? 90e6 : 30e6) * load;
+    live.usage.network_sent_bytes =
+        live.usage.network_sent_bytes.value_or(0) +
+        static_cast<int64_t>(speed * ToSeconds(passed));
+    live.usage.network_received_bytes = live.usage.network_sent_bytes;
     live.usage.memory_bytes =
         (int64_t{10} << 30) + int64_t{rank} * (50 << 20) + int64_t{i} * 100'000;
     live.progress.phases.compute += 0.6 * ToSeconds(passed);

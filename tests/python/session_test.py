@@ -126,6 +126,77 @@ class SessionTest(unittest.TestCase):
         # The number of a phase is not shown: that of "compute" is 1.
         self.assertEqual(session._enter(7), 1)
 
+    def test_compiling_is_a_phase_within_another(self) -> None:
+        session = self.session
+        compilations = session._compilations
+        session.phase("optimizer")
+        compilations.begin()
+        compilations.begin()
+        compilations.end()
+        self.assertEqual(session._enter(8), 8)
+        compilations.end()
+        self.assertEqual(session._enter(4), 4)
+        compilations.end()  # It has not begun.
+        self.assertEqual(session._enter(4), 4)
+        # A phase that another thread names meanwhile stays.
+        compilations.begin()
+        session._enter(0)
+        compilations.end()
+        self.assertEqual(session._enter(4), 0)
+        session.close()
+        compilations.begin()
+        compilations.end()
+
+    def test_frameworks_are_noticed_when_the_program_imports_them(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in {
+                "jax/__init__.py": "from jax import monitoring",
+                "jax/monitoring.py": (
+                    "scalars, durations = [], []\n"
+                    "register_scalar_listener = scalars.append\n"
+                    "register_event_duration_secs_listener = durations.append\n"
+                ),
+                "torch/__init__.py": "",
+                "torch/_dynamo/__init__.py": "from . import callback",
+                "torch/_dynamo/callback.py": (
+                    "class callback_handler:\n    start_callbacks, end_callbacks = [], []\n"
+                ),
+            }.items():
+                file = pathlib.Path(folder) / name
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(text)
+            result = run(
+                "import sys, threading, lockstep\n"
+                "session = lockstep.join()\n"
+                "assert not {'jax', 'torch'} & set(sys.modules)\n"
+                "session.phase('compute')\n"
+                "import jax, torch._dynamo\n"
+                "m, h = jax.monitoring, torch._dynamo.callback.callback_handler\n"
+                "(begin,), (end,) = m.scalars, m.durations\n"
+                "event = '/jax/core/compile/backend_compile_duration'\n"
+                "begin(event, 1.0, fun_name='f')\n"
+                "assert session._enter(8) == 8\n"
+                "end(event, 1.0, fun_name='f')\n"
+                "begin('/jax/other', 1.0)\n"
+                "other = threading.Thread(target=begin, args=(event, 1.0))\n"
+                "other.start(); other.join()\n"
+                "assert session._enter(1) == 1\n"
+                "h.start_callbacks[0]('args')\n"
+                "assert session._enter(8) == 8\n"
+                "h.end_callbacks[0]()\n"
+                "assert session._enter(1) == 1\n"
+                "h.start_callbacks.clear(), h.end_callbacks.clear()\n"
+                "session.step()\n"
+                "assert len(h.start_callbacks) == len(h.end_callbacks) == 1\n"
+                "session.close()\n"
+                "session = lockstep.join()\n"
+                "assert len(m.scalars) == len(h.start_callbacks) == 1\n"
+                "h.start_callbacks[0]()\n"
+                "assert session._enter(8) == 8\n",
+                PYTHONPATH=folder + os.pathsep + os.environ["PYTHONPATH"],
+            )
+            self.assertEqual(result.returncode, 0, result.stderr)
+
     def test_bad_input_is_refused(self) -> None:
         session = self.session
         with self.assertRaisesRegex(ValueError, "no phase; the phases are input"):

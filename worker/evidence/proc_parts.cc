@@ -167,16 +167,6 @@ std::string KernelStackOf(std::string_view text) {
   return stack;
 }
 
-std::optional<uint64_t> SocketInode(std::string_view link) {
-  constexpr std::string_view kBegin = "socket:[";
-  if (!link.starts_with(kBegin) || !link.ends_with(']')) return std::nullopt;
-  link.remove_prefix(kBegin.size());
-  link.remove_suffix(1);
-  uint64_t inode = 0;
-  if (!ToNumber(link, &inode)) return std::nullopt;
-  return inode;
-}
-
 // "sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid
 // timeout inode ...".
 std::vector<SocketEvidence> ParseSockets(std::string_view text,

@@ -34,9 +34,6 @@ std::string SystemCallOf(std::string_view text);
 // The functions of /proc/PID/stack, one per line: "futex_wait_queue".
 std::string KernelStackOf(std::string_view text);
 
-// The inode in the target of a link of /proc/PID/fd, "socket:[123]".
-std::optional<uint64_t> SocketInode(std::string_view link);
-
 // The sockets of /proc/PID/net/tcp or tcp6 whose inodes are in `inodes`.
 std::vector<SocketEvidence> ParseSockets(std::string_view text,
                                          std::string_view protocol,

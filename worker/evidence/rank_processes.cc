@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "common/os/tcp_sockets.h"
 #include "worker/evidence/proc_parts.h"
 #include "worker/evidence/text.h"
 
@@ -17,7 +18,7 @@ namespace lockstep::worker::evidence {
 namespace {
 
 // Descriptors of one process that are looked at.
-constexpr int kMaxDescriptors = 4096;
+constexpr size_t kMaxDescriptors = 4096;
 
 std::string Text(const std::string& path) {
   auto text = ReadProcFile(path);
@@ -87,23 +88,10 @@ ProcessEvidence ReadProcess(const ProcessStat& stat) {
   return process;
 }
 
-std::set<uint64_t> InodesOf(pid_t pid) {
-  std::set<uint64_t> inodes;
-  const std::string path = fmt::format("/proc/{}/fd", pid);
-  int seen = 0;
-  ForEachName(path, [&](const char* name) {
-    if (const auto inode = SocketInode(LinkTarget(path + "/" + name))) {
-      inodes.insert(*inode);
-    }
-    return ++seen < kMaxDescriptors;
-  });
-  return inodes;
-}
-
 // The processes of a rank share a network namespace, so one table has all.
 void AddSockets(const std::vector<pid_t>& pids, RankEvidence* evidence) {
   std::set<uint64_t> inodes;
-  for (const pid_t pid : pids) inodes.merge(InodesOf(pid));
+  for (const pid_t pid : pids) inodes.merge(SocketsOf(pid, kMaxDescriptors));
   if (inodes.empty()) return;
   for (const char* protocol : {"tcp", "tcp6"}) {
     std::vector<SocketEvidence> sockets = ParseSockets(

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 
 #include "worker/task/rank_page_words.h"
@@ -55,6 +56,24 @@ TimeHistogram DecodeTimes(const uint64_t* words) {
   return times;
 }
 
+// The number of a phase in the page. Compile came last: the other numbers stay.
+constexpr RankPhase kPhaseNumbers[] = {
+    RankPhase::kInput,         RankPhase::kCompute,   RankPhase::kAllReduce,
+    RankPhase::kStragglerWait, RankPhase::kOptimizer, RankPhase::kCheckpoint,
+    RankPhase::kEvaluation,    RankPhase::kOther,     RankPhase::kForming,
+    RankPhase::kFinished,      RankPhase::kCompile};
+static_assert(std::size(kPhaseNumbers) == kRankPhases);
+
+uint64_t NumberOf(RankPhase phase) {
+  const auto* const at =
+      std::find(std::begin(kPhaseNumbers), std::end(kPhaseNumbers), phase);
+  return static_cast<uint64_t>(at - std::begin(kPhaseNumbers));
+}
+
+RankPhase PhaseOf(uint32_t number) {
+  return number < kRankPhases ? kPhaseNumbers[number] : RankPhase::kOther;
+}
+
 std::string DecodeName(const uint64_t* words) {
   char bytes[kReportedNameBytes];
   std::memcpy(bytes, words, sizeof(bytes));
@@ -70,8 +89,9 @@ std::string DecodeName(const uint64_t* words) {
 
 const char* RankPhaseName(RankPhase phase) {
   static constexpr const char* kNames[kRankPhases] = {
-      "input",      "compute",    "allreduce", "straggler_wait", "optimizer",
-      "checkpoint", "evaluation", "other",     "forming",        "finished"};
+      "input",     "compute",    "allreduce",  "straggler_wait",
+      "optimizer", "checkpoint", "evaluation", "other",
+      "compile",   "forming",    "finished"};
   const auto index = static_cast<size_t>(phase);
   return index < kRankPhases ? kNames[index] : "other";
 }
@@ -92,8 +112,8 @@ void EncodeProgress(const RankProgress& progress, PageWords* words) {
   w[kWordCollective] = progress.collective;
   w[kWordLastCommitted] = static_cast<uint64_t>(progress.last_committed);
   w[kWordMono] = static_cast<uint64_t>(progress.mono_nanos);
-  w[kWordPhaseAndRank] = static_cast<uint64_t>(progress.phase) |
-                         static_cast<uint64_t>(progress.rank) << 32;
+  w[kWordPhaseAndRank] =
+      NumberOf(progress.phase) | static_cast<uint64_t>(progress.rank) << 32;
 }
 
 namespace {
@@ -125,7 +145,7 @@ void EncodeCommunication(const RankCounters& counters, PageWords* words) {
 }
 
 void DecodeCommunication(const PageWords& w, RankCounters* counters) {
-  if (w[kWordBlock] >> 32 < kWordEnd - kWordBlock) return;
+  if (w[kWordBlock] >> 32 < kWordThirdEnd - kWordBlock) return;
   CommunicationReading& c = counters->communication;
   c.late_rank = RankOrNone(w[kWordLateRank]);
   c.late_waited_seconds = Seconds(w[kWordLateWaited]);
@@ -170,6 +190,8 @@ void EncodeFurther(const RankCounters& counters, PageWords* words) {
         std::bit_cast<uint64_t>(counters.checkpoint_seconds[i]);
   }
   EncodeCommunication(counters, words);
+  w[kWordCompileSeconds] = std::bit_cast<uint64_t>(
+      counters.phase_seconds[static_cast<size_t>(RankPhase::kCompile)]);
 }
 
 void DecodeFurther(const PageWords& w, RankCounters* counters) {
@@ -189,6 +211,9 @@ void DecodeFurther(const PageWords& w, RankCounters* counters) {
     counters->checkpoint_seconds[i] = Seconds(w[kWordCheckpointSeconds + i]);
   }
   DecodeCommunication(w, counters);
+  if (w[kWordBlock] >> 32 < kWordEnd - kWordBlock) return;
+  counters->phase_seconds[static_cast<size_t>(RankPhase::kCompile)] =
+      Seconds(w[kWordCompileSeconds]);
 }
 
 }  // namespace
@@ -198,7 +223,7 @@ void EncodeCounters(const RankCounters& counters, PageWords* words) {
   w[kWordBlock] = kBlockVersion | static_cast<uint64_t>(kWordEnd - kWordBlock)
                                       << 32;
   w[kWordStart] = static_cast<uint64_t>(counters.start_mono_nanos);
-  for (size_t i = 0; i < kTimedPhases; ++i) {
+  for (size_t i = 0; i < kFirstTimedPhases; ++i) {
     w[kWordSeconds + i] = std::bit_cast<uint64_t>(counters.phase_seconds[i]);
   }
   w[kWordSamples] = counters.samples;
@@ -241,9 +266,7 @@ bool DecodePage(const PageWords& w, RankPage* page, std::string* error) {
   if (p.last_committed < 0) p.last_committed = -1;
   p.mono_nanos = static_cast<int64_t>(w[kWordMono]);
   if (p.mono_nanos < 0) p.mono_nanos = 0;
-  const auto phase = static_cast<uint32_t>(w[kWordPhaseAndRank]);
-  p.phase =
-      phase < kRankPhases ? static_cast<RankPhase>(phase) : RankPhase::kOther;
+  p.phase = PhaseOf(static_cast<uint32_t>(w[kWordPhaseAndRank]));
   p.rank = static_cast<uint32_t>(w[kWordPhaseAndRank] >> 32);
 
   page->counters = RankCounters();
@@ -252,7 +275,7 @@ bool DecodePage(const PageWords& w, RankPage* page, std::string* error) {
   RankCounters& c = page->counters;
   c.start_mono_nanos = static_cast<int64_t>(w[kWordStart]);
   if (c.start_mono_nanos < 0) c.start_mono_nanos = 0;
-  for (size_t i = 0; i < kTimedPhases; ++i) {
+  for (size_t i = 0; i < kFirstTimedPhases; ++i) {
     c.phase_seconds[i] = Seconds(w[kWordSeconds + i]);
   }
   c.samples = w[kWordSamples];

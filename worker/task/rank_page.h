@@ -38,15 +38,16 @@ enum class RankPhase : uint32_t {
   kCheckpoint = 5,  // Stalled by a checkpoint.
   kEvaluation = 6,
   kOther = 7,
+  kCompile = 8,  // Building kernels and graphs: torch.compile, XLA.
   // Shown as phases, but their time counts as kOther:
-  kForming = 8,
-  kFinished = 9,
+  kForming = 9,
+  kFinished = 10,
 };
-inline constexpr size_t kTimedPhases = 8;
-inline constexpr size_t kRankPhases = 10;
+inline constexpr size_t kTimedPhases = 9;
+inline constexpr size_t kRankPhases = 11;
 
 // "input", "compute", "allreduce", "straggler_wait", "optimizer",
-// "checkpoint", "evaluation", "other", "forming", "finished".
+// "checkpoint", "evaluation", "other", "compile", "forming", "finished".
 const char* RankPhaseName(RankPhase phase);
 
 // Phases of one rank's work on a checkpoint.

@@ -337,6 +337,37 @@ TEST(DecodePageTest, ValuesThatCannotBeAreReplaced) {
   EXPECT_EQ(page.counters.values[1].first, std::string(31, 'x'));
 }
 
+TEST(DecodePageTest, ThePhasesOfAnOlderRankKeepTheirNumbers) {
+  PageWords words{};
+  words[kWordMagic] = kPageMagic;
+  EncodeCounters(Counters(), &words);
+  RankPage page;
+  std::string error;
+  ASSERT_TRUE(DecodePage(words, &page, &error)) << error;
+  EXPECT_EQ(page.counters.phase_seconds, Counters().phase_seconds);
+  // A rank that knows nothing of compiling: its block ends before.
+  words[kWordBlock] = 1 | uint64_t{kWordThirdEnd - kWordBlock} << 32;
+  ASSERT_TRUE(DecodePage(words, &page, &error)) << error;
+  EXPECT_EQ(page.counters.phase_seconds[static_cast<size_t>(RankPhase::kOther)],
+            3.5);
+  EXPECT_EQ(
+      page.counters.phase_seconds[static_cast<size_t>(RankPhase::kCompile)], 0);
+  EXPECT_EQ(page.counters.checkpoint_times, Counters().checkpoint_times);
+  const std::pair<RankPhase, uint64_t> numbers[] = {{RankPhase::kInput, 0},
+                                                    {RankPhase::kOther, 7},
+                                                    {RankPhase::kForming, 8},
+                                                    {RankPhase::kFinished, 9},
+                                                    {RankPhase::kCompile, 10}};
+  for (const auto& [phase, number] : numbers) {
+    RankProgress progress;
+    progress.phase = phase;
+    EncodeProgress(progress, &words);
+    EXPECT_EQ(words[kWordPhaseAndRank], number);
+    ASSERT_TRUE(DecodePage(words, &page, &error)) << error;
+    EXPECT_EQ(page.progress.phase, phase);
+  }
+}
+
 TEST(DecodePageTest, AnotherBlockVersionLeavesProgress) {
   PageWords words{};
   words[kWordMagic] = kPageMagic;

@@ -26,7 +26,7 @@ enum PageWord : size_t {
   // The block of counters, version 1. Low half: version; high half: words.
   kWordBlock = 8,
   kWordStart = 9,
-  kWordSeconds = 10,  // kTimedPhases words.
+  kWordSeconds = 10,  // kFirstTimedPhases words.
   kWordSamples = 18,
   kWordAllReduceBytes = 19,
   kWordCollectives = 20,
@@ -66,11 +66,17 @@ enum PageWord : size_t {
   kWordLateRanks,  // kLateRanks times: rank (-1: none), steps, seconds.
   kWordStepTimes = kWordLateRanks + 3 * kLateRanks,
   kWordCheckpointTimes = kWordStepTimes + kTimeBounds.size() + 2,
-  kWordEnd =
+  // End of the third edition.
+  kWordThirdEnd =
       kWordCheckpointTimes + kCheckpointPhases * (kTimeBounds.size() + 2),
+  kWordCompileSeconds = kWordThirdEnd,
+  kWordEnd,
 };
+// Of the first edition: all but compile.
+inline constexpr size_t kFirstTimedPhases = 8;
 static_assert(kWordFirstEnd + 1 == kWordLagSeconds);
-static_assert(kWordSeconds + kTimedPhases == kWordSamples);
+static_assert(kWordSeconds + kFirstTimedPhases == kWordSamples);
+static_assert(kFirstTimedPhases + 1 == kTimedPhases);
 static_assert(kWordEnd <= kPageWords);
 
 }  // namespace lockstep::worker::task

@@ -110,8 +110,8 @@ PROGRESS = [
     graph("Parts of a step", "percentunit",
           "Phases are disjoint and add up to the ranks' wall time: "
           "waiting for input, computing, exposed all-reduce, "
-          "waiting for the last rank, optimizer, checkpoint, evaluation, the "
-          "rest.",
+          "waiting for the last rank, optimizer, checkpoint, evaluation, "
+          "compiling, the rest.",
           Query(metric("job:lockstep_phase_share:ratio5m"),
                 "{{job_id}} {{phase}}"),
           stacked=True, maximum=1, width=16, only=JOINED),
@@ -163,6 +163,18 @@ RANKS = [
           Query(rate("lockstep_task_io_bytes_total",
                      "job_id, rank, direction"),
                 "{{job_id}} rank {{rank}} {{direction}}")),
+    graph("Network by rank", "Bps",
+          "Payload of TCP connections, sent and received. Not RDMA, nor what "
+          "GPUs send to each other.",
+          Query(rate("lockstep_task_network_bytes_total",
+                     "job_id, rank, direction"),
+                "{{job_id}} rank {{rank}} {{direction}}")),
+    heatmap("Network, compared by rank", "Bps",
+            "Sent and received: a rank that carries more than the others is a "
+            "row of another colour.",
+            Query("sum by (rank) (rate("
+                  + metric("lockstep_task_network_bytes_total") + RATE + "))",
+                  "{{rank}}")),
     graph("Logs", "Bps", "Sent to the coordinator, by rank, and not kept.",
           Query(rate("lockstep_task_log_bytes_total", "job_id, rank"),
                 "{{job_id}} rank {{rank}}"),

@@ -333,7 +333,9 @@ typedef enum lockstep_phase {
   LOCKSTEP_PHASE_OPTIMIZER = 4,
   LOCKSTEP_PHASE_CHECKPOINT = 5,
   LOCKSTEP_PHASE_EVALUATION = 6,
-  LOCKSTEP_PHASE_OTHER = 7
+  LOCKSTEP_PHASE_OTHER = 7,
+  /* Building kernels and graphs: torch.compile, XLA. */
+  LOCKSTEP_PHASE_COMPILE = 8
 } lockstep_phase;
 
 /* From now on the time of this rank counts for `phase`. Returns the phase

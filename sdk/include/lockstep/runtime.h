@@ -64,6 +64,7 @@ enum class Phase {
   kCheckpoint,  // Stalled by a checkpoint.
   kEvaluation,
   kOther,
+  kCompile,  // Building kernels and graphs.
 };
 
 struct SessionOptions {

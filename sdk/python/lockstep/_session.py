@@ -15,7 +15,7 @@ import weakref
 from types import TracebackType
 from typing import Any, Callable, Optional, SupportsFloat, Union
 
-from . import _data_position, _library, _profiler
+from . import _compiling, _data_position, _files, _library, _profiler
 from .errors import Error, InvalidArgumentError
 
 Number = SupportsFloat
@@ -28,6 +28,7 @@ _PHASES = {
     "checkpoint": 5,
     "evaluation": 6,
     "other": 7,
+    "compile": 8,
 }
 
 _lock = threading.Lock()
@@ -232,6 +233,7 @@ class Session:
         self.checkpoint_interval_steps: int = info.checkpoint_interval_steps
         self.checkpoint_keep: int = info.checkpoint_keep
         self.managed: bool = info.managed != 0
+        self._compilations = _compiling.watch(self._enter_if_open)
         self._watch = _profiler.watch(self.managed, self.output_directory, self.artifact)
 
     def __repr__(self) -> str:
@@ -287,7 +289,7 @@ class Session:
 
         Args:
           name: "input", "compute", "allreduce", "optimizer", "checkpoint",
-            "evaluation" or "other".
+            "evaluation", "compile" or "other".
         """
         number = _PHASES.get(name)
         if number is None:
@@ -296,6 +298,7 @@ class Session:
                 code="INVALID_ARGUMENT",
             )
         self._flush()
+        self._compilations.on_phase()
         return Phase(self, self._enter(number))
 
     def progress(self, *, total_steps: int = 0, epoch: int = 0, global_batch: int = 0) -> None:
@@ -335,7 +338,7 @@ class Session:
           data_position: kept with the checkpoint; None: what data_position() said.
         """
         if size is None:
-            size = _size(path)
+            size = _files.size(path)
         if data_position is None and self._said_position:
             data_position = self._position
         if data_position is not None:
@@ -448,6 +451,10 @@ class Session:
             before: int = self._lib.session_enter(self._open(), phase)
             return before
 
+    def _enter_if_open(self, phase: int) -> Optional[int]:
+        with self._lock:
+            return None if self.closed or self._forked else self._enter(phase)
+
     def _call(self, function: Callable[..., int], *arguments: object) -> None:
         self._flush()
         with self._lock:
@@ -470,6 +477,7 @@ class Session:
                 self._answered.notify_all()
 
     def _report_step(self, ended: Step) -> None:
+        _compiling.renew()
         with self._lock:
             if self._handle is None or self._forked:
                 return
@@ -486,14 +494,3 @@ class Session:
             code = self._lib.session_step(self._handle, self._step_pointer, self._error_pointer)
             if code:
                 _library.check(code, self._error)
-
-
-def _size(path: Union[str, os.PathLike[str]]) -> int:
-    """Bytes of the file, or of all files below the directory."""
-    if not os.path.isdir(path):
-        return os.path.getsize(path)
-    return sum(
-        os.path.getsize(os.path.join(folder, name))
-        for folder, _, names in os.walk(path)
-        for name in names
-    )

@@ -104,6 +104,17 @@ void CollectTask(const TaskReading& task, MetricFamilies* out) {
   io.back().second = "write";
   out->Counter("lockstep_task_io_bytes_total", io_help,
                AsDouble(task.write_bytes), io);
+  if (task.network_sent_bytes && task.network_received_bytes) {
+    const std::string help =
+        "Payload of the TCP connections of a rank and its children, by "
+        "direction.";
+    io.back().second = "sent";
+    out->Counter("lockstep_task_network_bytes_total", help,
+                 static_cast<double>(*task.network_sent_bytes), io);
+    io.back().second = "received";
+    out->Counter("lockstep_task_network_bytes_total", help,
+                 static_cast<double>(*task.network_received_bytes), io);
+  }
   out->Counter("lockstep_task_restarts_total", "Earlier attempts of the job.",
                task.restarts, labels);
   out->Counter("lockstep_task_log_bytes_total",
@@ -126,8 +137,9 @@ void CollectTask(const TaskReading& task, MetricFamilies* out) {
 // Label values in the order of task::RankPhase. Waiting and stalled are
 // separate from working.
 constexpr const char* kPhaseNames[] = {
-    "input_wait", "compute",          "allreduce",  "straggler_wait",
-    "optimizer",  "checkpoint_stall", "evaluation", "other"};
+    "input_wait",     "compute",   "allreduce",
+    "straggler_wait", "optimizer", "checkpoint_stall",
+    "evaluation",     "other",     "compile"};
 static_assert(std::size(kPhaseNames) == task::kTimedPhases);
 
 constexpr char kAllReduceSeconds[] =

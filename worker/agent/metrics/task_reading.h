@@ -36,6 +36,9 @@ struct TaskReading {
   int64_t memory_peak_bytes = 0;
   uint64_t read_bytes = 0;
   uint64_t write_bytes = 0;
+  // Absent: unknown.
+  std::optional<int64_t> network_sent_bytes;
+  std::optional<int64_t> network_received_bytes;
   LogReading log;
   // Absent: the rank has no cgroup of its own.
   std::optional<TaskCgroupReading> cgroup;

@@ -6,8 +6,6 @@
 #ifndef LOCKSTEP_WORKER_AGENT_PORTS_PORT_WATCH_H_
 #define LOCKSTEP_WORKER_AGENT_PORTS_PORT_WATCH_H_
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <map>
 #include <set>
@@ -32,10 +30,6 @@ std::vector<Listener> ParseListeners(std::string_view proc_net_tcp,
                                      const std::set<int32_t>& ports);
 // Those of this network namespace, IPv4 and IPv6.
 std::vector<Listener> ReadListeners(const std::set<int32_t>& ports);
-
-// Returns the sockets that process `pid` has open; empty if it may not be
-// inspected.
-std::set<uint64_t> SocketsOf(pid_t pid);
 
 // Returns the process of `all` that has each socket open: "process 12 (nc)", or
 // "a process that this daemon may not inspect". Inspects each process once, and

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/fd.h"
+#include "common/os/tcp_sockets.h"
 
 namespace lockstep::worker::agent {
 namespace {

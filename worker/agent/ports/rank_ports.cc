@@ -5,6 +5,7 @@
 
 #include "common/base/logging.h"
 #include "common/os/procfs.h"
+#include "common/os/tcp_sockets.h"
 #include "worker/agent/ports/port_watch.h"
 
 namespace lockstep::worker::agent {

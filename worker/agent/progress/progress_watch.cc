@@ -28,7 +28,7 @@ void ProgressWatch::TakeSign(SignSource source, MonoTime now) {
     source_ = source;
     distances_.clear();
   } else if (!paused_) {
-    distances_.push_back(now - last_);
+    distances_.push_back(std::max(Duration{}, now - last_));
     if (distances_.size() > kDistances) distances_.pop_front();
   }
   paused_ = false;

@@ -1,5 +1,6 @@
 // Samples the resource use and progress of each rank: its page, process tree,
-// cgroup and GPUs, and of programs the signs of progress.
+// network, cgroup and GPUs, and of programs the signs of progress. What users'
+// sessions use is not the rank's, except in containers.
 //
 // Belongs to the event loop's thread. Reads /proc, cgroupfs and the ranks'
 // pages.
@@ -24,8 +25,10 @@
 #include "worker/agent/loop/event_loop.h"
 #include "worker/agent/metrics/task_reading.h"
 #include "worker/agent/readings/output_watch.h"
+#include "worker/agent/readings/rank_network.h"
 #include "worker/agent/readings/rank_readings.h"
 #include "worker/agent/readings/rank_signs.h"
+#include "worker/agent/readings/session_cpu.h"
 #include "worker/agent/store/rank_table.h"
 #include "worker/task/exit_record.h"
 #include "worker/task/rank_page.h"
@@ -62,6 +65,7 @@ class RankSampler {
   void Restart(const RankRef& ref);
   void Erase(const RankRef& ref) {
     ranks_.erase(ref);
+    network_.Erase(ref);
     outputs_.Forget(ref);
   }
 
@@ -80,12 +84,19 @@ class RankSampler {
   struct Sampled {
     std::unique_ptr<task::PageReader> page;
     RankProgress progress;
+    // Of the page's last change, as the rank read the clock.
+    int64_t changed_nanos = 0;
+    WallTime changed{};
     std::optional<task::RankCounters> counters;
     CpuPeak cpu_peak;
     // Absent: not searched yet; without content: the rank has no own cgroup.
     std::optional<std::optional<std::string>> cgroup;
     std::optional<TaskCgroupReading> cgroup_reading;
     Usage usage;
+    // Its processes are not below its shim. Absent: not known yet.
+    std::optional<bool> elsewhere;
+    SessionCpu sessions;
+    double session_cpu_seconds = 0;
     uint64_t read_bytes = 0;
     uint64_t write_bytes = 0;
     // Sum and number of readings of the GPUs' utilization, for its mean.
@@ -101,6 +112,7 @@ class RankSampler {
 
   void ReadProgress(const RankRef& ref, bool last);
   void SampleTree(const RankRef& ref, const std::vector<ProcessStat>& all);
+  void TakeChange(const task::RankProgress& page, Sampled* rank);
   // Null for a native rank.
   RankSigns* SignsOf(const RankRef& ref);
   void LookForSigns(const RankRef& ref, const Rank& rank);
@@ -112,6 +124,7 @@ class RankSampler {
   const std::function<bool(const RankRef&)> has_left_;
   const Duration first_sign_;
   std::map<RankRef, Sampled> ranks_;
+  RankNetwork network_;
   OutputWatch outputs_;
 };
 

@@ -21,7 +21,8 @@ bool MadeSteps(const RankProgress& before, const RankProgress& now) {
 
 // What may take long without steps.
 bool Pauses(const std::string& phase) {
-  return phase == "checkpoint" || phase == "evaluation" || phase == "forming";
+  return phase == "checkpoint" || phase == "evaluation" || phase == "compile" ||
+         phase == "forming";
 }
 
 bool HasLeft(const RankProgress& page) { return page.phase == "finished"; }
@@ -41,7 +42,9 @@ SignLimits RankSigns::Limits() const {
   return limits;
 }
 
-void RankSigns::TakePage(const RankProgress& page, MonoTime now) {
+void RankSigns::TakePage(const RankProgress& page, MonoTime changed,
+                         MonoTime now) {
+  const MonoTime since = std::exchange(read_, now);
   const RankProgress before = std::exchange(page_, page);
   if (page.phase.empty()) return;
   if (HasLeft(page)) {
@@ -51,12 +54,14 @@ void RankSigns::TakePage(const RankProgress& page, MonoTime now) {
   }
   watch_.SetSays(page.phase != "other");
   const bool joined = watch_.Signs(now).source == SignSource::kSession;
+  // It changed after the page was read before.
+  const MonoTime at = std::clamp(changed, std::min(since, now), now);
   if (!before.phase.empty() && !HasLeft(before) && MadeSteps(before, page)) {
-    watch_.TakeSign(SignSource::kSession, now);
+    watch_.TakeSign(SignSource::kSession, at);
   } else if (joined && Pauses(page.phase)) {
     watch_.TakePause(now);
   } else if (joined && page.phase != before.phase) {
-    watch_.TakeSign(SignSource::kSession, now);
+    watch_.TakeSign(SignSource::kSession, at);
   }
 }
 

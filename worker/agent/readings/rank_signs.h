@@ -33,8 +33,9 @@ class RankSigns {
 
   // Begins a round of looks, about once a second.
   void Look(MonoTime now) { watch_.Look(now); }
-  // The newest reading of the rank's page; an empty phase: it has not joined.
-  void TakePage(const RankProgress& page, MonoTime now);
+  // The newest reading of the rank's page, which last changed at `changed`; an
+  // empty phase: it has not joined.
+  void TakePage(const RankProgress& page, MonoTime changed, MonoTime now);
   void TakeActivity(const ActivitySample& sample, MonoTime now);
   void TakeFiles(MonoTime now) { watch_.TakeSign(SignSource::kFiles, now); }
   // Reads what the log has grown by; of much output the newest part.
@@ -50,6 +51,7 @@ class RankSigns {
   StepScanner scanner_;
   ActivityMeter activity_;
   RankProgress page_;
+  MonoTime read_{};
   uint64_t log_offset_ = 0;
 };
 

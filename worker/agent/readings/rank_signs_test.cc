@@ -10,6 +10,7 @@
 namespace lockstep::worker::agent {
 namespace {
 
+using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
 
 // A rank whose log the test writes.
@@ -48,6 +49,11 @@ class RankSignsTest : public testing::Test {
     return page;
   }
 
+  // Read as soon as it changed.
+  static void Take(RankSigns* signs, const RankProgress& page, MonoTime now) {
+    signs->TakePage(page, now, now);
+  }
+
   std::string directory_;
   SignOptions options_;
   MonoTime now_ = MonoTime(std::chrono::hours(1));
@@ -81,25 +87,41 @@ TEST_F(RankSignsTest, LinesBeforeTheWatchBeganAreNot) {
 
 TEST_F(RankSignsTest, StepsOfASessionAreSignsAndItsPausesNone) {
   RankSigns signs(options_, now_);
-  signs.TakePage(Page(1, "compute"), now_);
+  Take(&signs, Page(1, "compute"), now_);
   EXPECT_EQ(signs.Signs(now_).source, SignSource::kNone) << "no step yet";
   for (int step = 2; step <= 20; ++step) {
-    signs.TakePage(Page(step, "compute"), now_ += 1s);
+    Take(&signs, Page(step, "compute"), now_ += 1s);
   }
   EXPECT_EQ(signs.Signs(now_).source, SignSource::kSession);
   for (int i = 0; i < 600; ++i) {
-    signs.TakePage(Page(20, "evaluation"), now_ += 1s);
+    Take(&signs, Page(20, "evaluation"), now_ += 1s);
     EXPECT_LE(signs.Signs(now_).still, 1s);
   }
   EXPECT_EQ(signs.Signs(now_).usual, 1s);
 }
 
+TEST_F(RankSignsTest, AStepCountsFromTheChangeOfThePage) {
+  RankSigns signs(options_, now_);
+  Take(&signs, Page(1, "compute"), now_);
+  Take(&signs, Page(2, "compute"), now_ += 1s);
+  // It is read 700 ms after the rank has written it.
+  signs.TakePage(Page(3, "compute"), now_ + 300ms, now_ + 1s);
+  now_ += 1s;
+  EXPECT_EQ(signs.Signs(now_).still, 700ms);
+  // No clock of a rank puts a change before the last reading, or after this.
+  signs.TakePage(Page(4, "compute"), now_ - 60s, now_ + 1s);
+  now_ += 1s;
+  EXPECT_EQ(signs.Signs(now_).still, 1s);
+  signs.TakePage(Page(5, "compute"), now_ + 60s, now_);
+  EXPECT_EQ(signs.Signs(now_).still, 0s);
+}
+
 TEST_F(RankSignsTest, WhenTheProcessHasLeftTheWatchBeginsAnew) {
   RankSigns signs(options_, now_);
   for (int step = 1; step <= 20; ++step) {
-    signs.TakePage(Page(step, "compute"), now_ += 1s);
+    Take(&signs, Page(step, "compute"), now_ += 1s);
   }
-  signs.TakePage(Page(20, "finished"), now_ += 1s);
+  Take(&signs, Page(20, "finished"), now_ += 1s);
   EXPECT_EQ(signs.Signs(now_).source, SignSource::kNone);
   EXPECT_EQ(signs.Signs(now_).limit, options_.first_sign);
 }
