@@ -23,6 +23,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -282,7 +283,9 @@ int Run(pid_t pid) {
   Dwfl_Callbacks callbacks{};
   callbacks.find_elf = dwfl_linux_proc_find_elf;
   callbacks.find_debuginfo = FindNoDebugFile;
-  Dwfl* const dwfl = dwfl_begin(&callbacks);
+  const std::unique_ptr<Dwfl, void (*)(Dwfl*)> owner(dwfl_begin(&callbacks),
+                                                     &dwfl_end);
+  Dwfl* const dwfl = owner.get();
   if (dwfl == nullptr) return Fail("libdw", dwfl_errmsg(-1));
   if (const int error = dwfl_linux_proc_report(dwfl, pid); error != 0) {
     return Fail("reading its memory map",
