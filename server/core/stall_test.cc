@@ -101,7 +101,7 @@ TEST_F(StallTest, APageThatSaysWhenItChangedCountsFromThere) {
       watch_.Take(rank, now_, changed);
     }
   };
-  watch_.Reset(1);
+  watch_.Reset(2);  // Of two ranks.
   for (int64_t step = 1; step <= 30; ++step) page(step, now_ + 500ms);
   const MonoTime changed = now_ + 100ms;
   page(31, changed);
