@@ -16,7 +16,8 @@ using testing::HasSubstr;
 
 class AgentCheckTest : public AgentTest {
  protected:
-  AgentCheckTest() {
+  void SetUp() override {
+    AgentTest::SetUp();
     config_.gpu_check = std::string(getenv("LOCKSTEP_SOURCE")) +
                         "/tests/support/fake_gpu_check";
     config_.daemon.environment["FAKE_GPU_CHECK"] = dir_ + "/check";
