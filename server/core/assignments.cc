@@ -170,7 +170,6 @@ Assignment Assigner::Make(Generation generation, Goal goal) const {
   a.goal = goal;
   if (goal == Goal::kStop) {
     a.grace = Grace();
-    a.keep_evidence = job_.failing && FailedByItsRanks(job_.failing->reason);
     a.stop_message = job_.failing ? job_.failing->message : job_.cause.message;
   }
   return a;
@@ -187,6 +186,8 @@ std::vector<Assignment> Assigner::For(const NodeName& node) const {
     }
     const Goal goal = current ? CurrentGoal(node) : Goal::kStop;
     Assignment a = Make(hold.generation, goal);
+    a.keep_evidence = current && goal == Goal::kStop && job_.failing &&
+                      FailedByItsRanks(job_.failing->reason);
     if (goal < Goal::kStop) {
       a.spec = SpecFor(node);
       if (goal <= Goal::kLaunch) SetReductionPlan(job_, &*a.spec);
