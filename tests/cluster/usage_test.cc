@@ -8,13 +8,14 @@ using ::testing::HasSubstr;
 
 class UsageTest : public ClusterTest {
  protected:
-  v1::Usage UsageOf(const std::string& job, int rank) {
-    for (const v1::TaskStatus& task : Get(job).tasks()) {
+  v1::Usage UsageOf(const std::string& name, int rank) {
+    const v1::Job job = Get(name);
+    for (const v1::TaskStatus& task : job.tasks()) {
       for (const v1::RankStatus& status : task.ranks()) {
         if (status.rank() == rank) return status.usage();
       }
     }
-    ADD_FAILURE() << job << " has no rank " << rank;
+    ADD_FAILURE() << name << " has no rank " << rank;
     return {};
   }
 };
@@ -57,7 +58,7 @@ TEST_F(UsageTest, TheNetworkOfAnyProgramIsCounted) {
   EXPECT_LE(UsageOf("talk", 0).network_sent_bytes(), 1);
   EXPECT_LE(UsageOf("talk", 1).network_received_bytes(), 1);
   EXPECT_THAT(Lockstep({"jobs", "describe", "talk"}).out,
-              HasSubstr("47.7 MiB out, 0 B in"));
+              HasSubstr("47.7 MiB out, "));
   WriteFile(Path("stop"), "");
   const v1::Job ended = WaitEnd("talk", v1::JOB_STATE_SUCCEEDED);
   const auto& last = ended.attempts(0).tasks(1).ranks(0).usage();

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-constexpr Duration kFrameworkTime = std::chrono::seconds(180);
+constexpr Duration kCompileTime = std::chrono::seconds(180);
 
 class CompileTest : public ClusterTest {
  protected:
@@ -36,7 +36,7 @@ class CompileTest : public ClusterTest {
     variables["PYTHONPATH"] = Binary("../python");
     variables["PYTHONDONTWRITEBYTECODE"] = "1";
     variables["JAX_PLATFORMS"] = "cpu";
-    const v1::Job job = RunJob(spec, v1::JOB_STATE_SUCCEEDED, kFrameworkTime);
+    const v1::Job job = RunJob(spec, v1::JOB_STATE_SUCCEEDED, kCompileTime);
     const std::string line = Line(framework, 0, "compiled");
     double first = 0;
     double again = 0;

@@ -2,6 +2,7 @@
 // texts of /proc that evidence is made of.
 #include <set>
 
+#include "common/os/tcp_sockets.h"
 #include "tests/fuzz/fuzz.h"
 #include "worker/evidence/proc_parts.h"
 #include "worker/evidence/stacks.h"
