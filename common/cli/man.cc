@@ -92,11 +92,14 @@ std::string Summary(const std::string& description) {
 
 std::string RoffText(const std::string& text) {
   std::string out;
-  for (const char c : text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
     if (c == '\\') {
       out += "\\e";
     } else if (c == '-') {
       out += "\\-";
+    } else if (c == ',' && i + 1 < text.size() && text[i + 1] != ' ') {
+      out += ",\\:";  // A long list may go on in the next line.
     } else if ((c == '.' || c == '\'') && (out.empty() || out.back() == '\n')) {
       out += "\\&";
       out += c;

@@ -7,6 +7,7 @@ namespace {
 
 TEST(ManTest, TextIsShownAsItIs) {
   EXPECT_EQ(RoffText(".a\\b-c\n'd"), "\\&.a\\eb\\-c\n\\&'d");
+  EXPECT_EQ(RoffText("1,2, 3"), "1,\\:2, 3");
   EXPECT_EQ(RoffQuoted("a \"b\""), "\"a \\(dqb\\(dq\"");
   EXPECT_EQ(RoffProse("Text\n  code\nmore"),
             ".PP\nText\n.RS 4\n.nf\ncode\n.fi\n.RE\n.PP\nmore\n");

@@ -199,7 +199,7 @@ TEST_F(ProgramHangTest, WhatWasKeptOfAStalledAttemptIsFound) {
       StatusCode::kPermissionDenied);
 }
 
-TEST_F(ProgramHangTest, OfAStallThatPassedBeforeTheStopNothingIsKept) {
+TEST_F(ProgramHangTest, AFailureIsWhatIsKeptAfterAStallThatPassed) {
   Start(HangPolicy::kRestart);
   for (FakeDaemon* daemon : all_) daemon->habits.captures = false;
   Beat(61s);
@@ -209,11 +209,12 @@ TEST_F(ProgramHangTest, OfAStallThatPassedBeforeTheStopNothingIsKept) {
   host->Exit("j", 0, Code(1));
   Pass(2s);
   ASSERT_EQ(Get("j").attempts.size(), 1u);
-  EXPECT_EQ(coordinator_->queries()
-                ->FindKept("j", {}, 0, [](const Job&) { return OkStatus(); })
-                .status()
-                .code(),
-            StatusCode::kFailedPrecondition);
+  const auto kept = coordinator_->queries()->FindKept(
+      "j", {}, 0, [](const Job&) { return OkStatus(); });
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  EXPECT_EQ(kept->kept_for, Reason::kRankExit);
+  EXPECT_EQ(kept->failed, std::vector<int32_t>{0});
+  EXPECT_NE(kept->failure, "");
 }
 
 TEST_F(ProgramHangTest, ANodeThatDoesNotAnswerDelaysItByFiveSeconds) {

@@ -20,7 +20,7 @@ namespace lockstep::server {
 // Limits of a file. One that breaks them is not read.
 inline constexpr size_t kMaxStoredPoints = 300;
 inline constexpr int32_t kMaxStoredRanks = 64;
-inline constexpr size_t kMaxHistoryFile = size_t{1} << 20;
+inline constexpr size_t kMaxHistoryFile = size_t{5} << 18;
 
 struct StoredHistory {
   std::string job;

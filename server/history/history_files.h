@@ -1,7 +1,7 @@
 // Histories on disk: one file per job, NAME.UID.json, which is replaced as a
 // whole, so a crash leaves the old one or the new one.
 //
-// At most kMaxHistoryFile (1 MiB) each; the oldest ones are deleted when they
+// At most kMaxHistoryFile (1.25 MiB) each; the oldest ones are deleted when they
 // are too old or too many. Thread-safe. No call holds another one up for the
 // time of a disk access.
 #ifndef LOCKSTEP_SERVER_HISTORY_HISTORY_FILES_H_

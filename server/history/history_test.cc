@@ -66,9 +66,9 @@ TEST(HistoryTest, SpansAndMemoryOfOneJobAreBounded) {
 }
 
 TEST(HistoryTest, TheStatedBoundHolds) {
-  EXPECT_LE(BytesBound(0, 64), size_t{4} << 20);
+  EXPECT_LE(BytesBound(0, 64), size_t{5} << 20);
   EXPECT_LE(BytesBound(kMaxValuesInHistory, kMaxRanksInHistory),
-            size_t{15} << 20);
+            size_t{19} << 20);
 }
 
 TEST(HistoryTest, AGapStaysEmpty) {
