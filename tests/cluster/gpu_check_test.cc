@@ -19,13 +19,13 @@ class GpuCheckTest : public ClusterTest {
   void SetUp() override {
     manual_start_ = true;
     ClusterTest::SetUp();
-    setenv("FAKE_NVML_GPUS", "2", 1);
+    setenv("FAKE_NVML_GPUS", "4", 1);
     setenv("FAKE_NVML_MODEL", "H100", 1);
     setenv("FAKE_NVML_FILE", Path("driver").c_str(), 1);
     setenv("FAKE_GPU_CHECK", Path("check").c_str(), 1);
     WriteFile(Path("driver"), "");
     WriteFile(Path("check"), "");
-    options_.gpus = 2;
+    options_.gpus = 4;  // Two on each of two nodes.
     for (const char* worker : {"worker-0", "worker-1"}) {
       options_.extra_arguments[worker] = {
           "--nvml-library", LOCKSTEP_FAKE_NVML, "--gpu-check",
@@ -98,10 +98,14 @@ TEST_F(GpuCheckTest, AGpuInUseIsRefusedAndOneInCheckGetsNoWork) {
   const v1::Job job = WaitFor("holds", v1::JOB_STATE_RUNNING);
   const std::string node = job.tasks(0).node();
   const std::string other = node == "worker-0" ? "worker-1" : "worker-0";
-  const CommandResult held = Lockstep({"nodes", "check", node, "--gpu", "0"});
-  EXPECT_EQ(held.code, 1);
-  EXPECT_THAT(held.err, HasSubstr("a job holds GPU 0"));
-  WriteFile(Path("check"), "GPU-1 hang\n");
+  const std::string index = std::to_string(job.tasks(0).gpus(0));
+  const CommandResult held = Lockstep({"nodes", "check", node, "--gpu", index});
+  EXPECT_NE(held.code, 0);
+  EXPECT_THAT(held.err, HasSubstr("a job holds GPU " + index));
+  const auto free = client()->GetNode(other);
+  ASSERT_TRUE(free.ok()) << free.status();
+  ASSERT_EQ(free->gpus_size(), 2);
+  WriteFile(Path("check"), free->gpus(0).uuid() + " hang\n");
   const Command check = StartCommand(
       {Binary("lockstep"), "nodes", "check", other}, CliEnvironment());
   ASSERT_TRUE(Eventually([&] {

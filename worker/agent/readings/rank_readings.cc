@@ -78,7 +78,8 @@ RankProgress ToProgress(const task::RankPage& page, Generation generation) {
       PhaseTime(c, Phase::kInput),      PhaseTime(c, Phase::kCompute),
       PhaseTime(c, Phase::kAllReduce),  PhaseTime(c, Phase::kStragglerWait),
       PhaseTime(c, Phase::kOptimizer),  PhaseTime(c, Phase::kCheckpoint),
-      PhaseTime(c, Phase::kEvaluation), PhaseTime(c, Phase::kOther)};
+      PhaseTime(c, Phase::kEvaluation), PhaseTime(c, Phase::kOther),
+      PhaseTime(c, Phase::kCompile)};
   out.allreduce_bytes = Count(c.allreduce_bytes);
   out.collectives = Count(c.collectives);
   out.skipped_steps = Count(c.steps_skipped);

@@ -17,6 +17,7 @@ TEST(RankReadingsTest, APageBecomesProgress) {
   page.has_counters = true;
   page.counters.samples = 640;
   page.counters.phase_seconds[1] = 2.5;
+  page.counters.phase_seconds[8] = 3.5;
   page.counters.has_loss = true;
   page.counters.last_loss = 0.5;
   page.counters.values = {{"accuracy", 0.9}};
@@ -26,6 +27,7 @@ TEST(RankReadingsTest, APageBecomesProgress) {
   EXPECT_EQ(progress.phase, "allreduce");
   EXPECT_EQ(progress.samples, 640);
   EXPECT_EQ(progress.phases.compute, 2.5);
+  EXPECT_EQ(progress.phases.compile, 3.5);
   EXPECT_EQ(progress.loss, 0.5);
   EXPECT_EQ(progress.values.at("accuracy"), 0.9);
   // A page of another generation says nothing about this one.
