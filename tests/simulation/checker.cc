@@ -73,8 +73,8 @@ void Checker::OnCommit(const server::StoreBatch& batch) {
   for (const JobName& name : batch.delete_jobs) {
     const server::Job* job = store_->Find(name);
     if (job == nullptr || !IsFinal(job->state)) {
-      Break(Invariant::kS5, fmt::format("job {} is deleted and has not ended",
-                                        name));
+      Break(Invariant::kS5,
+            fmt::format("job {} is deleted and has not ended", name));
     }
   }
   for (const NodeName& node : batch.forget_nodes) {
@@ -92,8 +92,8 @@ void Checker::OnCommit(const server::StoreBatch& batch) {
 void Checker::CheckRequest(const server::AnsweredRequest& request,
                            const server::StoreBatch& batch) {
   if (!effects_.insert(request.id).second) {
-    Break(Invariant::kS5, fmt::format("request {} takes effect again",
-                                      request.id));
+    Break(Invariant::kS5,
+          fmt::format("request {} takes effect again", request.id));
   }
   if (forbidden_.contains(request.id)) {
     Break(Invariant::kS10,
@@ -132,8 +132,7 @@ void Checker::CheckJob(const server::Job* before, const server::Job& after) {
       before->generation != after.generation) {
     LOCKSTEP_TELL(story_, "  job {} g{} is {}{}{}", name, after.generation,
                   lockstep::Name(after.state),
-                  after.cause.message.empty() ? "" : ": ",
-                  after.cause.message);
+                  after.cause.message.empty() ? "" : ": ", after.cause.message);
     if (IsFinal(after.state)) ++coverage_.final_jobs;
   } else if (after.failing && !before->failing) {
     LOCKSTEP_TELL(story_, "  job {} g{} is being stopped: {}", name,
@@ -170,8 +169,7 @@ void Checker::CheckJob(const server::Job* before, const server::Job& after) {
     Break(Invariant::kS1,
           fmt::format("job {} g{} resumed after step {}, and its lineage says "
                       "{}",
-                      name, entry.generation, began->second,
-                      entry.start_step));
+                      name, entry.generation, began->second, entry.start_step));
   }
 }
 
@@ -231,8 +229,8 @@ void Checker::CheckHolds(const server::Job& changed) {
     const auto node = store_->nodes().find(mine.node);
     if (node != store_->nodes().end() &&
         cpus > node->second.info.capacity.cpus + 1e-6) {
-      Break(Invariant::kS7, fmt::format("{} cores of node {} are given",
-                                        cpus, mine.node));
+      Break(Invariant::kS7,
+            fmt::format("{} cores of node {} are given", cpus, mine.node));
     }
   }
 }
@@ -324,8 +322,7 @@ void Checker::OnStart(int64_t pid, const LiveRank& rank) {
 void Checker::OnForgotten(const NodeName& node, const JobName& job,
                           Generation generation) {
   for (const auto& [pid, rank] : live_) {
-    if (rank.node != node || rank.job != job ||
-        rank.generation != generation) {
+    if (rank.node != node || rank.job != job || rank.generation != generation) {
       continue;
     }
     Break(Invariant::kS7,
@@ -356,8 +353,7 @@ void Checker::OnResumed(const std::string& uid, Generation generation,
   for (int32_t rank = 0; rank < world_size; ++rank) {
     lineage.last[{generation, rank}] = step;
   }
-  if (from != nullptr &&
-      from->parts.size() < static_cast<size_t>(world_size)) {
+  if (from != nullptr && from->parts.size() < static_cast<size_t>(world_size)) {
     Break(Invariant::kS6,
           fmt::format("the checkpoint of step {} (g{}), which was listed, has "
                       "{} of {} parts",

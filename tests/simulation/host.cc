@@ -59,16 +59,14 @@ void Host::Start(const RankRef& ref, const Assignment& assignment,
                 static_cast<uint64_t>(ref.rank)});
   };
   ArmFence(pid);
-  parts_.time->After(parts_.time->Delay(2ms, 80ms, {name(20)}),
-                     [this, pid, ref] {
-                       Tell(pid, [ref, pid](AgentCore* core, Time,
-                                            Actions* out) {
-                         core->OnRankStarted(ref.gang, ref.rank, pid, out);
-                       });
-                     });
+  parts_.time->After(
+      parts_.time->Delay(2ms, 80ms, {name(20)}), [this, pid, ref] {
+        Tell(pid, [ref, pid](AgentCore* core, Time, Actions* out) {
+          core->OnRankStarted(ref.gang, ref.rank, pid, out);
+        });
+      });
   if (process.native) {
-    parts_.training->Start(pid, this, assignment,
-                           ref.rank);
+    parts_.training->Start(pid, this, assignment, ref.rank);
     parts_.time->After(parts_.time->Delay(100ms, 900ms, {name(21)}),
                        [this, pid] { Join(pid); });
     return;
@@ -171,9 +169,8 @@ void Host::Terminate(const RankRef& ref, Duration grace) {
           parts_.time->Delay(2ms, std::min<Duration>(grace, 800ms), {25, name}),
           [this, pid] { End(pid, KilledBySignal(SIGTERM, "")); });
     }
-    parts_.time->After(grace + 1ms, [this, pid] {
-      End(pid, KilledBySignal(SIGKILL, ""));
-    });
+    parts_.time->After(grace + 1ms,
+                       [this, pid] { End(pid, KilledBySignal(SIGKILL, "")); });
   });
 }
 
@@ -189,15 +186,12 @@ void Host::Abort(const RankRef& ref) {
 }
 
 void Host::Go(const RankRef& ref) {
-  ForEach(ref, [&](int64_t pid) {
-    parts_.training->OnGo(pid);
-  });
+  ForEach(ref, [&](int64_t pid) { parts_.training->OnGo(pid); });
 }
 
 void Host::Direct(const RankRef& ref, const Directive& directive) {
-  ForEach(ref, [&](int64_t pid) {
-    parts_.training->OnDirective(pid, directive);
-  });
+  ForEach(ref,
+          [&](int64_t pid) { parts_.training->OnDirective(pid, directive); });
 }
 
 void Host::Reconnect() {

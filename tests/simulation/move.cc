@@ -132,8 +132,8 @@ std::vector<Move> DrawMoves(const Plan& plan, int count) {
     move.kind = info.kind;
     move.node = static_cast<int32_t>(dice.Upto(plan.nodes));
     move.number = static_cast<int32_t>(dice.Upto(info.numbers));
-    move.time = info.least + Duration(dice.Upto(
-                                 (info.most - info.least).count() + 1));
+    move.time =
+        info.least + Duration(dice.Upto((info.most - info.least).count() + 1));
     if (info.kind == MoveKind::kSubmit) ++jobs;
     // The newest ones more often: the others have ended.
     const int64_t back = std::min(dice.Upto(4), dice.Upto(4));
@@ -155,9 +155,9 @@ std::string Describe(const Move& move) {
   std::string number = fmt::format("{}", move.number);
   if (IsOfMessages(move.kind)) number = move.number == 0 ? "from" : "to";
   if (IsOfClock(move.kind)) number = fmt::format("{:+}", move.number - 60);
-  return fmt::format(fmt::runtime(InfoOf(move.kind).sentence), NodeLabel(move.node),
-                     JobLabel(move.job), number, FormatDuration(move.time),
-                     NodeLabel(move.number));
+  return fmt::format(fmt::runtime(InfoOf(move.kind).sentence),
+                     NodeLabel(move.node), JobLabel(move.job), number,
+                     FormatDuration(move.time), NodeLabel(move.number));
 }
 
 }  // namespace lockstep::simulation

@@ -58,7 +58,8 @@ enum class MoveKind : uint8_t {
   kFreezeRank,
   kFailCheckpoint,
 };
-inline constexpr int kMoveKinds = static_cast<int>(MoveKind::kFailCheckpoint) + 1;
+inline constexpr int kMoveKinds =
+    static_cast<int>(MoveKind::kFailCheckpoint) + 1;
 
 struct Move {
   // Since the beginning.

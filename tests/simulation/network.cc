@@ -31,9 +31,12 @@ class Network::Link final : public server::WorkerLink {
         point_(std::move(point)) {}
 
   void SendWelcome() override {
-    network_->SendDown(stream_, [point = point_](StreamEnd* end, uint64_t id) {
-      end->OnWelcome(id, point);
-    }, /*may_suffer=*/false);
+    network_->SendDown(
+        stream_,
+        [point = point_](StreamEnd* end, uint64_t id) {
+          end->OnWelcome(id, point);
+        },
+        /*may_suffer=*/false);
   }
   void SendAssignment(const Assignment& assignment,
                       const std::shared_ptr<const server::SharedClusterSpec>&
@@ -88,11 +91,12 @@ uint64_t Network::Connect(int32_t node, Registering registering) {
     EndBelow(number, 2ms, Unavailable("connection refused"));
     return number;
   }
-  Deliver(number, Way::kUp,
-          [this, number, registering = std::move(registering)] {
-            Register(number, registering);
-          },
-          /*may_suffer=*/false);
+  Deliver(
+      number, Way::kUp,
+      [this, number, registering = std::move(registering)] {
+        Register(number, registering);
+      },
+      /*may_suffer=*/false);
   return number;
 }
 
@@ -123,22 +127,28 @@ void Network::Register(uint64_t number, const Registering& registering) {
 void Network::Send(uint64_t number, Up message) {
   const auto it = streams_.find(number);
   if (it == streams_.end() || !it->second.open_below) return;
-  Deliver(number, Way::kUp, [this, number, message = std::move(message)] {
-    const Stream& stream = streams_.at(number);
-    if (stream.session == 0) return;
-    checker_->OnHeard(NodeLabel(stream.node));
-    (void)control_->Call([&](server::Coordinator* coordinator) {
-      message(coordinator, stream.session);
-    });
-  }, /*may_suffer=*/true);
+  Deliver(
+      number, Way::kUp,
+      [this, number, message = std::move(message)] {
+        const Stream& stream = streams_.at(number);
+        if (stream.session == 0) return;
+        checker_->OnHeard(NodeLabel(stream.node));
+        (void)control_->Call([&](server::Coordinator* coordinator) {
+          message(coordinator, stream.session);
+        });
+      },
+      /*may_suffer=*/true);
 }
 
 void Network::SendDown(uint64_t number, Down message, bool may_suffer) {
   const auto it = streams_.find(number);
   if (it == streams_.end()) return;
-  Deliver(number, Way::kDown, [this, number, message = std::move(message)] {
-    message(ends_[static_cast<size_t>(streams_.at(number).node)], number);
-  }, may_suffer);
+  Deliver(
+      number, Way::kDown,
+      [this, number, message = std::move(message)] {
+        message(ends_[static_cast<size_t>(streams_.at(number).node)], number);
+      },
+      may_suffer);
 }
 
 // A stream begins with its Register and its Welcome.
@@ -169,9 +179,8 @@ void Network::Deliver(uint64_t number, Way way, std::function<void()> message,
   }
   const int copies = trouble == Trouble::kDouble ? 2 : 1;
   for (int i = 0; i < copies; ++i) {
-    time_->At(at, [this, number, way, message] {
-      Arrive(number, way, message);
-    });
+    time_->At(at,
+              [this, number, way, message] { Arrive(number, way, message); });
   }
 }
 
@@ -181,18 +190,16 @@ void Network::Arrive(uint64_t number, Way way, std::function<void()> message) {
     // What is on its way dies with the coordinator that it is for.
     if (stream.life != control_->life() || !control_->up()) return;
     if (time_->now() < control_->awake()) {
-      time_->At(control_->awake(), [this, number, way, message] {
-        Arrive(number, way, message);
-      });
+      time_->At(control_->awake(),
+                [this, number, way, message] { Arrive(number, way, message); });
       return;
     }
   }
   const MonoTime cut = WayOf(stream.node, way).cut_until;
   if (time_->now() < cut) {
     // TCP sends it again until the stream ends.
-    time_->At(cut, [this, number, way, message] {
-      Arrive(number, way, message);
-    });
+    time_->At(cut,
+              [this, number, way, message] { Arrive(number, way, message); });
     return;
   }
   message();

@@ -109,9 +109,10 @@ void Node::AdoptRank(const KeptGang& kept, const RankStatus& status) {
   const auto ended = disk.exits.find(ref);
   if (ended != disk.exits.end()) return OnProcessEnded(ref, ended->second);
   if (record == disk.records.end()) {
-    return OnProcessEnded(
-        ref, {KilledBySignal(SIGKILL, "the worker daemon ended before it "
-                                      "started this rank")});
+    return OnProcessEnded(ref,
+                          {KilledBySignal(SIGKILL,
+                                          "the worker daemon ended before it "
+                                          "started this rank")});
   }
   if (record->second != host_.boot()) {
     if (parts_.bug == Bug::kAdoptsStranger) {
@@ -199,7 +200,8 @@ void Node::Connect() {
 
 void Node::OnStreamClosed(uint64_t stream, const Status& status) {
   if (!listens()) return;
-  if (StandsFor()) return Later(*StandsFor(), [this, stream, status] { OnStreamClosed(stream, status); })) return;
+  if (StandsFor()) return Later(*StandsFor(), [this, stream, status] {
+      OnStreamClosed(stream, status); })) return;
   if (stream != daemon_->stream || !daemon_->open) return;
   daemon_->open = daemon_->welcomed = false;
   if (status.code() == StatusCode::kAborted) {
@@ -216,7 +218,8 @@ void Node::OnStreamClosed(uint64_t stream, const Status& status) {
 
 void Node::OnWelcome(uint64_t stream, const StorePoint& coordinator) {
   if (!listens()) return;
-  if (StandsFor()) return Later(*StandsFor(), [=, this] { OnWelcome(stream, coordinator); });
+  if (StandsFor())
+    return Later(*StandsFor(), [=, this] { OnWelcome(stream, coordinator); });
   if (stream != daemon_->stream || !daemon_->open) return;
   StorePoint* const obeyed = &host_.disk()->obeyed;
   if (IsOutdated(coordinator, std::vector<std::string>(), *obeyed)) {
@@ -238,7 +241,8 @@ void Node::OnWelcome(uint64_t stream, const StorePoint& coordinator) {
 
 void Node::OnOrder(uint64_t stream, const Assignment& order) {
   if (!listens()) return;
-  if (StandsFor()) return Later(*StandsFor(), [=, this] { OnOrder(stream, order); });
+  if (StandsFor())
+    return Later(*StandsFor(), [=, this] { OnOrder(stream, order); });
   StorePoint* const obeyed = &host_.disk()->obeyed;
   const bool followed = stream == daemon_->stream && daemon_->open &&
                         daemon_->welcomed && order.epoch == obeyed->epoch;
@@ -285,9 +289,9 @@ void Node::Beat() {
     daemon->well_since = now;
   }
   parts_.network->Send(
-      daemon->stream, [sequence, readings, reports = std::move(reports)](
-                          server::Coordinator* coordinator,
-                          server::SessionId session) {
+      daemon->stream,
+      [sequence, readings, reports = std::move(reports)](
+          server::Coordinator* coordinator, server::SessionId session) {
         (void)coordinator->sessions()->OnHeartbeat(session, sequence, readings,
                                                    reports);
       });
@@ -305,7 +309,8 @@ void Node::LookAround() {
 
 void Node::OnBeatAnswered(uint64_t stream, uint64_t sequence) {
   if (!listens()) return;
-  if (StandsFor()) return Later(*StandsFor(), [=, this] { OnBeatAnswered(stream, sequence); });
+  if (StandsFor())
+    return Later(*StandsFor(), [=, this] { OnBeatAnswered(stream, sequence); });
   if (stream != daemon_->stream) return;
   daemon_->answered = std::max(daemon_->answered, sequence);
   const auto sent = daemon_->beats.find(sequence);
@@ -323,9 +328,8 @@ void Node::CheckWaiters() {
     const std::optional<MonoTime> put = parts_.checker->PutSince(
         process.uid, process.ref.gang.generation, parts_.control->life());
     if (!put) continue;
-    const MonoTime since =
-        std::max({*put, *process.waits, daemon_->well_since,
-                  parts_.control->awake(), awake_});
+    const MonoTime since = std::max({*put, *process.waits, daemon_->well_since,
+                                     parts_.control->awake(), awake_});
     if (now - since < kLongestWait * parts_.plan.slow) continue;
     parts_.checker->Break(
         Invariant::kS9,
@@ -388,7 +392,8 @@ void Node::SendPut(const GangKey& key) {
 
 void Node::OnValue(uint64_t stream, const JobName& job, Generation generation,
                    const std::string& key, const std::string& value) {
-  if (Waits([=, this] { OnValue(stream, job, generation, key, value); });
+  if (Waits([=, this] {
+    OnValue(stream, job, generation, key, value); });
   if (stream != daemon_->stream) return;
   daemon_->gets.erase({job, generation});
   host_.OnValue({job, generation});

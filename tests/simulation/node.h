@@ -101,8 +101,8 @@ class Node final : public StreamEnd, public DaemonEar {
     std::map<int32_t, MonoTime> answers;
     std::optional<MonoTime> timer;
   };
-  using CoreEvent = std::function<void(worker::agent::AgentCore*,
-                                       worker::agent::Actions*)>;
+  using CoreEvent =
+      std::function<void(worker::agent::AgentCore*, worker::agent::Actions*)>;
 
   // Does it then, if the same daemon is there, and not while it stands still.
   void Later(Duration delay, std::function<void()> what);

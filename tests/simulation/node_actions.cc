@@ -213,12 +213,11 @@ void Node::Report(const GangKey& key) {
     Save(key);
   }
   if (!daemon_->open) return;
-  parts_.network->Send(
-      daemon_->stream,
-      [status = StatusOf(*gang)](server::Coordinator* coordinator,
-                                 server::SessionId session) {
-        (void)coordinator->sessions()->OnGangStatus(session, status);
-      });
+  parts_.network->Send(daemon_->stream, [status = StatusOf(*gang)](
+                                            server::Coordinator* coordinator,
+                                            server::SessionId session) {
+    (void)coordinator->sessions()->OnGangStatus(session, status);
+  });
 }
 
 // ---- Being alone ------------------------------------------------------------
@@ -285,8 +284,8 @@ void Node::OnProbeQuery(uint64_t stream, const ProbeQuery& query) {
     Node* const node = (*parts_.all)[static_cast<size_t>(other)].get();
     ProbeResult result;
     result.node = target.node;
-    result.reached = node->host_.powered() &&
-                     parts_.training->Reaches(parts_.index, other);
+    result.reached =
+        node->host_.powered() && parts_.training->Reaches(parts_.index, other);
     if (!result.reached) result.error = "Connection timed out";
     const auto last = daemon_->answers.find(other);
     result.quiet = parts_.time->now() - (last == daemon_->answers.end()

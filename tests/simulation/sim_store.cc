@@ -63,8 +63,7 @@ StatusOr<server::Job> SimStore::ReadBack(const server::Job& job) const {
   }
   LOCKSTEP_ASSIGN_OR_RETURN(server::Job read, server::DecodeJob(merged));
   if (!(read == job)) {
-    return Internal("job {} is another one after it was stored",
-                    job.spec.name);
+    return Internal("job {} is another one after it was stored", job.spec.name);
   }
   return read;
 }

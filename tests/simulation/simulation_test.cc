@@ -60,11 +60,12 @@ TEST(SimulationTest, InvariantsHoldWhateverHappens) {
     reached.checkpoints += outcome.coverage.checkpoints;
     reached.steps += outcome.coverage.steps;
   }
-  printf("%lld seeds, %lld events, %s of virtual time, %d jobs, %d "
-         "generations, %d steps of ranks, %d checkpoints\n",
-         static_cast<long long>(seeds), static_cast<long long>(events),
-         FormatDuration(passed).c_str(), reached.final_jobs,
-         reached.generations, reached.steps, reached.checkpoints);
+  printf(
+      "%lld seeds, %lld events, %s of virtual time, %d jobs, %d "
+      "generations, %d steps of ranks, %d checkpoints\n",
+      static_cast<long long>(seeds), static_cast<long long>(events),
+      FormatDuration(passed).c_str(), reached.final_jobs, reached.generations,
+      reached.steps, reached.checkpoints);
   if (only >= 0) {
     printf("%s", Tell(DrawRun(static_cast<uint64_t>(only))).c_str());
     return;

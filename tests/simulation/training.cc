@@ -141,10 +141,9 @@ void Training::OnGo(int64_t pid) {
     if (peer == nullptr || !peer->go) return;
   }
   gang.resumed = true;
-  Later(gang.pids.at(0), Pause(*member, 50ms, 900ms, 10),
-        [this, chief = gang.pids.at(0)](Member* rank0) {
-          Resume(chief, rank0);
-        });
+  Later(
+      gang.pids.at(0), Pause(*member, 50ms, 900ms, 10),
+      [this, chief = gang.pids.at(0)](Member* rank0) { Resume(chief, rank0); });
 }
 
 void Training::Resume(int64_t pid, Member* chief) {
@@ -153,8 +152,8 @@ void Training::Resume(int64_t pid, Member* chief) {
   if (!disk_.TakeOver(uid, generation)) {
     return chief->host->End(pid, ExitWith(1, "a newer generation writes here"));
   }
-  const SavedState* const from = disk_.FindResume(
-      uid, gang.spec.lineage, bug_ == Bug::kResumesOlder);
+  const SavedState* const from =
+      disk_.FindResume(uid, gang.spec.lineage, bug_ == Bug::kResumesOlder);
   LOCKSTEP_TELL(story_, "  job {} g{} resumes after step {}", gang.job,
                 generation, from == nullptr ? 0 : from->step);
   checker_->OnResumed(uid, generation, from, gang.world_size);
@@ -246,9 +245,8 @@ void Training::Go(int64_t pid, Member* member) {
   }
   // The chief stays until what it publishes is there.
   if (member->publishing > 0) return;
-  Later(pid, Pause(*member, 5ms, 100ms, 13), [pid](Member* m) {
-    m->host->End(pid, ExitWith(0, ""));
-  });
+  Later(pid, Pause(*member, 5ms, 100ms, 13),
+        [pid](Member* m) { m->host->End(pid, ExitWith(0, "")); });
 }
 
 void Training::Contribute(int64_t pid, Member* member,
@@ -289,9 +287,8 @@ void Training::Reduce(const GangId& id, uint64_t round) {
   }
   gang.words.clear();
   for (const auto& [rank, pid] : gang.pids) {
-    Later(pid, Pause(*Find(pid), 1ms, 8ms, 14), [this, pid, sum](Member* m) {
-      Receive(pid, m, sum);
-    });
+    Later(pid, Pause(*Find(pid), 1ms, 8ms, 14),
+          [this, pid, sum](Member* m) { Receive(pid, m, sum); });
   }
 }
 
@@ -343,37 +340,36 @@ void Training::Follow(int64_t pid, Member* member, const StepOrders& orders) {
 void Training::Save(int64_t pid, Member* member, const CheckpointOrder& order) {
   const GangId id = member->gang;
   if (std::exchange(member->cannot_save, false)) {
-    Later(pid, 100ms, [order](Member* m) {
-      (void)m->controller->Vote(order.id, false);
-    });
+    Later(pid, 100ms,
+          [order](Member* m) { (void)m->controller->Vote(order.id, false); });
     return;
   }
   const uint64_t state = member->state;
-  Later(pid, Pause(*member, 50ms, 700ms, 15),
-        [this, pid, id, order, state](Member* m) {
-          SharedDisk::Entry& entry =
-              disk_.At(id.first, {id.second, order.step});
-          // Of an earlier order of the same step: it is never written again.
-          if (entry.complete) {
-            return (void)m->controller->Vote(order.id, true);
+  Later(
+      pid, Pause(*member, 50ms, 700ms, 15),
+      [this, pid, id, order, state](Member* m) {
+        SharedDisk::Entry& entry = disk_.At(id.first, {id.second, order.step});
+        // Of an earlier order of the same step: it is never written again.
+        if (entry.complete) {
+          return (void)m->controller->Vote(order.id, true);
+        }
+        entry.saved.generation = id.second;
+        entry.saved.step = order.step;
+        if (m->rank == 0) entry.saved.state = state;
+        entry.saved.parts.insert(m->rank);
+        entry.unsynced[m->rank] = m->host->index();
+        const bool early = bug_ == Bug::kVotesEarly;
+        if (early) (void)m->controller->Vote(order.id, true);
+        const Duration sync =
+            early ? Duration(60s) : Pause(*m, 20ms, 400ms, 16);
+        Later(pid, sync, [this, id, order](Member* done) {
+          disk_.At(id.first, {id.second, order.step})
+              .unsynced.erase(done->rank);
+          if (bug_ != Bug::kVotesEarly) {
+            (void)done->controller->Vote(order.id, true);
           }
-          entry.saved.generation = id.second;
-          entry.saved.step = order.step;
-          if (m->rank == 0) entry.saved.state = state;
-          entry.saved.parts.insert(m->rank);
-          entry.unsynced[m->rank] = m->host->index();
-          const bool early = bug_ == Bug::kVotesEarly;
-          if (early) (void)m->controller->Vote(order.id, true);
-          const Duration sync =
-              early ? Duration(60s) : Pause(*m, 20ms, 400ms, 16);
-          Later(pid, sync, [this, id, order](Member* done) {
-            disk_.At(id.first, {id.second, order.step})
-                .unsynced.erase(done->rank);
-            if (bug_ != Bug::kVotesEarly) {
-              (void)done->controller->Vote(order.id, true);
-            }
-          });
         });
+      });
 }
 
 void Training::Publish(int64_t pid, Member* member,
@@ -401,8 +397,8 @@ void Training::Publish(int64_t pid, Member* member,
       core->OnRankNews(key, 0, news, now, out);
     });
     ++m->progress.checkpoints;
-    const bool over = m->controller->committed() >= m->progress.total_steps ||
-                      m->stopping;
+    const bool over =
+        m->controller->committed() >= m->progress.total_steps || m->stopping;
     if (--m->publishing == 0 && over && m->saved_last &&
         !m->controller->in_flight()) {
       Go(pid, m);

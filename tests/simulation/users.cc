@@ -162,9 +162,8 @@ StatusOr<std::string> Users::Execute(const Request& request,
   key.id = request.id;
   key.method = MethodOf(request.move.kind);
   key.content_hash = request.id;
-  return IsOfNode(request.move.kind)
-             ? ExecuteOnNode(request, key, coordinator)
-             : ExecuteOnJob(request, key, coordinator);
+  return IsOfNode(request.move.kind) ? ExecuteOnNode(request, key, coordinator)
+                                     : ExecuteOnJob(request, key, coordinator);
 }
 
 StatusOr<std::string> Users::ExecuteOnJob(const Request& request,

@@ -127,24 +127,23 @@ bool World::IsOver() const {
 void World::CheckEnd() {
   if (!checker_.live().empty()) {
     const LiveRank& rank = checker_.live().begin()->second;
-    checker_.Break(Invariant::kS7,
-                   fmt::format("at the end rank {} of job {} g{} lives on node "
-                               "{}",
-                               rank.rank, rank.job, rank.generation,
-                               rank.node));
+    checker_.Break(
+        Invariant::kS7,
+        fmt::format("at the end rank {} of job {} g{} lives on node "
+                    "{}",
+                    rank.rank, rank.job, rank.generation, rank.node));
   }
   for (const auto& [name, job] : store_.jobs()) {
     if (IsFinal(job->state)) continue;
     checker_.Break(Invariant::kS9,
                    fmt::format("at the end job {} is {}: {}", name,
-                               lockstep::Name(job->state),
-                               job->cause.message));
+                               lockstep::Name(job->state), job->cause.message));
   }
   for (const auto& node : nodes_) {
     if (!node->welcomed()) {
-      checker_.Break(Invariant::kS9,
-                     fmt::format("at the end node {} has no Welcome",
-                                 node->name()));
+      checker_.Break(
+          Invariant::kS9,
+          fmt::format("at the end node {} has no Welcome", node->name()));
     } else if (!node->core()->gangs().empty()) {
       const auto& [key, gang] = *node->core()->gangs().begin();
       checker_.Break(Invariant::kS7,
@@ -154,8 +153,8 @@ void World::CheckEnd() {
     }
   }
   if (users_.waiting() > 0) {
-    checker_.Break(Invariant::kS9, fmt::format("{} commands have no answer",
-                                               users_.waiting()));
+    checker_.Break(Invariant::kS9,
+                   fmt::format("{} commands have no answer", users_.waiting()));
   }
   if (!control_.WatcherIsCurrent()) {
     checker_.Break(Invariant::kS9, "the watcher was not woken");
@@ -236,8 +235,8 @@ void World::ApplyToRank(const Move& move) {
     if (rank.job == JobLabel(move.job)) found.emplace_back(pid, rank.node);
   }
   if (found.empty()) return;
-  const auto& [pid, name] = found[static_cast<size_t>(move.number) %
-                                  found.size()];
+  const auto& [pid, name] =
+      found[static_cast<size_t>(move.number) % found.size()];
   Host* const host = nodes_[static_cast<size_t>(name[0] - 'a')]->host();
   switch (move.kind) {
     case MoveKind::kKillRank:
