@@ -8,6 +8,9 @@
 namespace lockstep::simulation {
 namespace {
 
+// With fewer moves it may take longer.
+constexpr Duration kLater = std::chrono::seconds(20);
+
 // The moves without those of the part `index` of `parts`.
 std::vector<Move> Without(const std::vector<Move>& moves, size_t index,
                           size_t parts) {
@@ -28,6 +31,9 @@ Run Shrink(const Run& run) {
   Run best = run;
   // What is left out must not make the trouble end earlier.
   best.heal_at = first.healed;
+  if (first.violation->at < first.healed) {
+    best.stop_at = first.violation->at + kLater;
+  }
   std::erase_if(best.moves, [&](const Move& move) {
     return move.at > first.violation->at;
   });

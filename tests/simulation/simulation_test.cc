@@ -19,6 +19,12 @@
 namespace lockstep::simulation {
 namespace {
 
+#if defined(__SANITIZE_ADDRESS__)
+constexpr int64_t kSeeds = 40;
+#else
+constexpr int64_t kSeeds = 200;
+#endif
+
 int64_t FromEnvironment(const char* name, int64_t usual) {
   const char* const given = getenv(name);
   return given == nullptr ? usual : std::strtoll(given, nullptr, 10);
@@ -41,7 +47,7 @@ TEST(SimulationTest, InvariantsHoldWhateverHappens) {
   const int64_t only = FromEnvironment("LOCKSTEP_SIMULATION_SEED", -1);
   const int64_t first = only >= 0 ? only : 1;
   const int64_t seeds =
-      only >= 0 ? 1 : FromEnvironment("LOCKSTEP_SIMULATION_SEEDS", 200);
+      only >= 0 ? 1 : FromEnvironment("LOCKSTEP_SIMULATION_SEEDS", kSeeds);
   Checker::Coverage reached;
   int64_t events = 0;
   Duration passed{};
@@ -109,9 +115,8 @@ INSTANTIATE_TEST_SUITE_P(Bugs, PlantedBugTest, testing::ValuesIn(kBugs),
 TEST_P(PlantedBugTest, IsFoundAndToldInFewMoves) {
   Quieten();
   const BugInfo& bug = GetParam();
-  constexpr uint64_t kSeeds = 200;
   std::string others;
-  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
     const Run run = DrawRun(seed, bug.bug);
     const Outcome outcome = Play(run);
     if (!outcome.violation) continue;
@@ -133,7 +138,7 @@ TEST_P(PlantedBugTest, IsFoundAndToldInFewMoves) {
            Play(small).violation->sentence.c_str());
     return;
   }
-  FAIL() << bug.what << ": not found in " << kSeeds << " seeds\n" << others;
+  FAIL() << bug.what << ": not found in 200 seeds\n" << others;
 }
 
 }  // namespace

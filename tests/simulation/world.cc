@@ -62,10 +62,10 @@ Outcome World::Play() {
   for (const auto& node : nodes_) node->Begin();
   Trouble();
   Heal();
-  while (!checker_.broken() && (!IsOver() || time_.events() < kEvents)) {
+  while (!IsStopped() && (!IsOver() || time_.events() < kEvents)) {
     if (time_.passed() - healed_ > kLongestEnd || !time_.Step()) break;
   }
-  if (!checker_.broken()) CheckEnd();
+  if (!IsStopped()) CheckEnd();
   Outcome outcome;
   outcome.violation = checker_.violation();
   outcome.events = time_.events();
@@ -87,9 +87,8 @@ void World::Trouble() {
       Apply(move, move.at.count());
     });
   }
-  while (!checker_.broken() &&
-         (run_.heal_at ? time_.passed() < *run_.heal_at
-                       : time_.events() < kTroubledEvents)) {
+  while (!IsStopped() && (run_.heal_at ? time_.passed() < *run_.heal_at
+                                       : time_.events() < kTroubledEvents)) {
     if (!time_.Step()) return;
   }
 }

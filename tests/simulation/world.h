@@ -36,6 +36,8 @@ struct Run {
   std::vector<Move> moves;
   // When all is made well again; nullopt: after kTroubledEvents.
   std::optional<Duration> heal_at;
+  // Nothing is of interest after this.
+  std::optional<Duration> stop_at;
   Bug bug = Bug::kNone;
 };
 // The run of the seed.
@@ -63,6 +65,10 @@ class World {
 
  private:
   void Trouble();
+  bool IsStopped() const {
+    return checker_.broken() ||
+           (run_.stop_at && time_.passed() >= *run_.stop_at);
+  }
   void Heal();
   bool IsOver() const;
   void CheckEnd();
