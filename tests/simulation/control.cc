@@ -40,7 +40,6 @@ server::CoordinatorOptions Control::Options() {
   options.inquiry.answer_timeout *= slow;
   // Short, so that a run has programs that move off silent hosts.
   options.silence.lost_after = 40s;
-  options.silence.together = 40s;
   options.timeouts.join = 60s;
   options.new_uid = [this] { return fmt::format("uid{}", ++drawn_); };
   options.new_key = [this] { return fmt::format("{:032x}", ++drawn_); };

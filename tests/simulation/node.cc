@@ -200,8 +200,10 @@ void Node::Connect() {
 
 void Node::OnStreamClosed(uint64_t stream, const Status& status) {
   if (!listens()) return;
-  if (StandsFor()) return Later(*StandsFor(), [this, stream, status] {
-      OnStreamClosed(stream, status); })) return;
+  if (StandsFor()) {
+    return Later(*StandsFor(),
+                 [=, this] { OnStreamClosed(stream, status); });
+  }
   if (stream != daemon_->stream || !daemon_->open) return;
   daemon_->open = daemon_->welcomed = false;
   if (status.code() == StatusCode::kAborted) {
@@ -392,8 +394,12 @@ void Node::SendPut(const GangKey& key) {
 
 void Node::OnValue(uint64_t stream, const JobName& job, Generation generation,
                    const std::string& key, const std::string& value) {
-  if (Waits([=, this] {
-    OnValue(stream, job, generation, key, value); });
+  if (!listens()) return;
+  if (StandsFor()) {
+    return Later(*StandsFor(), [=, this] {
+      OnValue(stream, job, generation, key, value);
+    });
+  }
   if (stream != daemon_->stream) return;
   daemon_->gets.erase({job, generation});
   host_.OnValue({job, generation});

@@ -267,7 +267,10 @@ void Node::AskNeighbours() {
 }
 
 void Node::OnNeighbours(uint64_t stream, const NeighbourList& list) {
-  if (Waits([=, this] { OnNeighbours(stream, list); })) return;
+  if (!listens()) return;
+  if (StandsFor()) {
+    return Later(*StandsFor(), [=, this] { OnNeighbours(stream, list); });
+  }
   if (stream != daemon_->stream || !daemon_->welcomed) return;
   host_.disk()->neighbours.clear();
   for (const ProbeTarget& target : list.targets) {
@@ -276,7 +279,10 @@ void Node::OnNeighbours(uint64_t stream, const NeighbourList& list) {
 }
 
 void Node::OnProbeQuery(uint64_t stream, const ProbeQuery& query) {
-  if (Waits([=, this] { OnProbeQuery(stream, query); })) return;
+  if (!listens()) return;
+  if (StandsFor()) {
+    return Later(*StandsFor(), [=, this] { OnProbeQuery(stream, query); });
+  }
   if (stream != daemon_->stream || !daemon_->welcomed) return;
   ProbeAnswer answer{query.id, {}};
   for (const ProbeTarget& target : query.targets) {

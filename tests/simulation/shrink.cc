@@ -25,10 +25,10 @@ std::vector<Move> Without(const std::vector<Move>& moves, size_t index,
 
 }  // namespace
 
-Run Shrink(const Run& run) {
+Trial Shrink(const Trial& run) {
   const Outcome first = Play(run);
   const Invariant broken = first.violation->invariant;
-  Run best = run;
+  Trial best = run;
   // What is left out must not make the trouble end earlier.
   best.heal_at = first.healed;
   if (first.violation->at < first.healed) {
@@ -38,7 +38,7 @@ Run Shrink(const Run& run) {
     return move.at > first.violation->at;
   });
   const auto fails = [&](const std::vector<Move>& moves) {
-    Run smaller = best;
+    Trial smaller = best;
     smaller.moves = moves;
     const Outcome outcome = Play(smaller);
     return outcome.violation && outcome.violation->invariant == broken;
@@ -64,7 +64,7 @@ Run Shrink(const Run& run) {
   return best;
 }
 
-std::string Tell(const Run& run) {
+std::string Tell(const Trial& run) {
   const Outcome outcome = Play(run, /*tell=*/true);
   return fmt::format("seed {}: {} nodes, {} moves, {} events\n{}\n",
                      run.plan.seed, run.plan.nodes, run.moves.size(),

@@ -10,10 +10,10 @@ namespace lockstep::simulation {
 
 // Leaves out moves while the same invariant is broken: halves, then smaller
 // parts, then single ones (Zeller's ddmin). REQUIRES: Play(run) breaks one.
-Run Shrink(const Run& run);
+Trial Shrink(const Trial& run);
 
 // The run as a story: its moves, and what followed from them.
-std::string Tell(const Run& run);
+std::string Tell(const Trial& run);
 
 }  // namespace lockstep::simulation
 

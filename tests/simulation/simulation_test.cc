@@ -33,8 +33,8 @@ int64_t FromEnvironment(const char* name, int64_t usual) {
 // A coordinator without a disk, and nodes that vanish, say so.
 void Quieten() { InitLogging("simulation", "critical"); }
 
-std::string StoryOf(const Run& run) {
-  const Run small = Shrink(run);
+std::string StoryOf(const Trial& run) {
+  const Trial small = Shrink(run);
   const Outcome outcome = Play(small);
   return fmt::format(
       "{} is broken: {}\nLOCKSTEP_SIMULATION_SEED={} plays it again\n{}",
@@ -52,7 +52,7 @@ TEST(SimulationTest, InvariantsHoldWhateverHappens) {
   int64_t events = 0;
   Duration passed{};
   for (int64_t seed = first; seed < first + seeds; ++seed) {
-    const Run run = DrawRun(static_cast<uint64_t>(seed));
+    const Trial run = DrawRun(static_cast<uint64_t>(seed));
     const Outcome outcome = Play(run);
     if (outcome.violation) FAIL() << StoryOf(run);
     ASSERT_GE(outcome.events, kEvents) << "seed " << seed;
@@ -117,7 +117,7 @@ TEST_P(PlantedBugTest, IsFoundAndToldInFewMoves) {
   const BugInfo& bug = GetParam();
   std::string others;
   for (uint64_t seed = 1; seed <= 200; ++seed) {
-    const Run run = DrawRun(seed, bug.bug);
+    const Trial run = DrawRun(seed, bug.bug);
     const Outcome outcome = Play(run);
     if (!outcome.violation) continue;
     if (outcome.violation->invariant != bug.found_by) {
@@ -126,10 +126,10 @@ TEST_P(PlantedBugTest, IsFoundAndToldInFewMoves) {
                             outcome.violation->sentence);
       continue;
     }
-    const Run small = Shrink(run);
+    const Trial small = Shrink(run);
     EXPECT_LE(small.moves.size(), 12u) << Tell(small);
     // Without the bug the same moves do no harm.
-    Run right = small;
+    Trial right = small;
     right.bug = Bug::kNone;
     const Outcome well = Play(right);
     EXPECT_FALSE(well.violation) << well.violation->sentence;

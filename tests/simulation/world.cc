@@ -17,17 +17,17 @@ constexpr Duration kLongestEnd = std::chrono::hours(1);
 
 }  // namespace
 
-Run DrawRun(uint64_t seed, Bug bug) {
-  Run run;
+Trial DrawRun(uint64_t seed, Bug bug) {
+  Trial run;
   run.plan = DrawPlan(seed);
   run.moves = DrawMoves(run.plan, kMoves);
   run.bug = bug;
   return run;
 }
 
-Outcome Play(const Run& run, bool tell) { return World(run, tell).Play(); }
+Outcome Play(const Trial& run, bool tell) { return World(run, tell).Play(); }
 
-World::World(const Run& run, bool tell)
+World::World(const Trial& run, bool tell)
     : run_(run),
       time_(run.plan.seed),
       story_(&time_),

@@ -31,7 +31,7 @@ namespace lockstep::simulation {
 inline constexpr int64_t kEvents = 2000;
 inline constexpr int64_t kTroubledEvents = 1600;
 
-struct Run {
+struct Trial {
   Plan plan;
   std::vector<Move> moves;
   // When all is made well again; nullopt: after kTroubledEvents.
@@ -41,7 +41,7 @@ struct Run {
   Bug bug = Bug::kNone;
 };
 // The run of the seed.
-Run DrawRun(uint64_t seed, Bug bug = Bug::kNone);
+Trial DrawRun(uint64_t seed, Bug bug = Bug::kNone);
 
 struct Outcome {
   std::optional<Violation> violation;
@@ -56,11 +56,11 @@ struct Outcome {
 };
 
 // `tell`: fills Outcome::story.
-Outcome Play(const Run& run, bool tell = false);
+Outcome Play(const Trial& run, bool tell = false);
 
 class World {
  public:
-  World(const Run& run, bool tell);
+  World(const Trial& run, bool tell);
   Outcome Play();
 
  private:
@@ -77,7 +77,7 @@ class World {
   void ApplyToNode(const Move& move);
   void ApplyToRank(const Move& move);
 
-  const Run run_;
+  const Trial run_;
   Timeline time_;
   Story story_;
   Checker checker_;
