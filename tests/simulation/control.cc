@@ -75,6 +75,10 @@ void Control::Start() {
       hub_.get(), "", coordinator_->queries()->version(),
       [this] { news_ = true; });
   (void)watch_->Take();
+  seen_.clear();
+  for (const auto& [name, job] : store_->jobs()) {
+    seen_[name] = job->resource_version;
+  }
 }
 
 void Control::Tick() {
@@ -98,15 +102,29 @@ bool Control::Call(const std::function<void(server::Coordinator*)>& call) {
 void Control::Watch() {
   if (!news_) return;
   news_ = false;
-  const auto news = watch_->Take();
-  if (news.ok()) return (void)watch_->Take();  // It waits again.
-  checker_->Break(Invariant::kS9, "a watcher missed a change: " +
-                                      std::string(Message(news.status())));
+  // It is woken again only once it has taken everything.
+  for (;;) {
+    const auto news = watch_->Take();
+    if (!news.ok()) {
+      checker_->Break(Invariant::kS9, "a watcher missed a change: " +
+                                          std::string(Message(news.status())));
+      return;
+    }
+    for (const auto& change : news->changes) {
+      seen_[change.name] =
+          change.job == nullptr ? 0 : change.job->resource_version;
+    }
+    if (news->changes.empty() && news->progress.empty()) return;
+  }
 }
 
-bool Control::WatcherIsCurrent() {
-  return coordinator_ == nullptr ||
-         watch_->version() >= coordinator_->queries()->version();
+bool Control::WatcherIsCurrent() const {
+  return std::all_of(
+      store_->jobs().begin(), store_->jobs().end(), [this](const auto& job) {
+        const auto seen = seen_.find(job.first);
+        return seen != seen_.end() &&
+               seen->second == job.second->resource_version;
+      });
 }
 
 void Control::Die(Duration down) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -52,8 +53,8 @@ class Control {
   // From now on it starts again at once.
   void Heal() { healed_ = true; }
 
-  // Whether a watcher has seen each commit in order, up to the last one.
-  bool WatcherIsCurrent();
+  // Whether a watcher of all jobs has been told of the last version of each.
+  bool WatcherIsCurrent() const;
 
  private:
   server::CoordinatorOptions Options();
@@ -74,6 +75,8 @@ class Control {
   std::unique_ptr<server::WatchHub::Watch> watch_;
   // Changes wait for the watcher.
   bool news_ = false;
+  // By job: the version that the watcher has seen.
+  std::map<JobName, int64_t> seen_;
   uint64_t life_ = 0;
   uint64_t drawn_ = 0;
   MonoTime awake_{};

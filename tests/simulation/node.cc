@@ -84,12 +84,17 @@ void Node::Adopt() {
     host_.End(pid, KilledBySignal(SIGKILL, "its shim is gone"));
   }
   host_.Reconnect();
+  // By then it has heard how the others have ended.
+  Later(50ms, [this] { CheckAdopted(); });
+}
+
+void Node::CheckAdopted() {
   for (const auto& [key, gang] : daemon_->core.gangs()) {
     if (gang.status.phase != GangPhase::kLaunched) continue;
     for (const RankStatus& rank : gang.status.ranks) {
       const RankRef ref{key, rank.rank};
       if (rank.exit || rank.state < RankState::kStarted ||
-          host_.Find(ref) != nullptr) {
+          host_.Find(ref) != nullptr || host_.disk()->exits.contains(ref)) {
         continue;
       }
       parts_.checker->Break(

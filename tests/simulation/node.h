@@ -110,6 +110,7 @@ class Node final : public StreamEnd, public DaemonEar {
   std::optional<Duration> StandsFor() const;
   void StartDaemon();
   void Adopt();
+  void CheckAdopted();
   void AdoptRank(const KeptGang& kept, const RankStatus& status);
   void Connect();
   void Beat();

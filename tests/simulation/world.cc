@@ -103,12 +103,20 @@ void World::Heal() {
   users_.Heal();
   for (const auto& node : nodes_) node->Heal();
   network_.Heal();
+  Undrain();
+}
+
+// Again and again: a late command may drain a node once more.
+void World::Undrain() {
   for (int32_t i = 0; i < run_.plan.nodes; ++i) {
+    const auto node = store_.nodes().find(NodeLabel(i));
+    if (node == store_.nodes().end() || !node->second.drain) continue;
     Move undrain;
     undrain.kind = MoveKind::kUndrain;
     undrain.node = i;
-    users_.Order(undrain, -1 - i);
+    users_.Order(undrain, -1 - ++undrains_);
   }
+  time_.After(15s, [this] { Undrain(); });
 }
 
 bool World::IsOver() const {

@@ -70,6 +70,7 @@ class World {
            (run_.stop_at && time_.passed() >= *run_.stop_at);
   }
   void Heal();
+  void Undrain();
   bool IsOver() const;
   void CheckEnd();
   void Apply(const Move& move, int64_t number);
@@ -88,6 +89,7 @@ class World {
   Users users_;
   std::vector<std::unique_ptr<Node>> nodes_;
   bool healing_ = false;
+  int64_t undrains_ = 0;
   Duration healed_{};
 };
 
