@@ -119,12 +119,12 @@ void Control::Watch() {
 }
 
 bool Control::WatcherIsCurrent() const {
-  return std::all_of(
-      store_->jobs().begin(), store_->jobs().end(), [this](const auto& job) {
-        const auto seen = seen_.find(job.first);
-        return seen != seen_.end() &&
-               seen->second == job.second->resource_version;
-      });
+  return std::all_of(store_->jobs().begin(), store_->jobs().end(),
+                     [this](const auto& job) {
+                       const auto seen = seen_.find(job.first);
+                       return seen != seen_.end() &&
+                              seen->second == job.second->resource_version;
+                     });
 }
 
 void Control::Die(Duration down) {

@@ -75,7 +75,7 @@ void Host::Start(const RankRef& ref, const Assignment& assignment,
   const LocalTask* const task =
       worker::agent::TaskOf(*assignment.spec, ref.rank);
   if (task == nullptr || task->type == TaskType::kPs) return;
-  const Duration work = parts_.time->Choose(5, {name(22)}) == 0 ? 90s : 12s;
+  const Duration work = parts_.time->Choose(5, {name(22)}) < 2 ? 90s : 12s;
   parts_.time->After(
       parts_.time->Delay(500ms, work, {name(23), key.generation}),
       [this, pid] { End(pid, ExitStatus()); });

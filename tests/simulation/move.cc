@@ -13,6 +13,10 @@ namespace {
 using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
 
+// A commit from now on, or the next one of a point.
+constexpr int64_t kNextCommits = 6;
+constexpr int64_t kCommitNumbers = kNextCommits + kCommitPoints;
+
 struct KindInfo {
   MoveKind kind;
   int weight;
@@ -25,10 +29,10 @@ struct KindInfo {
 
 constexpr std::array<KindInfo, kMoveKinds> kKinds = {{
     {MoveKind::kSubmit, 16, "ann submits job {1}"},
-    {MoveKind::kCancel, 3, "ann cancels job {1}"},
+    {MoveKind::kCancel, 5, "ann cancels job {1}"},
     {MoveKind::kReprioritize, 4, "ann gives job {1} priority {2}", 5},
     {MoveKind::kAskCheckpoint, 6, "ann asks for a checkpoint of job {1}"},
-    {MoveKind::kDelete, 4, "ann deletes job {1}"},
+    {MoveKind::kDelete, 7, "ann deletes job {1}"},
     {MoveKind::kDrain, 4, "root drains node {0}, grace {3}", 1, 0s, 9s},
     {MoveKind::kUndrain, 6, "root undrains node {0}"},
     {MoveKind::kForgetNode, 1, "root forgets node {0}"},
@@ -41,11 +45,11 @@ constexpr std::array<KindInfo, kMoveKinds> kKinds = {{
      100ms, 20s},
     {MoveKind::kPauseCoordinator, 2, "the coordinator stands still for {3}", 1,
      10s, 90s},
-    {MoveKind::kCrashBeforeCommit, 5,
-     "the coordinator crashes before commit {2} from now", 6, 50ms, 5s},
-    {MoveKind::kCrashAfterCommit, 5,
-     "the coordinator crashes after commit {2} from now", 6, 50ms, 5s},
-    {MoveKind::kFailCommit, 5, "commit {2} from now fails", 6},
+    {MoveKind::kCrashBeforeCommit, 5, "the coordinator crashes before {2}",
+     kCommitNumbers, 50ms, 5s},
+    {MoveKind::kCrashAfterCommit, 5, "the coordinator crashes after {2}",
+     kCommitNumbers, 50ms, 5s},
+    {MoveKind::kFailCommit, 5, "{2} fails", kCommitNumbers},
     {MoveKind::kFullDisk, 2, "the coordinator's disk is full for {3}", 1, 500ms,
      8s},
     {MoveKind::kJumpCoordinatorClock, 1,
@@ -55,7 +59,7 @@ constexpr std::array<KindInfo, kMoveKinds> kKinds = {{
      40s},
     {MoveKind::kCutDown, 3, "nothing arrives at node {0} for {3}", 1, 500ms,
      40s},
-    {MoveKind::kCutBoth, 3, "node {0} is cut off for {3}", 1, 500ms, 60s},
+    {MoveKind::kCutBoth, 5, "node {0} is cut off for {3}", 1, 500ms, 90s},
     {MoveKind::kLateMessage, 8, "a message {2} node {0} is late by {3}", 2,
      100ms, 4s},
     {MoveKind::kDoubleMessage, 8, "a message {2} node {0} arrives twice", 2},
@@ -100,6 +104,11 @@ const KindInfo& Draw(Dice* dice) {
 bool IsOfMessages(MoveKind kind) {
   return kind == MoveKind::kLateMessage || kind == MoveKind::kDoubleMessage ||
          kind == MoveKind::kSwapMessages;
+}
+
+bool IsOfCommits(MoveKind kind) {
+  return kind == MoveKind::kCrashBeforeCommit ||
+         kind == MoveKind::kCrashAfterCommit || kind == MoveKind::kFailCommit;
 }
 
 bool IsOfClock(MoveKind kind) {
@@ -151,9 +160,19 @@ std::string NodeLabel(int32_t node) {
 
 std::string JobLabel(int32_t job) { return fmt::format("j{}", job); }
 
+std::optional<CommitPoint> PointOf(const Move& move) {
+  if (move.number < kNextCommits) return std::nullopt;
+  return static_cast<CommitPoint>(move.number - kNextCommits);
+}
+
 std::string Describe(const Move& move) {
   std::string number = fmt::format("{}", move.number);
   if (IsOfMessages(move.kind)) number = move.number == 0 ? "from" : "to";
+  if (IsOfCommits(move.kind)) {
+    const auto point = PointOf(move);
+    number = point ? fmt::format("the next commit of a {}", Name(*point))
+                   : fmt::format("commit {} from now", move.number + 1);
+  }
   if (IsOfClock(move.kind)) number = fmt::format("{:+}", move.number - 60);
   return fmt::format(fmt::runtime(InfoOf(move.kind).sentence),
                      NodeLabel(move.node), JobLabel(move.job), number,

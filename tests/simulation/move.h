@@ -4,10 +4,12 @@
 #define LOCKSTEP_TESTS_SIMULATION_MOVE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/base/clock.h"
+#include "tests/simulation/sim_store.h"
 
 namespace lockstep::simulation {
 
@@ -90,6 +92,9 @@ std::vector<Move> DrawMoves(const Plan& plan, int count);
 
 std::string NodeLabel(int32_t node);  // "a"
 std::string JobLabel(int32_t job);    // "j7"
+// Of a fault of a commit: which kind is meant; nullopt: any, after `number`
+// others.
+std::optional<CommitPoint> PointOf(const Move& move);
 // One sentence.
 std::string Describe(const Move& move);
 

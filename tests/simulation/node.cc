@@ -206,8 +206,7 @@ void Node::Connect() {
 void Node::OnStreamClosed(uint64_t stream, const Status& status) {
   if (!listens()) return;
   if (StandsFor()) {
-    return Later(*StandsFor(),
-                 [=, this] { OnStreamClosed(stream, status); });
+    return Later(*StandsFor(), [=, this] { OnStreamClosed(stream, status); });
   }
   if (stream != daemon_->stream || !daemon_->open) return;
   daemon_->open = daemon_->welcomed = false;
@@ -401,9 +400,8 @@ void Node::OnValue(uint64_t stream, const JobName& job, Generation generation,
                    const std::string& key, const std::string& value) {
   if (!listens()) return;
   if (StandsFor()) {
-    return Later(*StandsFor(), [=, this] {
-      OnValue(stream, job, generation, key, value);
-    });
+    return Later(*StandsFor(),
+                 [=, this] { OnValue(stream, job, generation, key, value); });
   }
   if (stream != daemon_->stream) return;
   daemon_->gets.erase({job, generation});

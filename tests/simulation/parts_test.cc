@@ -60,12 +60,12 @@ TEST(SimStoreTest, ACrashBeforeACommitLosesItAndOneAfterDoesNot) {
   server::StoreBatch batch;
   batch.version = 1;
   batch.request = server::AnsweredRequest{"user/ann", "r1", "", "", "", {}};
-  store.Arm(CommitFault::kFail, 0);
+  store.Arm(CommitFault::kFail, 0, {});
   EXPECT_FALSE(store.Commit(batch).ok());
-  store.Arm(CommitFault::kCrashBefore, 0);
+  store.Arm(CommitFault::kCrashBefore, 0, {});
   EXPECT_THROW((void)store.Commit(batch), CoordinatorCrash);
   EXPECT_FALSE(store.HasAnswered("r1"));
-  store.Arm(CommitFault::kCrashAfter, 0);
+  store.Arm(CommitFault::kCrashAfter, 0, {});
   EXPECT_THROW((void)store.Commit(batch), CoordinatorCrash);
   EXPECT_TRUE(store.HasAnswered("r1"));
   EXPECT_EQ(store.Load()->version, 1);

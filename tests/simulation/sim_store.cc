@@ -104,16 +104,19 @@ StatusOr<server::StoreSnapshot> SimStore::Load() {
   return snapshot;
 }
 
-CommitFault SimStore::TakeFault() {
+CommitFault SimStore::TakeFault(CommitPoint point) {
   if (full_) return CommitFault::kFail;
   if (armed_.fault == CommitFault::kNone) return CommitFault::kNone;
-  if (armed_.skip-- > 0) return CommitFault::kNone;
+  if (armed_.point ? *armed_.point != point : armed_.skip-- > 0) {
+    return CommitFault::kNone;
+  }
   return std::exchange(armed_.fault, CommitFault::kNone);
 }
 
 Status SimStore::Commit(const server::StoreBatch& batch) {
-  const CommitFault fault = TakeFault();
-  if (fault != CommitFault::kNone) listener_->OnFault(PointOf(batch), fault);
+  const CommitPoint point = PointOf(batch);
+  const CommitFault fault = TakeFault(point);
+  if (fault != CommitFault::kNone) listener_->OnFault(point, fault);
   if (fault == CommitFault::kFail) {
     return ResourceExhausted("the disk is full");
   }

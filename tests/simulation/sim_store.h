@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -51,8 +52,11 @@ class SimStore final : public server::Store {
   StatusOr<server::StoreSnapshot> Load() override;
   Status Commit(const server::StoreBatch& batch) override;
 
-  // This happens to the commit after `skip` others.
-  void Arm(CommitFault fault, int skip) { armed_ = {fault, skip}; }
+  // This happens to the commit after `skip` others, or to the next one of
+  // `point`.
+  void Arm(CommitFault fault, int skip, std::optional<CommitPoint> point) {
+    armed_ = {fault, skip, point};
+  }
   // Each commit fails.
   void SetFull(bool full) { full_ = full; }
 
@@ -77,9 +81,10 @@ class SimStore final : public server::Store {
   struct Armed {
     CommitFault fault = CommitFault::kNone;
     int skip = 0;
+    std::optional<CommitPoint> point = std::nullopt;
   };
 
-  CommitFault TakeFault();
+  CommitFault TakeFault(CommitPoint point);
   void Apply(const server::StoreBatch& batch);
   StatusOr<server::Job> ReadBack(const server::Job& job) const;
 

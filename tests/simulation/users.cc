@@ -85,7 +85,7 @@ JobSpec Users::SpecOf(int32_t job) const {
       spec.end_with = EndWith::kChief;
       spec.restart_worker_alone = choose(2, 7) == 0;
     }
-    if (choose(2, 8) == 0) spec.node_lost_timeout = 20s;
+    if (choose(2, 8) == 0) spec.node_lost_timeout = plan_.slow > 1 ? 40s : 12s;
   }
   spec.restart_budget = choose(4, 9);
   spec.priority = choose(2, 10);

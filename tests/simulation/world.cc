@@ -98,7 +98,7 @@ void World::Heal() {
   healed_ = time_.passed();
   LOCKSTEP_TELL(&story_, "all is made well again");
   store_.SetFull(false);
-  store_.Arm(CommitFault::kNone, 0);
+  store_.Arm(CommitFault::kNone, 0, std::nullopt);
   control_.Heal();
   users_.Heal();
   for (const auto& node : nodes_) node->Heal();
@@ -185,11 +185,11 @@ void World::ApplyToControl(const Move& move) {
     case MoveKind::kPauseCoordinator:
       return control_.Pause(move.time);
     case MoveKind::kCrashBeforeCommit:
-      return store_.Arm(CommitFault::kCrashBefore, move.number);
+      return store_.Arm(CommitFault::kCrashBefore, move.number, PointOf(move));
     case MoveKind::kCrashAfterCommit:
-      return store_.Arm(CommitFault::kCrashAfter, move.number);
+      return store_.Arm(CommitFault::kCrashAfter, move.number, PointOf(move));
     case MoveKind::kFailCommit:
-      return store_.Arm(CommitFault::kFail, move.number);
+      return store_.Arm(CommitFault::kFail, move.number, PointOf(move));
     case MoveKind::kFullDisk:
       store_.SetFull(true);
       return time_.After(move.time, [this] { store_.SetFull(false); });
