@@ -90,7 +90,7 @@ class Checker final : public SimStore::Listener {
   // A daemon obeys an order. `followed`: it comes over the node's stream, from
   // the coordinator that it follows: S10.
   void OnObeyed(const NodeName& node, const Assignment& order, bool followed);
-  // The coordinator heard the node's daemon.
+  // The coordinator got a heartbeat, or a registration.
   void OnHeard(const NodeName& node) { heard_[node] = time_->now(); }
 
   // ---- Clients: S5, S10 ----

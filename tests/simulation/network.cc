@@ -132,7 +132,6 @@ void Network::Send(uint64_t number, Up message) {
       [this, number, message = std::move(message)] {
         const Stream& stream = streams_.at(number);
         if (stream.session == 0) return;
-        checker_->OnHeard(NodeLabel(stream.node));
         (void)control_->Call([&](server::Coordinator* coordinator) {
           message(coordinator, stream.session);
         });

@@ -163,7 +163,6 @@ void Node::LosePower(Duration down) {
 
 void Node::Heal() {
   healed_ = true;
-  awake_ = {};
   crash_in_.reset();
   refuses_ = false;
   host_.Boot();
@@ -193,7 +192,6 @@ void Node::Connect() {
   daemon->welcomed = false;
   daemon->sequence = daemon->answered = 0;
   daemon->beats.clear();
-  daemon->well_since = parts_.time->now();
   daemon->stream =
       parts_.network->Connect(parts_.index, std::move(registering));
   Later(10s, [this, stream = daemon->stream] {
@@ -237,6 +235,7 @@ void Node::OnWelcome(uint64_t stream, const StorePoint& coordinator) {
   *obeyed = coordinator;
   obeyed->version = version;
   daemon_->welcomed = true;
+  daemon_->well_since = parts_.time->now();
   Contact(true, parts_.time->now());
   if (parts_.bug != Bug::kDropsWaiter) {
     for (const GangKey& key : daemon_->gets) SendGet(key);
@@ -296,8 +295,9 @@ void Node::Beat() {
   }
   parts_.network->Send(
       daemon->stream,
-      [sequence, readings, reports = std::move(reports)](
+      [this, sequence, readings, reports = std::move(reports)](
           server::Coordinator* coordinator, server::SessionId session) {
+        parts_.checker->OnHeard(name());
         (void)coordinator->sessions()->OnHeartbeat(session, sequence, readings,
                                                    reports);
       });
@@ -349,6 +349,7 @@ void Node::CheckWaiters() {
 // ---- Ranks ------------------------------------------------------------------
 
 void Node::OnNews(const RankHost::News& news) {
+  if (StandsFor()) return Later(*StandsFor(), [=, this] { OnNews(news); });
   Tell([&](AgentCore* core, Actions* out) {
     news(core, {parts_.time->now(), host_.wall()}, out);
   });
@@ -364,12 +365,18 @@ void Node::OnProcessEnded(const RankRef& ref, const EndedRank& ended) {
 }
 
 void Node::OnProcessWaits(int64_t pid) {
-  const GangKey key = host_.processes().at(pid).ref.gang;
+  if (StandsFor())
+    return Later(*StandsFor(), [=, this] { OnProcessWaits(pid); });
+  const auto process = host_.processes().find(pid);
+  if (process == host_.processes().end()) return;
+  const GangKey key = process->second.ref.gang;
   daemon_->gets.insert(key);
   if (daemon_->welcomed) SendGet(key);
 }
 
 void Node::OnProcessPuts(const RankRef& ref) {
+  if (StandsFor())
+    return Later(*StandsFor(), [=, this] { OnProcessPuts(ref); });
   daemon_->puts.insert(ref.gang);
   if (daemon_->welcomed) SendPut(ref.gang);
 }
