@@ -264,6 +264,17 @@ void Checker::OnObeyed(const NodeName& node, const Assignment& order,
                     order.generation, order.epoch));
 }
 
+void Checker::OnLate(const Status& answer) {
+  ++coverage_.late_messages;
+  if (answer.code() == StatusCode::kAborted &&
+      ReasonOf(answer) == "STALE_SESSION") {
+    return;
+  }
+  Break(Invariant::kS10,
+        fmt::format("a message of an ended stream is answered with \"{}\"",
+                    answer.ok() ? "OK" : Message(answer)));
+}
+
 void Checker::OnAcknowledged(const std::string& id, const std::string& answer) {
   const auto [known, is_new] = answers_.try_emplace(id, answer);
   if (!is_new && known->second != answer) {

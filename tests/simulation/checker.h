@@ -70,6 +70,7 @@ class Checker final : public SimStore::Listener {
     int final_jobs = 0;
     int checkpoints = 0;
     int steps = 0;
+    int late_messages = 0;
   };
 
   // Both are borrowed.
@@ -90,6 +91,8 @@ class Checker final : public SimStore::Listener {
   // A daemon obeys an order. `followed`: it comes over the node's stream, from
   // the coordinator that it follows: S10.
   void OnObeyed(const NodeName& node, const Assignment& order, bool followed);
+  // The answer to a message of a stream that has ended: S10.
+  void OnLate(const Status& answer);
   // The coordinator got a heartbeat, or a registration.
   void OnHeard(const NodeName& node) { heard_[node] = time_->now(); }
 

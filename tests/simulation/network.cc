@@ -133,7 +133,9 @@ void Network::Send(uint64_t number, Up message) {
         const Stream& stream = streams_.at(number);
         if (stream.session == 0) return;
         (void)control_->Call([&](server::Coordinator* coordinator) {
-          message(coordinator, stream.session);
+          const Status answer = message(coordinator, stream.session);
+          // Whoever comes late speaks for nobody.
+          if (!stream.open_above) checker_->OnLate(answer);
         });
       },
       /*may_suffer=*/true);

@@ -47,8 +47,9 @@ enum class Way { kUp, kDown };
 
 class Network {
  public:
-  // What the coordinator does with a message of a stream.
-  using Up = std::function<void(server::Coordinator*, server::SessionId)>;
+  // What the coordinator does with a message of a stream. An error is its
+  // answer to the stream.
+  using Up = std::function<Status(server::Coordinator*, server::SessionId)>;
   using Down = std::function<void(StreamEnd*, uint64_t)>;
 
   // All are borrowed.

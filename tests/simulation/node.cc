@@ -298,8 +298,8 @@ void Node::Beat() {
       [this, sequence, readings, reports = std::move(reports)](
           server::Coordinator* coordinator, server::SessionId session) {
         parts_.checker->OnHeard(name());
-        (void)coordinator->sessions()->OnHeartbeat(session, sequence, readings,
-                                                   reports);
+        return coordinator->sessions()->OnHeartbeat(session, sequence, readings,
+                                                    reports);
       });
   CheckWaiters();
   Later(800ms * parts_.plan.slow, [this, stream = daemon->stream] {
@@ -384,8 +384,8 @@ void Node::OnProcessPuts(const RankRef& ref) {
 void Node::SendGet(const GangKey& key) {
   parts_.network->Send(daemon_->stream, [key](server::Coordinator* coordinator,
                                               server::SessionId session) {
-    (void)coordinator->sessions()->OnRendezvousGet(session, key.job,
-                                                   key.generation, kMeetingKey);
+    return coordinator->sessions()->OnRendezvousGet(
+        session, key.job, key.generation, kMeetingKey);
   });
 }
 
@@ -398,8 +398,10 @@ void Node::SendPut(const GangKey& key) {
                                         server::SessionId session) {
         const Status put = coordinator->sessions()->OnRendezvousPut(
             session, key.job, key.generation, kMeetingKey, "10.0.0.1:7");
-        if (!put.ok()) return;
-        parts_.checker->OnPut(uid, key.generation, parts_.control->life());
+        if (put.ok()) {
+          parts_.checker->OnPut(uid, key.generation, parts_.control->life());
+        }
+        return put;
       });
 }
 

@@ -216,7 +216,7 @@ void Node::Report(const GangKey& key) {
   parts_.network->Send(daemon_->stream, [status = StatusOf(*gang)](
                                             server::Coordinator* coordinator,
                                             server::SessionId session) {
-    (void)coordinator->sessions()->OnGangStatus(session, status);
+    return coordinator->sessions()->OnGangStatus(session, status);
   });
 }
 
@@ -302,7 +302,7 @@ void Node::OnProbeQuery(uint64_t stream, const ProbeQuery& query) {
   Later(20ms, [this, stream, answer] {
     parts_.network->Send(stream, [answer](server::Coordinator* coordinator,
                                           server::SessionId session) {
-      (void)coordinator->sessions()->OnProbed(session, answer);
+      return coordinator->sessions()->OnProbed(session, answer);
     });
   });
 }

@@ -65,6 +65,7 @@ TEST(SimulationTest, InvariantsHoldWhateverHappens) {
     reached.final_jobs += outcome.coverage.final_jobs;
     reached.checkpoints += outcome.coverage.checkpoints;
     reached.steps += outcome.coverage.steps;
+    reached.late_messages += outcome.coverage.late_messages;
   }
   printf(
       "%lld seeds, %lld events, %s of virtual time, %d jobs, %d "
@@ -88,6 +89,7 @@ TEST(SimulationTest, InvariantsHoldWhateverHappens) {
           << Name(key.first) << ", fault " << static_cast<int>(fault);
     }
   }
+  EXPECT_GT(reached.late_messages, seeds / 10);
   EXPECT_GT(reached.checkpoints, seeds);
   EXPECT_GT(reached.generations, 2 * seeds);
 }
