@@ -222,8 +222,9 @@ void Node::OnStreamClosed(uint64_t stream, const Status& status) {
 
 void Node::OnWelcome(uint64_t stream, const StorePoint& coordinator) {
   if (!listens()) return;
-  if (StandsFor())
+  if (StandsFor()) {
     return Later(*StandsFor(), [=, this] { OnWelcome(stream, coordinator); });
+  }
   if (stream != daemon_->stream || !daemon_->open) return;
   StorePoint* const obeyed = &host_.disk()->obeyed;
   if (IsOutdated(coordinator, std::vector<std::string>(), *obeyed)) {
@@ -246,8 +247,9 @@ void Node::OnWelcome(uint64_t stream, const StorePoint& coordinator) {
 
 void Node::OnOrder(uint64_t stream, const Assignment& order) {
   if (!listens()) return;
-  if (StandsFor())
+  if (StandsFor()) {
     return Later(*StandsFor(), [=, this] { OnOrder(stream, order); });
+  }
   StorePoint* const obeyed = &host_.disk()->obeyed;
   const bool followed = stream == daemon_->stream && daemon_->open &&
                         daemon_->welcomed && order.epoch == obeyed->epoch;
@@ -315,8 +317,9 @@ void Node::LookAround() {
 
 void Node::OnBeatAnswered(uint64_t stream, uint64_t sequence) {
   if (!listens()) return;
-  if (StandsFor())
+  if (StandsFor()) {
     return Later(*StandsFor(), [=, this] { OnBeatAnswered(stream, sequence); });
+  }
   if (stream != daemon_->stream) return;
   daemon_->answered = std::max(daemon_->answered, sequence);
   const auto sent = daemon_->beats.find(sequence);
@@ -365,8 +368,9 @@ void Node::OnProcessEnded(const RankRef& ref, const EndedRank& ended) {
 }
 
 void Node::OnProcessWaits(int64_t pid) {
-  if (StandsFor())
+  if (StandsFor()) {
     return Later(*StandsFor(), [=, this] { OnProcessWaits(pid); });
+  }
   const auto process = host_.processes().find(pid);
   if (process == host_.processes().end()) return;
   const GangKey key = process->second.ref.gang;
@@ -375,8 +379,9 @@ void Node::OnProcessWaits(int64_t pid) {
 }
 
 void Node::OnProcessPuts(const RankRef& ref) {
-  if (StandsFor())
+  if (StandsFor()) {
     return Later(*StandsFor(), [=, this] { OnProcessPuts(ref); });
+  }
   daemon_->puts.insert(ref.gang);
   if (daemon_->welcomed) SendPut(ref.gang);
 }

@@ -52,7 +52,7 @@ TEST(SimulationTest, InvariantsHoldWhateverHappens) {
   int64_t events = 0;
   Duration passed{};
   for (int64_t seed = first; seed < first + seeds; ++seed) {
-    const Trial run = DrawRun(static_cast<uint64_t>(seed));
+    const Trial run = DrawTrial(static_cast<uint64_t>(seed));
     const Outcome outcome = Play(run);
     if (outcome.violation) FAIL() << StoryOf(run);
     ASSERT_GE(outcome.events, kEvents) << "seed " << seed;
@@ -74,7 +74,7 @@ TEST(SimulationTest, InvariantsHoldWhateverHappens) {
       FormatDuration(passed).c_str(), reached.final_jobs, reached.generations,
       reached.steps, reached.checkpoints);
   if (only >= 0) {
-    printf("%s", Tell(DrawRun(static_cast<uint64_t>(only))).c_str());
+    printf("%s", Tell(DrawTrial(static_cast<uint64_t>(only))).c_str());
     return;
   }
   if (seeds < 200) return;
@@ -97,11 +97,11 @@ TEST(SimulationTest, InvariantsHoldWhateverHappens) {
 TEST(SimulationTest, ASeedIsPlayedTheSameWayAgain) {
   Quieten();
   for (const uint64_t seed : {3, 4, 5, 6, 7}) {
-    const Outcome first = Play(DrawRun(seed));
-    const Outcome again = Play(DrawRun(seed), /*tell=*/true);
+    const Outcome first = Play(DrawTrial(seed));
+    const Outcome again = Play(DrawTrial(seed), /*tell=*/true);
     EXPECT_EQ(first.digest, again.digest) << "seed " << seed;
     EXPECT_EQ(first.events, again.events) << "seed " << seed;
-    EXPECT_NE(first.digest, Play(DrawRun(seed + 100)).digest);
+    EXPECT_NE(first.digest, Play(DrawTrial(seed + 100)).digest);
   }
 }
 
@@ -119,7 +119,7 @@ TEST_P(PlantedBugTest, IsFoundAndToldInFewMoves) {
   const BugInfo& bug = GetParam();
   std::string others;
   for (uint64_t seed = 1; seed <= 200; ++seed) {
-    const Trial run = DrawRun(seed, bug.bug);
+    const Trial run = DrawTrial(seed, bug.bug);
     const Outcome outcome = Play(run);
     if (!outcome.violation) continue;
     if (outcome.violation->invariant != bug.found_by) {

@@ -108,9 +108,10 @@ class Training {
   };
   struct Gang {
     JobName job;
+    // Of rank 0's assignment.
     GangSpec spec;
     int32_t world_size = 1;
-    // Of rank 0's assignment.
+    // By rank.
     std::map<int32_t, int64_t> pids;
     std::map<int32_t, worker::runtime::ControlWords> words;
     uint64_t rounds = 0;

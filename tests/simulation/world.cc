@@ -17,7 +17,7 @@ constexpr Duration kLongestEnd = std::chrono::hours(1);
 
 }  // namespace
 
-Trial DrawRun(uint64_t seed, Bug bug) {
+Trial DrawTrial(uint64_t seed, Bug bug) {
   Trial run;
   run.plan = DrawPlan(seed);
   run.moves = DrawMoves(run.plan, kMoves);

@@ -31,6 +31,7 @@ namespace lockstep::simulation {
 inline constexpr int64_t kEvents = 2000;
 inline constexpr int64_t kTroubledEvents = 1600;
 
+// A run before it is played.
 struct Trial {
   Plan plan;
   std::vector<Move> moves;
@@ -40,8 +41,8 @@ struct Trial {
   std::optional<Duration> stop_at;
   Bug bug = Bug::kNone;
 };
-// The run of the seed.
-Trial DrawRun(uint64_t seed, Bug bug = Bug::kNone);
+// That of the seed.
+Trial DrawTrial(uint64_t seed, Bug bug = Bug::kNone);
 
 struct Outcome {
   std::optional<Violation> violation;
