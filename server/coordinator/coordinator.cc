@@ -8,6 +8,7 @@
 #include "common/base/logging.h"
 #include "server/core/lifecycle.h"
 #include "server/core/lineage.h"
+#include "server/core/verdict.h"
 
 namespace lockstep::server {
 
@@ -149,6 +150,10 @@ void Coordinator::Restore(const StoreSnapshot& snapshot, Time now) {
     // A replaced history may have used the next numbers.
     if (!IsFinal(job.state)) {
       job.generation_floor = identity_.generation_floor;
+    }
+    // The machine's date may have been set back since.
+    if (job.not_before) {
+      job.not_before = std::min(*job.not_before, now.wall + kLongestBackoff);
     }
     // The store has the same one.
     const auto stored =

@@ -313,6 +313,27 @@ TEST_F(CoordinatorTest, RestartWhileFinishingEndsWithTheStoredOutcome) {
   EXPECT_EQ(State("j"), JobState::kSucceeded);
 }
 
+// Found by tests/simulation, seed 4400: the job waited until the clock showed
+// the old date again.
+TEST_F(CoordinatorTest, RestartAfterTheDateWasSetBackWaitsNoLonger) {
+  Connect(&a_);
+  JobSpec spec = NativeSpec("j", 1);
+  spec.restart_budget = 9;
+  MustSubmit(spec);
+  Run();
+  for (int i = 0; i < 9 && State("j") != JobState::kPlacing; ++i) {
+    ASSERT_EQ(State("j"), JobState::kRunning);
+    a_.Exit("j", 0, ExitCode(1));
+    Run();
+  }
+  ASSERT_TRUE(Get("j").not_before.has_value());
+  clock_.JumpWall(-1h);
+  Restart();
+  Connect(&a_);
+  Pass(62s);
+  EXPECT_EQ(State("j"), JobState::kRunning);
+}
+
 // Nobody is declared lost before there was time to come back.
 TEST_F(CoordinatorTest, RestartDeclaresNobodyLost) {
   Connect(&a_);

@@ -42,11 +42,11 @@ bool IsFatal(const ExitStatus& exit) {
          (exit.value == 2 || exit.value == 126 || exit.value == 127);
 }
 
-// 1 s doubling to 60 s.
+// 1 s, doubling.
 Duration Backoff(int32_t failures) {
   Duration wait = 1s;
-  for (int32_t i = 1; i < failures && wait < 60s; ++i) wait *= 2;
-  return std::min<Duration>(wait, 60s);
+  for (int32_t i = 1; i < failures && wait < kLongestBackoff; ++i) wait *= 2;
+  return std::min(wait, kLongestBackoff);
 }
 
 // See PlanRestart. The newest attempt is not yet in the job's list.

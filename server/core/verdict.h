@@ -101,6 +101,9 @@ int UnchargedFailures(const Job& job, WallTime now);
 // A program that runs for this long makes progress.
 inline constexpr Duration kProgramProgress = std::chrono::minutes(10);
 
+// No job waits for longer before its next try.
+inline constexpr Duration kLongestBackoff = std::chrono::seconds(60);
+
 // The first and the longest backoff after a node temporarily could not prepare.
 inline constexpr Duration kPassingRefusalBackoff = std::chrono::seconds(2);
 inline constexpr Duration kLongestPassingRefusalBackoff =

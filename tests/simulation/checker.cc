@@ -1,0 +1,442 @@
+#include "tests/simulation/checker.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "server/core/testing.h"
+
+namespace lockstep::simulation {
+namespace {
+
+// A node that was heard within this time is not silent.
+constexpr Duration kSilence = std::chrono::seconds(3);
+
+Invariant InvariantOf(const std::string& rule) {
+  if (rule == "a final job changed" || rule == "uncancelled") {
+    return Invariant::kS5;
+  }
+  if (rule == "two generations hold" || rule == "final, yet it holds" ||
+      rule == "does not hold its places") {
+    return Invariant::kS7;
+  }
+  return Invariant::kS8;
+}
+
+bool IsDrainRequest(const server::AnsweredRequest& request) {
+  return request.method == "DrainNode" || request.method == "UndrainNode";
+}
+
+}  // namespace
+
+std::string_view Name(Invariant invariant) {
+  static constexpr std::string_view kNames[] = {
+      "none", "S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9", "S10"};
+  return kNames[static_cast<int>(invariant)];
+}
+
+uint64_t FirstState(const std::string& uid) { return Mix({HashOf(uid)}); }
+
+bool IsSkipped(const std::string& uid, int64_t step) {
+  return Mix({HashOf(uid), static_cast<uint64_t>(step), 7}) % 23 == 0;
+}
+
+uint64_t NextState(uint64_t state, const std::string& uid, int64_t step,
+                   uint64_t sample) {
+  if (IsSkipped(uid, step)) return state;
+  return Mix({state, static_cast<uint64_t>(step), sample});
+}
+
+void Checker::Break(Invariant invariant, std::string sentence) {
+  if (violation_) return;
+  LOCKSTEP_TELL(story_, "** {} is broken: {}", Name(invariant), sentence);
+  violation_ = {invariant, std::move(sentence), time_->passed()};
+}
+
+void Checker::OnFault(CommitPoint point, CommitFault fault) {
+  ++coverage_.commits[{point, fault}];
+  static constexpr std::string_view kWhat[] = {
+      "", "the coordinator crashes before it is durable",
+      "the coordinator crashes as soon as it is durable", "it fails"};
+  LOCKSTEP_TELL(story_, "  commit ({}): {}", Name(point),
+                kWhat[static_cast<int>(fault)]);
+}
+
+// ---- The store --------------------------------------------------------------
+
+void Checker::OnCommit(const server::StoreBatch& batch) {
+  if (batch.request) CheckRequest(*batch.request, batch);
+  for (const auto& job : batch.jobs) {
+    CheckJob(store_->Find(job->spec.name), *job);
+    CheckHolds(*job);
+  }
+  for (const JobName& name : batch.delete_jobs) {
+    const server::Job* job = store_->Find(name);
+    if (job == nullptr || !IsFinal(job->state)) {
+      Break(Invariant::kS5,
+            fmt::format("job {} is deleted and has not ended", name));
+    }
+  }
+  for (const NodeName& node : batch.forget_nodes) {
+    LOCKSTEP_TELL(story_, "  node {} is forgotten", node);
+    drained_.erase(node);
+    for (const auto& [pid, rank] : live_) {
+      if (rank.node == node) {
+        given_up_.insert({node, rank.uid, rank.generation});
+      }
+    }
+  }
+  for (const server::NodeRecord* node : batch.nodes) CheckDrain(*node);
+}
+
+void Checker::CheckRequest(const server::AnsweredRequest& request,
+                           const server::StoreBatch& batch) {
+  if (!effects_.insert(request.id).second) {
+    Break(Invariant::kS5,
+          fmt::format("request {} takes effect again", request.id));
+  }
+  if (forbidden_.contains(request.id)) {
+    Break(Invariant::kS10,
+          fmt::format("request {} of {}, who may not, takes effect", request.id,
+                      request.client));
+  }
+  if (!IsDrainRequest(request)) return;
+  for (const server::NodeRecord* node : batch.nodes) {
+    drained_[node->info.name] = request.method == "DrainNode";
+  }
+}
+
+void Checker::CheckDrain(const server::NodeRecord& node) {
+  const auto known = drained_.find(node.info.name);
+  const bool drained = known != drained_.end() && known->second;
+  if (node.drain.has_value() == drained) return;
+  Break(Invariant::kS5,
+        fmt::format("node {} is {}, and the last command was to {} it",
+                    node.info.name, drained ? "in use" : "drained",
+                    drained ? "drain" : "undrain"));
+}
+
+void Checker::CheckJob(const server::Job* before, const server::Job& after) {
+  const std::string& name = after.spec.name;
+  if (before != nullptr) {
+    const std::string rule = server::BrokenRule(*before, after);
+    if (!rule.empty()) {
+      Break(InvariantOf(rule), fmt::format("job {}: {}", name, rule));
+    }
+    if (before->uid != after.uid) {
+      Break(Invariant::kS5, fmt::format("job {} is another one", name));
+    }
+    CheckReleased(*before, after);
+  }
+  if (before == nullptr || before->state != after.state ||
+      before->generation != after.generation) {
+    LOCKSTEP_TELL(story_, "  job {} g{} is {}{}{}", name, after.generation,
+                  lockstep::Name(after.state),
+                  after.cause.message.empty() ? "" : ": ", after.cause.message);
+    if (IsFinal(after.state)) ++coverage_.final_jobs;
+  } else if (after.failing && !before->failing) {
+    LOCKSTEP_TELL(story_, "  job {} g{} is being stopped: {}", name,
+                  after.generation, after.failing->message);
+  }
+  Lineage& lineage = lineages_[after.uid];
+  const bool begins =
+      after.state == JobState::kPreparing &&
+      (before == nullptr || before->generation != after.generation ||
+       before->state == JobState::kQueued ||
+       before->state == JobState::kPlacing);
+  if (begins) {
+    ++coverage_.generations;
+    if (after.generation <= lineage.highest) {
+      Break(Invariant::kS8,
+            fmt::format("job {}: generation {} begins a second time", name,
+                        after.generation));
+    }
+    lineage.highest = std::max(lineage.highest, after.generation);
+  }
+  if (after.cluster) {
+    const auto [known, is_new] =
+        lineage.clusters.try_emplace(after.generation, *after.cluster);
+    if (!is_new && !(known->second == *after.cluster)) {
+      Break(Invariant::kS8, fmt::format("job {} g{} has a second cluster spec",
+                                        name, after.generation));
+    }
+  }
+  if (after.lineage.empty()) return;
+  const LineageEntry& entry = after.lineage.back();
+  const auto began = lineage.began.find(entry.generation);
+  if (entry.start_step > 0 && began != lineage.began.end() &&
+      began->second != entry.start_step) {
+    Break(Invariant::kS1,
+          fmt::format("job {} g{} resumed after step {}, and its lineage says "
+                      "{}",
+                      name, entry.generation, began->second, entry.start_step));
+  }
+}
+
+// A hold ends when nothing of the generation is left there. If something is,
+// the host must have been silent; and a program's ranks end by themselves
+// before that counts.
+void Checker::CheckReleased(const server::Job& before,
+                            const server::Job& after) {
+  for (const server::Hold& hold : before.holds) {
+    if (std::any_of(after.holds.begin(), after.holds.end(),
+                    [&](const server::Hold& other) {
+                      return other.node == hold.node &&
+                             other.generation == hold.generation;
+                    })) {
+      continue;
+    }
+    for (const auto& [pid, rank] : live_) {
+      if (rank.uid != after.uid || rank.generation != hold.generation ||
+          rank.node != hold.node ||
+          given_up_.contains({hold.node, rank.uid, hold.generation})) {
+        continue;
+      }
+      const auto heard = heard_.find(hold.node);
+      const bool silent =
+          heard == heard_.end() || time_->now() - heard->second > kSilence;
+      if (silent && (rank.native || !store_->nodes().contains(hold.node))) {
+        given_up_.insert({hold.node, rank.uid, hold.generation});
+        break;
+      }
+      Break(Invariant::kS7,
+            fmt::format("job {} g{}: what it held on node {} is free, and rank "
+                        "{} lives there",
+                        rank.job, hold.generation, hold.node, rank.rank));
+    }
+  }
+}
+
+void Checker::CheckHolds(const server::Job& changed) {
+  for (const server::Hold& mine : changed.holds) {
+    double cpus = 0;
+    std::set<int32_t> gpus;
+    const auto add = [&](const server::Job& job) {
+      for (const server::Hold& hold : job.holds) {
+        if (hold.node != mine.node) continue;
+        cpus += hold.resources.cpus;
+        for (const int32_t gpu : hold.gpus) {
+          if (gpus.insert(gpu).second) continue;
+          Break(Invariant::kS7, fmt::format("GPU {} of node {} is given twice",
+                                            gpu, mine.node));
+        }
+      }
+    };
+    add(changed);
+    for (const auto& [name, job] : store_->jobs()) {
+      if (name != changed.spec.name && !job->holds.empty()) add(*job);
+    }
+    const auto node = store_->nodes().find(mine.node);
+    if (node != store_->nodes().end() &&
+        cpus > node->second.info.capacity.cpus + 1e-6) {
+      Break(Invariant::kS7,
+            fmt::format("{} cores of node {} are given", cpus, mine.node));
+    }
+  }
+}
+
+void Checker::OnOrder(const NodeName& node, const Assignment& order) {
+  if (order.goal >= Goal::kStop) return;
+  const server::Job* job = store_->Find(order.job);
+  if (job == nullptr || job->uid != order.job_uid ||
+      job->generation < order.generation) {
+    Break(Invariant::kS8,
+          fmt::format("node {} hears of job {} g{}, which is not stored", node,
+                      order.job, order.generation));
+    return;
+  }
+  if (!order.cluster) return;
+  const auto& clusters = lineages_[order.job_uid].clusters;
+  const auto known = clusters.find(order.generation);
+  if (known != clusters.end() && known->second == *order.cluster) return;
+  Break(Invariant::kS8,
+        fmt::format("node {} gets another cluster spec of job {} g{}", node,
+                    order.job, order.generation));
+}
+
+void Checker::OnObeyed(const NodeName& node, const Assignment& order,
+                       bool followed) {
+  if (followed) return;
+  Break(Invariant::kS10,
+        fmt::format("node {} obeys {} of job {} g{} from epoch {}, which it "
+                    "does not follow",
+                    node, lockstep::Name(order.goal), order.job,
+                    order.generation, order.epoch));
+}
+
+void Checker::OnLate(const Status& answer) {
+  ++coverage_.late_messages;
+  if (answer.code() == StatusCode::kAborted &&
+      ReasonOf(answer) == "STALE_SESSION") {
+    return;
+  }
+  Break(Invariant::kS10,
+        fmt::format("a message of an ended stream is answered with \"{}\"",
+                    answer.ok() ? "OK" : Message(answer)));
+}
+
+void Checker::OnAcknowledged(const std::string& id, const std::string& answer) {
+  const auto [known, is_new] = answers_.try_emplace(id, answer);
+  if (!is_new && known->second != answer) {
+    Break(Invariant::kS5,
+          fmt::format("request {} is answered with \"{}\" and with \"{}\"", id,
+                      known->second, answer));
+  }
+  if (!store_->HasAnswered(id)) {
+    Break(Invariant::kS5,
+          fmt::format("request {} is acknowledged and is not stored", id));
+  }
+}
+
+void Checker::OnPut(const std::string& uid, Generation generation,
+                    uint64_t life) {
+  puts_.try_emplace({uid, generation, life}, time_->now());
+}
+
+std::optional<MonoTime> Checker::PutSince(const std::string& uid,
+                                          Generation generation,
+                                          uint64_t life) const {
+  const auto put = puts_.find({uid, generation, life});
+  if (put == puts_.end()) return std::nullopt;
+  return put->second;
+}
+
+// ---- Processes --------------------------------------------------------------
+
+void Checker::CheckTwins(const LiveRank& rank) {
+  for (const auto& [pid, other] : live_) {
+    if (other.uid != rank.uid) continue;
+    if (other.generation == rank.generation) {
+      if (other.rank != rank.rank) continue;
+      Break(Invariant::kS7,
+            fmt::format("rank {} of job {} g{} starts on node {} and lives on "
+                        "node {}",
+                        rank.rank, rank.job, rank.generation, rank.node,
+                        other.node));
+      return;
+    }
+    if (given_up_.contains({other.node, other.uid, other.generation})) continue;
+    Break(Invariant::kS7,
+          fmt::format("rank {} of job {} g{} starts on node {}, and rank {} of "
+                      "g{} lives on node {}",
+                      rank.rank, rank.job, rank.generation, rank.node,
+                      other.rank, other.generation, other.node));
+    return;
+  }
+}
+
+void Checker::OnStart(int64_t pid, const LiveRank& rank) {
+  CheckTwins(rank);
+  live_[pid] = rank;
+}
+
+void Checker::OnForgotten(const NodeName& node, const JobName& job,
+                          Generation generation) {
+  for (const auto& [pid, rank] : live_) {
+    if (rank.node != node || rank.job != job || rank.generation != generation) {
+      continue;
+    }
+    Break(Invariant::kS7,
+          fmt::format("node {} forgets job {} g{}, and rank {} lives there",
+                      node, job, generation, rank.rank));
+  }
+}
+
+// ---- Training ---------------------------------------------------------------
+
+uint64_t Checker::TruthAfter(Lineage* lineage, const std::string& uid,
+                             int64_t step) {
+  std::vector<uint64_t>& truth = lineage->truth;
+  if (truth.empty()) truth.push_back(FirstState(uid));
+  while (static_cast<int64_t>(truth.size()) <= step) {
+    const auto next = static_cast<int64_t>(truth.size());
+    truth.push_back(NextState(truth.back(), uid, next,
+                              static_cast<uint64_t>(next - 1) * kBatch));
+  }
+  return truth[static_cast<size_t>(step)];
+}
+
+void Checker::OnResumed(const std::string& uid, Generation generation,
+                        const SavedState* from, int32_t world_size) {
+  Lineage& lineage = lineages_[uid];
+  const int64_t step = from == nullptr ? 0 : from->step;
+  lineage.began[generation] = step;
+  for (int32_t rank = 0; rank < world_size; ++rank) {
+    lineage.last[{generation, rank}] = step;
+  }
+  if (from != nullptr && from->parts.size() < static_cast<size_t>(world_size)) {
+    Break(Invariant::kS6,
+          fmt::format("the checkpoint of step {} (g{}), which was listed, has "
+                      "{} of {} parts",
+                      step, from->generation, from->parts.size(), world_size));
+    return;
+  }
+  const auto key = [](const SavedState& saved) {
+    return std::make_pair(saved.generation, saved.step);
+  };
+  if (lineage.newest &&
+      (from == nullptr || key(*from) < key(*lineage.newest))) {
+    Break(Invariant::kS1,
+          fmt::format("g{} resumes after step {}, and step {} of g{} is saved",
+                      generation, step, lineage.newest->step,
+                      lineage.newest->generation));
+    return;
+  }
+  if (from != nullptr && from->state != TruthAfter(&lineage, uid, step)) {
+    Break(Invariant::kS6, fmt::format("the checkpoint of step {} (g{}) has "
+                                      "another state",
+                                      step, from->generation));
+  }
+}
+
+void Checker::OnCommitted(const CommittedStep& step) {
+  Lineage& lineage = lineages_[step.uid];
+  ++coverage_.steps;
+  int64_t& last = lineage.last[{step.generation, step.rank}];
+  if (step.step != last + 1) {
+    Break(Invariant::kS3,
+          fmt::format("g{} rank {} commits step {} after step {}",
+                      step.generation, step.rank, step.step, last));
+  }
+  last = step.step;
+  if (step.sample != static_cast<uint64_t>(step.step - 1) * kBatch) {
+    Break(Invariant::kS4,
+          fmt::format("g{} rank {} uses sample {} in step {}, whose first one "
+                      "is {}",
+                      step.generation, step.rank, step.sample, step.step,
+                      static_cast<uint64_t>(step.step - 1) * kBatch));
+  }
+  auto& [state, ranks] = lineage.held[{step.generation, step.step}];
+  if (ranks == 0) state = step.state;
+  if (state != step.state) {
+    Break(Invariant::kS2,
+          fmt::format("g{} rank {} has another state after step {}",
+                      step.generation, step.rank, step.step));
+  }
+  if (++ranks < step.world_size) return;
+  if (state != TruthAfter(&lineage, step.uid, step.step)) {
+    Break(Invariant::kS3,
+          fmt::format("g{}: the state after step {} is not that of its steps",
+                      step.generation, step.step));
+  }
+}
+
+void Checker::OnPublished(const std::string& uid, const SavedState& saved,
+                          int32_t world_size) {
+  Lineage& lineage = lineages_[uid];
+  ++coverage_.checkpoints;
+  const auto held = lineage.held.find({saved.generation, saved.step});
+  const auto began = lineage.began.find(saved.generation);
+  const bool from_start =
+      began != lineage.began.end() && began->second == saved.step;
+  if (!from_start &&
+      (held == lineage.held.end() || held->second.second < world_size)) {
+    Break(Invariant::kS1,
+          fmt::format("the checkpoint of step {} (g{}) is shown, and not all "
+                      "ranks hold the step",
+                      saved.step, saved.generation));
+  }
+  lineage.newest = saved;
+}
+
+}  // namespace lockstep::simulation

@@ -1,0 +1,155 @@
+// The ranks of native jobs: they form, take steps together by the real
+// StepController, save, stop when they are told to, and lose each other.
+#ifndef LOCKSTEP_TESTS_SIMULATION_TRAINING_H_
+#define LOCKSTEP_TESTS_SIMULATION_TRAINING_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/model/assignment.h"
+#include "tests/simulation/bug.h"
+#include "tests/simulation/checker.h"
+#include "tests/simulation/timeline.h"
+#include "worker/agent/core/agent_core.h"
+#include "worker/runtime/step_controller.h"
+
+namespace lockstep::simulation {
+
+// What a rank can do on its host.
+class RankHost {
+ public:
+  using News = std::function<void(worker::agent::AgentCore*, Time,
+                                  worker::agent::Actions*)>;
+  virtual ~RankHost() = default;
+  virtual int32_t index() const = 0;
+  // To the daemon, as soon as there is one.
+  virtual void Tell(int64_t pid, News news) = 0;
+  virtual void End(int64_t pid, ExitStatus exit) = 0;
+};
+
+// A shared file system: what was synced stays, what was not goes with its host.
+class SharedDisk {
+ public:
+  struct Entry {
+    SavedState saved;
+    // Parts that are not synced, and their hosts.
+    std::map<int32_t, int32_t> unsynced;
+    bool complete = false;
+  };
+  using Key = std::pair<Generation, int64_t>;
+
+  Entry& At(const std::string& uid, const Key& key) {
+    return jobs_[uid].entries[key];
+  }
+  // The newest complete one that `lineage` allows; null: none.
+  const SavedState* FindResume(const std::string& uid,
+                               const std::vector<LineageEntry>& lineage,
+                               bool older) const;
+  // Only the newest generation may write. False: a newer one does.
+  bool TakeOver(const std::string& uid, Generation generation);
+  void LosePower(int32_t node);
+
+ private:
+  struct Job {
+    std::map<Key, Entry> entries;
+    Generation newest = 0;
+  };
+  std::map<std::string, Job> jobs_;
+};
+
+class Training {
+ public:
+  // All are borrowed.
+  Training(Bug bug, Timeline* time, Story* story, Checker* checker)
+      : bug_(bug), time_(time), story_(story), checker_(checker) {}
+
+  // A process of a native rank has started on `host`.
+  void Start(int64_t pid, RankHost* host, const Assignment& assignment,
+             int32_t rank);
+  // Its gang runs.
+  void OnGo(int64_t pid);
+  void OnDirective(int64_t pid, const Directive& directive);
+  // The process is gone.
+  void OnDead(int64_t pid, bool well);
+
+  RankProgress ProgressOf(int64_t pid) const;
+
+  // ---- Faults ----
+  void Freeze(int64_t pid, Duration time);
+  void FailCheckpoint(int64_t pid);
+  void CutData(int32_t a, int32_t b, Duration time);
+  bool Reaches(int32_t a, int32_t b) const;
+  SharedDisk* disk() { return &disk_; }
+
+ private:
+  using GangId = std::pair<std::string, Generation>;
+  struct Member {
+    RankHost* host = nullptr;
+    GangId gang;
+    int32_t rank = 0;
+    bool go = false;
+    std::vector<Directive> directives;
+    std::optional<worker::runtime::StepController> controller;
+    uint64_t state = 0;
+    // Added to the number of each sample: not 0 with a bug.
+    uint64_t sample_error = 0;
+    bool stopping = false;
+    bool saved_last = false;
+    int publishing = 0;
+    bool cannot_save = false;
+    MonoTime frozen_until{};
+    RankProgress progress;
+  };
+  struct Gang {
+    JobName job;
+    // Of rank 0's assignment.
+    GangSpec spec;
+    int32_t world_size = 1;
+    // By rank.
+    std::map<int32_t, int64_t> pids;
+    std::map<int32_t, worker::runtime::ControlWords> words;
+    uint64_t rounds = 0;
+    bool resumed = false;
+  };
+
+  Member* Find(int64_t pid);
+  Gang& GangOf(const Member& member) { return gangs_.at(member.gang); }
+  // Does it then, if the process lives, and not while it is frozen.
+  void Later(int64_t pid, Duration delay, std::function<void(Member*)> what);
+  Duration Pause(const Member& member, Duration least, Duration most,
+                 uint64_t what) const;
+  void Resume(int64_t pid, Member* chief);
+  void BeginAt(Member* member, Generation generation, const SavedState* from);
+  // The next step, round or end.
+  void Go(int64_t pid, Member* member);
+  void Contribute(int64_t pid, Member* member,
+                  const StatusOr<worker::runtime::ControlWords>& words);
+  void Reduce(const GangId& id, uint64_t round);
+  void Receive(int64_t pid, Member* member,
+               const worker::runtime::ControlWords& sum);
+  void Follow(int64_t pid, Member* member,
+              const worker::runtime::StepOrders& orders);
+  void Save(int64_t pid, Member* member,
+            const worker::runtime::CheckpointOrder& order);
+  void Publish(int64_t pid, Member* member,
+               const worker::runtime::CheckpointOrder& order);
+
+  const Bug bug_;
+  Timeline* const time_;
+  Story* const story_;
+  Checker* const checker_;
+  SharedDisk disk_;
+  std::map<int64_t, Member> members_;
+  std::map<GangId, Gang> gangs_;
+  std::map<std::pair<int32_t, int32_t>, MonoTime> cut_until_;
+};
+
+}  // namespace lockstep::simulation
+
+#endif  // LOCKSTEP_TESTS_SIMULATION_TRAINING_H_
