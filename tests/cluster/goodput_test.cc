@@ -17,6 +17,10 @@ constexpr int kStallSeconds = 5;
 // Each class, as a part of the job's rank-seconds.
 constexpr double kAllowed = 0.005;
 
+// The begin of a stall counts from the rank's last sign, which may be the begin
+// of its last phase. Its end is seen by the coordinator's look of each second.
+constexpr double kSeenLate = 1;
+
 using TimeByClass = std::map<std::string, double>;
 
 class GoodputTest : public ClusterTest {
@@ -113,7 +117,10 @@ TEST_F(GoodputTest, EverySecondIsInItsClass) {
     std::cout << name << ": " << seconds << " s, in truth " << truth[name]
               << " s, apart " << 100 * std::abs(seconds - truth[name]) / wall
               << " %\n";
-    EXPECT_NEAR(seconds, truth[name], kAllowed * wall) << name;
+    const bool by_stall = name == "stalled" || name == "unknown";
+    EXPECT_NEAR(seconds, truth[name],
+                by_stall ? kSeenLate * kRanks : kAllowed * wall)
+        << name;
   }
 }
 

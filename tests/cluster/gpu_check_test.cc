@@ -118,10 +118,10 @@ TEST_F(GpuCheckTest, AGpuInUseIsRefusedAndOneInCheckGetsNoWork) {
   EXPECT_EQ(Get("waits").state(), v1::JOB_STATE_QUEUED);
   // The daemon's end ends the check, and its next life gives the GPUs back.
   StopDaemon(other);
+  WriteFile(Path("check"), "");
   StartDaemon(other);
   const CommandResult result = WaitCommand(check);
-  EXPECT_NE(result.code, 0);
-  EXPECT_THAT(result.err, HasSubstr("connection ended meanwhile"));
+  EXPECT_EQ(result.code, 0) << "the command asks again: " << result.err;
   WaitEnd("waits", v1::JOB_STATE_SUCCEEDED);
 }
 
