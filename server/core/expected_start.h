@@ -1,4 +1,4 @@
-// When waiting jobs are expected to start: the queue is scheduled again at each
+// When waiting jobs are expected to start: the queue is played again at each
 // time at which a running job is expected to end. Pure.
 //
 // A job that starts is expected to run for its limit of running time. One
@@ -26,7 +26,7 @@ struct ExpectedEnd {
 // `queue` as for Schedule; at most kMaxForecast jobs of it are looked at, the
 // next ones. `hosts` are as they are now, with `ends` on them. A job that backs
 // off has no expected start.
-inline constexpr size_t kMaxForecast = 100;
+inline constexpr size_t kMaxForecast = 50;
 std::map<JobName, WallTime> ExpectStarts(std::vector<QueuedJob> queue,
                                          std::vector<HostCapacity> hosts,
                                          std::vector<ExpectedEnd> ends,

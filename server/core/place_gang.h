@@ -1,5 +1,5 @@
 // Places the tasks of one gang by the rules in scheduler.h. Pure; for
-// scheduler.cc.
+// scheduler.cc and expected_start.cc.
 #ifndef LOCKSTEP_SERVER_CORE_PLACE_GANG_H_
 #define LOCKSTEP_SERVER_CORE_PLACE_GANG_H_
 
