@@ -226,6 +226,25 @@ std::optional<std::vector<TaskPlacement>> PlaceAnew(
   return PlacementOf(std::move(tasks));
 }
 
+void Occupy(const JobSpec& spec, const std::vector<TaskPlacement>& placement,
+            std::vector<HostCapacity>* hosts) {
+  for (const TaskPlacement& place : placement) {
+    for (HostCapacity& host : *hosts) {
+      if (host.node != place.node) continue;
+      Holder& holder = host.holders.emplace_back(Holder{spec.name, {}});
+      for (const RoleSpec& role : spec.roles) {
+        if (role.type != place.type) continue;
+        holder.resources = role.resources;
+        host.allocated.cpus += role.resources.cpus;
+        host.allocated.memory_bytes += role.resources.memory_bytes;
+        host.allocated.gpus += role.resources.gpus;
+      }
+      host.allocated_gpus.insert(host.allocated_gpus.end(), place.gpus.begin(),
+                                 place.gpus.end());
+    }
+  }
+}
+
 std::vector<HostCapacity> Forgiven(std::vector<HostCapacity> hosts) {
   for (HostCapacity& host : hosts) {
     host.ready = host.ready || !host.cooling.empty();

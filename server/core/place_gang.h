@@ -17,6 +17,10 @@ std::optional<std::vector<TaskPlacement>> PlaceAnew(
     const JobSpec& spec, const std::vector<HostCapacity>& hosts,
     size_t* placed);
 
+// Takes these places on `hosts`.
+void Occupy(const JobSpec& spec, const std::vector<TaskPlacement>& placement,
+            std::vector<HostCapacity>* hosts);
+
 // Returns `hosts` without cool-downs and without pairs that are apart.
 std::vector<HostCapacity> Forgiven(std::vector<HostCapacity> hosts);
 

@@ -14,25 +14,6 @@
 namespace lockstep::server {
 namespace {
 
-void Occupy(const JobSpec& spec, const std::vector<TaskPlacement>& placement,
-            std::vector<HostCapacity>* hosts) {
-  for (const TaskPlacement& place : placement) {
-    for (HostCapacity& host : *hosts) {
-      if (host.node != place.node) continue;
-      Holder& holder = host.holders.emplace_back(Holder{spec.name, {}});
-      for (const RoleSpec& role : spec.roles) {
-        if (role.type != place.type) continue;
-        holder.resources = role.resources;
-        host.allocated.cpus += role.resources.cpus;
-        host.allocated.memory_bytes += role.resources.memory_bytes;
-        host.allocated.gpus += role.resources.gpus;
-      }
-      host.allocated_gpus.insert(host.allocated_gpus.end(), place.gpus.begin(),
-                                 place.gpus.end());
-    }
-  }
-}
-
 std::vector<HostCapacity> Emptied(std::vector<HostCapacity> hosts) {
   for (HostCapacity& host : hosts) {
     host.allocated = {};
@@ -63,9 +44,27 @@ std::optional<Cause> KeptApart(const JobSpec& spec,
 }
 
 Cause WhyNoRoom(const JobSpec& spec, const std::vector<HostCapacity>& hosts,
-                size_t fitting) {
+                size_t fitting, bool text) {
   if (auto apart = KeptApart(spec, hosts)) return *std::move(apart);
-  return {Reason::kNoCapacity, DescribeShortage(spec, hosts, fitting)};
+  return {Reason::kNoCapacity,
+          text ? DescribeShortage(spec, hosts, fitting) : std::string()};
+}
+
+// Whether all hosts together have room, which is quickly found out.
+bool MayFit(const JobSpec& spec, const std::vector<HostCapacity>& hosts) {
+  constexpr double kRounding = 1e-6;
+  Resources free;
+  for (const HostCapacity& host : hosts) {
+    if (!host.ready) continue;
+    free.cpus += host.capacity.cpus - host.allocated.cpus;
+    free.memory_bytes +=
+        host.capacity.memory_bytes - host.allocated.memory_bytes;
+    free.gpus += static_cast<int32_t>(host.gpus.size()) -
+                 static_cast<int32_t>(host.allocated_gpus.size());
+  }
+  const Resources sum = server::SumOf(spec);
+  return sum.cpus <= free.cpus + kRounding &&
+         sum.memory_bytes <= free.memory_bytes && sum.gpus <= free.gpus;
 }
 
 // The answer to the last job that did not fit. A queue is often many jobs that
@@ -190,7 +189,9 @@ ScheduleResult Schedule(std::vector<QueuedJob> queue,
     if (!placement) placement = PlaceElsewhere(*queued.job, there.hosts);
     const bool refused = refusal && RequestTheSame(*refusal->spec, spec);
     size_t fitting = 0;
-    if (!placement && !refused) {
+    // The number of tasks that would fit is for the text.
+    if (!placement && !refused &&
+        (options.texts || MayFit(spec, there.hosts))) {
       placement = PlaceAnew(spec, there.hosts, &fitting);
     }
     if (placement) {
@@ -199,7 +200,9 @@ ScheduleResult Schedule(std::vector<QueuedJob> queue,
       refusal.reset();
       continue;
     }
-    if (!refused) refusal = {&spec, WhyNoRoom(spec, there.hosts, fitting)};
+    if (!refused) {
+      refusal = {&spec, WhyNoRoom(spec, there.hosts, fitting, options.texts)};
+    }
     result.waiting[spec.name] = refusal->cause;
     if (refusal->cause.reason != Reason::kNoCapacity) continue;
     // A job that waits for a lost node must not block all others.

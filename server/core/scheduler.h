@@ -69,6 +69,9 @@ struct ScheduleResult {
 
 struct SchedulerOptions {
   Duration ageing_limit = std::chrono::minutes(5);
+  // Without, a cause of `waiting` for lack of room has no text: to say what is
+  // missing takes far longer than to find places.
+  bool texts = true;
 };
 
 ScheduleResult Schedule(std::vector<QueuedJob> queue,

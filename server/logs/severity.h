@@ -2,7 +2,6 @@
 //
 // stdout or stderr says nothing about severity: TensorFlow writes all its
 // output to stderr. Recognised, in this order:
-// this order:
 //   glog, absl, PyTorch's C++  "E1121 21:52:24.1 7 x.cc:3] ...", "[W1121 ..."
 //   TensorFlow's C++           "2026-11-21 21:52:24.1: E external/x.cc:3] ..."
 //   Python's logging           "ERROR:root:...", "... - trainer - ERROR - ...",
@@ -12,7 +11,6 @@
 //                              warnings: "x.py:3: UserWarning: ..."
 //   fatal runtime errors       "Fatal Python error", "terminate called", ...
 // A "[rank0]: " and colours may precede each. An unrecognised line is INFO.
-// itself is INFO.
 #ifndef LOCKSTEP_SERVER_LOGS_SEVERITY_H_
 #define LOCKSTEP_SERVER_LOGS_SEVERITY_H_
 

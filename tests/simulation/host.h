@@ -30,7 +30,7 @@ struct EndedRank {
   RankProgress progress = {};
 };
 
-// Whom a process tells what, once the daemon listens.
+// Where a process reports to, once the daemon listens.
 class DaemonEar {
  public:
   virtual ~DaemonEar() = default;

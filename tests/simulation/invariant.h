@@ -26,7 +26,7 @@ enum class Invariant {
   // A checkpoint that is listed is whole, and restores the state of its step.
   kS6,
   // Never two processes of one rank, nor two generations of one job, nor a
-  // process that nobody will reap or that its daemon only imagines; no resource
+  // process that no shim reaps or that its daemon only imagines; no resource
   // is given twice.
   kS7,
   // Never two cluster specs of one generation, never a generation's number

@@ -134,7 +134,7 @@ void Network::Send(uint64_t number, Up message) {
         if (stream.session == 0) return;
         (void)control_->Call([&](server::Coordinator* coordinator) {
           const Status answer = message(coordinator, stream.session);
-          // Whoever comes late speaks for nobody.
+          // The stream has ended: its late messages have no sender.
           if (!stream.open_above) checker_->OnLate(answer);
         });
       },

@@ -75,7 +75,7 @@ void Node::Adopt() {
       if (!status.exit) AdoptRank(kept, status);
     }
   }
-  // Whom no record names, nobody would look for.
+  // A process without a record would be looked for by no daemon.
   std::vector<int64_t> strays;
   for (const auto& [pid, process] : host_.processes()) {
     if (!disk->gangs.contains(process.ref.gang)) strays.push_back(pid);

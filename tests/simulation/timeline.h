@@ -103,7 +103,7 @@ class Story {
 
 }  // namespace lockstep::simulation
 
-// Formats only where somebody reads it.
+// Formats only if the story is told.
 #define LOCKSTEP_TELL(story, ...) \
   if ((story)->told()) (story)->Say(fmt::format(__VA_ARGS__))
 

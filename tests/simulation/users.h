@@ -33,7 +33,7 @@ class Users {
   // What happens to the next request.
   void Arm(const Move& move) { armed_ = move; }
   void Heal() { armed_.reset(); }
-  // Commands that nobody has answered yet.
+  // Commands without an answer so far.
   size_t waiting() const { return waiting_.size(); }
 
  private:

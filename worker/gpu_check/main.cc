@@ -20,7 +20,7 @@
 namespace lockstep::worker::gpu_check {
 namespace {
 
-// Who waits for it has killed it before.
+// The daemon kills the program before that.
 constexpr unsigned kLongest = 600;  // Seconds.
 
 struct Flags {
