@@ -26,7 +26,7 @@ struct LocalTask {
   std::vector<RankSpec> ranks;
   std::optional<Container> container = std::nullopt;
   // If this exceeds the task's own count, its ranks, which have ended, restart
-  // at the same address.
+  // at the same address. The highest one of its ranks.
   int32_t restarts = 0;
 
   bool operator==(const LocalTask&) const = default;
@@ -88,6 +88,8 @@ struct Assignment {
   uint32_t evidence = 0;
   // With STOP: evidence of what still runs is kept before the first signal.
   bool keep_evidence = false;
+  // With GO: when it rises, ranks that can recover form a new communicator.
+  uint32_t recovery = 0;
 
   bool operator==(const Assignment&) const = default;
 };

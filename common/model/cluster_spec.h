@@ -18,6 +18,8 @@ struct RankSpec {
   std::vector<int32_t> gpus;
   // The ranks of one replica group hold the whole model together.
   int32_t replica_group = 0;
+  // In LocalTask only: how often it was restarted alone in this generation.
+  int32_t restarts = 0;
 
   bool operator==(const RankSpec&) const = default;
 };

@@ -237,6 +237,10 @@ std::string_view Name(Reason reason) {
       return "IDLE";
     case Reason::kSession:
       return "SESSION";
+    case Reason::kRecovering:
+      return "RECOVERING";
+    case Reason::kRecovered:
+      return "RECOVERED";
     case Reason::kNodeGpuReclaim:
       return "NODE_GPU_RECLAIM";
     case Reason::kNodeGpuFree:

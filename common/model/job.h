@@ -136,6 +136,8 @@ enum class Reason {
   kBackendReplaced = 94,
   kIdle = 95,
   kSession = 97,
+  kRecovering = 98,
+  kRecovered = 99,
   kNodeGpuReclaim = 110,
   kNodeGpuFree = 111,
   kNodeGpuWithheld = 112,
@@ -452,6 +454,13 @@ struct RankStatus {
   Usage usage;
   // How often it was restarted alone in this generation.
   int32_t restarts = 0;
+  // Its process stays when other ranks are lost.
+  bool recoverable = false;
+  // The newest recovery of this generation after which it trains; 0: none.
+  uint32_t recovery = 0;
+  // It has left the communicator of recovery `parked - 1` and waits for the
+  // next one; 0: never.
+  uint32_t parked = 0;
 
   bool operator==(const RankStatus&) const = default;
 };

@@ -133,6 +133,7 @@ LOCKSTEP_FIELDS(Assignment, v1::Assignment) {
   LOCKSTEP_FIELD(stop_message, Bytes(kMaxReportText));
   LOCKSTEP_FIELD(evidence);
   LOCKSTEP_FIELD(keep_evidence);
+  LOCKSTEP_FIELD(recovery);
   v.Rule([](Assignment* assignment, FieldChecker* check) {
     CheckGoal(*assignment, check);
   });

@@ -87,6 +87,9 @@ LOCKSTEP_FIELDS(RankStatus, v1::RankStatus) {
   LOCKSTEP_FIELD(progress);
   LOCKSTEP_FIELD(usage);
   LOCKSTEP_FIELD(restarts, kCounter);
+  LOCKSTEP_FIELD(recoverable);
+  LOCKSTEP_FIELD(recovery);
+  LOCKSTEP_FIELD(parked);
   v.Rule([](RankStatus* rank, FieldChecker* check) {
     if (rank->state == RankState::kExited && !rank->exit) {
       check->Fail("exit", "is missing of a rank that has exited");

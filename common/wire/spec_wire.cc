@@ -114,6 +114,7 @@ LOCKSTEP_FIELDS(RankSpec, v1::RankSpec) {
   LOCKSTEP_FIELD(local_rank, kRank);
   LOCKSTEP_FIELD(replica_group, kRank);
   LOCKSTEP_FIELD(gpus, AtMost(kMaxGpus), Each(kGpuIndex));
+  LOCKSTEP_FIELD(restarts, kCounter);
 }
 
 LOCKSTEP_FIELDS(TaskSpec, v1::TaskSpec) {

@@ -74,6 +74,8 @@ struct Job {
   int32_t attempt = 0;
   int32_t failures_without_progress = 0;
   int32_t restarts = 0;
+  // How often ranks were replaced while the others stayed (recovery.h).
+  int32_t recoveries = 0;
   // Durations of ended phases. The current one began at state_time.
   std::map<JobState, Duration> phase_durations;
   // The tasks of `generation`, in rank order.
@@ -137,6 +139,9 @@ struct Job {
   std::vector<WallTime> uncharged_failures;
   // The ranks of `generation` that failed alone.
   std::map<int32_t, LoneRank> lone_ranks;
+  // The newest recovery of `generation`, from 1, and when it was decided.
+  uint32_t recovery = 0;
+  WallTime recovery_start{};
   // Signature of the last attempt's failure, see Failure::signature in
   // verdict.h. Empty if it did not fail, or if its failure does not predict the
   // next one.

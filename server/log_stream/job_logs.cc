@@ -47,6 +47,7 @@ Severity SeverityOf(Reason reason) {
     case Reason::kPortTaken:
     case Reason::kNoProgress:
     case Reason::kWorkerRestarted:
+    case Reason::kRecovering:
     case Reason::kCoordinatorRestarted:
     case Reason::kPrefetchFailed:
     case Reason::kPrepareNote:

@@ -67,6 +67,9 @@ RankStatus Shown(const RankStatus& rank) {
   out.progress = Shown(rank.progress);
   out.usage = rank.usage;
   out.restarts = rank.restarts;
+  out.recoverable = rank.recoverable;
+  out.recovery = rank.recovery;
+  out.parked = rank.parked;
   return out;
 }
 
@@ -181,6 +184,7 @@ Job Shown(const Job& job) {
   out.attempt = job.attempt;
   out.failures_without_progress = job.failures_without_progress;
   out.restarts = job.restarts;
+  out.recoveries = job.recoveries;
   out.phase_durations = job.phase_durations;
   out.tasks = Shown(job.tasks);
   out.attempts = Shown(job.attempts);
@@ -196,6 +200,8 @@ Job Shown(const Job& job) {
   out.outcome = job.outcome;
   out.lineage = job.lineage;
   out.lone_ranks = job.lone_ranks;
+  out.recovery = job.recovery;
+  out.recovery_start = job.recovery_start;
   return out;
 }
 

@@ -49,7 +49,9 @@ Paths OpenPaths() {
                 "preparation.parts.phase",
                 "preparation.parts.duration",
                 "preparation.current"};
-  Add(Under("ranks.", {"rank", "local_rank", "state", "restarts"}), &task);
+  Add(Under("ranks.", {"rank", "local_rank", "state", "restarts",
+                       "recoverable", "recovery", "parked"}),
+      &task);
   Add(Under("ranks.exit.", {"code", "signal", "exec_errno", "end_time",
                             "victim", "out_of_memory", "reason"}),
       &task);
@@ -73,6 +75,7 @@ Paths OpenPaths() {
                 "attempt",
                 "failures_without_progress",
                 "restarts",
+                "recoveries",
                 "phases.phase",
                 "phases.duration",
                 "committed_step",

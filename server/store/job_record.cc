@@ -37,6 +37,7 @@ void PutShownState(const Job& job, v1::Job* out) {
   out->set_attempt(job.attempt);
   out->set_failures_without_progress(job.failures_without_progress);
   out->set_restarts(job.restarts);
+  out->set_recoveries(job.recoveries);
   for (const auto& [state, duration] : job.phase_durations) {
     v1::PhaseDuration* phase = out->add_phases();
     phase->set_phase(std::string(PhaseName(state)));
@@ -100,6 +101,10 @@ void PutDecisionState(const Job& job, v1::StoredJob* out) {
     hold->set_looks(job.output_hold->looks);
     *hold->mutable_since() = ToProto(job.output_hold->since);
   }
+  out->set_recovery(job.recovery);
+  if (job.recovery_start != WallTime{}) {
+    *out->mutable_recovery_start() = ToProto(job.recovery_start);
+  }
   if (job.attempt_start != WallTime{}) {
     *out->mutable_attempt_start() = ToProto(job.attempt_start);
   }
@@ -153,6 +158,11 @@ Status GetDecisionState(const v1::StoredJob& stored, Job* job) {
     hold.looks = message.looks();
     LOCKSTEP_ASSIGN_OR_RETURN(hold.since, FromProto(message.since()));
   }
+  job->recovery = stored.recovery();
+  if (stored.has_recovery_start()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(job->recovery_start,
+                              FromProto(stored.recovery_start()));
+  }
   if (stored.has_attempt_start()) {
     LOCKSTEP_ASSIGN_OR_RETURN(job->attempt_start,
                               FromProto(stored.attempt_start()));
@@ -179,6 +189,7 @@ Status GetShown(const v1::Job& message, Job* job) {
   job->attempt = message.attempt();
   job->failures_without_progress = message.failures_without_progress();
   job->restarts = message.restarts();
+  job->recoveries = message.recoveries();
   for (const v1::PhaseDuration& phase : message.phases()) {
     for (const JobState state : kAllJobStates) {
       if (PhaseName(state) != phase.phase() || IsFinal(state)) continue;

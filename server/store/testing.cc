@@ -137,6 +137,9 @@ RankStatus FullRank(int32_t rank) {
   status.usage = {12.5, 100,  200,  0.75, 30.5, 1.75,
                   0.9,  5000, 6000, 7000, 8000, 9000};
   status.restarts = 2;
+  status.recoverable = true;
+  status.recovery = 3;
+  status.parked = 4;
   return status;
 }
 
@@ -188,6 +191,7 @@ Job FullJob() {
   job.attempt = 6;
   job.failures_without_progress = 2;
   job.restarts = 5;
+  job.recoveries = 9;
   for (const JobState state : kAllJobStates) {
     if (!IsFinal(state)) {
       job.phase_durations[state] =
@@ -230,6 +234,8 @@ Job FullJob() {
   job.failed_formings = 3;
   job.event_numbers = {{"a", 9}, {"b", 1}};
   job.free_restarts = {At(15), At(16)};
+  job.recovery = 4;
+  job.recovery_start = At(18);
   job.uncharged_failures = {At(13), At(17)};
   job.generation_floor = 1003;
   job.failure_signature = "ZeroDivisionError at train.py:12";
