@@ -52,8 +52,8 @@ struct LevelRecord {
 struct LevelPlan {
   // The steps that all ranks will have.
   int64_t step = 0;
-  // Ranks that send, ascending; the first one also sends the small part. A rank
-  // that has learned the order of the buckets comes before those that have not.
+  // Ranks that send. Those that have learned the order of the buckets come
+  // first; otherwise ascending. The first one also sends the small part.
   std::vector<int> sources;
   // Ranks that receive, ascending.
   std::vector<int> receivers;
@@ -90,8 +90,9 @@ struct LevelResult {
 // On success every rank's memory has plan.step steps. After an error the memory
 // of a receiver is undefined: it must not be used as a state. Errors: those of
 // PlanLevel; InvalidArgument, on all ranks, where memory differs in sizes;
-// DataLoss (reason LEVEL_CRC) on a receiver whose bytes do not match; else the
-// communicator's.
+// DataLoss (reason LEVEL_CRC), on all ranks, where a receiver's bytes do not
+// match; else the communicator's, with reason PEER_LOST where a peer is the
+// cause.
 StatusOr<LevelResult> Level(collective::Communicator* communicator,
                             LevelInput input, Duration operation_timeout);
 

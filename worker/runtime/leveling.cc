@@ -1,0 +1,342 @@
+#include "worker/runtime/leveling.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "common/base/crc32c.h"
+#include "common/base/hash.h"
+#include "worker/runtime/peer_lost.h"
+
+namespace lockstep::worker::runtime {
+namespace {
+
+using collective::Buffer;
+using collective::CollectiveKind;
+using collective::Communicator;
+using collective::DataType;
+using collective::Work;
+
+constexpr size_t kMaxSmall = 64 << 20;
+
+// A LevelRecord as bytes, with the sizes of the memory's parts.
+struct WireRecord {
+  uint64_t flags = 0;
+  int64_t committed = 0;
+  uint64_t digest = 0;
+  uint64_t layout = 0;
+};
+constexpr uint64_t kHasState = 1;
+constexpr uint64_t kInFlight = 2;
+constexpr uint64_t kLearned = 4;
+
+WireRecord ToWire(const LevelRecord& record, uint64_t layout) {
+  WireRecord wire;
+  wire.flags = (record.has_state ? kHasState : 0) |
+               (record.in_flight ? kInFlight : 0) |
+               (record.learned ? kLearned : 0);
+  wire.committed = record.committed;
+  wire.digest = record.digest;
+  wire.layout = layout;
+  return wire;
+}
+
+LevelRecord FromWire(const WireRecord& wire) {
+  return {.has_state = (wire.flags & kHasState) != 0,
+          .committed = wire.committed,
+          .digest = wire.digest,
+          .in_flight = (wire.flags & kInFlight) != 0,
+          .learned = (wire.flags & kLearned) != 0};
+}
+
+uint64_t Mix(uint64_t hash, uint64_t value) {
+  return SplitMix(hash + kSplitMixIncrement) ^ SplitMix(value);
+}
+
+uint64_t LayoutOf(const StateMemory& memory) {
+  uint64_t hash = Mix(0, memory.size());
+  for (const auto& part : memory) hash = Mix(hash, part.size());
+  return hash;
+}
+
+// The memory in pieces of at most kLevelChunk bytes, each within one part.
+std::vector<std::span<std::byte>> ChunksOf(const StateMemory& memory) {
+  std::vector<std::span<std::byte>> chunks;
+  for (std::span<std::byte> part : memory) {
+    while (!part.empty()) {
+      const size_t size = std::min(part.size(), kLevelChunk);
+      chunks.push_back(part.first(size));
+      part = part.subspan(size);
+    }
+  }
+  return chunks;
+}
+
+uint32_t CrcOf(std::span<const std::byte> bytes) {
+  return ExtendCrc32c(0, bytes.data(), bytes.size());
+}
+
+Status Diverged(const Status& status) { return WithReason(status, "DIVERGED"); }
+
+// "ranks 0, 2"
+std::string Named(const std::vector<int>& ranks) {
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s",
+                     fmt::join(ranks, ", "));
+}
+
+// All of Level's communication: one rank's part of it.
+class Leveler {
+ public:
+  Leveler(Communicator* communicator, Duration timeout)
+      : communicator_(communicator), timeout_(timeout) {}
+
+  Status Allocate();
+  // Every rank's bytes, in rank order. REQUIRES: at most kLevelChunk in all.
+  Status Gather(std::span<const std::byte> own, std::vector<std::byte>* all);
+  Status Broadcast(int root, std::span<std::byte> bytes);
+  // `bytes` of rank `root`, whatever their number, on every rank.
+  Status BroadcastText(int root, std::string* bytes);
+  // Sends and receives `chunks` as `plan` says. `crcs` are the first source's.
+  // Sets `*wrong` where a received chunk does not match.
+  Status Transfer(const LevelPlan& plan,
+                  const std::vector<std::span<std::byte>>& chunks,
+                  const std::vector<uint32_t>& crcs, bool* wrong);
+
+ private:
+  MonoTime Deadline() const { return MonotonicNow() + timeout_; }
+  StatusOr<std::unique_ptr<Work>> StartBroadcast(int root, const Buffer* buffer,
+                                                 size_t bytes);
+
+  Communicator* const communicator_;
+  const Duration timeout_;
+  // One is filled or emptied while the other travels.
+  std::array<const Buffer*, 2> staging_ = {};
+};
+
+Status Leveler::Allocate() {
+  for (const Buffer*& buffer : staging_) {
+    LOCKSTEP_ASSIGN_OR_RETURN(buffer, communicator_->Allocate(kLevelChunk));
+  }
+  return OkStatus();
+}
+
+StatusOr<std::unique_ptr<Work>> Leveler::StartBroadcast(int root,
+                                                        const Buffer* buffer,
+                                                        size_t bytes) {
+  collective::Operation operation;
+  operation.kind = CollectiveKind::kBroadcast;
+  operation.slice = {buffer, 0, bytes, DataType::kUint8};
+  operation.root = root;
+  return communicator_->Start(operation);
+}
+
+Status Leveler::Gather(std::span<const std::byte> own,
+                       std::vector<std::byte>* all) {
+  const auto ranks = static_cast<size_t>(communicator_->size());
+  auto* data = static_cast<std::byte*>(staging_[0]->data);
+  std::memcpy(data + own.size() * static_cast<size_t>(communicator_->rank()),
+              own.data(), own.size());
+  collective::Operation operation;
+  operation.kind = CollectiveKind::kAllGather;
+  operation.slice = {staging_[0], 0, own.size() * ranks, DataType::kUint8};
+  LOCKSTEP_RETURN_IF_ERROR(communicator_->RunNow(operation, Deadline()));
+  all->assign(data, data + own.size() * ranks);
+  return OkStatus();
+}
+
+Status Leveler::Broadcast(int root, std::span<std::byte> bytes) {
+  for (size_t done = 0; done < bytes.size(); done += kLevelChunk) {
+    const std::span<std::byte> piece =
+        bytes.subspan(done, std::min(kLevelChunk, bytes.size() - done));
+    std::memcpy(staging_[0]->data, piece.data(), piece.size());
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<Work> work,
+                              StartBroadcast(root, staging_[0], piece.size()));
+    LOCKSTEP_RETURN_IF_ERROR(work->Wait(Deadline()));
+    std::memcpy(piece.data(), staging_[0]->data, piece.size());
+  }
+  return OkStatus();
+}
+
+Status Leveler::BroadcastText(int root, std::string* bytes) {
+  uint64_t size = bytes->size();
+  LOCKSTEP_RETURN_IF_ERROR(
+      Broadcast(root, std::as_writable_bytes(std::span(&size, 1))));
+  // All ranks know it now, so none waits for bytes that do not come.
+  if (size > kMaxSmall) {
+    return InvalidArgument(
+        "rank {} brings {} bytes besides the memory of its state: at most {}",
+        root, size, kMaxSmall);
+  }
+  bytes->resize(size);
+  return Broadcast(root, std::as_writable_bytes(std::span(*bytes)));
+}
+
+Status Leveler::Transfer(const LevelPlan& plan,
+                         const std::vector<std::span<std::byte>>& chunks,
+                         const std::vector<uint32_t>& crcs, bool* wrong) {
+  const int own = communicator_->rank();
+  const bool receives =
+      std::binary_search(plan.receivers.begin(), plan.receivers.end(), own);
+  const auto root_of = [&](size_t i) {
+    return plan.sources[i % plan.sources.size()];
+  };
+  std::unique_ptr<Work> before;  // Of chunk i - 1.
+  for (size_t i = 0; i <= chunks.size(); ++i) {
+    std::unique_ptr<Work> work;
+    if (i < chunks.size()) {
+      const Buffer* const buffer = staging_[i % 2];
+      if (root_of(i) == own) {
+        std::memcpy(buffer->data, chunks[i].data(), chunks[i].size());
+      }
+      LOCKSTEP_ASSIGN_OR_RETURN(
+          work, StartBroadcast(root_of(i), buffer, chunks[i].size()));
+    }
+    if (before) {
+      LOCKSTEP_RETURN_IF_ERROR(before->Wait(Deadline()));
+      if (receives) {
+        const std::span<std::byte> chunk = chunks[i - 1];
+        std::memcpy(chunk.data(), staging_[(i - 1) % 2]->data, chunk.size());
+        *wrong = *wrong || CrcOf(chunk) != crcs[i - 1];
+      }
+    }
+    before = std::move(work);
+  }
+  return OkStatus();
+}
+
+StatusOr<LevelPlan> Agree(Leveler* leveler, const LevelInput& input) {
+  const WireRecord own = ToWire(input.record, LayoutOf(input.memory));
+  std::vector<std::byte> bytes;
+  LOCKSTEP_RETURN_IF_ERROR(
+      MarkPeerLost(leveler->Gather(std::as_bytes(std::span(&own, 1)), &bytes)));
+  std::vector<LevelRecord> records;
+  for (size_t at = 0; at < bytes.size(); at += sizeof(WireRecord)) {
+    WireRecord wire;
+    std::memcpy(&wire, bytes.data() + at, sizeof(wire));
+    if (wire.layout != own.layout) {
+      return InvalidArgument(
+          "rank {} has a state of other sizes than this one: register the same "
+          "memory on all ranks",
+          records.size());
+    }
+    records.push_back(FromWire(wire));
+  }
+  return PlanLevel(records);
+}
+
+// Whether all ranks have what they should have.
+Status CheckReceived(Leveler* leveler, bool wrong) {
+  const std::byte own{static_cast<unsigned char>(wrong ? 1 : 0)};
+  std::vector<std::byte> all;
+  LOCKSTEP_RETURN_IF_ERROR(leveler->Gather({&own, 1}, &all));
+  std::vector<int> ranks;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank] != std::byte{0}) ranks.push_back(static_cast<int>(rank));
+  }
+  if (ranks.empty()) return OkStatus();
+  return WithReason(
+      DataLoss("{} received bytes of the state that do not match their "
+               "checksum",
+               Named(ranks)),
+      "LEVEL_CRC");
+}
+
+Status Exchange(Leveler* leveler, const LevelPlan& plan, LevelInput* input) {
+  const int source = plan.sources.front();
+  const std::vector<std::span<std::byte>> chunks = ChunksOf(input->memory);
+  if (!plan.receivers.empty()) {
+    std::vector<uint32_t> crcs = std::move(input->digest.chunks);
+    crcs.resize(chunks.size());
+    LOCKSTEP_RETURN_IF_ERROR(
+        leveler->Broadcast(source, std::as_writable_bytes(std::span(crcs))));
+    bool wrong = false;
+    LOCKSTEP_RETURN_IF_ERROR(leveler->Transfer(plan, chunks, crcs, &wrong));
+    LOCKSTEP_RETURN_IF_ERROR(CheckReceived(leveler, wrong));
+  }
+  return leveler->BroadcastText(source, &input->small);
+}
+
+}  // namespace
+
+StateDigest DigestOf(const StateMemory& memory) {
+  StateDigest digest;
+  digest.hash = LayoutOf(memory);
+  for (const std::span<std::byte> chunk : ChunksOf(memory)) {
+    digest.chunks.push_back(CrcOf(chunk));
+    digest.hash = Mix(digest.hash, digest.chunks.back());
+  }
+  return digest;
+}
+
+StatusOr<LevelPlan> PlanLevel(std::span<const LevelRecord> records) {
+  LevelPlan plan;
+  plan.step = -1;
+  for (const LevelRecord& record : records) {
+    if (record.has_state) plan.step = std::max(plan.step, record.committed);
+    plan.redo_checkpoint = plan.redo_checkpoint || record.in_flight;
+  }
+  if (plan.step < 0) {
+    return WithReason(
+        FailedPrecondition("none of {} ranks has a state to go on from",
+                           records.size()),
+        "NO_STATE");
+  }
+  std::vector<int> others;  // At the step, with another state than the first.
+  std::vector<int> behind;  // By more than a step.
+  std::optional<uint64_t> digest;
+  for (size_t i = 0; i < records.size(); ++i) {
+    const LevelRecord& record = records[i];
+    const int rank = static_cast<int>(i);
+    if (!record.has_state || record.committed < plan.step) {
+      if (record.has_state && record.committed < plan.step - 1) {
+        behind.push_back(rank);
+      }
+      plan.receivers.push_back(rank);
+      continue;
+    }
+    if (!digest) digest = record.digest;
+    if (record.digest != *digest) others.push_back(rank);
+    plan.sources.push_back(rank);
+  }
+  if (!others.empty()) {
+    return Diverged(FailedPrecondition(
+        "after step {} the state of {} differs from that of rank {}", plan.step,
+        Named(others), plan.sources.front()));
+  }
+  if (!behind.empty()) {
+    return Diverged(FailedPrecondition(
+        "rank {} has {} steps, and {} lacks more than one of them",
+        plan.sources.front(), plan.step, Named(behind)));
+  }
+  std::stable_partition(
+      plan.sources.begin(), plan.sources.end(),
+      [&](int rank) { return records[static_cast<size_t>(rank)].learned; });
+  return plan;
+}
+
+StatusOr<LevelResult> Level(Communicator* communicator, LevelInput input,
+                            Duration operation_timeout) {
+  const MonoTime began = MonotonicNow();
+  Leveler leveler(communicator, operation_timeout);
+  LOCKSTEP_RETURN_IF_ERROR(leveler.Allocate());
+  LevelResult result;
+  LOCKSTEP_ASSIGN_OR_RETURN(result.plan, Agree(&leveler, input));
+  LOCKSTEP_RETURN_IF_ERROR(
+      MarkPeerLost(Exchange(&leveler, result.plan, &input)));
+  result.small = std::move(input.small);
+  if (!result.plan.receivers.empty()) {
+    for (const auto& part : input.memory) {
+      result.bytes += static_cast<int64_t>(part.size());
+    }
+  }
+  result.time = MonotonicNow() - began;
+  return result;
+}
+
+}  // namespace lockstep::worker::runtime
