@@ -89,7 +89,7 @@ class LightSession::Impl {
           link_,
           rank_link::RankLink::Connect(*std::move(own), orders_.Callbacks(),
                                        MonotonicNow() + options.join_timeout));
-      const v1::RankWelcome& welcome = link_->welcome();
+      const v1::RankWelcome welcome = link_->welcome();
       if (!welcome.program()) {
         return FailedPrecondition(
             "the worker daemon of this node is too old for programs to join: "
