@@ -75,7 +75,8 @@ struct SessionOptions {
   // Must exceed the longest time that ranks may differ in one step.
   Duration operation_timeout = std::chrono::seconds(300);
   // A lost rank may be replaced while the others keep their state: the program
-  // calls Recover (recovery.h). The same on all ranks.
+  // calls Recover (recovery.h). The same on all ranks. Backend nccl cannot:
+  // where "auto" takes that, a loss restarts the gang.
   bool recoverable = false;
   // For how long a rank that lost a peer keeps its state and waits for that.
   Duration hold_timeout = std::chrono::minutes(10);

@@ -146,7 +146,9 @@ Status Session::Impl::Form(const ConfigMap& config) {
   if (link_) {
     LOCKSTEP_RETURN_IF_ERROR(
         Compare(all, MonotonicNow() + options_.forming_timeout));
-    link_->SendJoined(0, options_.recoverable);
+    kept_.recoverable =
+        options_.recoverable && this->communicator()->backend() != "nccl";
+    link_->SendJoined(0, kept_.recoverable);
     LOCKSTEP_RETURN_IF_ERROR(
         MarkPeerLost(link_->WaitForGo(MonotonicNow() + options_.go_timeout)));
   }

@@ -82,6 +82,8 @@ class Session::Impl {
   struct Kept {
     // The recovery of the communicator; 0: none.
     uint32_t recovery = 0;
+    // SessionOptions::recoverable, where the backend can.
+    bool recoverable = false;
     // This rank has a state: it is no replacement, or has been levelled.
     bool has_state = true;
     // Form's and MakeReducer's, for comparing.

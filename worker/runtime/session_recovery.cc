@@ -1,10 +1,10 @@
 // Recovery in place (recovery.h).
 #include <algorithm>
+#include <charconv>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "common/base/logging.h"
 #include "common/model/resources.h"
 #include "worker/collective/leveling.h"
@@ -55,7 +55,8 @@ StatusOr<SmallPart> SplitParts(std::string_view text) {
   for (size_t& size : sizes) {
     const size_t space = text.find(' ');
     if (space == std::string_view::npos ||
-        !absl::SimpleAtoi(text.substr(0, space), &size) ||
+        std::from_chars(text.data(), text.data() + space, size).ptr !=
+            text.data() + space ||
         size > text.size()) {
       return DataLoss("a peer's state has an invalid small part");
     }
@@ -282,7 +283,7 @@ StatusOr<Recovered> Session::Impl::Recovering::Run(const Status& lost) {
 }
 
 bool Session::Impl::CanRecover(const Status& error) const {
-  return options_.recoverable && link_ != nullptr && kept_.has_state &&
+  return kept_.recoverable && link_ != nullptr && kept_.has_state &&
          kept_.reducer != nullptr && !planner_->text().empty() &&
          IsVictim(error);
 }
@@ -293,6 +294,7 @@ Status Session::Impl::FormRecovering() {
         "rank {} is to replace a lost one, and its session is not recoverable",
         identity_.rank);
   }
+  kept_.recoverable = true;
   // The newest one.
   --kept_.recovery;
   LOCKSTEP_RETURN_IF_ERROR(Recovering(this, nullptr, nullptr).Follow());
@@ -312,7 +314,11 @@ StatusOr<Recovered> Session::Impl::Recover(const Status& lost, Reducer* reducer,
     return FailedPrecondition(
         "rank {} has a state, and no error to recover from", identity_.rank);
   }
-  return Recovering(this, kept_.reducer, &state).Run(lost);
+  StatusOr<Recovered> recovered =
+      Recovering(this, kept_.reducer, &state).Run(lost);
+  // Not tried again.
+  if (!recovered.ok()) kept_.recoverable = false;
+  return recovered;
 }
 
 }  // namespace lockstep::worker::runtime

@@ -93,8 +93,8 @@ StatusOr<std::unique_ptr<Reducer>> Session::Impl::MakeReducer(
   if (communicator() == nullptr) {
     return FailedPrecondition("a reducer needs a formed session");
   }
-  const bool on_host = options.device_stream == nullptr &&
-                       communicator()->backend() != "nccl";
+  const bool on_host =
+      options.device_stream == nullptr && options_.backend != "nccl";
   if (options_.recoverable && identity_.world_size > 1 && !on_host) {
     return InvalidArgument(
         "recovery in place is for gradients in host memory so far: leave "

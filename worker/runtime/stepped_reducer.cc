@@ -7,8 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_split.h"
+#include "common/base/ascii.h"
 #include "worker/runtime/bucket_reduction.h"
 #include "worker/runtime/device_gradients.h"
 #include "worker/runtime/gradient_buckets.h"
@@ -317,9 +316,12 @@ std::string SteppedReducer::Agreed() const {
 StatusOr<StepOrders> SteppedReducer::Resume(const std::string& text,
                                             uint64_t generation,
                                             uint64_t fingerprint) {
-  const std::vector<std::string> lines = absl::StrSplit(text, '\n');
+  const std::vector<std::string_view> lines = SplitText(text, '\n');
   LearnedOrder known;
-  if (lines.size() != 5 || !absl::SimpleAtoi(lines[4], &known.at)) {
+  if (lines.size() != 5 ||
+      std::from_chars(lines[4].data(), lines[4].data() + lines[4].size(),
+                      known.at)
+              .ec != std::errc()) {
     return DataLoss("what the ranks agree on is invalid");
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const AgreedOrders agreed,

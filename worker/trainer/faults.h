@@ -11,10 +11,12 @@ namespace lockstep::worker::trainer {
 
 class Faults {
  public:
-  // On rank `rank` in the `attempt`-th attempt of the job, from 1.
-  Faults(const FaultOptions& options, int rank, int attempt)
+  // On rank `rank` in the `attempt`-th attempt of the job, from 1. `replaces`:
+  // this process replaces a lost one, and passes what that met.
+  Faults(const FaultOptions& options, int rank, int attempt,
+         bool replaces = false)
       : options_(options),
-        armed_(options.allowed && rank == options.on_rank &&
+        armed_(options.allowed && rank == options.on_rank && !replaces &&
                attempt <= options.attempts) {}
 
   // Before the computation of `step`. May kill the process or take long.

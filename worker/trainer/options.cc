@@ -139,6 +139,9 @@ void AddRunFlags(Command* command, TrainerOptions* o) {
                "cpus, else 1");
   command->Add("--input-threads", &o->data.input_threads,
                "Threads per rank that read and decode samples", ShowDefault);
+  command->Add("--recover", &o->run.recover,
+               "Replace a lost rank while the others keep their state. Needs "
+               "gradients in host memory");
   command->Add("--param-hash", &o->run.param_hash,
                "Print a hash of the final parameters");
 }

@@ -17,7 +17,7 @@ namespace lockstep::worker::trainer {
 
 // Injected faults, for tests; refused without --allow-faults. Each happens only
 // on rank `on_rank` and in the first `attempts` attempts of a job, so a
-// restarted job passes it.
+// restarted job, or the replacement of a lost rank, passes it.
 struct FaultOptions {
   bool allowed = false;
   int64_t fail_at_step = 0;  // 0: never. Ends with an error of its own.
@@ -76,6 +76,8 @@ struct RunOptions {
   // Threads of arithmetic. 0: OMP_NUM_THREADS, else the rank's cpus, else 1.
   int threads = 0;
   bool param_hash = false;
+  // A lost rank is replaced in place (worker/runtime/recovery.h).
+  bool recover = false;
 };
 
 struct TrainerOptions {

@@ -129,7 +129,7 @@ void Saver::Settled(const runtime::CheckpointSettled& settled) {
   if (settled.complete) complete_step_ = settled.order.step;
   if (!writer_ || !session_->chief()) return;
   if (!settled.complete) {
-    writer_->Abandon(Aborted("a rank failed to write its shard"));
+    writer_->Abandon(Aborted("not every rank has written its shard"));
     return;
   }
   if (Status status = writer_->PublishWhenAllVoted(); !status.ok()) {

@@ -61,6 +61,10 @@ class Saver {
   Status Obey(const runtime::StepOrders& orders, const StateFunction& state);
   // Passes on the results of the writer so far.
   Status Look();
+  // The newest that is complete, equal on all ranks; -1: none.
+  int64_t complete_step() const { return complete_step_; }
+  // A recovery: what the other ranks know.
+  void SetCompleteStep(int64_t step) { complete_step_ = step; }
 
   // Waits until the checkpoint in flight is settled and, on rank 0, published
   // or failed, and so is the one that waited for it. No step may follow. All
@@ -90,7 +94,6 @@ class Saver {
   runtime::CheckpointOrder writing_;
   // Why the newest one that was begun failed on this rank; OK: it has not.
   Status failure_;
-  // The newest that is complete; equal on all ranks.
   int64_t complete_step_;
 };
 

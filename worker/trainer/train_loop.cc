@@ -16,7 +16,8 @@ TrainLoop::TrainLoop(FileSystem* fs, runtime::Session* session,
     : fs_(fs),
       session_(session),
       options_(options),
-      faults_(options.faults, session->rank(), session->identity().attempt) {}
+      faults_(options.faults, session->rank(), session->identity().attempt,
+              session->identity().recovering) {}
 
 TrainLoop::~TrainLoop() = default;
 
@@ -24,14 +25,33 @@ Status TrainLoop::Run() {
   // Every rank must have the same data; the ranks compare it when they form.
   LOCKSTEP_ASSIGN_OR_RETURN(job_, PrepareTraining(fs_, session_, options_));
   LOCKSTEP_RETURN_IF_ERROR(FormRanks(session_, options_, &*job_));
-  // Every rank begins with the same parameters: drawn from the same seed, or
-  // loaded from the same checkpoint.
+  // Every rank begins with the same parameters: drawn from the same seed,
+  // loaded from the same checkpoint, or those of a peer.
   LOCKSTEP_RETURN_IF_ERROR(MakeModel());
-  // A damaged checkpoint is set aside by the next generation.
-  would_repeat_ = false;
-  LOCKSTEP_RETURN_IF_ERROR(RestoreState());
-  would_repeat_ = true;
-  LOCKSTEP_RETURN_IF_ERROR(Connect());
+  bool recovers = session_->identity().recovering;
+  if (!recovers) {
+    // A damaged checkpoint is set aside by the next generation.
+    would_repeat_ = false;
+    LOCKSTEP_RETURN_IF_ERROR(RestoreState());
+    would_repeat_ = true;
+  }
+  LOCKSTEP_RETURN_IF_ERROR(MakeReducer());
+  if (!recovers) LOCKSTEP_RETURN_IF_ERROR(Connect());
+  Status status = recovers ? OkStatus() : Train();
+  while (recovers || runtime::CanRecover(*session_, status)) {
+    status = Recover(status);
+    if (status.ok()) status = Train();
+    recovers = false;
+  }
+  return status;
+}
+
+Status TrainLoop::Train() {
+  // A recovery may have interrupted the evaluation.
+  const data::DataCursor& at = progress_.cursor;
+  if (progress_.step > start_step_ && at.position == 0) {
+    LOCKSTEP_RETURN_IF_ERROR(EvaluateIfDue(static_cast<int64_t>(at.epoch)));
+  }
   while (!Ended()) {
     LOCKSTEP_RETURN_IF_ERROR(Step());
   }
@@ -40,6 +60,7 @@ Status TrainLoop::Run() {
 
 bool TrainLoop::IsPermanent(const Status& error) const {
   if (!would_repeat_ || progress_.step > 0 ||
+      session_->identity().recovering ||
       session_->identity().lineage.size() > 1 ||
       runtime::Session::IsVictim(error)) {
     return false;
@@ -95,7 +116,12 @@ Status TrainLoop::Step() {
 
   // What belongs to this step comes before its checkpoint, so that a run that
   // goes on from there need not do it again.
-  LOCKSTEP_RETURN_IF_ERROR(EvaluateIfDue());
+  const data::DataCursor& end = input_->batch().end;
+  if (end.epoch != input_->batch().begin.epoch ||
+      end.position == job_->data.plan.samples()) {
+    LOCKSTEP_RETURN_IF_ERROR(EvaluateIfDue(
+        static_cast<int64_t>(input_->batch().begin.epoch) + 1));
+  }
   LOCKSTEP_RETURN_IF_ERROR(saver_->Obey(orders_, [this] { return Save(); }));
   return saver_->Look();
 }
@@ -105,15 +131,10 @@ bool TrainLoop::Ended() const {
          orders_.stop || orders_.drain;
 }
 
-Status TrainLoop::EvaluateIfDue() {
-  const bool epoch_ends =
-      input_->batch().end.epoch != input_->batch().begin.epoch ||
-      input_->batch().end.position == job_->data.plan.samples();
-  const auto epochs_done =
-      static_cast<int64_t>(input_->batch().begin.epoch) + 1;
-  if (!job_->data.eval || !epoch_ends ||
-      options_.evaluation.every_epochs == 0 ||
-      epochs_done % options_.evaluation.every_epochs != 0) {
+Status TrainLoop::EvaluateIfDue(int64_t epochs_done) {
+  const int64_t every = options_.evaluation.every_epochs;
+  if (!job_->data.eval || every == 0 || epochs_done % every != 0 ||
+      progress_.evaluated_step == progress_.step) {
     return OkStatus();
   }
   return EvaluateNow();

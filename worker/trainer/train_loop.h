@@ -9,6 +9,7 @@
 
 #include "common/base/file.h"
 #include "common/base/status.h"
+#include "worker/runtime/recovery.h"
 #include "worker/runtime/session.h"
 #include "worker/trainer/environment.h"
 #include "worker/trainer/faults.h"
@@ -47,12 +48,21 @@ class TrainLoop {
   // Before the first step.
   Status MakeModel();
   Status RestoreState();
+  Status MakeReducer();
+  // What goes on from the state: input, checkpoints, log.
   Status Connect();
+
+  // Steps to the end.
+  Status Train();
+  // After the loss of a peer, `lost`, or on the rank that replaces one.
+  Status Recover(const Status& lost);
+  // Also of what a recovery interrupted.
+  Status EvaluateIfDue(int64_t epochs_done);
+  Status StartInput();
 
   // Each step.
   bool Ended() const;
   Status Step();
-  Status EvaluateIfDue();
 
   // After the last step.
   Status End();
@@ -80,6 +90,8 @@ class TrainLoop {
   std::optional<StopSignal> stop_signal_;
 
   TrainProgress progress_;
+  // Steps in the state with which the generation began.
+  int64_t start_step_ = 0;
   // Whether what is done now depends on options and data alone.
   bool would_repeat_ = true;
   // The orders of the last step: stop, by the coordinator; drain, by a signal

@@ -40,6 +40,7 @@ Status TrainLoop::RestoreState() {
       restored_, Restore(fs_, session_, job_->checkpoint_root, job_->facts,
                          model_->replica(), model_->optimizer()));
   progress_ = restored_.progress;
+  start_step_ = progress_.step;
   if (restored_.from) {
     session_->progress()->CountCheckpointTime(task::CheckpointPhase::kRestore,
                                               MonotonicNow() - began);
@@ -47,14 +48,11 @@ Status TrainLoop::RestoreState() {
   return OkStatus();
 }
 
-// What goes on from the state: input, reducer, checkpoints.
-Status TrainLoop::Connect() {
+Status TrainLoop::MakeReducer() {
   std::vector<runtime::Parameter> parameters;
-  int64_t weights = 0;
   for (size_t i = 0; i < model_->replica()->parameters(); ++i) {
-    const size_t elements = model_->replica()->values(i).size();
-    parameters.push_back({model_->replica()->tensors()[i].name, elements});
-    weights += static_cast<int64_t>(elements);
+    parameters.push_back({model_->replica()->tensors()[i].name,
+                          model_->replica()->values(i).size()});
   }
   runtime::ReducerOptions reducer;
   reducer.start_step = progress_.step;
@@ -66,7 +64,10 @@ Status TrainLoop::Connect() {
   reducer.clip_norm = options_.reduction.clip_norm;
   LOCKSTEP_ASSIGN_OR_RETURN(reducer_,
                             session_->MakeReducer(parameters, reducer));
+  return OkStatus();
+}
 
+Status TrainLoop::StartInput() {
   data::PrefetcherOptions input;
   input.rank = static_cast<uint64_t>(session_->rank());
   input.world = static_cast<uint64_t>(session_->world_size());
@@ -77,16 +78,24 @@ Status TrainLoop::Connect() {
   input.threads = static_cast<size_t>(options_.data.input_threads);
   LOCKSTEP_ASSIGN_OR_RETURN(
       input_, SampleInput::Start(job_->data.train, job_->data.plan, input));
+  return OkStatus();
+}
 
+Status TrainLoop::Connect() {
+  LOCKSTEP_RETURN_IF_ERROR(StartInput());
   SaverOptions saver;
   saver.root = job_->checkpoint_root;
   saver.metadata = job_->facts;
-  saver.start_step = progress_.step;
+  saver.start_step = start_step_;
   saver.restored = restored_.from;
   saver_ = std::make_unique<Saver>(session_, reducer_.get(), saver);
 
   logger_ = std::make_unique<TrainingLogger>(session_, job_->plan,
                                              options_.run.log_every);
+  int64_t weights = 0;
+  for (size_t i = 0; i < model_->replica()->parameters(); ++i) {
+    weights += static_cast<int64_t>(model_->replica()->values(i).size());
+  }
   logger_->Begin(
       fmt::format("{} with {} parameters for {} classes of {} images; {} "
                   "training samples, {} for evaluation",

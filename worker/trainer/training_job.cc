@@ -52,14 +52,16 @@ Status FormRanks(runtime::Session* session, const TrainerOptions& options,
   job->facts = ConfigOf(options);
   job->facts.merge(ConfigOf(job->data));
   LOCKSTEP_RETURN_IF_ERROR(session->Form(job->facts));
-  // Here and not before: only rank 0 need read all labels.
+  // Here and not before: only rank 0 need read all labels, and a rank that
+  // replaces a lost one, whose peers do not broadcast them again.
+  const bool alone = session->identity().recovering;
   std::string classes = std::to_string(options.classes);
-  if (options.classes == 0 && session->chief()) {
+  if (options.classes == 0 && (session->chief() || alone)) {
     LOCKSTEP_ASSIGN_OR_RETURN(const int64_t counted,
                               CountClasses(*job->data.train));
     classes = std::to_string(counted);
   }
-  LOCKSTEP_RETURN_IF_ERROR(session->Broadcast(&classes));
+  if (!alone) LOCKSTEP_RETURN_IF_ERROR(session->Broadcast(&classes));
   job->classes = std::stoll(classes);
   job->facts["classes"] = classes;
   return OkStatus();
