@@ -19,6 +19,7 @@ namespace lockstep::worker::runtime {
 namespace {
 
 constexpr Duration kClosingTime = std::chrono::seconds(1);
+constexpr int kMostLostPeers = 1024;  // A message of the link has 64 KiB.
 constexpr uint64_t kMaxNumber = uint64_t{1} << 53;
 constexpr double kNotKnown = std::numeric_limits<double>::quiet_NaN();
 
@@ -89,7 +90,7 @@ class LightSession::Impl {
           link_,
           rank_link::RankLink::Connect(*std::move(own), orders_.Callbacks(),
                                        MonotonicNow() + options.join_timeout));
-      const v1::RankWelcome& welcome = link_->welcome();
+      const v1::RankWelcome welcome = link_->welcome();
       if (!welcome.program()) {
         return FailedPrecondition(
             "the worker daemon of this node is too old for programs to join: "
@@ -101,12 +102,9 @@ class LightSession::Impl {
     }
     LOCKSTEP_ASSIGN_OR_RETURN(
         progress_, Progress::Create(page, number, identity_.generation));
+    recoverable_ = options.recoverable;
     // Parameter servers and evaluators have no steps in common.
-    if (link_ && identity_.rank >= 0) {
-      orders_.Start(link_.get(), {.rank = identity_.rank,
-                                  .world_size = identity_.world_size,
-                                  .token = RandomHex(8)});
-    }
+    if (link_ && identity_.rank >= 0) orders_.Start(link_.get(), OwnPlace());
     return OkStatus();
   }
 
@@ -127,6 +125,38 @@ class LightSession::Impl {
     MutexLock lock(&mu_);
     if (closed_) return FailedPrecondition("the session is closed");
     return use();
+  }
+
+  // Calls `use` with the link, outside of the lock: it may wait. Close waits
+  // for it, after the link has ended its waits.
+  template <typename Use>
+  Status WithLink(Use use) {
+    rank_link::RankLink* link = nullptr;
+    LOCKSTEP_RETURN_IF_ERROR(Locked([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      if (!recoverable_) {
+        return FailedPrecondition("this process did not join as recoverable");
+      }
+      link = link_.get();
+      if (link != nullptr) ++users_;
+      return OkStatus();
+    }));
+    if (link == nullptr) return OkStatus();
+    const Status status = use(link);
+    MutexLock lock(&mu_);
+    if (--users_ == 0) unused_.NotifyAll();
+    return status;
+  }
+
+  Status JoinRecovery(uint32_t recovery) {
+    LOCKSTEP_RETURN_IF_ERROR(WithLink([&](rank_link::RankLink* link) {
+      link->SendJoined(recovery, /*recoverable=*/true);
+      return OkStatus();
+    }));
+    if (recovery == 0) return OkStatus();
+    return Locked([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      orders_.Restart(OwnPlace(), recovery, last_step_);
+      return OkStatus();
+    });
   }
 
   Status Send(const v1::RankReport& report) {
@@ -150,7 +180,12 @@ class LightSession::Impl {
     }
     orders_.Close();
     Status sent = OkStatus();
-    if (link) sent = link->Flush(MonotonicNow() + kClosingTime);
+    if (link) {
+      sent = link->Flush(MonotonicNow() + kClosingTime);
+      link->EndWaits("the session was closed");
+      MutexLock lock(&mu_);
+      while (users_ > 0) unused_.Wait(&mu_);
+    }
     link.reset();
     joined_process.store(0);
     return sent;
@@ -236,9 +271,19 @@ class LightSession::Impl {
   bool IsForked() const { return fork_.IsForked(); }
 
  private:
+  OrderPlace OwnPlace() const {
+    return {.rank = identity_.rank,
+            .world_size = identity_.world_size,
+            .token = RandomHex(8)};
+  }
+
   const ForkMark fork_;
-  LightSessionIdentity identity_;  // Constant after Join.
+  // Constant after Join.
+  LightSessionIdentity identity_;
+  bool recoverable_ = false;
   Mutex mu_;
+  CondVar unused_;
+  int users_ ABSL_GUARDED_BY(mu_) = 0;  // Calls that use the link unlocked.
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   LightOrders orders_;  // Before the link, which calls it.
   // Null: a process that lockstep did not start.
@@ -382,6 +427,64 @@ StatusOr<bool> LightSession::CheckpointDue() {
 
 StatusOr<bool> LightSession::ShouldStop() {
   return impl_->Ask(OrderKind::kStop);
+}
+
+StatusOr<uint32_t> LightSession::Recovery() {
+  uint32_t recovery = 0;
+  LOCKSTEP_RETURN_IF_ERROR(impl_->WithLink([&](rank_link::RankLink* link) {
+    recovery = link->welcome().recovery();
+    return OkStatus();
+  }));
+  return recovery;
+}
+
+Status LightSession::Park(uint32_t left, const std::vector<int>& peers) {
+  v1::RankReport report;
+  report.set_parked(left + 1);
+  for (const int peer : peers) {
+    if (report.lost_peers_size() < kMostLostPeers) report.add_lost_peers(peer);
+  }
+  return impl_->WithLink([&](rank_link::RankLink* link) {
+    link->Report(report);
+    return OkStatus();
+  });
+}
+
+StatusOr<uint32_t> LightSession::AwaitRecovery(uint32_t above,
+                                               Duration timeout) {
+  uint32_t recovery = 0;
+  LOCKSTEP_RETURN_IF_ERROR(
+      impl_->WithLink([&](rank_link::RankLink* link) -> Status {
+        LOCKSTEP_ASSIGN_OR_RETURN(
+            recovery, link->WaitForRecovery(above, MonotonicNow() + timeout));
+        return OkStatus();
+      }));
+  return recovery;
+}
+
+Status LightSession::JoinRecovery(uint32_t recovery) {
+  return impl_->JoinRecovery(recovery);
+}
+
+Status LightSession::Put(uint32_t recovery, const std::string& key,
+                         std::string_view value) {
+  return impl_->WithLink([&](rank_link::RankLink* link) {
+    return link->Put(rank_link::RecoveryPrefix(recovery) + key, value);
+  });
+}
+
+StatusOr<std::string> LightSession::Get(uint32_t recovery,
+                                        const std::string& key,
+                                        Duration timeout) {
+  std::string value;
+  LOCKSTEP_RETURN_IF_ERROR(
+      impl_->WithLink([&](rank_link::RankLink* link) -> Status {
+        LOCKSTEP_ASSIGN_OR_RETURN(
+            value, link->Get(rank_link::RecoveryPrefix(recovery) + key,
+                             MonotonicNow() + timeout));
+        return OkStatus();
+      }));
+  return value;
 }
 
 Status LightSession::Close() { return impl_->Close(); }

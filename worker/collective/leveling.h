@@ -3,8 +3,8 @@
 //
 // PlanLevel is PURE. Level communicates: all ranks call it, between the same
 // operations. Thread-compatible.
-#ifndef LOCKSTEP_WORKER_RUNTIME_LEVELING_H_
-#define LOCKSTEP_WORKER_RUNTIME_LEVELING_H_
+#ifndef LOCKSTEP_WORKER_COLLECTIVE_LEVELING_H_
+#define LOCKSTEP_WORKER_COLLECTIVE_LEVELING_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@
 #include "common/base/status.h"
 #include "worker/collective/communicator.h"
 
-namespace lockstep::worker::runtime {
+namespace lockstep::worker::collective {
 
 // The memory of a replica's state, in place: parameters, the optimizer's state.
 // Number, order and sizes are the same on all ranks.
@@ -91,11 +91,10 @@ struct LevelResult {
 // of a receiver is undefined: it must not be used as a state. Errors: those of
 // PlanLevel; InvalidArgument, on all ranks, where memory differs in sizes;
 // DataLoss (reason LEVEL_CRC), on all ranks, where a receiver's bytes do not
-// match; else the communicator's, with reason PEER_LOST where a peer is the
-// cause.
-StatusOr<LevelResult> Level(collective::Communicator* communicator,
-                            LevelInput input, Duration operation_timeout);
+// match; else the communicator's.
+StatusOr<LevelResult> Level(Communicator* communicator, LevelInput input,
+                            Duration operation_timeout);
 
-}  // namespace lockstep::worker::runtime
+}  // namespace lockstep::worker::collective
 
-#endif  // LOCKSTEP_WORKER_RUNTIME_LEVELING_H_
+#endif  // LOCKSTEP_WORKER_COLLECTIVE_LEVELING_H_

@@ -1,4 +1,4 @@
-#include "worker/runtime/leveling.h"
+#include "worker/collective/leveling.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,12 +12,10 @@
 #include "common/base/mutex.h"
 #include "worker/collective/factory/form_communicator.h"
 #include "worker/collective/testing.h"
-#include "worker/runtime/peer_lost.h"
 
-namespace lockstep::worker::runtime {
+namespace lockstep::worker::collective {
 namespace {
 
-using collective::MapRendezvousStore;
 using std::chrono::seconds;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -126,9 +124,9 @@ std::vector<StatusOr<LevelResult>> LevelRanks(const std::string& backend,
   MapRendezvousStore store;
   const int n = static_cast<int>(inputs.size());
   std::vector<Outcome> outcomes(inputs.size());
-  collective::SpawnRanks(n, [&](int rank) {
-    auto formed = collective::FormCommunicator(
-        collective::TestOptionsOf(backend, rank, n, &store), nullptr);
+  SpawnRanks(n, [&](int rank) {
+    auto formed =
+        FormCommunicator(TestOptionsOf(backend, rank, n, &store), nullptr);
     const auto at = static_cast<size_t>(rank);
     if (!formed.ok()) {
       outcomes[at].result = formed.status();
@@ -221,9 +219,9 @@ TEST_P(LevelTest, MemoryOfOtherSizesIsRefusedByAll) {
 TEST_P(LevelTest, ALostPeerIsAnErrorThatARecoveryMayFollow) {
   MapRendezvousStore store;
   std::optional<Status> status;
-  collective::SpawnRanks(2, [&](int rank) {
-    auto formed = collective::FormCommunicator(
-        collective::TestOptionsOf(GetParam(), rank, 2, &store), nullptr);
+  SpawnRanks(2, [&](int rank) {
+    auto formed =
+        FormCommunicator(TestOptionsOf(GetParam(), rank, 2, &store), nullptr);
     ASSERT_TRUE(formed.ok()) << Message(formed.status());
     if (rank == 1) return;  // Its communicator ends.
     Replica replica({64}, 3);
@@ -231,11 +229,11 @@ TEST_P(LevelTest, ALostPeerIsAnErrorThatARecoveryMayFollow) {
         Level(formed->get(), Survivor(&replica, 4, ""), seconds(20)).status();
   });
   ASSERT_TRUE(status);
-  EXPECT_EQ(ReasonOf(*status), kReasonPeerLost);
+  EXPECT_EQ(status->code(), StatusCode::kUnavailable);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, LevelTest,
                          testing::Values("shm", "tcp", "hierarchical"));
 
 }  // namespace
-}  // namespace lockstep::worker::runtime
+}  // namespace lockstep::worker::collective

@@ -1,4 +1,4 @@
-#include "worker/runtime/leveling.h"
+#include "worker/collective/leveling.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,16 +12,9 @@
 
 #include "common/base/crc32c.h"
 #include "common/base/hash.h"
-#include "worker/runtime/peer_lost.h"
 
-namespace lockstep::worker::runtime {
+namespace lockstep::worker::collective {
 namespace {
-
-using collective::Buffer;
-using collective::CollectiveKind;
-using collective::Communicator;
-using collective::DataType;
-using collective::Work;
 
 constexpr size_t kMaxSmall = 64 << 20;
 
@@ -129,7 +122,7 @@ Status Leveler::Allocate() {
 StatusOr<std::unique_ptr<Work>> Leveler::StartBroadcast(int root,
                                                         const Buffer* buffer,
                                                         size_t bytes) {
-  collective::Operation operation;
+  Operation operation;
   operation.kind = CollectiveKind::kBroadcast;
   operation.slice = {buffer, 0, bytes, DataType::kUint8};
   operation.root = root;
@@ -142,7 +135,7 @@ Status Leveler::Gather(std::span<const std::byte> own,
   auto* data = static_cast<std::byte*>(staging_[0]->data);
   std::memcpy(data + own.size() * static_cast<size_t>(communicator_->rank()),
               own.data(), own.size());
-  collective::Operation operation;
+  Operation operation;
   operation.kind = CollectiveKind::kAllGather;
   operation.slice = {staging_[0], 0, own.size() * ranks, DataType::kUint8};
   LOCKSTEP_RETURN_IF_ERROR(communicator_->RunNow(operation, Deadline()));
@@ -327,8 +320,7 @@ StatusOr<LevelResult> Level(Communicator* communicator, LevelInput input,
   LOCKSTEP_RETURN_IF_ERROR(leveler.Allocate());
   LevelResult result;
   LOCKSTEP_ASSIGN_OR_RETURN(result.plan, Agree(&leveler, input));
-  LOCKSTEP_RETURN_IF_ERROR(
-      MarkPeerLost(Exchange(&leveler, result.plan, &input)));
+  LOCKSTEP_RETURN_IF_ERROR(Exchange(&leveler, result.plan, &input));
   result.small = std::move(input.small);
   if (!result.plan.receivers.empty()) {
     for (const auto& part : input.memory) {
@@ -339,4 +331,4 @@ StatusOr<LevelResult> Level(Communicator* communicator, LevelInput input,
   return result;
 }
 
-}  // namespace lockstep::worker::runtime
+}  // namespace lockstep::worker::collective
