@@ -207,7 +207,7 @@ StatusOr<LevelPlan> Agree(Leveler* leveler, const LevelInput& input) {
   const WireRecord own = ToWire(input.record, LayoutOf(input.memory));
   std::vector<std::byte> bytes;
   LOCKSTEP_RETURN_IF_ERROR(
-      MarkPeerLost(leveler->Gather(std::as_bytes(std::span(&own, 1)), &bytes)));
+      leveler->Gather(std::as_bytes(std::span(&own, 1)), &bytes));
   std::vector<LevelRecord> records;
   for (size_t at = 0; at < bytes.size(); at += sizeof(WireRecord)) {
     WireRecord wire;

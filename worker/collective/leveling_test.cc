@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <array>
 #include <memory>
@@ -158,7 +159,10 @@ LevelInput Replacement(Replica* replica) {
   return input;
 }
 
-class LevelTest : public testing::TestWithParam<const char*> {};
+class LevelTest : public testing::TestWithParam<const char*> {
+ protected:
+  LevelTest() { ::signal(SIGPIPE, SIG_IGN); }
+};
 
 TEST_P(LevelTest, EveryRankGetsTheNewestState) {
   const std::vector<size_t> sizes = {1, 9 << 20, 0, 4 << 20, 70'001};
