@@ -195,10 +195,10 @@ TEST_F(RankLinkTest, GoComesWhenAllHaveJoined) {
   Expect(1);
   auto a = *Connect(0);
   auto b = *Connect(1);
-  a->SendJoined();
+  a->SendJoined(0, false);
   EXPECT_EQ(a->WaitForGo(In(milliseconds(30))).code(),
             StatusCode::kDeadlineExceeded);
-  b->SendJoined();
+  b->SendJoined(0, false);
   EXPECT_TRUE(a->WaitForGo(In(seconds(5))).ok());
   EXPECT_TRUE(b->WaitForGo(In(seconds(5))).ok());
 }
@@ -249,7 +249,7 @@ TEST_F(RankLinkTest, WhatMattersIsSaidAgainAfterTheDaemonRestarted) {
   RankLinkCallbacks callbacks;
   callbacks.directive = [&](const v1::RankDirective&) { ++directives; };
   auto link = *Connect(0, std::move(callbacks));
-  link->SendJoined();
+  link->SendJoined(0, false);
   ASSERT_TRUE(link->WaitForGo(In(seconds(5))).ok());
   v1::RankReport report;
   report.set_checkpoint_step(120);
