@@ -197,7 +197,7 @@ int32_t lockstep_group_form(const lockstep_group_options* options,
     if (group == nullptr) return InvalidArgument("group is NULL");
     LOCKSTEP_ASSIGN_OR_RETURN(const auto own, ToOptions(options));
     LOCKSTEP_ASSIGN_OR_RETURN(auto formed, group::ProcessGroup::Form(own));
-    *group = new lockstep_group{std::move(formed)};
+    *group = new lockstep_group{std::move(formed), ""};
     return OkStatus();
   });
 }

@@ -142,8 +142,8 @@ StatusOr<bool> ProcessGroup::ClaimIdle() {
   return true;
 }
 
-template <typename Run, typename Name>
-Status ProcessGroup::EndClaimed(const Run& run, const Name& name) {
+template <typename Function, typename Name>
+Status ProcessGroup::EndClaimed(const Function& run, const Name& name) {
   Status status;
   try {
     status = run();

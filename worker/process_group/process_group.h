@@ -96,8 +96,8 @@ class ProcessGroup {
   // After a claim.
   Status RunClaimed(const Request& request);
   // Calls `run` and gives the claim back. `name` says in an error what ran.
-  template <typename Run, typename Name>
-  Status EndClaimed(const Run& run, const Name& name);
+  template <typename Function, typename Name>
+  Status EndClaimed(const Function& run, const Name& name);
   void Serve();
   // The first error stays.
   void Break(const Status& status);

@@ -64,7 +64,7 @@ void LightOrders::Restart(const OrderPlace& place, uint32_t recovery,
                           int64_t step) {
   MutexLock lock(&mu_);
   if (!book_) return;
-  prefix_ = rank_link::RecoveryPrefix(recovery);
+  prefix_ = fmt::format("recovery/{}/", recovery);
   Begin(place, step);
   changed_.NotifyAll();
 }

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <filesystem>
 #include <limits>
+#include <thread>
 #include <utility>
 
 #include "common/base/mutex.h"
@@ -20,8 +21,16 @@ namespace {
 
 constexpr Duration kClosingTime = std::chrono::seconds(1);
 constexpr int kMostLostPeers = 1024;  // A message of the link has 64 KiB.
+// The longest time that a call waits in the link.
+constexpr Duration kSlice = std::chrono::milliseconds(100);
+constexpr Duration kPause = std::chrono::milliseconds(1);
 constexpr uint64_t kMaxNumber = uint64_t{1} << 53;
 constexpr double kNotKnown = std::numeric_limits<double>::quiet_NaN();
+
+// Before the keys of the rendezvous of one recovery.
+std::string KeyPrefix(uint32_t recovery) {
+  return recovery == 0 ? "" : fmt::format("recovery/{}/", recovery);
+}
 
 // The process that has joined; 0: none. Of the process and not of an object,
 // because a rank has one page.
@@ -88,7 +97,7 @@ class LightSession::Impl {
     if (own) {
       LOCKSTEP_ASSIGN_OR_RETURN(
           link_,
-          rank_link::RankLink::Connect(*std::move(own), orders_.Callbacks(),
+          rank_link::RankLink::Connect(*std::move(own), Callbacks(),
                                        MonotonicNow() + options.join_timeout));
       const v1::RankWelcome welcome = link_->welcome();
       if (!welcome.program()) {
@@ -127,24 +136,76 @@ class LightSession::Impl {
     return use();
   }
 
-  // Calls `use` with the link, outside of the lock: it may wait. Close waits
-  // for it, after the link has ended its waits.
+  // Calls `use` with the link, outside of the lock: it may wait for at most
+  // kSlice. Not where lockstep did not start this process.
   template <typename Use>
   Status WithLink(Use use) {
-    rank_link::RankLink* link = nullptr;
+    std::shared_ptr<rank_link::RankLink> link;
     LOCKSTEP_RETURN_IF_ERROR(Locked([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
       if (!recoverable_) {
         return FailedPrecondition("this process did not join as recoverable");
       }
-      link = link_.get();
-      if (link != nullptr) ++users_;
+      link = link_;
       return OkStatus();
     }));
-    if (link == nullptr) return OkStatus();
-    const Status status = use(link);
-    MutexLock lock(&mu_);
-    if (--users_ == 0) unused_.NotifyAll();
-    return status;
+    return link == nullptr ? OkStatus() : use(link.get());
+  }
+
+  StatusOr<uint32_t> AwaitRecovery(uint32_t above, Duration timeout) {
+    const MonoTime deadline = MonotonicNow() + timeout;
+    for (;;) {
+      uint32_t recovery = 0;
+      LOCKSTEP_RETURN_IF_ERROR(WithLink([&](rank_link::RankLink* link) {
+        recovery = link->welcome().recovery();
+        return OkStatus();
+      }));
+      if (recovery > above) return recovery;
+      MutexLock lock(&waits_mu_);
+      LOCKSTEP_RETURN_IF_ERROR(ended_);
+      if (announced_ > above) continue;
+      if (!announcement_.WaitUntil(&waits_mu_, deadline) &&
+          MonotonicNow() >= deadline) {
+        return DeadlineExceeded("no recovery after recovery {} came in {}",
+                                above, FormatDuration(timeout));
+      }
+    }
+  }
+
+  // The rendezvous is that of `recovery` from now on.
+  static Status Take(rank_link::RankLink* link, uint32_t recovery) {
+    if (recovery == 0) return OkStatus();
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const uint32_t newest,
+        link->WaitForRecovery(recovery - 1, MonotonicNow()));
+    if (newest == recovery) return OkStatus();
+    return Aborted("recovery {} has begun", newest);
+  }
+
+  Status Put(uint32_t recovery, const std::string& key,
+             std::string_view value) {
+    return WithLink([&](rank_link::RankLink* link) -> Status {
+      LOCKSTEP_RETURN_IF_ERROR(Take(link, recovery));
+      return link->Put(KeyPrefix(recovery) + key, value);
+    });
+  }
+
+  StatusOr<std::string> Get(uint32_t recovery, const std::string& key,
+                            Duration timeout) {
+    const MonoTime deadline = MonotonicNow() + timeout;
+    for (;;) {
+      const MonoTime slice = std::min(deadline, MonotonicNow() + kSlice);
+      std::string value;
+      const Status status = WithLink([&](rank_link::RankLink* link) -> Status {
+        LOCKSTEP_RETURN_IF_ERROR(Take(link, recovery));
+        LOCKSTEP_ASSIGN_OR_RETURN(value,
+                                  link->Get(KeyPrefix(recovery) + key, slice));
+        return OkStatus();
+      });
+      if (status.ok()) return value;
+      if (status.code() != StatusCode::kDeadlineExceeded || slice == deadline) {
+        return status;
+      }
+    }
   }
 
   Status JoinRecovery(uint32_t recovery) {
@@ -168,7 +229,7 @@ class LightSession::Impl {
 
   Status Close() {
     LOCKSTEP_RETURN_IF_ERROR(CheckFork());
-    std::unique_ptr<rank_link::RankLink> link;
+    std::shared_ptr<rank_link::RankLink> link;
     {
       MutexLock lock(&mu_);
       if (std::exchange(closed_, true)) return OkStatus();
@@ -179,13 +240,11 @@ class LightSession::Impl {
       link = std::move(link_);
     }
     orders_.Close();
+    EndWaits(FailedPrecondition("the session is closed"));
     Status sent = OkStatus();
-    if (link) {
-      sent = link->Flush(MonotonicNow() + kClosingTime);
-      link->EndWaits("the session was closed");
-      MutexLock lock(&mu_);
-      while (users_ > 0) unused_.Wait(&mu_);
-    }
+    if (link) sent = link->Flush(MonotonicNow() + kClosingTime);
+    // A call that still uses it ends within kSlice.
+    while (link.use_count() > 1) std::this_thread::sleep_for(kPause);
     link.reset();
     joined_process.store(0);
     return sent;
@@ -271,6 +330,27 @@ class LightSession::Impl {
   bool IsForked() const { return fork_.IsForked(); }
 
  private:
+  rank_link::RankLinkCallbacks Callbacks() {
+    rank_link::RankLinkCallbacks callbacks = orders_.Callbacks();
+    callbacks.abort =
+        [this, orders = std::move(callbacks.abort)](const std::string& why) {
+          orders(why);
+          EndWaits(Aborted("{}", why));
+        };
+    callbacks.recover = [this](uint32_t recovery) {
+      MutexLock lock(&waits_mu_);
+      announced_ = recovery;
+      announcement_.NotifyAll();
+    };
+    return callbacks;
+  }
+
+  void EndWaits(const Status& why) {
+    MutexLock lock(&waits_mu_);
+    if (ended_.ok()) ended_ = why;
+    announcement_.NotifyAll();
+  }
+
   OrderPlace OwnPlace() const {
     return {.rank = identity_.rank,
             .world_size = identity_.world_size,
@@ -281,13 +361,16 @@ class LightSession::Impl {
   // Constant after Join.
   LightSessionIdentity identity_;
   bool recoverable_ = false;
+  // Apart from mu_: the link's thread takes it.
+  Mutex waits_mu_;
+  CondVar announcement_;
+  uint32_t announced_ ABSL_GUARDED_BY(waits_mu_) = 0;  // The newest recovery.
+  Status ended_ ABSL_GUARDED_BY(waits_mu_);  // No recovery comes any more.
   Mutex mu_;
-  CondVar unused_;
-  int users_ ABSL_GUARDED_BY(mu_) = 0;  // Calls that use the link unlocked.
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   LightOrders orders_;  // Before the link, which calls it.
   // Null: a process that lockstep did not start.
-  std::unique_ptr<rank_link::RankLink> link_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<rank_link::RankLink> link_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<Progress> progress_ ABSL_GUARDED_BY(mu_);
   int64_t last_step_ ABSL_GUARDED_BY(mu_) = -1;  // -1: none yet.
   uint64_t epoch_ ABSL_GUARDED_BY(mu_) = 0;
@@ -452,14 +535,7 @@ Status LightSession::Park(uint32_t left, const std::vector<int>& peers) {
 
 StatusOr<uint32_t> LightSession::AwaitRecovery(uint32_t above,
                                                Duration timeout) {
-  uint32_t recovery = 0;
-  LOCKSTEP_RETURN_IF_ERROR(
-      impl_->WithLink([&](rank_link::RankLink* link) -> Status {
-        LOCKSTEP_ASSIGN_OR_RETURN(
-            recovery, link->WaitForRecovery(above, MonotonicNow() + timeout));
-        return OkStatus();
-      }));
-  return recovery;
+  return impl_->AwaitRecovery(above, timeout);
 }
 
 Status LightSession::JoinRecovery(uint32_t recovery) {
@@ -468,23 +544,13 @@ Status LightSession::JoinRecovery(uint32_t recovery) {
 
 Status LightSession::Put(uint32_t recovery, const std::string& key,
                          std::string_view value) {
-  return impl_->WithLink([&](rank_link::RankLink* link) {
-    return link->Put(rank_link::RecoveryPrefix(recovery) + key, value);
-  });
+  return impl_->Put(recovery, key, value);
 }
 
 StatusOr<std::string> LightSession::Get(uint32_t recovery,
                                         const std::string& key,
                                         Duration timeout) {
-  std::string value;
-  LOCKSTEP_RETURN_IF_ERROR(
-      impl_->WithLink([&](rank_link::RankLink* link) -> Status {
-        LOCKSTEP_ASSIGN_OR_RETURN(
-            value, link->Get(rank_link::RecoveryPrefix(recovery) + key,
-                             MonotonicNow() + timeout));
-        return OkStatus();
-      }));
-  return value;
+  return impl_->Get(recovery, key, timeout);
 }
 
 Status LightSession::Close() { return impl_->Close(); }
