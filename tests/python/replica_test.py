@@ -102,9 +102,7 @@ class ReplicaTest(unittest.TestCase):
         return 0 if progress is None else progress.step
 
     def pids(self, job: lockstep.client.Job) -> dict[int, Optional[int]]:
-        return {
-            rank.rank: rank.pid for task in job.describe().tasks for rank in task.ranks
-        }
+        return {rank.rank: rank.pid for task in job.describe().tasks for rank in task.ranks}
 
     def lines(self, job: lockstep.client.Job, start: str) -> list[str]:
         return sorted(line.text for line in job.logs() if line.text.startswith(start))

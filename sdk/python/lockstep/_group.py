@@ -272,7 +272,7 @@ class Group:
         Returns:
           What happened, and the small part of the rank that sent first.
         """
-        spans = (_library.Span * len(memory))(*memory)
+        spans = (_library.Span * len(memory))(*[_library.Span(*part) for part in memory])
         level = _library.Level(
             memory=spans,
             spans=len(memory),

@@ -148,7 +148,7 @@ class Replica:
             torch.manual_seed(_mix(self._seed, self._committed, self.rank))
         loss = compute()
         gradients.last_loss = float(loss.detach())
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self._session.phase("allreduce")
         gradients.finish()
         self._session.phase("optimizer")
@@ -278,7 +278,7 @@ class _Gradients:
         self._sizes.append(len(parameters))
 
     def _ready(self, parameter: torch.Tensor) -> None:
-        index = self._bucket_of[parameter]  # type: ignore[index]
+        index = self._bucket_of[parameter]
         self._waiting[index] -= 1
         # All ranks start buckets in the same order.
         while self._started < len(self._buckets) and self._waiting[self._started] <= 0:
