@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "worker/runtime/recovery.h"
 #include "worker/runtime/session.h"
 
 namespace lockstep::runtime {
@@ -161,6 +162,8 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Join(
   in.forming_timeout = options.forming_timeout;
   in.go_timeout = options.go_timeout;
   in.operation_timeout = options.operation_timeout;
+  in.recoverable = options.recoverable;
+  in.hold_timeout = options.hold_timeout;
   in.local_output_directory = options.local_output_directory;
   in.local_checkpoint_interval = options.local_checkpoint_interval;
   in.local_checkpoint_keep = options.local_checkpoint_keep;
@@ -222,6 +225,23 @@ absl::StatusOr<std::unique_ptr<Reducer>> Session::MakeReducer(
   auto impl = std::make_unique<Reducer::Impl>();
   impl->reducer = std::move(reducer);
   return std::unique_ptr<Reducer>(new Reducer(std::move(impl)));
+}
+
+bool Session::recovering() const {
+  return impl_->session->identity().recovering;
+}
+bool Session::CanRecover(const absl::Status& error) const {
+  return inner::CanRecover(*impl_->session, error);
+}
+absl::StatusOr<Recovered> Session::Recover(const absl::Status& lost,
+                                           Reducer* reducer,
+                                           const ReplicaState& state) {
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const inner::Recovered recovered,
+      inner::Recover(impl_->session.get(), lost, reducer->impl_->reducer.get(),
+                     {state.memory, state.save, state.load}));
+  return Recovered{recovered.recovery, recovered.step, recovered.received,
+                   FromInner(recovered.orders)};
 }
 
 absl::Status Session::AllReduceSum(std::span<double> values) {

@@ -102,19 +102,11 @@ absl::Status Checkpoint(rt::Session* session, rt::Reducer* reducer,
   return reducer->Vote(orders.checkpoint->id, saved);
 }
 
-absl::Status Train(rt::Session* session) {
-  if (auto status = session->Form({{"model", "line"}}); !status.ok()) {
-    return status;
-  }
-  auto restored = Restore(session);
-  if (!restored.ok()) return restored.status();
-  State state = *restored;
-  auto made =
-      session->MakeReducer({{"line", state.line.size()}},
-                           {.start_step = state.step, .total_steps = kSteps});
-  if (!made.ok()) return made.status();
-  rt::Reducer& reducer = **made;
-  for (bool stop = false; !stop && reducer.committed() < kSteps;) {
+// All steps from the state on.
+absl::Status Steps(rt::Session* session, rt::Reducer* r, State* of, bool stop) {
+  rt::Reducer& reducer = *r;
+  State& state = *of;
+  while (!stop && reducer.committed() < kSteps) {
     session->Enter(rt::Phase::kCompute);
     const double losses = Backward(*session, state, reducer.gradient(0));
     std::optional<uint64_t> hash;
@@ -134,12 +126,48 @@ absl::Status Train(rt::Session* session) {
     if (!status.ok()) return status;
     reducer.ZeroGradients();
   }
-  while (reducer.checkpoint_in_flight()) {
+  do {
     const auto orders = reducer.Settle();
     if (!orders.ok()) return orders.status();
     auto status = Checkpoint(session, &reducer, state, *orders);
     if (!status.ok()) return status;
+  } while (reducer.checkpoint_in_flight());
+  return absl::OkStatus();
+}
+
+absl::Status Train(rt::Session* session) {
+  if (auto status = session->Form({{"model", "line"}}); !status.ok()) {
+    return status;
   }
+  // The replacement of a lost rank gets its state from the others.
+  bool recover = session->recovering();
+  State state;
+  if (!recover) {
+    auto restored = Restore(session);
+    if (!restored.ok()) return restored.status();
+    state = *restored;
+  }
+  auto made =
+      session->MakeReducer({{"line", state.line.size()}},
+                           {.start_step = state.step, .total_steps = kSteps});
+  if (!made.ok()) return made.status();
+  rt::Reducer& reducer = **made;
+  absl::Status status;
+  do {
+    rt::StepOrders orders;
+    if (recover) {
+      auto recovered = session->Recover(
+          status, &reducer,
+          {.memory = {std::as_writable_bytes(std::span(&state, 1))}});
+      if (!recovered.ok()) return recovered.status();
+      orders = recovered->orders;
+      status = Checkpoint(session, &reducer, state, orders);
+      if (!status.ok()) return status;
+    }
+    status = Steps(session, &reducer, &state, orders.stop);
+    recover = session->CanRecover(status);
+  } while (recover);
+  if (!status.ok()) return status;
   session->Report("slope", state.line[0]);
   std::printf("rank %d of %d: y = %.2fx + %.2f after %d steps\n",
               session->rank(), session->world_size(),
@@ -151,7 +179,8 @@ absl::Status Train(rt::Session* session) {
 }  // namespace
 
 int main() {
-  auto session = rt::Session::Join({.local_output_directory = "."});
+  auto session = rt::Session::Join(
+      {.recoverable = true, .local_output_directory = "."});
   if (!session.ok()) {
     std::fprintf(stderr, "%s\n", session.status().ToString().c_str());
     return 1;

@@ -81,7 +81,7 @@ int RunRank(const std::string& mode) {
   };
   auto link = rank_link::RankLink::Connect(**identity, callbacks, In(10s));
   if (!link.ok()) return Fail(link.status());
-  const v1::RankWelcome& welcome = (*link)->welcome();
+  const v1::RankWelcome welcome = (*link)->welcome();
   WritePage(welcome);
   const std::string own = std::to_string(welcome.rank());
   Status status = (*link)->Put("address/" + own, "value of " + own);
@@ -91,7 +91,7 @@ int RunRank(const std::string& mode) {
     if (!value.ok()) return Fail(value.status());
     printf("got \"%s\"\n", value->c_str());
   }
-  (*link)->SendJoined();
+  (*link)->SendJoined(0, false);
   if (mode == "fail") {
     v1::RankReport report;
     report.set_failure("replicas differ");

@@ -45,7 +45,7 @@ StatusOr<std::unique_ptr<AddressRange>> AddressRange::Reserve(size_t bytes) {
 AddressRange::~AddressRange() { munmap(data_, bytes_); }
 
 Status AddressRange::Map(int file, off_t offset, size_t bytes) {
-  if (mapped_) {
+  if (taken_) {
     return FailedPrecondition(
         "the gradients' addresses are in use: the communicator before must go "
         "first");
@@ -57,7 +57,7 @@ Status AddressRange::Map(int file, off_t offset, size_t bytes) {
            offset) == MAP_FAILED) {
     return ErrnoStatus(errno, "mapping memory for gradients");
   }
-  mapped_ = true;
+  taken_ = true;
   if (madvise(data_, length, MADV_DONTFORK) != 0) {
     const int error = errno;
     Clear();
@@ -71,7 +71,7 @@ Status AddressRange::Map(int file, off_t offset, size_t bytes) {
 
 // Where it fails, the memory stays until the next generation's is mapped.
 void AddressRange::Clear() {
-  mapped_ = false;
+  taken_ = false;
   mmap(data_, bytes_, PROT_READ | PROT_WRITE, kPrivate | MAP_FIXED, -1, 0);
 }
 

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <utility>
 
 #include "common/base/status.h"
 
@@ -46,6 +47,9 @@ class AddressRange {
   // fork and not in core dumps. FailedPrecondition while another communicator
   // has the range mapped: it would go on in the new one's memory.
   Status Map(int file, off_t offset, size_t bytes);
+  // The range becomes the caller's until Clear, as the ordinary zeroed memory
+  // that it is. False: another communicator has it.
+  bool Take() { return !std::exchange(taken_, true); }
   // Makes the range ordinary zeroed memory again.
   void Clear();
 
@@ -55,7 +59,7 @@ class AddressRange {
 
   unsigned char* const data_;
   const size_t bytes_;
-  bool mapped_ = false;
+  bool taken_ = false;
 };
 
 }  // namespace lockstep::worker::collective

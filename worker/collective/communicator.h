@@ -304,8 +304,7 @@ struct CommunicatorOptions {
   std::string reduction_plan;
   // Borrowed, where not null. Memory of Allocate lies in the range, from its
   // beginning, so generations that allocate the same get the same addresses
-  // (address_range.h). One communicator at a time. Used by shm, and by
-  // hierarchical within a host; other backends ignore it.
+  // (address_range.h). One communicator at a time. nccl ignores it.
   AddressRange* addresses = nullptr;
   // The directory of the backends that are modules. Empty:
   // $LOCKSTEP_MODULE_DIR, or ../lib/lockstep, relative to the running program.

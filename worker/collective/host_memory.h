@@ -6,14 +6,17 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "worker/collective/address_range.h"
 #include "worker/collective/communicator.h"
 
 namespace lockstep::worker::collective {
 
-// Owns its buffers until it is destroyed. Not synchronised.
+// Owns its buffers until it is destroyed; they lie in `range`, from its
+// beginning, as long as there is one with room. Not synchronised.
 class HostMemory {
  public:
-  HostMemory() = default;
+  // `range` is borrowed and may be null. It is taken with the first buffer.
+  explicit HostMemory(AddressRange* range = nullptr) : range_(range) {}
   HostMemory(const HostMemory&) = delete;
   HostMemory& operator=(const HostMemory&) = delete;
   ~HostMemory();
@@ -26,6 +29,12 @@ class HostMemory {
   bool Owns(const Buffer* buffer) const;
 
  private:
+  // Null: the range has no room left, or another has it.
+  void* TakeFromRange(size_t bytes);
+
+  AddressRange* const range_;
+  bool has_range_ = false;  // Taken.
+  size_t used_ = 0;         // Of the range.
   std::vector<std::unique_ptr<Buffer>> buffers_;
   const Buffer any_ = AnyHostMemory();
 };

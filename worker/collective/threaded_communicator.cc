@@ -276,6 +276,7 @@ class ThreadedCommunicator final : public Communicator {
   ThreadedCommunicator(const ThreadedCommunicatorOptions& options,
                        std::unique_ptr<Transport> transport)
       : options_(options),
+        memory_(options.addresses),
         engine_(std::make_shared<Engine>(options, std::move(transport))) {}
 
   ~ThreadedCommunicator() override {

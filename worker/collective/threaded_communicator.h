@@ -99,6 +99,8 @@ struct ThreadedCommunicatorOptions {
   Duration operation_timeout = std::chrono::seconds(30);
   // May be empty. Called after Transport::Cut.
   BrokenFunction broken = {};
+  // CommunicatorOptions::addresses.
+  AddressRange* addresses = nullptr;
 };
 
 // ResourceExhausted where the system gives no thread.

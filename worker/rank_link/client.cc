@@ -17,7 +17,7 @@ Status RankLink::Impl::WaitForWelcome(MonoTime deadline) {
     if (!over_.ok()) return over_;
     if (!changed_.WaitUntil(&mu_, deadline) && MonotonicNow() >= deadline) {
       return DeadlineExceeded(
-          "no welcome from the worker daemon at {}{}{}", identity_.path,
+          "no welcome from the worker daemon at {}{}{}", identity.path,
           connect_error_.empty() ? "" : ": ", connect_error_);
     }
   }
@@ -34,7 +34,7 @@ Status RankLink::Impl::Put(const std::string& key, std::string_view value) {
   }
   {
     MutexLock lock(&mu_);
-    LOCKSTEP_RETURN_IF_ERROR(over_);
+    LOCKSTEP_RETURN_IF_ERROR(Closed());
     LOCKSTEP_RETURN_IF_ERROR(state_.Put(key, value));
     v1::RankMessage message;
     message.mutable_put()->set_key(key);
@@ -48,6 +48,7 @@ Status RankLink::Impl::Put(const std::string& key, std::string_view value) {
 StatusOr<std::string> RankLink::Impl::Get(const std::string& key,
                                           MonoTime deadline) {
   MutexLock lock(&mu_);
+  LOCKSTEP_RETURN_IF_ERROR(Closed());
   if (!state_.Find(key)) {
     v1::RankMessage message;
     message.mutable_get()->set_key(key);
@@ -57,13 +58,13 @@ StatusOr<std::string> RankLink::Impl::Get(const std::string& key,
   }
   while (true) {
     if (auto value = state_.Find(key)) return *std::move(value);
-    const bool over = !over_.ok();
-    if (!over &&
+    const Status closed = Closed();
+    if (closed.ok() &&
         (changed_.WaitUntil(&mu_, deadline) || MonotonicNow() < deadline)) {
       continue;
     }
     state_.StopAsking(key);
-    if (over) return over_;
+    LOCKSTEP_RETURN_IF_ERROR(closed);
     return DeadlineExceeded("no rank put '{}' before the deadline", key);
   }
 }
@@ -84,26 +85,51 @@ void RankLink::Impl::Forget(const std::string& key) {
   state_.Forget(key);
 }
 
-void RankLink::Impl::SendJoined() {
+void RankLink::Impl::SendJoined(uint32_t recovery, bool recoverable) {
   {
     MutexLock lock(&mu_);
-    state_.Join();
+    if (recovery < welcome_->recovery()) return;
     v1::RankMessage message;
-    message.mutable_joined();
+    message.mutable_joined()->set_recovery(recovery);
+    message.mutable_joined()->set_recoverable(recoverable);
+    state_.Join(message.joined());
     QueueMessage(message, true);
   }
   Wake();
 }
 
-Status RankLink::Impl::WaitForGo(MonoTime deadline) {
+StatusOr<uint32_t> RankLink::Impl::WaitForRecovery(uint32_t above,
+                                                   MonoTime deadline) {
   MutexLock lock(&mu_);
   while (true) {
     LOCKSTEP_RETURN_IF_ERROR(over_);
+    if (welcome_->recovery() > above) {
+      taken_recovery_ = welcome_->recovery();
+      return taken_recovery_;
+    }
+    if (!changed_.WaitUntil(&mu_, deadline) && MonotonicNow() >= deadline) {
+      return DeadlineExceeded(
+          "no recovery of job {} g{} after recovery {} came before the deadline",
+          identity.key.job, identity.key.generation, above);
+    }
+  }
+}
+
+Status RankLink::Impl::Closed() const {
+  LOCKSTEP_RETURN_IF_ERROR(over_);
+  if (welcome_->recovery() <= taken_recovery_) return OkStatus();
+  return Aborted("recovery {} replaces lost ranks", welcome_->recovery());
+}
+
+Status RankLink::Impl::WaitForGo(MonoTime deadline) {
+  MutexLock lock(&mu_);
+  while (true) {
+    LOCKSTEP_RETURN_IF_ERROR(Closed());
     if (state_.go()) return OkStatus();
     if (!changed_.WaitUntil(&mu_, deadline) && MonotonicNow() >= deadline) {
       return DeadlineExceeded(
           "not all ranks of job {} g{} joined before the deadline",
-          identity_.key.job, identity_.key.generation);
+          identity.key.job, identity.key.generation);
     }
   }
 }
@@ -162,8 +188,8 @@ StatusOr<std::unique_ptr<RankLink>> RankLink::Connect(
 RankLink::RankLink(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 RankLink::~RankLink() = default;
 
-const RankKey& RankLink::key() const { return impl_->identity().key; }
-const v1::RankWelcome& RankLink::welcome() const { return impl_->welcome(); }
+const RankKey& RankLink::key() const { return impl_->identity.key; }
+v1::RankWelcome RankLink::welcome() const { return impl_->welcome(); }
 Status RankLink::Put(const std::string& key, std::string_view value) {
   return impl_->Put(key, value);
 }
@@ -172,7 +198,13 @@ StatusOr<std::string> RankLink::Get(const std::string& key, MonoTime deadline) {
 }
 void RankLink::Ask(const std::string& key) { impl_->Ask(key); }
 void RankLink::Forget(const std::string& key) { impl_->Forget(key); }
-void RankLink::SendJoined() { impl_->SendJoined(); }
+void RankLink::SendJoined(uint32_t recovery, bool recoverable) {
+  impl_->SendJoined(recovery, recoverable);
+}
+StatusOr<uint32_t> RankLink::WaitForRecovery(uint32_t above,
+                                             MonoTime deadline) {
+  return impl_->WaitForRecovery(above, deadline);
+}
 Status RankLink::WaitForGo(MonoTime deadline) {
   return impl_->WaitForGo(deadline);
 }

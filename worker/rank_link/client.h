@@ -5,7 +5,11 @@
 // touches queues. After a reconnect the link repeats what may have been lost:
 // its Puts and unanswered Gets, Joined, and of the reports the latest
 // checkpoint and reduction plan, each artifact, the resumed step, the
-// directives done and the exit message. Events are sent at most once.
+// directives done, `parked` and the exit message. Events are sent at most once.
+//
+// A recovery (RankWelcome.recovery) begins the rendezvous anew: a Welcome with
+// a higher one drops Puts, questions, values, Joined and Go. Until the rank has
+// taken it (WaitForRecovery), Put, Get and WaitForGo return Aborted.
 //
 // Threads: all methods from any thread. The callbacks run on the link's
 // thread and must not block it longer than an abort takes.
@@ -52,6 +56,8 @@ struct RankLinkCallbacks {
   // The generation is over, with the daemon's sentence. At most once; also
   // when the daemon refuses this rank after a reconnect.
   std::function<void(const std::string& why)> abort;
+  // A Welcome with a higher recovery has come.
+  std::function<void(uint32_t recovery)> recover;
   // May come repeatedly with the same id.
   std::function<void(const v1::RankDirective& directive)> directive;
   // The answer to an Ask.
@@ -71,8 +77,8 @@ class RankLink final : public collective::RendezvousStore {
   ~RankLink() override;
 
   const RankKey& key() const;
-  // The first Welcome.
-  const v1::RankWelcome& welcome() const;
+  // The first Welcome, or that of the newest recovery.
+  v1::RankWelcome welcome() const;
 
   // RendezvousStore. Aborted once the generation is over.
   Status Put(const std::string& key, std::string_view value) override;
@@ -83,7 +89,13 @@ class RankLink final : public collective::RendezvousStore {
   // Repeats neither the Put nor the Ask of `key` any more.
   void Forget(const std::string& key);
 
-  void SendJoined();
+  // `recovery` formed the communicator (0: none). Dropped where there is a
+  // newer one.
+  void SendJoined(uint32_t recovery, bool recoverable);
+  // Waits for a recovery above `above`, takes the newest one and returns it:
+  // the rendezvous is that one's from now on. Aborted once the generation is
+  // over.
+  StatusOr<uint32_t> WaitForRecovery(uint32_t above, MonoTime deadline);
   // Aborted once the generation is over.
   Status WaitForGo(MonoTime deadline);
 

@@ -27,8 +27,8 @@ inline bool IsRefusal(const Status& over) {
 
 class RankLink::Impl {
  public:
-  Impl(RankIdentity identity, RankLinkCallbacks callbacks, Fd wake)
-      : identity_(std::move(identity)),
+  Impl(RankIdentity own, RankLinkCallbacks callbacks, Fd wake)
+      : identity(std::move(own)),
         callbacks_(std::move(callbacks)),
         wake_(std::move(wake)) {}
   ~Impl();
@@ -40,17 +40,20 @@ class RankLink::Impl {
   StatusOr<std::string> Get(const std::string& key, MonoTime deadline);
   void Ask(const std::string& key);
   void Forget(const std::string& key);
-  void SendJoined();
+  void SendJoined(uint32_t recovery, bool recoverable);
+  StatusOr<uint32_t> WaitForRecovery(uint32_t above, MonoTime deadline);
   Status WaitForGo(MonoTime deadline);
   void Report(const v1::RankReport& report);
   Status Flush(MonoTime deadline);
   bool connected();
 
-  const RankIdentity& identity() const { return identity_; }
-  // Constant once WaitForWelcome returned OK.
-  const v1::RankWelcome& welcome() const ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  // After WaitForWelcome.
+  v1::RankWelcome welcome() {
+    MutexLock lock(&mu_);
     return *welcome_;
   }
+
+  const RankIdentity identity;
 
  private:
   struct Packet {
@@ -66,17 +69,18 @@ class RankLink::Impl {
   bool Receive();
   bool Send();
   void OnMessage(const v1::DaemonMessage& message);
-  void OnWelcome(const v1::RankWelcome& welcome)
+  // True: the recovery is a new one.
+  bool OnWelcome(const v1::RankWelcome& welcome)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Why no rendezvous can succeed now; OK: it may.
+  Status Closed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // True the first time.
   bool Over(Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void QueueMessage(const v1::RankMessage& message, bool repeated)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void QueueLatest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Wake();
-  void Sleep(int fd, short events, Duration timeout);
 
-  const RankIdentity identity_;
   const RankLinkCallbacks callbacks_;
   const Fd wake_;  // eventfd: the thread has something to do.
   // The thread's own; connected_ shows it to others.
@@ -85,9 +89,11 @@ class RankLink::Impl {
   Mutex mu_;
   CondVar changed_;
   bool connected_ ABSL_GUARDED_BY(mu_) = false;  // Welcomed on this socket.
-  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  MonoTime stop_at_ ABSL_GUARDED_BY(mu_);
+  // The link is being destroyed, until then at the latest.
+  std::optional<MonoTime> stop_at_ ABSL_GUARDED_BY(mu_);
   std::optional<v1::RankWelcome> welcome_ ABSL_GUARDED_BY(mu_);
+  // The recovery that the rank forms or has formed.
+  uint32_t taken_recovery_ ABSL_GUARDED_BY(mu_) = 0;
   // Why no wait can succeed any more; OK while one may.
   Status over_ ABSL_GUARDED_BY(mu_);
   std::string connect_error_ ABSL_GUARDED_BY(mu_);

@@ -23,6 +23,15 @@ constexpr Duration kLastBackoff = milliseconds(1000);
 constexpr Duration kClosingTime = milliseconds(200);
 constexpr size_t kMaxQueuedReports = 4096;
 
+// Until `fd` (-1: none) is ready, `wake` is written to, or `timeout`.
+void Sleep(int wake, int fd, short events, Duration timeout) {
+  pollfd waited[2] = {{wake, POLLIN, 0}, {fd, events, 0}};
+  const auto ms = std::chrono::ceil<milliseconds>(timeout);
+  ::poll(waited, fd < 0 ? 1 : 2, static_cast<int>(ms.count()));
+  uint64_t count;
+  (void)!::read(wake, &count, sizeof(count));
+}
+
 }  // namespace
 
 void RankLink::Impl::Start() {
@@ -38,7 +47,6 @@ void RankLink::Impl::Start() {
 RankLink::Impl::~Impl() {
   {
     MutexLock lock(&mu_);
-    stopping_ = true;
     stop_at_ = MonotonicNow() + kClosingTime;
   }
   Wake();
@@ -50,15 +58,6 @@ void RankLink::Impl::Wake() {
   (void)!::write(wake_.get(), &one, sizeof(one));
 }
 
-// Until `fd` (-1: none) is ready, Wake() or `timeout`.
-void RankLink::Impl::Sleep(int fd, short events, Duration timeout) {
-  pollfd waited[2] = {{wake_.get(), POLLIN, 0}, {fd, events, 0}};
-  const auto ms = std::chrono::ceil<milliseconds>(timeout);
-  ::poll(waited, fd < 0 ? 1 : 2, static_cast<int>(ms.count()));
-  uint64_t count;
-  (void)!::read(wake_.get(), &count, sizeof(count));
-}
-
 void RankLink::Impl::Loop() {
   Duration backoff = kFirstBackoff;
   while (true) {
@@ -67,18 +66,18 @@ void RankLink::Impl::Loop() {
     {
       MutexLock lock(&mu_);
       wants_write = connected_ && !out_.empty();
-      if (stopping_ && (!wants_write || MonotonicNow() >= stop_at_)) break;
+      if (stop_at_ && (!wants_write || MonotonicNow() >= *stop_at_)) break;
       // A refused rank has no one to talk to.
       if (IsRefusal(over_) && !fd_) break;
     }
     if (!fd_) {
       if (TryConnect()) continue;
-      Sleep(-1, 0, backoff);
+      Sleep(wake_.get(), -1, 0, backoff);
       backoff = std::min(2 * backoff, kLastBackoff);
       continue;
     }
-    Sleep(fd_.get(), static_cast<short>(POLLIN | (wants_write ? POLLOUT : 0)),
-          kLastBackoff);
+    Sleep(wake_.get(), fd_.get(),
+          static_cast<short>(POLLIN | (wants_write ? POLLOUT : 0)), kLastBackoff);
     // What it said before it closed is read in any case.
     const bool sent = Send();
     if (!Receive() || !sent) {
@@ -97,16 +96,16 @@ void RankLink::Impl::Loop() {
 }
 
 bool RankLink::Impl::TryConnect() {
-  StatusOr<Fd> fd = ConnectPackets(identity_.path);
+  StatusOr<Fd> fd = ConnectPackets(identity.path);
   bool connected = fd.ok();
   if (connected) {
     v1::RankMessage message;
     v1::RankHello* hello = message.mutable_hello();
-    hello->set_job(identity_.key.job);
-    hello->set_generation(identity_.key.generation);
-    hello->set_rank(identity_.key.rank);
-    hello->set_nonce(identity_.nonce);
-    hello->set_instance(identity_.instance);
+    hello->set_job(identity.key.job);
+    hello->set_generation(identity.key.generation);
+    hello->set_rank(identity.key.rank);
+    hello->set_nonce(identity.nonce);
+    hello->set_instance(identity.instance);
     hello->set_protocol(kLinkProtocol);
     hello->set_version(kVersion);
     connected = SendPacket(fd->get(), message.SerializeAsString()) ==
@@ -162,12 +161,13 @@ void RankLink::Impl::OnMessage(const v1::DaemonMessage& message) {
   using Case = v1::DaemonMessage::MessageCase;
   std::string why;
   bool tell = false;
+  bool recover = false;
   {
     MutexLock lock(&mu_);
     bool over = false;
     switch (message.message_case()) {
       case Case::kWelcome:
-        OnWelcome(message.welcome());
+        recover = OnWelcome(message.welcome());
         break;
       case Case::kRefusal:
         why = "the worker daemon refuses this rank: " +
@@ -185,7 +185,8 @@ void RankLink::Impl::OnMessage(const v1::DaemonMessage& message) {
         tell = state_.OnValue(message.value().key(), message.value().value());
         break;
       case Case::kGo:
-        state_.OnGo();
+        // A daemon repeats it to the ranks of a recovery, which need none.
+        if (welcome_ && welcome_->recovery() == 0) state_.OnGo();
         break;
       case Case::kDirective:
       case Case::MESSAGE_NOT_SET:
@@ -195,6 +196,9 @@ void RankLink::Impl::OnMessage(const v1::DaemonMessage& message) {
     if (!over) why.clear();
   }
   if (!why.empty() && callbacks_.abort) callbacks_.abort(why);
+  if (recover && callbacks_.recover) {
+    callbacks_.recover(message.welcome().recovery());
+  }
   if (tell && callbacks_.value) {
     callbacks_.value(message.value().key(), message.value().value());
   }
@@ -203,10 +207,18 @@ void RankLink::Impl::OnMessage(const v1::DaemonMessage& message) {
   }
 }
 
-void RankLink::Impl::OnWelcome(const v1::RankWelcome& welcome) {
-  if (!welcome_) welcome_ = welcome;
+bool RankLink::Impl::OnWelcome(const v1::RankWelcome& welcome) {
+  const bool recover =
+      welcome_.has_value() && welcome.recovery() > welcome_->recovery();
+  if (recover) {
+    state_.BeginAnew();
+    std::erase_if(out_, [](const Packet& packet) { return packet.repeated; });
+  }
+  if (!welcome_) taken_recovery_ = welcome.recovery();
+  if (!welcome_ || recover) welcome_ = welcome;
   connected_ = true;
   QueueLatest();
+  return recover;
 }
 
 bool RankLink::Impl::Over(Status why) {

@@ -32,6 +32,19 @@ void LinkState::OnGo() {
   puts_.clear();
 }
 
+void LinkState::Join(const v1::RankJoined& joined) {
+  joined_ = joined;
+  if (joined.recovery() > 0) puts_.clear();
+}
+
+void LinkState::BeginAnew() {
+  puts_.clear();
+  asked_.clear();
+  values_.clear();
+  joined_.reset();
+  go_ = false;
+}
+
 void LinkState::Remember(const v1::RankReport& report) {
   if (!report.artifact_name().empty()) {
     artifacts_[report.artifact_name()] = report.artifact_path();
@@ -50,6 +63,10 @@ void LinkState::Remember(const v1::RankReport& report) {
   }
   latest_.set_directive_done(
       std::max(latest_.directive_done(), report.directive_done()));
+  if (report.parked() > latest_.parked()) {
+    latest_.set_parked(report.parked());
+    *latest_.mutable_lost_peers() = report.lost_peers();
+  }
   if (!report.failure().empty() && latest_.failure().empty()) {
     latest_.set_failure(report.failure());
     latest_.set_victim(report.victim());
@@ -68,7 +85,7 @@ std::vector<v1::RankMessage> LinkState::Repeated() const {
   for (const auto& [key, tell] : asked_) {
     messages.emplace_back().mutable_get()->set_key(key);
   }
-  if (joined_) messages.emplace_back().mutable_joined();
+  if (joined_) *messages.emplace_back().mutable_joined() = *joined_;
   for (const auto& [name, path] : artifacts_) {
     v1::RankReport* const report = messages.emplace_back().mutable_report();
     report->set_artifact_name(name);

@@ -33,7 +33,10 @@ class LinkState {
   void Forget(const std::string& key);
   std::optional<std::string> Find(const std::string& key) const;
 
-  void Join() { joined_ = true; }
+  // After a recovery, no rank requests values from then on.
+  void Join(const v1::RankJoined& joined);
+  // The rendezvous of another recovery begins.
+  void BeginAnew();
   // All ranks have joined, so none requests values from now on.
   void OnGo();
   bool go() const { return go_; }
@@ -48,7 +51,7 @@ class LinkState {
   std::map<std::string, std::string> puts_;
   std::map<std::string, bool> asked_;  // Whether the answer is told.
   std::map<std::string, std::string> values_;
-  bool joined_ = false;
+  std::optional<v1::RankJoined> joined_;
   bool go_ = false;
   v1::RankReport latest_;
   std::map<std::string, std::string> artifacts_;

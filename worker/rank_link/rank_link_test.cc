@@ -28,8 +28,9 @@ using ::testing::HasSubstr;
 class RankLinkTest : public ::testing::Test {
  protected:
   RankKey Key(int rank) const { return {"mnist", 3, rank}; }
-  void Expect(int rank) {
+  void Expect(int rank, uint32_t recovery = 0) {
     v1::RankWelcome welcome;
+    welcome.set_recovery(recovery);
     welcome.set_rank(rank);
     welcome.set_world_size(2);
     daemon_.Expect(Key(rank), "nonce-" + std::to_string(rank), welcome);
@@ -195,10 +196,10 @@ TEST_F(RankLinkTest, GoComesWhenAllHaveJoined) {
   Expect(1);
   auto a = *Connect(0);
   auto b = *Connect(1);
-  a->SendJoined();
+  a->SendJoined(0, false);
   EXPECT_EQ(a->WaitForGo(In(milliseconds(30))).code(),
             StatusCode::kDeadlineExceeded);
-  b->SendJoined();
+  b->SendJoined(0, false);
   EXPECT_TRUE(a->WaitForGo(In(seconds(5))).ok());
   EXPECT_TRUE(b->WaitForGo(In(seconds(5))).ok());
 }
@@ -249,7 +250,7 @@ TEST_F(RankLinkTest, WhatMattersIsSaidAgainAfterTheDaemonRestarted) {
   RankLinkCallbacks callbacks;
   callbacks.directive = [&](const v1::RankDirective&) { ++directives; };
   auto link = *Connect(0, std::move(callbacks));
-  link->SendJoined();
+  link->SendJoined(0, false);
   ASSERT_TRUE(link->WaitForGo(In(seconds(5))).ok());
   v1::RankReport report;
   report.set_checkpoint_step(120);
@@ -300,6 +301,78 @@ TEST_F(RankLinkTest, GoAndDirectiveAreSentAgainToARankThatComesBack) {
   auto link = *Connect(0, std::move(callbacks));
   EXPECT_TRUE(link->WaitForGo(In(seconds(5))).ok());
   EXPECT_TRUE(daemon_.WaitFor([&] { return directives == 1; }));
+}
+
+TEST_F(RankLinkTest, ARecoveryBeginsTheRendezvousAnew) {
+  Expect(0);
+  std::atomic<uint32_t> told = 0;
+  RankLinkCallbacks callbacks;
+  callbacks.recover = [&](uint32_t recovery) { told = recovery; };
+  auto link = *Connect(0, std::move(callbacks));
+  EXPECT_EQ(link->welcome().recovery(), 0u);
+  ASSERT_TRUE(link->Put("addr/0", "old").ok());
+  link->SendJoined(0, true);
+  EXPECT_EQ(link->WaitForRecovery(0, In(milliseconds(20))).status().code(),
+            StatusCode::kDeadlineExceeded);
+  // A wait that the recovery ends.
+  std::thread waiter([&] {
+    EXPECT_EQ(link->Get("never", In(seconds(20))).status().code(),
+              StatusCode::kAborted);
+  });
+  Expect(0, 2);
+  waiter.join();
+  EXPECT_TRUE(daemon_.WaitFor([&] { return told == 2; }));
+  EXPECT_EQ(link->welcome().recovery(), 2u);
+  // Until it is taken, the rank forms what no rank forms any more.
+  EXPECT_EQ(link->Put("addr/0", "late").code(), StatusCode::kAborted);
+  EXPECT_EQ(link->Get("addr/1", In(seconds(20))).status().code(),
+            StatusCode::kAborted);
+  EXPECT_EQ(*link->WaitForRecovery(0, In(seconds(5))), 2u);
+  EXPECT_TRUE(link->Put("addr/0", "new").ok());
+  // The same recovery does not come twice.
+  EXPECT_EQ(link->WaitForRecovery(2, In(milliseconds(20))).status().code(),
+            StatusCode::kDeadlineExceeded);
+  daemon_.With([&](RankLinkServer* server) {
+    server->SendAbort(Key(0), "that was all");
+  });
+  EXPECT_EQ(link->WaitForRecovery(2, In(seconds(5))).status().code(),
+            StatusCode::kAborted);
+}
+
+TEST_F(RankLinkTest, TheNewestRecoveryIsJoinedAgainAfterAReconnect) {
+  Expect(0);
+  daemon_.With([&](RankLinkServer* server) { server->SendGo(Key(0)); });
+  auto link = *Connect(0);
+  v1::RankReport report;
+  report.set_parked(2);
+  report.add_lost_peers(1);
+  link->Report(report);
+  report.set_parked(1);
+  report.clear_lost_peers();
+  link->Report(report);
+  Expect(0, 2);
+  ASSERT_EQ(*link->WaitForRecovery(0, In(seconds(5))), 2u);
+  ASSERT_TRUE(link->Put("plan/0", "text").ok());
+  // Of an older one: not sent.
+  link->SendJoined(1, true);
+  ASSERT_TRUE(daemon_.WaitFor([&] { return daemon_.reports.size() == 2; }));
+  daemon_.With([&](RankLinkServer*) { daemon_.joined_as.clear(); });
+  daemon_.Stop();
+  daemon_.reports.clear();
+  daemon_.Start();
+  ASSERT_TRUE(daemon_.WaitFor([&] { return daemon_.reports.size() == 1; }));
+  EXPECT_EQ(daemon_.reports[0].second.parked(), 2u);
+  EXPECT_EQ(daemon_.reports[0].second.lost_peers_size(), 1);
+  // What was put for the recovery is put again, whatever Go the daemon repeats.
+  EXPECT_EQ(*link->Get("plan/0", In(seconds(5))), "text");
+  EXPECT_TRUE(daemon_.joined_as.empty());
+  link->SendJoined(2, true);
+  ASSERT_TRUE(daemon_.WaitFor([&] { return daemon_.joined_as.size() == 1; }));
+  daemon_.Stop();
+  daemon_.joined_as.clear();
+  daemon_.Start();
+  ASSERT_TRUE(daemon_.WaitFor([&] { return daemon_.joined_as.size() == 1; }));
+  EXPECT_EQ(daemon_.joined_as[Key(0)], std::make_pair(2u, true));
 }
 
 TEST_F(RankLinkTest, AForgottenRankIsRefusedWhenItComesBack) {

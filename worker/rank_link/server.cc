@@ -130,7 +130,8 @@ bool RankLinkServer::OnMessage(RankConnection* c,
       handler_->OnGet(key, message.get().key());
       return true;
     case Case::kJoined:
-      handler_->OnJoined(key);
+      handler_->OnJoined(key, message.joined().recovery(),
+                         message.joined().recoverable());
       return true;
     case Case::kReport:
       ForgetDirectives(key, message.report().directive_done());
@@ -223,9 +224,15 @@ void RankLinkServer::Expect(const RankKey& key, const std::string& nonce,
                             uid_t uid, const v1::RankWelcome& welcome) {
   std::unique_ptr<Expected>& expected = expected_[key];
   if (!expected) expected = std::make_unique<Expected>();
+  const bool recovers = welcome.recovery() > expected->welcome.recovery();
   expected->nonce = nonce;
   expected->uid = uid;
   expected->welcome = welcome;
+  RankConnection* const c = connections_->Find(expected->connection);
+  if (!recovers || c == nullptr) return;
+  v1::DaemonMessage message;
+  *message.mutable_welcome() = welcome;
+  connections_->Send(c, message.SerializeAsString());
 }
 
 void RankLinkServer::Forget(const RankKey& key) {

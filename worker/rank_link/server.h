@@ -51,7 +51,8 @@ class RankLinkHandler {
                      const std::string& /*value*/) {}
   // Answer with SendValue, now or later.
   virtual void OnGet(const RankKey& /*key*/, const std::string& /*name*/) {}
-  virtual void OnJoined(const RankKey& /*key*/) {}
+  virtual void OnJoined(const RankKey& /*key*/, uint32_t /*recovery*/,
+                        bool /*recoverable*/) {}
   virtual void OnReport(const RankKey& /*key*/,
                         const v1::RankReport& /*report*/) {}
   virtual void OnDisconnect(const RankKey& /*key*/) {}
@@ -75,7 +76,8 @@ class RankLinkServer {
 
   // From now on a process of `uid` that shows `nonce` (1 to 64 bytes) is rank
   // `key`, and gets `welcome`. Replaces nonce, uid and welcome of `key`; its
-  // connection and the messages kept for it stay. After a restart of the daemon
+  // connection and the messages kept for it stay. A connected rank gets a
+  // welcome with a higher recovery at once. After a restart of the daemon
   // expect all adopted ranks before the first Dispatch.
   void Expect(const RankKey& key, const std::string& nonce, uid_t uid,
               const v1::RankWelcome& welcome);

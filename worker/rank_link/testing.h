@@ -106,6 +106,8 @@ class TestDaemon : private RankLinkHandler {
   int hellos = 0;
   int disconnects = 0;
   std::set<RankKey> joined;
+  // The newest one's recovery and whether it is recoverable.
+  std::map<RankKey, std::pair<uint32_t, bool>> joined_as;
   std::vector<std::pair<RankKey, v1::RankReport>> reports;
 
  private:
@@ -144,8 +146,12 @@ class TestDaemon : private RankLinkHandler {
       server_->SendValue(key, name, it->second);
     }
   }
-  void OnJoined(const RankKey& key) override {
+  void OnJoined(const RankKey& key, uint32_t recovery,
+                bool recoverable) override {
     joined.insert(key);
+    joined_as[key] = {recovery, recoverable};
+    // No second Go.
+    if (recovery > 0) return;
     if (joined.size() < expected_.size()) return;
     for (const RankKey& rank : joined) server_->SendGo(rank);
   }

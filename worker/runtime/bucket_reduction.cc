@@ -32,6 +32,18 @@ Status BucketReduction::Allocate(bool with_norm) {
   return OkStatus();
 }
 
+void BucketReduction::Unbind() {
+  works_.clear();
+  communicator_ = nullptr;
+}
+
+Status BucketReduction::Rebind(collective::Communicator* communicator) {
+  communicator_ = communicator;
+  inline_ = communicator->progress() == collective::ProgressMode::kInline;
+  LOCKSTEP_RETURN_IF_ERROR(buckets_->Rebind(communicator));
+  return Allocate(norm_ != nullptr);
+}
+
 void BucketReduction::BeginStep(int64_t step) {
   step_ = step;
   buckets_->BeginStep();

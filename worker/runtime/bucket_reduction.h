@@ -32,6 +32,10 @@ class BucketReduction {
 
   // Once; `with_norm`: Norm will be called.
   Status Allocate(bool with_norm);
+  // A recovery, on the host: leaves the communicator, which is aborted; then
+  // goes on with another one, after GradientBuckets::Rebind.
+  void Unbind();
+  Status Rebind(collective::Communicator* communicator);
   GradientBuckets* buckets() { return buckets_.get(); }
   const GradientBuckets* buckets() const { return buckets_.get(); }
   // Null where gradients lie on the host.
@@ -71,9 +75,9 @@ class BucketReduction {
   void PollInline();
   StatusOr<double> SquaresOfPart(MonoTime deadline);
 
-  collective::Communicator* const communicator_;
+  collective::Communicator* communicator_;
   Progress* const progress_;
-  const bool inline_;
+  bool inline_;
   const Duration operation_timeout_;
   const std::unique_ptr<GradientBuckets> buckets_;
   const std::unique_ptr<DeviceGradients> device_;

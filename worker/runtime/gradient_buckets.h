@@ -78,6 +78,11 @@ class GradientBuckets {
       const std::vector<Parameter>& parameters, const ReducerOptions& options,
       const collective::BucketSizes& sizes);
 
+  // A recovery: allocates in another communicator, at the same addresses. The
+  // old one is gone. All gradients become zero. FailedPrecondition: the memory
+  // is elsewhere. Not on a device.
+  Status Rebind(collective::Communicator* communicator);
+
   size_t parameters() const { return parameters_.size(); }
   std::span<float> gradient(size_t i) { return gradients_[i]; }
   bool on_device() const { return options_.device_stream != nullptr; }
@@ -135,12 +140,13 @@ class GradientBuckets {
   Status Allocate();
   void Lay();
 
-  collective::Communicator* const communicator_;
+  collective::Communicator* communicator_;
   const std::vector<Parameter> parameters_;
   const collective::BucketSizes sizes_;
   ReducerOptions options_;
   collective::BucketPlan plan_;
   const collective::Buffer* buffer_ = nullptr;  // The communicator's.
+  collective::Buffer place_;                    // As it was at first.
   const collective::Buffer* tail_buffer_ =
       nullptr;                           // On a device; else in buffer_.
   std::vector<size_t> begin_;            // By bucket, in bytes.

@@ -18,6 +18,12 @@ Status OrderLearner::Allocate() {
   return OkStatus();
 }
 
+Status OrderLearner::Resume(bool learns, LearnedOrder known) {
+  learning_ = learns;
+  known_ = std::move(known);
+  return words_ == nullptr ? Allocate() : OkStatus();
+}
+
 // The first word is 1 where rank 0 has an order.
 StatusOr<std::vector<uint32_t>> OrderLearner::Agree(int64_t committed,
                                                     Duration timeout) {

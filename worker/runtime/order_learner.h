@@ -41,6 +41,16 @@ class OrderLearner {
         known_(std::move(known)) {}
   Status Allocate();
 
+  // A recovery: goes on in another communicator. `learns` and `known` are those
+  // of the rank whose state this one has.
+  void Rebind(collective::Communicator* communicator) {
+    communicator_ = communicator;
+    words_ = nullptr;
+  }
+  Status Resume(bool learns, LearnedOrder known);
+  bool learning() const { return learning_; }
+  const LearnedOrder& known() const { return known_; }
+
   void BeginStep() { seen_.clear(); }
   void See(size_t parameter) {
     if (learning_) seen_.push_back(static_cast<uint32_t>(parameter));
@@ -50,7 +60,7 @@ class OrderLearner {
   StatusOr<std::vector<uint32_t>> Agree(int64_t committed, Duration timeout);
 
  private:
-  collective::Communicator* const communicator_;
+  collective::Communicator* communicator_;
   const size_t parameters_;
   bool learning_;
   LearnedOrder known_;

@@ -27,10 +27,10 @@ std::string FormatSize(uint64_t bytes) {
 
 // The end of a plan that is pinned is the end of the job.
 Status ReductionPlanner::DoesNotFit(const std::string& why) {
-  if (options_.pinned) {
+  if (options_.pinned || followed_) {
     return WithReason(
-        FailedPrecondition("the job's pinned reduction plan does not fit: {}",
-                           why),
+        FailedPrecondition("the {} reduction plan does not fit: {}",
+                           followed_ ? "other ranks'" : "job's pinned", why),
         collective::kReasonConfigMismatch);
   }
   notes_.push_back(fmt::format(
@@ -72,6 +72,27 @@ StatusOr<std::string> ReductionPlanner::LayoutOf(
       const collective::BucketPlan plan,
       PlanGradients(parameters, options, options_.ranks, SizesOf(*plan_)));
   return plan.hash;
+}
+
+Status ReductionPlanner::Follow(const std::string& text) {
+  followed_ = true;
+  StatusOr<ReductionPlan> plan = ParseReductionPlan(text);
+  if (!plan.ok()) return DoesNotFit(std::string(Message(plan.status())));
+  if (plan->ranks != options_.ranks) {
+    return DoesNotFit(fmt::format("it is of {} ranks, and these are {}",
+                                  plan->ranks, options_.ranks));
+  }
+  plan_ = *std::move(plan);
+  text_ = text;
+  return OkStatus();
+}
+
+std::string ReductionPlanner::Shape() const {
+  if (!plan_) return "none";
+  return fmt::format("{} of {} ranks as {} in buckets of {}, {} and {} bytes",
+                     plan_->communicator, plan_->ranks, plan_->wire,
+                     plan_->bucket_bytes, plan_->first_bucket_bytes,
+                     plan_->last_bucket_bytes);
 }
 
 // Whether the plan is one of these gradients.

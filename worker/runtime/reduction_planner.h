@@ -8,7 +8,8 @@
 // would change.
 //
 // Used in this order, by all ranks: Check, [the communicator is formed;
-// Refuse], CheckPinned, Make, [Learn]. Thread-compatible.
+// Refuse], CheckPinned, Make, [Learn]. In a recovery, by a rank that has no
+// plan, Follow before the communicator is formed. Thread-compatible.
 #ifndef LOCKSTEP_WORKER_RUNTIME_REDUCTION_PLANNER_H_
 #define LOCKSTEP_WORKER_RUNTIME_REDUCTION_PLANNER_H_
 
@@ -83,6 +84,11 @@ class ReductionPlanner {
   // Empty: there is none, or none that can be kept.
   const std::string& text() const { return text_; }
   std::string hash() const { return plan_ ? HashOf(*plan_) : ""; }
+  // In a recovery: takes the plan `text` of the ranks that have a state. It must
+  // fit. CONFIG_MISMATCH.
+  Status Follow(const std::string& text);
+  // The plan without what is learned on the way, for comparing.
+  std::string Shape() const;
   // Sentences for the job's events since the last call.
   std::vector<std::string> TakeNotes() { return std::exchange(notes_, {}); }
 
@@ -101,6 +107,8 @@ class ReductionPlanner {
   const PlannerOptions options_;
   std::optional<ReductionPlan> plan_;
   std::string text_;
+  // The plan is the peers': no other is made.
+  bool followed_ = false;
   std::vector<std::string> notes_;
 };
 

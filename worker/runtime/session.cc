@@ -48,6 +48,14 @@ StatusOr<bool> Session::AwaitSpace(const Status& mine) {
   return impl_->AwaitSpace(mine);
 }
 
+bool CanRecover(const Session& session, const Status& error) {
+  return session.impl_->CanRecover(error);
+}
+StatusOr<Recovered> Recover(Session* session, const Status& lost,
+                            Reducer* reducer, const ReplicaState& state) {
+  return session->impl_->Recover(lost, reducer, state);
+}
+
 void Session::Enter(Phase phase) { impl_->progress_->Enter(phase); }
 Progress* Session::progress() { return impl_->progress_.get(); }
 void Session::Publish() { impl_->progress_->Publish(); }

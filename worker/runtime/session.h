@@ -22,6 +22,8 @@
 // the daemon says that the generation is over: the loop then gets kAborted from
 // whatever it waits for and must leave. Every wait has a deadline.
 //
+// After the loss of a peer a recoverable session may go on in place: recovery.h.
+//
 // The process's parts (link, status page, timer) are separate from those of a
 // generation (communicator, reducer), so that the same process can form a later
 // generation.
@@ -52,6 +54,10 @@ inline constexpr int kExitPeerLost = 75;
 
 using Phase = task::RankPhase;
 
+// recovery.h.
+struct Recovered;
+struct ReplicaState;
+
 // A value that the chief may report: floating-point operations that a sample
 // takes, forward and backward. The coordinator reckons with it.
 inline constexpr char kFlopsPerSampleValue[] = "flops_per_sample";
@@ -68,6 +74,11 @@ struct SessionOptions {
   // For one reduction: the limit when no other check finds that a peer hangs.
   // Must exceed the longest time that ranks may differ in one step.
   Duration operation_timeout = std::chrono::seconds(300);
+  // A lost rank may be replaced while the others keep their state: the program
+  // calls Recover (recovery.h). The same on all ranks.
+  bool recoverable = false;
+  // For how long a rank that lost a peer keeps its state and waits for that.
+  Duration hold_timeout = std::chrono::minutes(10);
   // For a program that lockstep did not start.
   std::string local_output_directory = {};
   int64_t local_checkpoint_interval = 0;
@@ -109,6 +120,11 @@ struct SessionIdentity {
   // Oldest first; the last entry is this generation.
   std::vector<SessionLineage> lineage = {};
   SessionResume resume = {};
+  // This process replaces a lost rank: the others have trained already, and it
+  // gets its state from them. It restores no checkpoint, and calls nothing
+  // collective between Form and Recover (recovery.h). MakeReducer takes its
+  // start step from the peers.
+  bool recovering = false;
 };
 
 // The subject of an event.
@@ -118,6 +134,8 @@ enum class EventKind {
   kCheckpointDamaged,
   // The last checkpoint waits for space.
   kOutputFull,
+  // Ranks went on after a recovery.
+  kRecovered,
 };
 
 // Names and values that must be equal on all ranks: what shapes the numbers.
@@ -209,6 +227,10 @@ class Session {
   static int ExitCodeFor(const Status& status);
 
  private:
+  friend bool CanRecover(const Session& session, const Status& error);
+  friend StatusOr<Recovered> Recover(Session* session, const Status& lost,
+                                     Reducer* reducer,
+                                     const ReplicaState& state);
   class Impl;
   explicit Session(std::unique_ptr<Impl> impl);
   const std::unique_ptr<Impl> impl_;

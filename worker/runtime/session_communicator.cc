@@ -5,16 +5,30 @@
 #include "worker/runtime/peer_lost.h"
 
 namespace lockstep::worker::runtime {
+namespace {
+
+Status Newer(uint32_t recovery) {
+  return Aborted("recovery {} replaces lost ranks", recovery);
+}
+
+}  // namespace
 
 Status SessionCommunicator::Adopt(
-    std::unique_ptr<collective::Communicator> communicator) {
+    std::unique_ptr<collective::Communicator> communicator,
+    uint32_t recovery) {
   MutexLock lock(&mu_);
   communicator_ = std::move(communicator);
   view_ = communicator_.get();
+  recovery_ = recovery;
   // The end came while it formed: EndGeneration had nothing to abort then.
   if (ended_) {
     communicator_->Abort(end_reason_);
     return MarkPeerLost(Aborted("{}", end_reason_));
+  }
+  if (recovery < newest_) {
+    const Status newer = Newer(newest_);
+    communicator_->Abort(Message(newer));
+    return MarkPeerLost(newer);
   }
   return OkStatus();
 }
@@ -36,6 +50,14 @@ void SessionCommunicator::EndGeneration(const std::string& reason) {
   ended_ = true;
   end_reason_ = reason;
   if (communicator_) communicator_->Abort(reason);
+}
+
+void SessionCommunicator::EndRecoveries(uint32_t recovery) {
+  MutexLock lock(&mu_);
+  newest_ = recovery;
+  if (communicator_ && recovery_ < newest_) {
+    communicator_->Abort(Message(Newer(newest_)));
+  }
 }
 
 }  // namespace lockstep::worker::runtime

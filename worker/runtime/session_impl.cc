@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/logging.h"
+#include "common/base/sha256.h"
 #include "worker/collective/handshake.h"
 #include "worker/collective/lost_peers.h"
 #include "worker/runtime/fingerprint.h"
@@ -29,6 +30,7 @@ constexpr int kReasonNumberCheckpointDamaged = 30;
 constexpr int kReasonNumberConfigMismatch = 53;
 constexpr int kReasonNumberDiverged = 54;
 constexpr int kReasonNumberCheckpointFailed = 91;
+constexpr int kReasonNumberRecovered = 99;
 
 int ReasonNumber(const std::string& reason) {
   if (reason == collective::kReasonConfigMismatch ||
@@ -67,6 +69,9 @@ Status Session::Impl::Join() {
     callbacks.abort = [this](const std::string& why) {
       communicator_.EndGeneration(why);
     };
+    callbacks.recover = [this](uint32_t recovery) {
+      communicator_.EndRecoveries(recovery);
+    };
     callbacks.directive = [this](const v1::RankDirective& directive) {
       orders_.Add(directive);
     };
@@ -74,8 +79,9 @@ Status Session::Impl::Join() {
         link_,
         rank_link::RankLink::Connect(*std::move(identity), std::move(callbacks),
                                      MonotonicNow() + options_.join_timeout));
-    TakeWelcome(link_->welcome());
-    page = link_->welcome().page_path();
+    const v1::RankWelcome welcome = link_->welcome();
+    TakeWelcome(welcome);
+    page = welcome.page_path();
   } else {
     identity_.output_directory = options_.local_output_directory;
     identity_.checkpoint_interval_steps = options_.local_checkpoint_interval;
@@ -110,21 +116,28 @@ void Session::Impl::TakeWelcome(const v1::RankWelcome& welcome) {
                       .known_step = welcome.known_checkpoint_step(),
                       .restore_step = welcome.restore_step(),
                       .from_start = welcome.restore_from_start()};
+  identity_.recovering = welcome.recovery() > 0;
+  kept_.recovery = welcome.recovery();
+  kept_.has_state = !identity_.recovering;
 }
 
 Status Session::Impl::Form(const ConfigMap& config) {
   progress_->Enter(Phase::kForming);
   DropCommunicator();
+  kept_.config = config;
+  kept_.config["recoverable"] = options_.recoverable ? "yes" : "no";
   LOCKSTEP_RETURN_IF_ERROR(Plan());
+  if (identity_.recovering) return FormRecovering();
   LOCKSTEP_ASSIGN_OR_RETURN(
-      std::unique_ptr<collective::Communicator> communicator, FormRanks());
+      std::unique_ptr<collective::Communicator> communicator,
+      FormRanks(link_.get(), MonotonicNow() + options_.forming_timeout));
   ReportPlan();
-  const Status adopted = communicator_.Adopt(std::move(communicator));
+  const Status adopted = communicator_.Adopt(std::move(communicator), 0);
   collectives_.emplace(communicator_.get(), progress_.get(),
                        options_.operation_timeout);
   LOCKSTEP_RETURN_IF_ERROR(adopted);
   // The order of the sums shapes the numbers like the rest.
-  ConfigMap all = config;
+  ConfigMap all = kept_.config;
   if (const std::string plan = this->communicator()->ReductionPlan();
       !plan.empty()) {
     all["reduction plan"] = plan;
@@ -133,7 +146,7 @@ Status Session::Impl::Form(const ConfigMap& config) {
   if (link_) {
     LOCKSTEP_RETURN_IF_ERROR(
         Compare(all, MonotonicNow() + options_.forming_timeout));
-    link_->SendJoined();
+    link_->SendJoined(0, options_.recoverable);
     LOCKSTEP_RETURN_IF_ERROR(
         MarkPeerLost(link_->WaitForGo(MonotonicNow() + options_.go_timeout)));
   }
@@ -141,16 +154,32 @@ Status Session::Impl::Form(const ConfigMap& config) {
   return OkStatus();
 }
 
-StatusOr<std::unique_ptr<collective::Communicator>> Session::Impl::FormRanks() {
+std::string Session::Impl::Label() const {
+  std::string label =
+      fmt::format("job {} g{}", identity_.job, identity_.generation);
+  if (kept_.recovery > 0) label += fmt::format(" r{}", kept_.recovery);
+  return label;
+}
+
+std::string Session::Impl::Key() const {
+  const std::string key = link_->welcome().job_key();
+  if (kept_.recovery == 0) return key;
+  const Sha256Mac mac =
+      HmacSha256(key, fmt::format("recovery {}", kept_.recovery));
+  return std::string(mac.begin(), mac.end());
+}
+
+StatusOr<std::unique_ptr<collective::Communicator>> Session::Impl::FormRanks(
+    collective::RendezvousStore* store, MonoTime deadline) {
   collective::CommunicatorOptions options;
   options.backend = options_.backend;
   options.rank = identity_.rank;
   options.size = identity_.world_size;
   options.label = Label();
   options.operation_timeout = options_.operation_timeout;
-  options.forming_deadline = MonotonicNow() + options_.forming_timeout;
+  options.forming_deadline = deadline;
   options.module_dir = options_.module_dir;
-  options.rendezvous = link_.get();
+  options.rendezvous = store;
   // The daemon shows a rank its own GPUs only; a program without one has what
   // CUDA shows it.
   options.device = link_ != nullptr && identity_.gpus.empty() ? -1 : 0;
@@ -161,10 +190,9 @@ StatusOr<std::unique_ptr<collective::Communicator>> Session::Impl::FormRanks() {
   }
   options.addresses = addresses_.get();
   if (link_) {
-    options.key = link_->welcome().job_key();
-    if (!link_->welcome().bind_address().empty()) {
-      options.bind_address = link_->welcome().bind_address();
-    }
+    options.key = Key();
+    const std::string address = link_->welcome().bind_address();
+    if (!address.empty()) options.bind_address = address;
   }
   StatusOr<std::unique_ptr<collective::Communicator>> formed =
       FormByPlan(std::move(options));
@@ -176,9 +204,9 @@ StatusOr<std::unique_ptr<collective::Communicator>> Session::Impl::FormRanks() {
 Status Session::Impl::Compare(const ConfigMap& config, MonoTime deadline) {
   collective::HandshakeOptions options;
   options.label = Label();
-  options.generation = identity_.generation;
+  options.generation = CommunicatorNumber(identity_.generation, kept_.recovery);
   options.spec_hash = link_->welcome().spec_hash();
-  options.key = link_->welcome().job_key();
+  options.key = Key();
   options.config = config;
   return MarkPeerLost(Handshake(communicator(), options, deadline));
 }
@@ -199,6 +227,8 @@ void Session::Impl::SendEvent(const std::string& sentence, EventKind kind) {
     report.set_event_reason(kReasonNumberOutputFull);
   } else if (kind == EventKind::kCheckpointDamaged) {
     report.set_event_reason(kReasonNumberCheckpointDamaged);
+  } else if (kind == EventKind::kRecovered) {
+    report.set_event_reason(kReasonNumberRecovered);
   }
   Send(report);
 }

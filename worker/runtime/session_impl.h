@@ -3,6 +3,7 @@
 #ifndef LOCKSTEP_WORKER_RUNTIME_SESSION_IMPL_H_
 #define LOCKSTEP_WORKER_RUNTIME_SESSION_IMPL_H_
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,12 +12,14 @@
 #include "worker/rank_link/client.h"
 #include "worker/runtime/plan_reports.h"
 #include "worker/runtime/progress.h"
+#include "worker/runtime/recovery.h"
 #include "worker/runtime/reduction_planner.h"
 #include "worker/runtime/session.h"
 #include "worker/runtime/session_communicator.h"
 #include "worker/runtime/session_orders.h"
 #include "worker/runtime/small_collectives.h"
 #include "worker/runtime/step_controller.h"
+#include "worker/runtime/stepped_reducer.h"
 
 namespace lockstep::worker::runtime {
 
@@ -27,8 +30,14 @@ inline constexpr char kReasonCheckpointFailed[] = "CHECKPOINT_FAILED";
 inline constexpr char kReasonNoCheckpoint[] = "NO_CHECKPOINT";
 inline constexpr char kReasonOutputMissing[] = "OUTPUT_MISSING";
 
-// The process's parts (link, status page, options) stay; the next Form throws
-// away those of the generation (communicator, collectives).
+// Names a communicator, in handshakes and control words. Those of one generation
+// differ in their low bits, too, which are all that a control word has.
+inline uint64_t CommunicatorNumber(uint64_t generation, uint32_t recovery) {
+  return generation ^ (recovery * 0x9e3779b97f4a7c15ull);
+}
+
+// The process's parts (link, status page, options) stay; the next Form, and a
+// recovery, throw away those of the communicator.
 class Session::Impl {
  public:
   explicit Impl(SessionOptions options) : options_(std::move(options)) {}
@@ -44,6 +53,9 @@ class Session::Impl {
   void SendEvent(const std::string& sentence,
                  EventKind kind = EventKind::kOther);
   StatusOr<bool> AwaitSpace(const Status& mine);
+  bool CanRecover(const Status& error) const;
+  StatusOr<Recovered> Recover(const Status& lost, Reducer* reducer,
+                              const ReplicaState& state);
   int Leave(const Status& result);
   // CheckpointRecord::Check, on rank 0, where the job has a place for
   // checkpoints.
@@ -63,17 +75,41 @@ class Session::Impl {
   std::unique_ptr<rank_link::RankLink> link_;
 
  private:
-  std::string Label() const {
-    return fmt::format("job {} g{}", identity_.job, identity_.generation);
-  }
+  // session_recovery.cc.
+  class Recovering;
+
+  // What a recovery needs of the forming before.
+  struct Kept {
+    // The recovery of the communicator; 0: none.
+    uint32_t recovery = 0;
+    // This rank has a state: it is no replacement, or has been levelled.
+    bool has_state = true;
+    // Form's and MakeReducer's, for comparing.
+    ConfigMap config = {};
+    ConfigMap shape = {};
+    // The program's; null before MakeReducer.
+    RecoverableReducer* reducer = nullptr;
+  };
+
+  std::string Label() const;
+  // The secret of the communicator's members.
+  std::string Key() const;
   void TakeWelcome(const v1::RankWelcome& welcome);
+  // Form of a rank that replaces a lost one.
+  Status FormRecovering();
   Status Plan();
-  StatusOr<std::unique_ptr<collective::Communicator>> FormRanks();
+  // Meets the other ranks in `store`, until `deadline`.
+  StatusOr<std::unique_ptr<collective::Communicator>> FormRanks(
+      collective::RendezvousStore* store, MonoTime deadline);
   StatusOr<std::unique_ptr<collective::Communicator>> FormByPlan(
       collective::CommunicatorOptions options);
   // Reports how the ranks reduce, and why so: once a generation, by rank 0,
   // with `buckets` where that is not empty.
   void ReportChoice(const std::string& buckets);
+  // Notes what recoveries compare.
+  Status KeepShape(const ConfigMap& shape,
+                   const std::vector<Parameter>& parameters,
+                   ReducerOptions options);
   // Reports the planner's notes and its plan, by rank 0.
   void ReportPlan();
   Status Compare(const ConfigMap& config, MonoTime deadline);
@@ -85,6 +121,7 @@ class Session::Impl {
   SessionCommunicator communicator_;
   std::optional<SmallCollectives> collectives_;
   uint64_t fingerprint_ = 0;
+  Kept kept_;
   PlanReports plan_reports_;
   int space_waits_ = 0;  // how often AwaitSpace has waited
 };

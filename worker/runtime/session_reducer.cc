@@ -37,8 +37,11 @@ Status Session::Impl::Plan() {
   options.operation_timeout = options_.operation_timeout;
   if (link_) {
     options.hosts = link_->welcome().hosts();
-    options.text = link_->welcome().reduction_plan();
     options.pinned = link_->welcome().reduction_plan_pinned();
+    // A replacement takes that of its peers.
+    if (!identity_.recovering) {
+      options.text = link_->welcome().reduction_plan();
+    }
   }
   planner_.emplace(std::move(options));
   plan_reports_.Forget();
@@ -53,7 +56,8 @@ StatusOr<std::unique_ptr<collective::Communicator>> Session::Impl::FormByPlan(
   StatusOr<std::unique_ptr<collective::Communicator>> formed =
       FormCommunicator(options, plan_reports_.choice());
   if (formed.ok() ||
-      ReasonOf(formed.status()) != collective::kReasonPlanRefused) {
+      ReasonOf(formed.status()) != collective::kReasonPlanRefused ||
+      kept_.recovery > 0) {
     return formed;
   }
   LOCKSTEP_RETURN_IF_ERROR(planner_->Refuse(formed.status()));
@@ -89,9 +93,16 @@ StatusOr<std::unique_ptr<Reducer>> Session::Impl::MakeReducer(
   if (communicator() == nullptr) {
     return FailedPrecondition("a reducer needs a formed session");
   }
+  const bool on_host = options.device_stream == nullptr &&
+                       communicator()->backend() != "nccl";
+  if (options_.recoverable && identity_.world_size > 1 && !on_host) {
+    return InvalidArgument(
+        "recovery in place is for gradients in host memory so far: leave "
+        "SessionOptions::recoverable out, or use another backend");
+  }
   // The last guard of a program that looks for checkpoints by itself.
   const SessionResume& resume = identity_.resume;
-  if (options.start_step <= 0 && resume.known_generation > 0 &&
+  if (kept_.has_state && options.start_step <= 0 && resume.known_generation > 0 &&
       !resume.from_start) {
     return WithReason(
         FailedPrecondition(
@@ -119,7 +130,10 @@ StatusOr<std::unique_ptr<Reducer>> Session::Impl::MakeReducer(
       {"start step", std::to_string(options.start_step)},
       {"state hash interval", std::to_string(options.state_hash_interval)},
   };
-  if (link_) {
+  LOCKSTEP_RETURN_IF_ERROR(KeepShape(shape, parameters, options));
+  // A replacement compares when it is levelled.
+  const bool compares = link_ && kept_.has_state;
+  if (compares) {
     LOCKSTEP_RETURN_IF_ERROR(
         Compare(shape, MonotonicNow() + options_.forming_timeout));
   }
@@ -128,7 +142,7 @@ StatusOr<std::unique_ptr<Reducer>> Session::Impl::MakeReducer(
       planner_->Make(communicator(), &*collectives_, parameters, options));
   // The order of the sums shapes the numbers like the rest.
   const ConfigMap plan = {{"reduction plan", planner_->hash()}};
-  if (link_ && identity_.world_size > 1) {
+  if (compares && identity_.world_size > 1) {
     LOCKSTEP_RETURN_IF_ERROR(
         Compare(plan, MonotonicNow() + options_.forming_timeout));
   }
@@ -158,7 +172,28 @@ StatusOr<std::unique_ptr<Reducer>> Session::Impl::MakeReducer(
     checkpoints_.Tried(order.step);
   };
   stepped.on_early_stop = [this] { checkpoints_.StoppedEarly(); };
-  return MakeSteppedReducer(parameters, std::move(stepped));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      std::unique_ptr<RecoverableReducer> reducer,
+      MakeSteppedReducer(parameters, std::move(stepped)));
+  kept_.reducer = reducer.get();
+  return std::unique_ptr<Reducer>(std::move(reducer));
+}
+
+// What a replacement has too: it knows no start step, and no order that a
+// checkpoint had.
+Status Session::Impl::KeepShape(const ConfigMap& shape,
+                                const std::vector<Parameter>& parameters,
+                                ReducerOptions options) {
+  options.order.clear();
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const collective::BucketPlan gradients,
+      PlanGradients(parameters, options, identity_.world_size,
+                    collective::SizesFor(communicator()->backend(),
+                                         options.bucket_bytes)));
+  kept_.shape = shape;
+  kept_.shape["gradient plan"] = gradients.hash;
+  kept_.shape.erase("start step");
+  return OkStatus();
 }
 
 Status Session::Impl::LastCheckpoint() const {

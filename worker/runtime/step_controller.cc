@@ -65,6 +65,8 @@ Status CheckpointRounds::Vote(int rank, uint64_t id, bool durable) {
 std::optional<CheckpointSettled> CheckpointRounds::Settle(bool complete) {
   if (!in_flight_) return std::nullopt;
   vote_ = CheckpointVote::kNone;
+  settled_ = in_flight_->id;
+  settled_complete_ = complete;
   return CheckpointSettled{*std::exchange(in_flight_, std::nullopt), complete};
 }
 
@@ -87,6 +89,35 @@ CheckpointOrder CheckpointRounds::Start(int64_t committed) {
                                std::exchange(waiting_directives_, {})};
   waiting_ = false;
   return *in_flight_;
+}
+
+void CheckpointRounds::Export(AgreedOrders* orders) const {
+  orders->settled = settled_;
+  orders->settled_complete = settled_complete_;
+  orders->due = due_;
+  orders->waiting = waiting_ || in_flight_;
+  orders->waiting_directives = waiting_directives_;
+  if (in_flight_) {
+    orders->waiting_directives.insert(orders->waiting_directives.end(),
+                                      in_flight_->directives.begin(),
+                                      in_flight_->directives.end());
+  }
+  orders->started = started_;
+}
+
+std::optional<CheckpointSettled> CheckpointRounds::Import(
+    const AgreedOrders& orders) {
+  const bool known = in_flight_ && in_flight_->id == orders.settled;
+  std::optional<CheckpointSettled> settled =
+      Settle(known && orders.settled_complete);
+  settled_ = orders.settled;
+  settled_complete_ = orders.settled_complete;
+  due_ = orders.due;
+  waiting_ = orders.waiting;
+  waiting_directives_ = orders.waiting_directives;
+  // A rank may have begun one more that no other has: its id is not used again.
+  started_ = orders.started + 1;
+  return settled;
 }
 
 // What a step and a round have in common.
@@ -125,9 +156,8 @@ StatusOr<ControlWords> StepController::BeginRound() {
     return FailedPrecondition("a round began before step {} was committed",
                               step());
   }
-  const uint64_t cursor = own_.cursor;
-  own_ = NewInput(committed_);
-  own_.cursor = cursor;
+  own_ = NewInput(counts_.committed);
+  own_.cursor = counts_.cursor;
   round_ = true;
   phase_ = Phase::kBegun;
   return EncodeControl(own_, options_.world_size);
@@ -150,10 +180,13 @@ StatusOr<Verdict> StepController::Verify(const ControlWords& sum) {
     if (!alarm_.ok()) return Fail(alarm_);
     return Fail(WithReason(
         Aborted("another rank saw a check fail after step {} and stopped all",
-                committed_),
+                committed()),
         "ALARM"));
   }
   phase_ = Phase::kVerified;
+  next_ = counts_;
+  next_.cursor = own_.cursor;
+  if (!round_) ++next_.committed;
   if (!received_.check.ok()) {
     // A round may be the last, so there may be no other chance to say it.
     if (round_) return Fail(received_.check);
@@ -161,18 +194,18 @@ StatusOr<Verdict> StepController::Verify(const ControlWords& sum) {
     return Verdict{};
   }
   if (!received_.nonfinite) {
-    if (!round_) skipped_in_a_row_ = 0;
+    if (!round_) next_.skipped_in_a_row = 0;
     return Verdict{.apply = !round_, .skipped = false};
   }
-  ++skipped_;
-  if (++skipped_in_a_row_ < options_.max_skipped_in_a_row) {
+  ++next_.skipped;
+  if (++next_.skipped_in_a_row < options_.max_skipped_in_a_row) {
     return Verdict{.apply = false, .skipped = true};
   }
   return Fail(WithReason(
       FailedPrecondition(
           "{} steps in a row, up to step {}, had a gradient or loss that is "
           "NaN or infinite: lower the learning rate or check the data",
-          skipped_in_a_row_, step()),
+          next_.skipped_in_a_row, step()),
       "NOT_FINITE"));
 }
 
@@ -182,14 +215,15 @@ StatusOr<StepOrders> StepController::Commit() {
                               step());
   }
   phase_ = Phase::kIdle;
-  if (!round_) ++committed_;
+  counts_ = next_;
   StepOrders orders;
   orders.drain = received_.drain;
   ReceiveDirective();
-  if (stop_ && stop_->step <= committed_) {
+  if (stop_ && stop_->step <= committed()) {
     orders.stop = StopOrder{stop_->id};
     stop_.reset();
   }
+  last_ = orders;
   // All stop at the next step, and this rank's state is not to be trusted.
   if (!alarm_.ok()) return orders;
   if (received_.checkpoint_complete || received_.checkpoint_given_up) {
@@ -202,8 +236,8 @@ StatusOr<StepOrders> StepController::Commit() {
     }
   }
   const bool by_interval = !round_ && options_.checkpoint_interval > 0 &&
-                           committed_ % options_.checkpoint_interval == 0;
-  orders.checkpoint = checkpoints_.StartDue(committed_, by_interval);
+                           committed() % options_.checkpoint_interval == 0;
+  orders.checkpoint = checkpoints_.StartDue(committed(), by_interval);
   return orders;
 }
 
@@ -225,10 +259,59 @@ void StepController::ReceiveDirective() {
 StatusOr<CheckpointOrder> StepController::BeginCheckpoint() {
   if (phase_ != Phase::kIdle || in_flight()) {
     return FailedPrecondition(
-        "a checkpoint of step {} cannot begin: {}", committed_,
+        "a checkpoint of step {} cannot begin: {}", committed(),
         in_flight() ? "one is in flight" : "a step is under way");
   }
-  return checkpoints_.Start(committed_);
+  return checkpoints_.Start(committed());
+}
+
+Status StepController::Rewind() {
+  if (phase_ == Phase::kFailed) {
+    return FailedPrecondition("a check failed after step {}: no step follows",
+                              committed());
+  }
+  phase_ = Phase::kIdle;
+  return OkStatus();
+}
+
+AgreedOrders StepController::Export() const {
+  AgreedOrders orders;
+  orders.counts = counts_;
+  orders.stopped = last_.stop;
+  orders.drain = last_.drain;
+  orders.stop = stop_;
+  checkpoints_.Export(&orders);
+  return orders;
+}
+
+StepOrders StepController::Import(const AgreedOrders& agreed,
+                                  uint64_t generation, uint64_t fingerprint) {
+  options_.generation = generation;
+  options_.fingerprint = fingerprint;
+  counts_ = agreed.counts;
+  stop_ = agreed.stop;
+  last_ = StepOrders();
+  last_.stop = agreed.stopped;
+  last_.drain = agreed.drain;
+  StepOrders orders = last_;
+  orders.settled = checkpoints_.Import(agreed);
+  // One that waits is known, whoever brought it; what was given up before may
+  // be asked for again.
+  if (orders.settled && !orders.settled->complete) {
+    for (const uint32_t id : orders.settled->order.directives) {
+      directives_.Forget(id);
+    }
+  }
+  for (const auto& [step, ids] : agreed.due) {
+    for (const uint32_t id : ids) {
+      directives_.Received({DirectiveOp::kCheckpoint, id, step});
+    }
+  }
+  for (const uint32_t id : agreed.waiting_directives) {
+    directives_.Received({DirectiveOp::kCheckpoint, id, 0});
+  }
+  if (stop_) directives_.Received(*stop_);
+  return orders;
 }
 
 }  // namespace lockstep::worker::runtime

@@ -29,6 +29,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/status.h"
@@ -104,6 +105,42 @@ struct StepOrders {
   bool drain = false;
 };
 
+// What the steps in the state have used up.
+struct StepCounts {
+  int64_t committed = 0;
+  int64_t skipped = 0;
+  int skipped_in_a_row = 0;
+  // The cursor of the data.
+  uint64_t cursor = 0;
+
+  bool operator==(const StepCounts&) const = default;
+};
+
+// All that ranks with the same steps in their states agree on: for a rank that
+// gets its state from a peer (docs/design/recovery.md).
+struct AgreedOrders {
+  StepCounts counts;
+  // By the last Commit.
+  std::optional<StopOrder> stopped;
+  bool drain = false;
+  // The checkpoint that was settled last.
+  uint64_t settled = 0;  // Its id; 0: none.
+  bool settled_complete = false;
+  // To come: a stop, and checkpoints by the step after which they are due.
+  std::optional<Directive> stop;
+  std::map<int64_t, std::vector<uint32_t>> due;
+  // A checkpoint begins as soon as it can. One that was in flight does.
+  bool waiting = false;
+  std::vector<uint32_t> waiting_directives;
+  // Checkpoints that have begun.
+  uint64_t started = 0;
+
+  bool operator==(const AgreedOrders&) const = default;
+};
+std::string Encode(const AgreedOrders& orders);
+// DataLoss for what Encode did not make.
+StatusOr<AgreedOrders> DecodeAgreedOrders(std::string_view text);
+
 // The directives that one rank brings in, for all ranks. PURE.
 class DirectiveQueue {
  public:
@@ -142,6 +179,12 @@ class CheckpointRounds {
   std::optional<CheckpointOrder> StartDue(int64_t committed, bool by_interval);
   CheckpointOrder Start(int64_t committed);
 
+  // Writes what is agreed; a checkpoint in flight is one that waits.
+  void Export(AgreedOrders* orders) const;
+  // Takes `orders`. Returns the checkpoint that was in flight: given up, unless
+  // `orders` knows better.
+  std::optional<CheckpointSettled> Import(const AgreedOrders& orders);
+
   const std::optional<CheckpointOrder>& in_flight() const { return in_flight_; }
   CheckpointVote vote() const { return vote_; }
 
@@ -154,6 +197,9 @@ class CheckpointRounds {
   std::optional<CheckpointOrder> in_flight_;
   CheckpointVote vote_ = CheckpointVote::kNone;
   uint64_t started_ = 0;
+  // The last that was settled.
+  uint64_t settled_ = 0;
+  bool settled_complete_ = false;
 };
 
 class StepController {
@@ -162,10 +208,10 @@ class StepController {
   static StatusOr<StepController> Create(const StepControllerOptions& options);
 
   // The step that Begin starts, or that is under way.
-  int64_t step() const { return committed_ + 1; }
+  int64_t step() const { return counts_.committed + 1; }
   // Steps in the state, skipped ones counted.
-  int64_t committed() const { return committed_; }
-  int64_t skipped() const { return skipped_; }
+  int64_t committed() const { return counts_.committed; }
+  int64_t skipped() const { return counts_.skipped; }
   bool wants_state_hash() const;
 
   // Before Begin: this rank's requests. ----------------------------------
@@ -202,9 +248,22 @@ class StepController {
   }
   bool voted() const { return checkpoints_.vote() != CheckpointVote::kNone; }
 
+  // A recovery. -----------------------------------------------------------
+
+  // A step that has begun and is not committed has not begun.
+  // FailedPrecondition: a check has failed, so no step may follow.
+  Status Rewind();
+  AgreedOrders Export() const;
+  // After Rewind: this rank has the state that `orders` belongs to; all ranks
+  // take the same. Returns the last Commit's orders to this rank, without a
+  // checkpoint to begin, and how this rank's checkpoint in flight ended: where
+  // none knows better it is given up, and begins anew with the next Commit.
+  StepOrders Import(const AgreedOrders& orders, uint64_t generation,
+                    uint64_t fingerprint);
+
  private:
   explicit StepController(const StepControllerOptions& options)
-      : options_(options), committed_(options.start_step) {}
+      : options_(options), counts_{.committed = options.start_step} {}
   enum class Phase : uint8_t { kIdle, kBegun, kVerified, kFailed };
 
   StatusOr<Verdict> Fail(Status status);
@@ -212,9 +271,9 @@ class StepController {
   ControlInput NewInput(int64_t step) const;
 
   StepControllerOptions options_;
-  int64_t committed_;
-  int64_t skipped_ = 0;
-  int skipped_in_a_row_ = 0;
+  StepCounts counts_;
+  // Once the step under way is committed. Set by Verify.
+  StepCounts next_;
   Phase phase_ = Phase::kIdle;
   bool round_ = false;
   bool drain_ = false;
@@ -227,6 +286,8 @@ class StepController {
 
   DirectiveQueue directives_;
   std::optional<Directive> stop_;  // agreed and still to come
+  // Of the last Commit: its stop and drain.
+  StepOrders last_;
   CheckpointRounds checkpoints_;
 };
 

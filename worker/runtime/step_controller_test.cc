@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+#include <set>
+#include <string>
 #include <vector>
 
 namespace lockstep::worker::runtime {
@@ -386,6 +389,204 @@ TEST(StepControllerTest, ASumThatCannotBeStopsAll) {
   words[3] = -1;
   EXPECT_EQ(gang[0].Verify(words).status().code(), StatusCode::kDataLoss);
   EXPECT_FALSE(gang[0].Commit().ok());
+}
+
+// Two ranks with the same steps, of which one knows more, after a recovery: all
+// take the orders of `source`.
+StepOrders Recover(Gang* gang, int source, int rank) {
+  EXPECT_TRUE((*gang)[rank].Rewind().ok());
+  const StatusOr<AgreedOrders> agreed =
+      DecodeAgreedOrders(Encode((*gang)[source].Export()));
+  EXPECT_TRUE(agreed.ok()) << agreed.status();
+  return (*gang)[rank].Import(*agreed, 77, 88);
+}
+
+TEST(StepControllerRecoveryTest, AStepThatIsNotCommittedHasNotBegun) {
+  Gang gang(2);
+  gang.Step();
+  gang.facts[0].nonfinite = true;
+  gang.facts[0].cursor = 5;
+  for (const auto& verdict : gang.Verify()) EXPECT_TRUE(verdict->skipped);
+  for (int rank : {0, 1}) EXPECT_TRUE(gang[rank].Rewind().ok());
+  EXPECT_EQ(gang[0].committed(), 1);
+  // Nor has it skipped anything.
+  EXPECT_EQ(gang[0].skipped(), 0);
+  EXPECT_EQ(gang[0].Export().counts.skipped_in_a_row, 0);
+  EXPECT_EQ(gang[0].Export().counts.cursor, 0u);
+  gang.facts[0].nonfinite = false;
+  gang.facts[0].cursor = 0;
+  gang.Step();
+  gang.Step(/*round=*/true);
+  EXPECT_EQ(gang[1].committed(), 2);
+}
+
+TEST(StepControllerRecoveryTest, AFailedCheckIsNotRecoveredFrom) {
+  Gang gang(2);
+  gang.facts[1].cursor = 9;
+  gang.Verify();
+  gang.Commit();
+  for (const auto& verdict : gang.Verify()) EXPECT_FALSE(verdict.ok());
+  EXPECT_EQ(gang[0].Rewind().code(), StatusCode::kFailedPrecondition);
+}
+
+TEST(StepControllerRecoveryTest, ACheckpointInFlightIsGivenUpAndBeginsAnew) {
+  Gang gang(3);
+  gang[0].Offer(DirectiveOp::kCheckpoint, 6);
+  gang.Step();
+  const StepOrders begun = gang.Step();
+  ASSERT_TRUE(begun.checkpoint.has_value());
+  EXPECT_TRUE(gang[0].Vote(begun.checkpoint->id, true).ok());
+  for (int rank : {2, 1, 0}) {
+    const StepOrders orders = Recover(&gang, 0, rank);
+    ASSERT_TRUE(orders.settled.has_value());
+    EXPECT_EQ(orders.settled->order, *begun.checkpoint);
+    EXPECT_FALSE(orders.settled->complete);
+    EXPECT_FALSE(orders.checkpoint.has_value());
+    EXPECT_FALSE(gang[rank].in_flight().has_value());
+  }
+  const StepOrders again = gang.Step();
+  ASSERT_TRUE(again.checkpoint.has_value());
+  EXPECT_EQ(again.checkpoint->step, 3);
+  EXPECT_GT(again.checkpoint->id, begun.checkpoint->id);
+  EXPECT_THAT(again.checkpoint->directives, ElementsAre(6));
+  gang.VoteAll(again.checkpoint->id);
+  // The daemon repeats what is not done; the ranks know it.
+  gang[1].Offer(DirectiveOp::kCheckpoint, 6);
+  EXPECT_TRUE(gang.Step().settled->complete);
+  for (int i = 0; i < 5; ++i) EXPECT_FALSE(gang.Step().checkpoint.has_value());
+}
+
+// Rank 2 has all of step 2 but its end.
+void StepOfTwo(Gang* gang) {
+  gang->Verify();
+  for (int rank : {0, 1}) EXPECT_TRUE((*gang)[rank].Commit().ok());
+}
+
+TEST(StepControllerRecoveryTest, ARankOneStepBehindLearnsWhatWasAgreedInIt) {
+  Gang gang(3, {.checkpoint_interval = 1});
+  const StepOrders first = gang.Step();
+  gang.VoteAll(first.checkpoint->id);
+  gang[2].Offer(DirectiveOp::kStop, 7);
+  StepOfTwo(&gang);
+  ASSERT_EQ(gang[2].committed(), 1);
+  // It was the last vote: the peers know that the checkpoint is complete, and
+  // have begun another one.
+  StepOrders orders = Recover(&gang, 0, 2);
+  EXPECT_EQ(gang[2].committed(), 2);
+  ASSERT_TRUE(orders.settled.has_value());
+  EXPECT_EQ(orders.settled->order, *first.checkpoint);
+  EXPECT_TRUE(orders.settled->complete);
+  for (int rank : {1, 0}) {
+    EXPECT_FALSE(Recover(&gang, 0, rank).settled->complete);
+  }
+  // Rank 2 sent the stop itself, and does not send it twice.
+  orders = gang.Step();
+  EXPECT_TRUE(orders.stop.has_value());
+  EXPECT_TRUE(orders.checkpoint.has_value());
+  EXPECT_FALSE(gang.Step().stop.has_value());
+}
+
+TEST(StepControllerRecoveryTest, AStopOfTheLastStepReachesTheOthers) {
+  Gang gang(3);
+  gang[0].Offer(DirectiveOp::kStop, 7);
+  gang[1].SetDrain(true);
+  gang.Step();
+  StepOfTwo(&gang);
+  const StepOrders orders = Recover(&gang, 1, 2);
+  ASSERT_TRUE(orders.stop.has_value());
+  EXPECT_EQ(orders.stop->directive, 7u);
+  EXPECT_TRUE(orders.drain);
+  // One that replaces a rank learns it, too.
+  StepController fresh = *StepController::Create({.rank = 2, .world_size = 3});
+  EXPECT_TRUE(fresh.Import(gang[0].Export(), 1, 1).stop.has_value());
+  EXPECT_EQ(fresh.committed(), 2);
+}
+
+// Whatever the ranks were doing: after a recovery all know the same, and every
+// checkpoint that was asked for begins.
+class AnyTime {
+ public:
+  explicit AnyTime(uint32_t seed) : random_(seed) {}
+
+  void Run() {
+    for (int step = 0; step < 60; ++step) {
+      if (Chance(4)) {
+        asked_.insert(++id_);
+        gang_[Rank()].Offer(DirectiveOp::kCheckpoint, id_);
+      }
+      if (gang_[0].in_flight() && !gang_[0].voted() && Chance(2)) VoteAll();
+      for (StepFacts& facts : gang_.facts) {
+        facts.nonfinite = Chance(6);
+        facts.cursor = static_cast<uint64_t>(step);
+      }
+      for (const auto& verdict : gang_.Verify()) ASSERT_TRUE(verdict.ok());
+      Chance(5) ? Recover() : Note(gang_.Commit());
+    }
+    // What waits for others has time.
+    for (int i = 0; i < 60; ++i) {
+      if (gang_[0].in_flight()) VoteAll();
+      Note((gang_.Verify(), gang_.Commit()));
+    }
+    EXPECT_EQ(begun_, asked_);
+  }
+
+ private:
+  bool Chance(uint32_t one_in) { return random_() % one_in == 0; }
+  int Rank() { return static_cast<int>(random_() % 3); }
+  void VoteAll() {
+    if (!gang_[0].voted()) gang_.VoteAll(gang_[0].in_flight()->id);
+  }
+  void Note(const StepOrders& orders) {
+    if (!orders.checkpoint) return;
+    const auto& ids = orders.checkpoint->directives;
+    begun_.insert(ids.begin(), ids.end());
+  }
+  // Some have committed, rank `source` among them; or none.
+  void Recover() {
+    const int source = Rank();
+    const bool some = Chance(2);
+    for (int rank = 0; rank < 3; ++rank) {
+      if (!some || (rank != source && Chance(2))) continue;
+      Note(*gang_[rank].Commit());
+    }
+    const AgreedOrders agreed = gang_[source].Export();
+    for (int rank = 0; rank < 3; ++rank) {
+      ASSERT_TRUE(gang_[rank].Rewind().ok());
+      const StepOrders orders = gang_[rank].Import(agreed, 7, 5);
+      EXPECT_EQ(orders.stop, agreed.stopped);
+      EXPECT_FALSE(orders.checkpoint.has_value());
+      EXPECT_FALSE(gang_[rank].in_flight().has_value());
+    }
+    for (int rank : {1, 2}) EXPECT_EQ(gang_[rank].Export(), gang_[0].Export());
+  }
+
+  std::mt19937 random_;
+  Gang gang_{3, {.checkpoint_interval = 4, .max_skipped_in_a_row = 1000}};
+  uint32_t id_ = 0;
+  std::set<uint32_t> asked_;
+  std::set<uint32_t> begun_;
+};
+
+TEST(StepControllerRecoveryTest, RanksAgreeAfterRecoveriesAtAnyTime) {
+  for (uint32_t seed = 0; seed < 300; ++seed) AnyTime(seed).Run();
+}
+
+TEST(AgreedOrdersTest, OnlyItsOwnTextIsTaken) {
+  AgreedOrders orders;
+  orders.counts = {1204, 3, 2, 77};
+  orders.stopped = StopOrder{9};
+  orders.stop = Directive{DirectiveOp::kStop, 4, 1300};
+  orders.due = {{1210, {1, 2}}, {1220, {}}};
+  orders.waiting = true;
+  orders.waiting_directives = {5};
+  orders.started = 6;
+  const std::string text = Encode(orders);
+  EXPECT_EQ(*DecodeAgreedOrders(text), orders);
+  for (size_t size = 0; size < text.size(); ++size) {
+    EXPECT_FALSE(DecodeAgreedOrders(text.substr(0, size)).ok());
+  }
+  EXPECT_FALSE(DecodeAgreedOrders(text + "1 ").ok());
+  EXPECT_FALSE(DecodeAgreedOrders("x" + text).ok());
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
 #include "worker/runtime/bucket_reduction.h"
 #include "worker/runtime/device_gradients.h"
 #include "worker/runtime/gradient_buckets.h"
@@ -23,7 +25,7 @@ uint64_t ValueOf(const std::string& hex) {
   return value;
 }
 
-class SteppedReducer final : public Reducer {
+class SteppedReducer final : public RecoverableReducer {
  public:
   SteppedReducer(std::unique_ptr<GradientBuckets> buckets,
                  StepController controller, SteppedReducerOptions options)
@@ -77,19 +79,23 @@ class SteppedReducer final : public Reducer {
     return controller_.BeginCheckpoint();
   }
 
+  Status Unbind() override {
+    reduction_.Unbind();
+    return controller_.Rewind();
+  }
+  Status Rebind(collective::Communicator* communicator) override;
+  std::string Agreed() const override;
+  StatusOr<StepOrders> Resume(const std::string& agreed, uint64_t generation,
+                              uint64_t fingerprint) override;
+
  private:
   void NextStep();
-  Status CheckIndex(size_t i, size_t elements);
-  Status CheckGiven(size_t i, size_t elements);
-  void WriteStepTail(const ControlWords& words, const StepInputs& inputs);
   // Reads the sum, which also has what the step before cost each rank.
   StatusOr<Verdict> ReadStepTail(StepTailSum* sum);
   Status Learn();
-  Status AtStep(const Status& status) const {
-    return Annotate(MarkPeerLost(status), fmt::format("step {}", step()));
-  }
+  void NoteStop(const StepOrders& orders);
 
-  const SteppedReducerOptions options_;
+  SteppedReducerOptions options_;
   Progress* const progress_;
   const int rank_;
   StepController controller_;
@@ -99,7 +105,36 @@ class SteppedReducer final : public Reducer {
   // For how long the last step's reduction held this rank up.
   Duration last_wait_{};
   bool reported_drain_ = false;
+  // Of a Commit that failed after it had counted the step.
+  std::optional<StepOrders> untold_;
 };
+
+Status CheckIndex(const BucketReduction& reduction, size_t i, size_t elements,
+                  size_t wanted) {
+  const bool exists = i < reduction.buckets()->parameters();
+  if (!exists || reduction.buckets()->states().ready(i)) {
+    return InvalidArgument(
+        "gradient {} of {} {}", i, reduction.buckets()->parameters(),
+        exists ? "is ready twice in one step" : "does not exist");
+  }
+  if (elements != wanted) {
+    return InvalidArgument("gradient {} has {} elements, not {}", i, wanted,
+                           elements);
+  }
+  return OkStatus();
+}
+
+// Of Add and Put.
+Status CheckGiven(BucketReduction* reduction, size_t i, size_t elements) {
+  if (reduction->device() != nullptr) {
+    return InvalidArgument(
+        "gradients on a device are written to gradient(i), then Ready(i): Add "
+        "and Put take those of the host");
+  }
+  const bool exists = i < reduction->buckets()->parameters();
+  return CheckIndex(*reduction, i, elements,
+                    exists ? reduction->buckets()->gradient(i).size() : 0);
+}
 
 Status SteppedReducer::Allocate() {
   LOCKSTEP_RETURN_IF_ERROR(reduction_.Allocate(options_.reducer.clip_norm > 0));
@@ -114,37 +149,14 @@ void SteppedReducer::NextStep() {
   progress_->SetStep(controller_.step());
 }
 
-Status SteppedReducer::CheckIndex(size_t i, size_t elements) {
-  const bool exists = i < parameters();
-  if (!exists || reduction_.buckets()->states().ready(i)) {
-    return InvalidArgument(
-        "gradient {} of {} {}", i, parameters(),
-        exists ? "is ready twice in one step" : "does not exist");
-  }
-  if (elements != gradient(i).size()) {
-    return InvalidArgument("gradient {} has {} elements, not {}", i,
-                           gradient(i).size(), elements);
-  }
-  return OkStatus();
-}
-
-Status SteppedReducer::CheckGiven(size_t i, size_t elements) {
-  if (reduction_.device() != nullptr) {
-    return InvalidArgument(
-        "gradients on a device are written to gradient(i), then Ready(i): Add "
-        "and Put take those of the host");
-  }
-  return CheckIndex(i, elements);
-}
-
 Status SteppedReducer::Add(size_t i, std::span<const float> gradient) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckGiven(i, gradient.size()));
+  LOCKSTEP_RETURN_IF_ERROR(CheckGiven(&reduction_, i, gradient.size()));
   reduction_.buckets()->Add(i, gradient);
   return OkStatus();
 }
 
 Status SteppedReducer::Put(size_t i, std::span<const float> gradient) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckGiven(i, gradient.size()));
+  LOCKSTEP_RETURN_IF_ERROR(CheckGiven(&reduction_, i, gradient.size()));
   reduction_.buckets()->AddLast(i, gradient);
   learner_.See(i);
   return reduction_.Advance();
@@ -152,16 +164,10 @@ Status SteppedReducer::Put(size_t i, std::span<const float> gradient) {
 
 Status SteppedReducer::Ready(size_t i) {
   const size_t size = i < parameters() ? gradient(i).size() : 0;
-  LOCKSTEP_RETURN_IF_ERROR(CheckIndex(i, size));
+  LOCKSTEP_RETURN_IF_ERROR(CheckIndex(reduction_, i, size, size));
   reduction_.buckets()->SetReady(i);
   learner_.See(i);
   return reduction_.Advance();
-}
-
-void SteppedReducer::WriteStepTail(const ControlWords& words,
-                                   const StepInputs& inputs) {
-  WriteTail({words, inputs.samples, inputs.loss_sum, last_wait_}, rank_,
-            reduction_.buckets()->tail());
 }
 
 StatusOr<Verdict> SteppedReducer::ReadStepTail(StepTailSum* sum) {
@@ -191,7 +197,8 @@ StatusOr<StepResult> SteppedReducer::Finish(const StepInputs& inputs) {
   facts.nonfinite = !finite || !std::isfinite(inputs.loss_sum);
   facts.state_hash = inputs.state_hash;
   LOCKSTEP_ASSIGN_OR_RETURN(const ControlWords words, controller_.Begin(facts));
-  WriteStepTail(words, inputs);
+  WriteTail({words, inputs.samples, inputs.loss_sum, last_wait_}, rank_,
+            reduction_.buckets()->tail());
 
   const MonoTime arrived = MonotonicNow();
   progress_->Enter(task::RankPhase::kAllReduce);
@@ -232,14 +239,14 @@ StatusOr<StepResult> SteppedReducer::Finish(const StepInputs& inputs) {
 
 // Gradients may change place.
 Status SteppedReducer::Learn() {
-  StatusOr<std::vector<uint32_t>> order =
-      learner_.Agree(controller_.committed(), options_.operation_timeout);
-  if (!order.ok()) return AtStep(order.status());
-  if (order->empty()) return OkStatus();
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      std::vector<uint32_t> order,
+      learner_.Agree(controller_.committed(), options_.operation_timeout));
+  if (order.empty()) return OkStatus();
   GradientBuckets* const buckets = reduction_.buckets();
-  LOCKSTEP_RETURN_IF_ERROR(buckets->Rearrange(*std::move(order)));
+  LOCKSTEP_RETURN_IF_ERROR(buckets->Rearrange(std::move(order)));
   if (DeviceGradients* const device = reduction_.device()) {
-    LOCKSTEP_RETURN_IF_ERROR(AtStep(device->Fit()));
+    LOCKSTEP_RETURN_IF_ERROR(device->Fit());
   }
   if (options_.on_order) {
     options_.on_order(buckets->order(), controller_.committed(),
@@ -253,23 +260,31 @@ Status SteppedReducer::Learn() {
 
 StatusOr<StepOrders> SteppedReducer::Commit() {
   LOCKSTEP_ASSIGN_OR_RETURN(StepOrders orders, controller_.Commit());
-  LOCKSTEP_RETURN_IF_ERROR(Learn());
   progress_->CountStep(counted_);
   progress_->Publish();
+  // The step counts, whatever comes of this.
+  if (const Status learned = Learn(); !learned.ok()) {
+    untold_ = std::move(orders);
+    return Annotate(MarkPeerLost(learned), fmt::format("step {}", step()));
+  }
   NextStep();
   if (orders.drain && !reported_drain_ && rank_ == 0 && options_.on_drain) {
     options_.on_drain();
   }
   reported_drain_ = reported_drain_ || orders.drain;
+  NoteStop(orders);
+  return orders;
+}
+
+void SteppedReducer::NoteStop(const StepOrders& orders) {
   const int64_t planned = options_.reducer.total_steps;
   const bool early = planned <= 0 || controller_.committed() < planned;
   if (orders.stop && early && options_.on_early_stop) options_.on_early_stop();
-  return orders;
 }
 
 StatusOr<StepOrders> SteppedReducer::Settle() {
   LOCKSTEP_ASSIGN_OR_RETURN(const ControlWords words, controller_.BeginRound());
-  WriteStepTail(words, StepInputs());
+  WriteTail({words, 0, 0, last_wait_}, rank_, reduction_.buckets()->tail());
   const task::RankPhase phase = progress_->phase();
   const MonoTime began = MonotonicNow();
   progress_->Enter(task::RankPhase::kAllReduce);
@@ -286,9 +301,56 @@ StatusOr<StepOrders> SteppedReducer::Settle() {
   return orders;
 }
 
+Status SteppedReducer::Rebind(collective::Communicator* communicator) {
+  options_.communicator = communicator;
+  learner_.Rebind(communicator);
+  return reduction_.Rebind(communicator);
+}
+
+// A line each: orders, the order of the buckets, and what the learner knows.
+std::string SteppedReducer::Agreed() const {
+  return fmt::format("{}\n{}\n{}\n{}\n{}", Encode(controller_.Export()),
+                     FormatOrder(order()), learner_.learning() ? 1 : 0,
+                     FormatOrder(learner_.known().order), learner_.known().at);
+}
+
+StatusOr<StepOrders> SteppedReducer::Resume(const std::string& text,
+                                            uint64_t generation,
+                                            uint64_t fingerprint) {
+  const std::vector<std::string> lines = absl::StrSplit(text, '\n');
+  LearnedOrder known;
+  if (lines.size() != 5 || !absl::SimpleAtoi(lines[4], &known.at)) {
+    return DataLoss("what the ranks agree on is invalid");
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const AgreedOrders agreed,
+                            DecodeAgreedOrders(lines[0]));
+  LOCKSTEP_ASSIGN_OR_RETURN(std::vector<uint32_t> order, ParseOrder(lines[1]));
+  LOCKSTEP_ASSIGN_OR_RETURN(known.order, ParseOrder(lines[3]));
+  LOCKSTEP_RETURN_IF_ERROR(
+      learner_.Resume(lines[2] == "1", std::move(known)));
+  GradientBuckets* const buckets = reduction_.buckets();
+  if (order != buckets->order()) {
+    LOCKSTEP_RETURN_IF_ERROR(buckets->Rearrange(std::move(order)));
+  }
+  options_.fingerprint = fingerprint;
+  StepOrders orders =
+      controller_.Import(agreed, generation,
+                         fingerprint ^ ValueOf(buckets->plan_hash()));
+  // The program knows of no checkpoint that this Commit began.
+  if (untold_ && (untold_->settled || untold_->checkpoint)) {
+    orders.settled = untold_->settled;
+  }
+  untold_.reset();
+  last_wait_ = Duration(0);
+  progress_->SetCommitted(controller_.committed());
+  NextStep();
+  NoteStop(orders);
+  return orders;
+}
+
 }  // namespace
 
-StatusOr<std::unique_ptr<Reducer>> MakeSteppedReducer(
+StatusOr<std::unique_ptr<RecoverableReducer>> MakeSteppedReducer(
     const std::vector<Parameter>& parameters, SteppedReducerOptions options) {
   collective::Communicator* communicator = options.communicator;
   ReducerOptions& reducing = options.reducer;
@@ -339,7 +401,7 @@ StatusOr<std::unique_ptr<Reducer>> MakeSteppedReducer(
   auto reducer = std::make_unique<SteppedReducer>(
       std::move(buckets), std::move(controller), std::move(options));
   LOCKSTEP_RETURN_IF_ERROR(reducer->Allocate());
-  return std::unique_ptr<Reducer>(std::move(reducer));
+  return std::unique_ptr<RecoverableReducer>(std::move(reducer));
 }
 
 }  // namespace lockstep::worker::runtime

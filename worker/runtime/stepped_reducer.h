@@ -58,7 +58,26 @@ struct SteppedReducerOptions {
   std::function<void()> on_early_stop;
 };
 
-StatusOr<std::unique_ptr<Reducer>> MakeSteppedReducer(
+// A reducer that outlives its communicator: a recovery puts it into another one
+// of the same shape. Not for gradients on a device.
+class RecoverableReducer : public Reducer {
+ public:
+  // Leaves the communicator, which is aborted. FailedPrecondition: a check has
+  // failed, so that no step may follow.
+  virtual Status Unbind() = 0;
+  // After Unbind. Gradients keep their addresses and become zero.
+  virtual Status Rebind(collective::Communicator* communicator) = 0;
+  // What all ranks with this one's state agree on: orders, the layout of the
+  // buckets.
+  virtual std::string Agreed() const = 0;
+  // This rank has the state that `agreed` belongs to; all ranks take the same.
+  // The next step begins. Returns the orders of StepController::Import.
+  virtual StatusOr<StepOrders> Resume(const std::string& agreed,
+                                      uint64_t generation,
+                                      uint64_t fingerprint) = 0;
+};
+
+StatusOr<std::unique_ptr<RecoverableReducer>> MakeSteppedReducer(
     const std::vector<Parameter>& parameters, SteppedReducerOptions options);
 
 }  // namespace lockstep::worker::runtime

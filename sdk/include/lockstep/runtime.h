@@ -34,13 +34,15 @@
 // Threads: Session and Reducer belong to the training loop's thread;
 // RequestDrain, ReportArtifact, ReportEvent, ReportCheckpoint and ReportResumed
 // are safe from any thread. Every wait has a deadline. If a peer is lost, the
-// waiting call returns an error: pass it to Leave.
+// waiting call returns an error: pass it to Recover where CanRecover says so,
+// else to Leave.
 #ifndef LOCKSTEP_RUNTIME_H_
 #define LOCKSTEP_RUNTIME_H_
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -78,6 +80,11 @@ struct SessionOptions {
   // Timeout of one reduction. Must exceed the largest time difference between
   // ranks in one step.
   std::chrono::nanoseconds operation_timeout = std::chrono::seconds(300);
+  // A lost rank may be replaced while the other processes keep their state; see
+  // Session::Recover. The same on all ranks. Gradients are in host memory.
+  bool recoverable = false;
+  // How long a rank that lost a peer keeps its state and waits for that.
+  std::chrono::nanoseconds hold_timeout = std::chrono::minutes(10);
   // For a program that lockstep did not start.
   std::string local_output_directory = {};
   int64_t local_checkpoint_interval = 0;
@@ -159,6 +166,29 @@ struct StepOrders {
   bool drain = false;
 };
 
+// This rank's state, for Recover.
+struct ReplicaState {
+  // Parameters and optimizer state, in place, as after the last Commit. Number,
+  // order and sizes are the same on all ranks.
+  std::vector<std::span<std::byte>> memory;
+  // The rest of the state that all ranks share, for instance the position in
+  // the data; at most 32 MiB. `load` gets what `save` returned on a rank with
+  // the newest state, on every rank. Both may be empty.
+  std::function<std::string()> save = {};
+  std::function<absl::Status(std::string_view)> load = {};
+};
+
+struct Recovered {
+  uint32_t recovery = 0;
+  // Steps in the state.
+  int64_t step = 0;
+  // This rank got its state from a peer.
+  bool received = false;
+  // Handle them like those of Commit. A checkpoint in flight is usually
+  // abandoned and starts again with the next Commit or Settle.
+  StepOrders orders;
+};
+
 // Reduces the gradients of one generation, step by step. Must not outlive its
 // session.
 class Reducer {
@@ -235,6 +265,31 @@ class Session {
   // Call it after Form. At most one reducer exists at a time.
   absl::StatusOr<std::unique_ptr<Reducer>> MakeReducer(
       const std::vector<Parameter>& parameters, const ReducerOptions& options);
+
+  // Recovery in place: after the loss of a peer, the ranks form again with its
+  // replacement and share their state. The replacement runs the same program.
+  //
+  //   absl::Status status;
+  //   bool recover = session->recovering();  // else restore a checkpoint
+  //   do {
+  //     if (recover) {
+  //       auto recovered = session->Recover(status, &reducer, {...});
+  //       if (!recovered.ok()) return recovered.status();
+  //     }
+  //     status = Train();  // from reducer.step() on, then Settle
+  //     recover = session->CanRecover(status);
+  //   } while (recover);
+  //
+  // This process replaces a lost rank. It restores no checkpoint and calls
+  // nothing collective between Form and Recover.
+  bool recovering() const;
+  // `error` is the loss of a peer after which Recover may help.
+  bool CanRecover(const absl::Status& error) const;
+  // `lost` is that error; OK in a replacement. Call it before the optimizer has
+  // changed the state, or after Commit. Afterwards all ranks have the same
+  // state, and gradients are zero. Gradients keep their addresses.
+  absl::StatusOr<Recovered> Recover(const absl::Status& lost, Reducer* reducer,
+                                    const ReplicaState& state);
 
   // Small collectives outside of steps, called by all ranks: the sum, with the
   // same bits everywhere; rank 0's bytes (at most 64 MiB).

@@ -159,7 +159,8 @@ void RankLinks::OnGet(const RankKey& key, const std::string& name) {
   if (core_->Find(ref.gang) != nullptr) rendezvous_.Get(ref, name);
 }
 
-void RankLinks::OnJoined(const RankKey& key) {
+void RankLinks::OnJoined(const RankKey& key, uint32_t /*recovery*/,
+                         bool /*recoverable*/) {
   const RankRef ref = RefOf(key);
   const LocalGang* gang = core_->Find(ref.gang);
   // A program forms by itself.

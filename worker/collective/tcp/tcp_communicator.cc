@@ -263,7 +263,8 @@ StatusOr<std::unique_ptr<Communicator>> FormTcp(
        .size = options.size,
        .label = options.label,
        .operation_timeout = options.operation_timeout,
-       .broken = broken},
+       .broken = broken,
+       .addresses = options.addresses},
       *std::move(transport));
 }
 

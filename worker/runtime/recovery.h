@@ -1,0 +1,84 @@
+// Recovery in place: a lost rank is replaced, and the other processes keep their
+// state (docs/design/recovery.md).
+//
+//   Session::Join({.recoverable = true}), Form
+//   bool recovering = session->identity().recovering;
+//   if (!recovering) ... restore a checkpoint
+//   MakeReducer
+//   Status status = recovering ? OkStatus() : Train();   // steps, then Settle
+//   while (recovering || CanRecover(*session, status)) {
+//     LOCKSTEP_ASSIGN_OR_RETURN(const Recovered recovered,
+//         Recover(session, status, reducer.get(), replica));
+//     ... obey recovered.orders
+//     recovering = false;
+//     status = Train();                  // from reducer->step() on
+//   }
+//
+// After Recover all ranks have the same state, and gradients are zero. The step
+// under way on a survivor is thrown away: at most one step is computed again.
+// The process that replaces a lost rank runs the same code.
+#ifndef LOCKSTEP_WORKER_RUNTIME_RECOVERY_H_
+#define LOCKSTEP_WORKER_RUNTIME_RECOVERY_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "worker/collective/leveling.h"
+#include "worker/runtime/reducer.h"
+#include "worker/runtime/session.h"
+
+namespace lockstep::worker::runtime {
+
+// The state of one rank.
+struct ReplicaState {
+  // Parameters and the optimizer's state, in place; as they are after the last
+  // Commit. Number, order and sizes are the same on all ranks.
+  collective::StateMemory memory;
+  // The rest of the state that all ranks share: the position in the data,
+  // results of evaluations. At most 32 MiB. Both may be empty.
+  std::function<std::string()> save;
+  // Takes what `save` returned on a rank with the newest state. Called on every
+  // rank, so that the ranks go on alike.
+  std::function<Status(std::string_view)> load;
+};
+
+struct Recovered {
+  uint32_t recovery = 0;
+  // Steps in the state.
+  int64_t step = 0;
+  // This rank got its state from a peer.
+  bool received = false;
+  // Of the last Commit on the ranks that had the newest state: stop and drain,
+  // which this rank may know already. How its checkpoint in flight ended: as a
+  // rule it is given up, and begins anew with the next Commit or Settle.
+  StepOrders orders;
+  // Since Recover was called, and of that for the levelling.
+  Duration time{};
+  Duration level_time{};
+  // What each rank that lacked the state received.
+  int64_t bytes = 0;
+};
+
+// `error`, of a reducer or of a small collective, is the loss of a peer after
+// which the ranks may go on in place.
+bool CanRecover(const Session& session, const Status& error);
+
+// Waits for the next recovery, forms the ranks anew and levels them, again where
+// another rank is lost meanwhile. `lost` is the error; OK on a rank that
+// replaces one (SessionIdentity::recovering). Call it before the optimizer has
+// changed the state of a step, or after Commit. gradient(i) stays where it is,
+// unless this rank takes over an order that it has not learned.
+//
+// Errors: `lost` where no recovery is possible; with reason PEER_LOST, that the
+// generation was ended or no recovery came in SessionOptions::hold_timeout; with
+// CONFIG_MISMATCH, that a rank differs; DIVERGED. Pass them to Leave.
+StatusOr<Recovered> Recover(Session* session, const Status& lost,
+                            Reducer* reducer, const ReplicaState& state);
+
+}  // namespace lockstep::worker::runtime
+
+#endif  // LOCKSTEP_WORKER_RUNTIME_RECOVERY_H_
