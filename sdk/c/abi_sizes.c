@@ -47,6 +47,8 @@ int main(void) {
   FIELD(lockstep_operation, cookie);
   STRUCT(lockstep_join_options);
   FIELD(lockstep_join_options, timeout_ns);
+  FIELD(lockstep_join_options, recoverable);
+  FIELD(lockstep_join_options, reserved);
   STRUCT(lockstep_session_info);
   FIELD(lockstep_session_info, job);
   FIELD(lockstep_session_info, role);
@@ -71,5 +73,20 @@ int main(void) {
   FIELD(lockstep_step, learning_rate);
   FIELD(lockstep_step, has_loss);
   FIELD(lockstep_step, has_learning_rate);
+  STRUCT(lockstep_level);
+  FIELD(lockstep_level, memory);
+  FIELD(lockstep_level, spans);
+  FIELD(lockstep_level, has_state);
+  FIELD(lockstep_level, reserved);
+  FIELD(lockstep_level, committed);
+  FIELD(lockstep_level, small_part);
+  FIELD(lockstep_level, small_bytes);
+  STRUCT(lockstep_leveled);
+  FIELD(lockstep_leveled, committed);
+  FIELD(lockstep_leveled, bytes);
+  FIELD(lockstep_leveled, time_ns);
+  FIELD(lockstep_leveled, received);
+  FIELD(lockstep_leveled, source);
+  FIELD(lockstep_leveled, small_bytes);
   return 0;
 }

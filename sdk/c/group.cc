@@ -1,5 +1,7 @@
 // The groups of the C interface, over worker/process_group/process_group.h.
+#include <algorithm>
 #include <array>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,6 +14,7 @@
 
 namespace {
 
+namespace collective = ::lockstep::worker::collective;
 namespace group = ::lockstep::worker::process_group;
 using ::lockstep::Duration;
 using ::lockstep::Error;
@@ -162,6 +165,7 @@ Status ToOperation(const lockstep_operation* theirs, int size, Operation* out) {
 
 struct lockstep_group {
   std::unique_ptr<group::ProcessGroup> group;
+  std::string small_part;  // Of the last level.
   // A page of memory: the works of the group share it.
   const std::shared_ptr<const ForkMark> mark = std::make_shared<ForkMark>();
 };
@@ -193,7 +197,7 @@ int32_t lockstep_group_form(const lockstep_group_options* options,
     if (group == nullptr) return InvalidArgument("group is NULL");
     LOCKSTEP_ASSIGN_OR_RETURN(const auto own, ToOptions(options));
     LOCKSTEP_ASSIGN_OR_RETURN(auto formed, group::ProcessGroup::Form(own));
-    *group = new lockstep_group{std::move(formed)};
+    *group = new lockstep_group{std::move(formed), ""};
     return OkStatus();
   });
 }
@@ -271,6 +275,73 @@ int32_t lockstep_group_next_ended(lockstep_group* group, int64_t timeout_ns,
     LOCKSTEP_ASSIGN_OR_RETURN(
         *count, group->group->NextEnded(Duration(timeout_ns),
                                         std::span(cookies, capacity)));
+    return OkStatus();
+  });
+}
+
+int32_t lockstep_group_level(lockstep_group* group, const lockstep_level* level,
+                             lockstep_leveled* leveled, lockstep_error* error) {
+  return Guard(error, [&]() -> Status {
+    LOCKSTEP_RETURN_IF_ERROR(Check(group, "group"));
+    lockstep_level own{};
+    LOCKSTEP_RETURN_IF_ERROR(
+        TakeStruct(level, &own, sizeof(own), "lockstep_level"));
+    lockstep_leveled result{};
+    LOCKSTEP_RETURN_IF_ERROR(
+        TakeStruct(leveled, &result, sizeof(result), "lockstep_leveled"));
+    if ((own.memory == nullptr && own.spans > 0) ||
+        (own.small_part == nullptr && own.small_bytes > 0)) {
+      return InvalidArgument("memory or small_part is NULL and not empty");
+    }
+    collective::LevelInput input;
+    for (size_t i = 0; i < own.spans; ++i) {
+      input.memory.emplace_back(static_cast<std::byte*>(own.memory[i].data),
+                                own.memory[i].count);
+    }
+    if (own.has_state != 0) {
+      input.digest = collective::DigestOf(input.memory);
+      input.record = {.has_state = true,
+                      .committed = own.committed,
+                      .digest = input.digest.hash};
+    }
+    if (own.small_bytes > 0) {
+      input.small.assign(static_cast<const char*>(own.small_part),
+                         own.small_bytes);
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(collective::LevelResult done,
+                              group->group->Level(std::move(input)));
+    group->small_part = std::move(done.small);
+    const auto& receivers = done.plan.receivers;
+    result.committed = done.plan.step;
+    result.bytes = done.bytes;
+    result.time_ns = done.time.count();
+    result.received = std::binary_search(receivers.begin(), receivers.end(),
+                                         group->group->rank())
+                          ? 1
+                          : 0;
+    result.source = done.plan.sources.front();
+    result.small_bytes = group->small_part.size();
+    const size_t size = leveled->size;
+    result.size = size;
+    std::memcpy(leveled, &result,
+                size < sizeof(result) ? size : sizeof(result));
+    return OkStatus();
+  });
+}
+
+int32_t lockstep_group_small_part(lockstep_group* group, void* bytes,
+                                  size_t capacity, lockstep_error* error) {
+  return Guard(error, [&]() -> Status {
+    LOCKSTEP_RETURN_IF_ERROR(Check(group, "group"));
+    const std::string& small = group->small_part;
+    if (small.empty()) return OkStatus();
+    if (bytes == nullptr || capacity < small.size()) {
+      return InvalidArgument(
+          "the small part has {} bytes, and there is room "
+          "for {}",
+          small.size(), capacity);
+    }
+    std::memcpy(bytes, small.data(), small.size());
     return OkStatus();
   });
 }

@@ -1,6 +1,9 @@
 // The session of the C interface, over worker/runtime/light_session.h.
+#include <chrono>
+#include <cstring>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "sdk/c/error.h"
 #include "worker/runtime/light_session.h"
@@ -14,6 +17,13 @@ using ::lockstep::OkStatus;
 using ::lockstep::Status;
 using ::lockstep::c::Guard;
 using ::lockstep::c::TakeStruct;
+
+constexpr Duration kHoldTime = std::chrono::minutes(10);
+constexpr Duration kRendezvousTime = std::chrono::seconds(30);
+
+Duration TimeoutOr(int64_t nanoseconds, Duration otherwise) {
+  return nanoseconds < 0 ? otherwise : Duration(nanoseconds);
+}
 
 // Null is no text.
 Status CheckText(const char* text, const char* name) {
@@ -45,6 +55,7 @@ int32_t lockstep_join(const lockstep_join_options* options,
     if (session == nullptr) return InvalidArgument("session is NULL");
     runtime::LightSessionOptions inner;
     if (own.timeout_ns >= 0) inner.join_timeout = Duration(own.timeout_ns);
+    inner.recoverable = own.recoverable != 0;
     LOCKSTEP_ASSIGN_OR_RETURN(auto joined, runtime::LightSession::Join(inner));
     *session = new lockstep_session{std::move(joined)};
     return OkStatus();
@@ -199,5 +210,88 @@ int32_t lockstep_session_resumed(lockstep_session* session, int64_t step,
   return Guard(error, [&]() -> Status {
     LOCKSTEP_RETURN_IF_ERROR(Check(session));
     return session->session->ReportResumed(step);
+  });
+}
+
+int32_t lockstep_session_recovery(lockstep_session* session, uint32_t* recovery,
+                                  lockstep_error* error) {
+  return Guard(error, [&]() -> Status {
+    LOCKSTEP_RETURN_IF_ERROR(Check(session));
+    if (recovery == nullptr) return InvalidArgument("recovery is NULL");
+    LOCKSTEP_ASSIGN_OR_RETURN(*recovery, session->session->Recovery());
+    return OkStatus();
+  });
+}
+
+int32_t lockstep_session_park(lockstep_session* session, uint32_t left,
+                              const int32_t* lost_ranks, size_t count,
+                              lockstep_error* error) {
+  return Guard(error, [&]() -> Status {
+    LOCKSTEP_RETURN_IF_ERROR(Check(session));
+    if (lost_ranks == nullptr && count > 0) {
+      return InvalidArgument("lost_ranks is NULL and count is {}", count);
+    }
+    return session->session->Park(
+        left, std::vector<int>(lost_ranks, lost_ranks + count));
+  });
+}
+
+int32_t lockstep_session_await_recovery(lockstep_session* session,
+                                        uint32_t above, int64_t timeout_ns,
+                                        uint32_t* recovery,
+                                        lockstep_error* error) {
+  return Guard(error, [&]() -> Status {
+    LOCKSTEP_RETURN_IF_ERROR(Check(session));
+    if (recovery == nullptr) return InvalidArgument("recovery is NULL");
+    LOCKSTEP_ASSIGN_OR_RETURN(*recovery,
+                              session->session->AwaitRecovery(
+                                  above, TimeoutOr(timeout_ns, kHoldTime)));
+    return OkStatus();
+  });
+}
+
+int32_t lockstep_session_joined(lockstep_session* session, uint32_t recovery,
+                                lockstep_error* error) {
+  return Guard(error, [&]() -> Status {
+    LOCKSTEP_RETURN_IF_ERROR(Check(session));
+    return session->session->JoinRecovery(recovery);
+  });
+}
+
+int32_t lockstep_session_put(lockstep_session* session, uint32_t recovery,
+                             const char* key, const void* value, size_t bytes,
+                             lockstep_error* error) {
+  return Guard(error, [&]() -> Status {
+    LOCKSTEP_RETURN_IF_ERROR(Check(session));
+    LOCKSTEP_RETURN_IF_ERROR(CheckText(key, "key"));
+    if (value == nullptr && bytes > 0) return InvalidArgument("value is NULL");
+    return session->session->Put(recovery, key,
+                                 {static_cast<const char*>(value), bytes});
+  });
+}
+
+int32_t lockstep_session_get(lockstep_session* session, uint32_t recovery,
+                             const char* key, int64_t timeout_ns, void* value,
+                             size_t capacity, size_t* bytes,
+                             lockstep_error* error) {
+  return Guard(error, [&]() -> Status {
+    LOCKSTEP_RETURN_IF_ERROR(Check(session));
+    LOCKSTEP_RETURN_IF_ERROR(CheckText(key, "key"));
+    if (value == nullptr || bytes == nullptr) {
+      return InvalidArgument("value or bytes is NULL");
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const std::string found,
+        session->session->Get(recovery, key,
+                              TimeoutOr(timeout_ns, kRendezvousTime)));
+    *bytes = found.size();
+    if (found.size() > capacity) {
+      return InvalidArgument(
+          "the value of {} has {} bytes, and there is room "
+          "for {}",
+          key, found.size(), capacity);
+    }
+    std::memcpy(value, found.data(), found.size());
+    return OkStatus();
   });
 }

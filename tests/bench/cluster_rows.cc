@@ -21,9 +21,10 @@ struct Row {
   Status (*run)(RowRun* run);
 };
 constexpr Row kRows[] = {
-    {"L1", RunL1}, {"L2", RunL2}, {"Q1", RunQ1}, {"R4", RunR4}, {"F1", RunF1},
-    {"F2", RunF2}, {"F3", RunF3}, {"F4", RunF4}, {"I1", RunI1}, {"O2", RunO2},
-    {"O3", RunO3}, {"O4", RunO4}, {"Q3", RunQ3}, {"Q4", RunQ4}};
+    {"L1", RunL1}, {"L2", RunL2}, {"Q1", RunQ1}, {"R4", RunR4},
+    {"F1", RunF1}, {"F2", RunF2}, {"F3", RunF3}, {"F4", RunF4},
+    {"I1", RunI1}, {"O2", RunO2}, {"O3", RunO3}, {"O4", RunO4},
+    {"Q3", RunQ3}, {"Q4", RunQ4}, {"R5", RunR5}, {"R6", RunR6}};
 
 int Main(const Words& words) {
   if (words.size() == 4 && words[0] == "echo") {

@@ -148,6 +148,12 @@ int ServeEcho(const std::string& tls_dir, const char* board, int slot);
 // the 20 KiB that it may; and the 99th percentile of submissions with them
 // open, beside the same without them, which it may double at most.
 Status RunQ4(RowRun* run);
+// R5: 50 SIGKILLs of ranks at random moments, steps of 20 ms, 100 MiB of state,
+// two and four ranks: until a step is committed that began afterwards, beside
+// the same job that restarts as a whole. R6: its goodput with a kill every 15 s
+// for ten minutes. --rounds is the number of kills.
+Status RunR5(RowRun* run);
+Status RunR6(RowRun* run);
 
 }  // namespace lockstep
 

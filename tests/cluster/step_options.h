@@ -26,6 +26,11 @@ struct StepOptions {
   std::string hold_file;
   // Prints "step N" after each step.
   int64_t print_steps = 0;
+  // Not 0: the ranks recover in place when others are lost.
+  int64_t recover = 0;
+  // Memory that belongs to the state besides the weights.
+  int64_t state_mib = 0;
+  std::string backend = "auto";
   // A wrong config on this rank.
   int64_t odd_rank = -1;
 

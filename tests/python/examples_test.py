@@ -5,45 +5,22 @@ shows its steps.
       DIR/client/bin/python tests/python/examples_test.py
 """
 
-import os
 import pathlib
 import subprocess
 import tempfile
 import unittest
 
+import local_cluster
+from local_cluster import BIN, LONG, VARIABLES, python
+
 import lockstep
 import lockstep.client
 
-SOURCE = pathlib.Path(os.environ.get("LOCKSTEP_SOURCE") or pathlib.Path(__file__).parents[2])
-EXAMPLES = SOURCE / "examples"
-FRAMEWORKS = pathlib.Path(os.environ.get("LOCKSTEP_FRAMEWORKS", "/nonexistent"))
-BIN = os.environ.get("LOCKSTEP_BIN") or str(SOURCE / "build/release/bin")
-# Seconds: two ranks import a framework on a loaded machine.
-LONG = 240
-VARIABLES = {
-    "PYTHONPATH": os.environ["PYTHONPATH"],
-    "PYTHONDONTWRITEBYTECODE": "1",
-    "TF_CPP_MIN_LOG_LEVEL": "2",
-    "JAX_PLATFORMS": "cpu",
-    "OMP_NUM_THREADS": "1",
-}
-
-
-def python(framework: str) -> str:
-    return str(FRAMEWORKS / framework / "bin" / "python")
-
-
-def local(*args: str) -> None:
-    subprocess.run([BIN + "/lockstep", "local", *args], check=True, capture_output=True)
+EXAMPLES = local_cluster.SOURCE / "examples"
 
 
 def setUpModule() -> None:
-    folder = tempfile.mkdtemp(prefix="lockstep-examples-test-")
-    os.environ["LOCKSTEP_CONFIG"] = folder + "/config.yaml"
-    unittest.addModuleCleanup(subprocess.run, ["rm", "-rf", folder], check=True)
-    cluster = folder + "/cluster"
-    unittest.addModuleCleanup(local, "down", "--clean", "--yes", "--dir", cluster)
-    local("up", "--dir", cluster, "--cpus", "8", "--timeout", "90")
+    local_cluster.start()
 
 
 class ExamplesTest(unittest.TestCase):
@@ -89,6 +66,9 @@ class ExamplesTest(unittest.TestCase):
     def test_pytorch_ddp(self) -> None:
         self.run_example("pytorch-ddp", "torch", r"accuracy 0\.9\d+ after 3 epochs on 2", 48)
         self.assertTrue((self.output / "checkpoint.pt").exists())
+
+    def test_pytorch_replica(self) -> None:
+        self.run_example("pytorch-replica", "torch", r"accuracy 0\.\d+ after 100 steps on 2", 100)
 
     def test_pytorch_fsdp2(self) -> None:
         self.run_example("pytorch-fsdp2", "torch", r"loss 2\.\d+ -> [01]\.\d+ on 2", 20)

@@ -17,20 +17,12 @@ import time
 import unittest
 from typing import Any
 
+import local_cluster
+from local_cluster import BIN, FRAMEWORKS, LONG, VARIABLES, python
+
 import lockstep
 import lockstep.client
 
-SOURCE = pathlib.Path(os.environ.get("LOCKSTEP_SOURCE") or pathlib.Path(__file__).parents[2])
-FRAMEWORKS = pathlib.Path(os.environ.get("LOCKSTEP_FRAMEWORKS", "/nonexistent"))
-BIN = os.environ.get("LOCKSTEP_BIN") or str(SOURCE / "build/release/bin")
-# Seconds: ranks import a framework on a loaded machine.
-LONG = 240
-VARIABLES = {
-    "PYTHONPATH": os.environ["PYTHONPATH"],
-    "PYTHONDONTWRITEBYTECODE": "1",
-    "JAX_PLATFORMS": "cpu",
-    "OMP_NUM_THREADS": "1",
-}
 TORCH = """
 import lockstep, torch
 session = lockstep.join()
@@ -68,19 +60,10 @@ while True:
 """
 
 
-def local(*args: str) -> None:
-    subprocess.run([BIN + "/lockstep", "local", *args], check=True, capture_output=True)
-
-
 def setUpModule() -> None:
-    folder = tempfile.mkdtemp(prefix="lockstep-profile-test-")
-    os.environ["LOCKSTEP_CONFIG"] = folder + "/config.yaml"
     # The nodes find py-spy there.
     os.environ["PATH"] = f"{FRAMEWORKS}/client/bin:{os.environ['PATH']}"
-    unittest.addModuleCleanup(subprocess.run, ["rm", "-rf", folder], check=True)
-    cluster = folder + "/cluster"
-    unittest.addModuleCleanup(local, "down", "--clean", "--yes", "--dir", cluster)
-    local("up", "--dir", cluster, "--cpus", "8", "--timeout", "90")
+    local_cluster.start()
 
 
 class ProfileClusterTest(unittest.TestCase):
@@ -93,7 +76,7 @@ class ProfileClusterTest(unittest.TestCase):
 
     def submit(self, framework: str, program: str, **more: Any) -> lockstep.client.Job:
         job = self.client.submit(
-            [str(FRAMEWORKS / framework / "bin" / "python"), "-c", program],
+            [python(framework), "-c", program],
             env=VARIABLES,
             max_restarts=0,
             **more,

@@ -142,20 +142,45 @@ StatusOr<bool> ProcessGroup::ClaimIdle() {
   return true;
 }
 
-Status ProcessGroup::RunClaimed(const Request& request) {
+template <typename Function, typename Name>
+Status ProcessGroup::EndClaimed(const Function& run, const Name& name) {
   Status status;
   try {
-    status = runner_.Run(request, After(request.timeout));
+    status = run();
   } catch (const std::bad_alloc&) {
     status = ResourceExhausted("{}: no memory", options_.label);
   }
-  if (!status.ok()) {
-    Break(During(status, process_group::Describe(request)));
-  }
+  if (!status.ok()) Break(During(status, name()));
   MutexLock lock(&mu_);
   running_ = false;
   if (!queue_.empty() || stopping_) changed_.NotifyAll();
   return status.ok() ? status : broken_;
+}
+
+Status ProcessGroup::RunClaimed(const Request& request) {
+  return EndClaimed(
+      [&] { return runner_.Run(request, After(request.timeout)); },
+      [&] { return process_group::Describe(request); });
+}
+
+StatusOr<collective::LevelResult> ProcessGroup::Level(
+    collective::LevelInput input) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const bool mine, ClaimIdle());
+  if (!mine) {
+    return FailedPrecondition(
+        "{}: ranks level their states while no collective is under way",
+        options_.label);
+  }
+  collective::LevelResult result;
+  const auto level = [&]() -> Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        result, collective::Level(communicator_.get(), std::move(input),
+                                  options_.operation_timeout));
+    return OkStatus();
+  };
+  LOCKSTEP_RETURN_IF_ERROR(
+      EndClaimed(level, [] { return std::string("leveling"); }));
+  return result;
 }
 
 void ProcessGroup::Serve() {

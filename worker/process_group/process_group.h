@@ -32,6 +32,7 @@
 #include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "worker/collective/communicator.h"
+#include "worker/collective/leveling.h"
 #include "worker/process_group/channels.h"
 #include "worker/process_group/ended_queue.h"
 #include "worker/process_group/group_options.h"
@@ -65,6 +66,11 @@ class ProcessGroup {
   // other one is under way.
   Status Run(const Operation& operation);
 
+  // All ranks call it while no collective is under way: levels their states
+  // (worker/collective/leveling.h). FailedPrecondition: a collective is under
+  // way.
+  StatusOr<collective::LevelResult> Level(collective::LevelInput input);
+
   // For one thread that serves callbacks: waits until an operation that was
   // started with a cookie has ended; returns how many cookies it wrote, in the
   // order of the ends. 0: `timeout` passed; negative: for ever. Aborted: the
@@ -89,6 +95,9 @@ class ProcessGroup {
   StatusOr<bool> ClaimIdle();
   // After a claim.
   Status RunClaimed(const Request& request);
+  // Calls `run` and gives the claim back. `name` says in an error what ran.
+  template <typename Function, typename Name>
+  Status EndClaimed(const Function& run, const Name& name);
   void Serve();
   // The first error stays.
   void Break(const Status& status);

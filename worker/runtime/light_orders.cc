@@ -32,18 +32,18 @@ rank_link::RankLinkCallbacks LightOrders::Callbacks() {
   callbacks.directive = [this](const v1::RankDirective& directive) {
     {
       MutexLock lock(&mu_);
-      if (!book_) {
-        early_.push_back(directive);
-        return;
-      }
+      open_[directive.id()] = directive;
+      if (!book_) return;
     }
     Tell([&](OrderBook* book, OrderOutput* out) {
       Offer(directive, book, out);
     });
   };
   callbacks.value = [this](const std::string& key, const std::string& value) {
-    Tell([&](OrderBook* book, OrderOutput* out) {
-      book->OnValue(key, value, MonotonicNow(), out);
+    Tell([&](OrderBook* book, OrderOutput* out) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      // What another recovery asked for is over.
+      if (!key.starts_with(prefix_)) return;
+      book->OnValue(key.substr(prefix_.size()), value, MonotonicNow(), out);
     });
   };
   callbacks.tick = [this] {
@@ -57,12 +57,24 @@ rank_link::RankLinkCallbacks LightOrders::Callbacks() {
 void LightOrders::Start(rank_link::RankLink* link, const OrderPlace& place) {
   MutexLock lock(&mu_);
   link_ = link;
+  Begin(place, -1);
+}
+
+void LightOrders::Restart(const OrderPlace& place, uint32_t recovery,
+                          int64_t step) {
+  MutexLock lock(&mu_);
+  if (!book_) return;
+  prefix_ = fmt::format("recovery/{}/", recovery);
+  Begin(place, step);
+  changed_.NotifyAll();
+}
+
+void LightOrders::Begin(const OrderPlace& place, int64_t step) {
   book_.emplace(place);
   OrderOutput out;
   book_->Start(&out);
-  for (const auto& directive : std::exchange(early_, {})) {
-    Offer(directive, &*book_, &out);
-  }
+  if (step >= 0) book_->OnStep(step, MonotonicNow(), &out);
+  for (const auto& [id, directive] : open_) Offer(directive, &*book_, &out);
   Send(out);
 }
 
@@ -123,13 +135,13 @@ void LightOrders::Send(const OrderOutput& out) {
   for (const OrderMessage& message : out.messages) {
     switch (message.kind) {
       case OrderMessage::Kind::kPut:
-        (void)link_->Put(message.key, message.value);
+        (void)link_->Put(prefix_ + message.key, message.value);
         break;
       case OrderMessage::Kind::kAsk:
-        link_->Ask(message.key);
+        link_->Ask(prefix_ + message.key);
         break;
       case OrderMessage::Kind::kForget:
-        link_->Forget(message.key);
+        link_->Forget(prefix_ + message.key);
         break;
     }
   }
@@ -139,6 +151,7 @@ void LightOrders::Send(const OrderOutput& out) {
     link_->Report(report);
   }
   if (out.done > 0) {
+    open_.erase(open_.begin(), open_.upper_bound(out.done));
     v1::RankReport report;
     report.set_directive_done(out.done);
     link_->Report(report);

@@ -6,9 +6,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
@@ -27,6 +27,10 @@ class LightOrders {
   rank_link::RankLinkCallbacks Callbacks();
   // `link` is borrowed until Close. Without Start every answer is no.
   void Start(rank_link::RankLink* link, const OrderPlace& place);
+  // The ranks begin anew in recovery `recovery`, after `step` (-1: unknown):
+  // what was not done is proposed again, and questions that wait are answered
+  // by that. Does nothing before Start.
+  void Restart(const OrderPlace& place, uint32_t recovery, int64_t step);
 
   void OnStep(int64_t step);
   void OnSaved(int64_t step);
@@ -39,14 +43,18 @@ class LightOrders {
  private:
   // Calls `event` with the book, if there is one, and sends what comes out.
   void Tell(const std::function<void(OrderBook*, OrderOutput*)>& event);
+  void Begin(const OrderPlace& place, int64_t step)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Send(const OrderOutput& out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Mutex mu_;
   CondVar changed_;
   rank_link::RankLink* link_ ABSL_GUARDED_BY(mu_) = nullptr;
   std::optional<OrderBook> book_ ABSL_GUARDED_BY(mu_);
-  // Came before Start.
-  std::vector<v1::RankDirective> early_ ABSL_GUARDED_BY(mu_);
+  // Before the keys of the rendezvous: "recovery/2/", or nothing.
+  std::string prefix_ ABSL_GUARDED_BY(mu_);
+  // Not done, by id; also those that came before Start.
+  std::map<uint32_t, v1::RankDirective> open_ ABSL_GUARDED_BY(mu_);
   Status over_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <filesystem>
 #include <limits>
+#include <thread>
 #include <utility>
 
 #include "common/base/mutex.h"
@@ -19,8 +20,17 @@ namespace lockstep::worker::runtime {
 namespace {
 
 constexpr Duration kClosingTime = std::chrono::seconds(1);
+constexpr int kMostLostPeers = 1024;  // A message of the link has 64 KiB.
+// The longest time that a call waits in the link.
+constexpr Duration kSlice = std::chrono::milliseconds(100);
+constexpr Duration kPause = std::chrono::milliseconds(1);
 constexpr uint64_t kMaxNumber = uint64_t{1} << 53;
 constexpr double kNotKnown = std::numeric_limits<double>::quiet_NaN();
+
+// Before the keys of the rendezvous of one recovery.
+std::string KeyPrefix(uint32_t recovery) {
+  return recovery == 0 ? "" : fmt::format("recovery/{}/", recovery);
+}
 
 // The process that has joined; 0: none. Of the process and not of an object,
 // because a rank has one page.
@@ -87,7 +97,7 @@ class LightSession::Impl {
     if (own) {
       LOCKSTEP_ASSIGN_OR_RETURN(
           link_,
-          rank_link::RankLink::Connect(*std::move(own), orders_.Callbacks(),
+          rank_link::RankLink::Connect(*std::move(own), Callbacks(),
                                        MonotonicNow() + options.join_timeout));
       const v1::RankWelcome welcome = link_->welcome();
       if (!welcome.program()) {
@@ -101,12 +111,9 @@ class LightSession::Impl {
     }
     LOCKSTEP_ASSIGN_OR_RETURN(
         progress_, Progress::Create(page, number, identity_.generation));
+    recoverable_ = options.recoverable;
     // Parameter servers and evaluators have no steps in common.
-    if (link_ && identity_.rank >= 0) {
-      orders_.Start(link_.get(), {.rank = identity_.rank,
-                                  .world_size = identity_.world_size,
-                                  .token = RandomHex(8)});
-    }
+    if (link_ && identity_.rank >= 0) orders_.Start(link_.get(), OwnPlace());
     return OkStatus();
   }
 
@@ -129,6 +136,90 @@ class LightSession::Impl {
     return use();
   }
 
+  // Calls `use` with the link, outside of the lock: it may wait for at most
+  // kSlice. Not where lockstep did not start this process.
+  template <typename Use>
+  Status WithLink(Use use) {
+    std::shared_ptr<rank_link::RankLink> link;
+    LOCKSTEP_RETURN_IF_ERROR(Locked([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      if (!recoverable_) {
+        return FailedPrecondition("this process did not join as recoverable");
+      }
+      link = link_;
+      return OkStatus();
+    }));
+    return link == nullptr ? OkStatus() : use(link.get());
+  }
+
+  StatusOr<uint32_t> AwaitRecovery(uint32_t above, Duration timeout) {
+    const MonoTime deadline = MonotonicNow() + timeout;
+    for (;;) {
+      uint32_t recovery = 0;
+      LOCKSTEP_RETURN_IF_ERROR(WithLink([&](rank_link::RankLink* link) {
+        recovery = link->welcome().recovery();
+        return OkStatus();
+      }));
+      if (recovery > above) return recovery;
+      MutexLock lock(&waits_mu_);
+      LOCKSTEP_RETURN_IF_ERROR(ended_);
+      if (announced_ > above) continue;
+      if (!announcement_.WaitUntil(&waits_mu_, deadline) &&
+          MonotonicNow() >= deadline) {
+        return DeadlineExceeded("no recovery after recovery {} came in {}",
+                                above, FormatDuration(timeout));
+      }
+    }
+  }
+
+  // The rendezvous is that of `recovery` from now on.
+  static Status Take(rank_link::RankLink* link, uint32_t recovery) {
+    if (recovery == 0) return OkStatus();
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const uint32_t newest,
+        link->WaitForRecovery(recovery - 1, MonotonicNow()));
+    if (newest == recovery) return OkStatus();
+    return Aborted("recovery {} has begun", newest);
+  }
+
+  Status Put(uint32_t recovery, const std::string& key,
+             std::string_view value) {
+    return WithLink([&](rank_link::RankLink* link) -> Status {
+      LOCKSTEP_RETURN_IF_ERROR(Take(link, recovery));
+      return link->Put(KeyPrefix(recovery) + key, value);
+    });
+  }
+
+  StatusOr<std::string> Get(uint32_t recovery, const std::string& key,
+                            Duration timeout) {
+    const MonoTime deadline = MonotonicNow() + timeout;
+    for (;;) {
+      const MonoTime slice = std::min(deadline, MonotonicNow() + kSlice);
+      std::string value;
+      const Status status = WithLink([&](rank_link::RankLink* link) -> Status {
+        LOCKSTEP_RETURN_IF_ERROR(Take(link, recovery));
+        LOCKSTEP_ASSIGN_OR_RETURN(value,
+                                  link->Get(KeyPrefix(recovery) + key, slice));
+        return OkStatus();
+      });
+      if (status.ok()) return value;
+      if (status.code() != StatusCode::kDeadlineExceeded || slice == deadline) {
+        return status;
+      }
+    }
+  }
+
+  Status JoinRecovery(uint32_t recovery) {
+    LOCKSTEP_RETURN_IF_ERROR(WithLink([&](rank_link::RankLink* link) {
+      link->SendJoined(recovery, /*recoverable=*/true);
+      return OkStatus();
+    }));
+    if (recovery == 0) return OkStatus();
+    return Locked([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      orders_.Restart(OwnPlace(), recovery, last_step_);
+      return OkStatus();
+    });
+  }
+
   Status Send(const v1::RankReport& report) {
     return Locked([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
       if (link_) link_->Report(report);
@@ -138,7 +229,7 @@ class LightSession::Impl {
 
   Status Close() {
     LOCKSTEP_RETURN_IF_ERROR(CheckFork());
-    std::unique_ptr<rank_link::RankLink> link;
+    std::shared_ptr<rank_link::RankLink> link;
     {
       MutexLock lock(&mu_);
       if (std::exchange(closed_, true)) return OkStatus();
@@ -149,8 +240,11 @@ class LightSession::Impl {
       link = std::move(link_);
     }
     orders_.Close();
+    EndWaits(FailedPrecondition("the session is closed"));
     Status sent = OkStatus();
     if (link) sent = link->Flush(MonotonicNow() + kClosingTime);
+    // A call that still uses it ends within kSlice.
+    while (link.use_count() > 1) std::this_thread::sleep_for(kPause);
     link.reset();
     joined_process.store(0);
     return sent;
@@ -236,13 +330,47 @@ class LightSession::Impl {
   bool IsForked() const { return fork_.IsForked(); }
 
  private:
+  rank_link::RankLinkCallbacks Callbacks() {
+    rank_link::RankLinkCallbacks callbacks = orders_.Callbacks();
+    callbacks.abort =
+        [this, orders = std::move(callbacks.abort)](const std::string& why) {
+          orders(why);
+          EndWaits(Aborted("{}", why));
+        };
+    callbacks.recover = [this](uint32_t recovery) {
+      MutexLock lock(&waits_mu_);
+      announced_ = recovery;
+      announcement_.NotifyAll();
+    };
+    return callbacks;
+  }
+
+  void EndWaits(const Status& why) {
+    MutexLock lock(&waits_mu_);
+    if (ended_.ok()) ended_ = why;
+    announcement_.NotifyAll();
+  }
+
+  OrderPlace OwnPlace() const {
+    return {.rank = identity_.rank,
+            .world_size = identity_.world_size,
+            .token = RandomHex(8)};
+  }
+
   const ForkMark fork_;
-  LightSessionIdentity identity_;  // Constant after Join.
+  // Constant after Join.
+  LightSessionIdentity identity_;
+  bool recoverable_ = false;
+  // Apart from mu_: the link's thread takes it.
+  Mutex waits_mu_;
+  CondVar announcement_;
+  uint32_t announced_ ABSL_GUARDED_BY(waits_mu_) = 0;  // The newest recovery.
+  Status ended_ ABSL_GUARDED_BY(waits_mu_);  // No recovery comes any more.
   Mutex mu_;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   LightOrders orders_;  // Before the link, which calls it.
   // Null: a process that lockstep did not start.
-  std::unique_ptr<rank_link::RankLink> link_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<rank_link::RankLink> link_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<Progress> progress_ ABSL_GUARDED_BY(mu_);
   int64_t last_step_ ABSL_GUARDED_BY(mu_) = -1;  // -1: none yet.
   uint64_t epoch_ ABSL_GUARDED_BY(mu_) = 0;
@@ -382,6 +510,47 @@ StatusOr<bool> LightSession::CheckpointDue() {
 
 StatusOr<bool> LightSession::ShouldStop() {
   return impl_->Ask(OrderKind::kStop);
+}
+
+StatusOr<uint32_t> LightSession::Recovery() {
+  uint32_t recovery = 0;
+  LOCKSTEP_RETURN_IF_ERROR(impl_->WithLink([&](rank_link::RankLink* link) {
+    recovery = link->welcome().recovery();
+    return OkStatus();
+  }));
+  return recovery;
+}
+
+Status LightSession::Park(uint32_t left, const std::vector<int>& peers) {
+  v1::RankReport report;
+  report.set_parked(left + 1);
+  for (const int peer : peers) {
+    if (report.lost_peers_size() < kMostLostPeers) report.add_lost_peers(peer);
+  }
+  return impl_->WithLink([&](rank_link::RankLink* link) {
+    link->Report(report);
+    return OkStatus();
+  });
+}
+
+StatusOr<uint32_t> LightSession::AwaitRecovery(uint32_t above,
+                                               Duration timeout) {
+  return impl_->AwaitRecovery(above, timeout);
+}
+
+Status LightSession::JoinRecovery(uint32_t recovery) {
+  return impl_->JoinRecovery(recovery);
+}
+
+Status LightSession::Put(uint32_t recovery, const std::string& key,
+                         std::string_view value) {
+  return impl_->Put(recovery, key, value);
+}
+
+StatusOr<std::string> LightSession::Get(uint32_t recovery,
+                                        const std::string& key,
+                                        Duration timeout) {
+  return impl_->Get(recovery, key, timeout);
 }
 
 Status LightSession::Close() { return impl_->Close(); }

@@ -41,6 +41,8 @@ namespace lockstep::worker::runtime {
 struct LightSessionOptions {
   // For the daemon's answer.
   Duration join_timeout = std::chrono::seconds(10);
+  // The process stays when other ranks of the job are lost: see "Recoveries".
+  bool recoverable = false;
 };
 
 struct LightSessionIdentity {
@@ -123,6 +125,27 @@ class LightSession {
   StatusOr<bool> CheckpointDue();
   // Whether to end now, with the exit code 0; from then on true.
   StatusOr<bool> ShouldStop();
+
+  // Recoveries (docs/design/recovery.md), for processes that joined with
+  // `recoverable`; others get FailedPrecondition. ----------------------------
+
+  // The newest recovery of the generation, as the daemon says; 0: none. At the
+  // start of a process: it replaces a lost one, and its peers have a state.
+  StatusOr<uint32_t> Recovery();
+  // This process has left the group of recovery `left`, because it lost `peers`
+  // or their group broke, and waits for the next recovery.
+  Status Park(uint32_t left, const std::vector<int>& peers);
+  // Waits for a recovery above `above` and returns its number. Aborted: the
+  // generation ended. DeadlineExceeded: none came.
+  StatusOr<uint32_t> AwaitRecovery(uint32_t above, Duration timeout);
+  // This process trains in the group of `recovery` (0: the first one).
+  Status JoinRecovery(uint32_t recovery);
+  // The rendezvous of the ranks of `recovery`. A key is written once. Aborted:
+  // a later recovery has come, or the generation ended. DeadlineExceeded: no
+  // rank put the key.
+  Status Put(uint32_t recovery, const std::string& key, std::string_view value);
+  StatusOr<std::string> Get(uint32_t recovery, const std::string& key,
+                            Duration timeout);
 
   // Hands over what is queued, for at most a second, and leaves: another
   // process of this rank may join. OK if it is closed already.

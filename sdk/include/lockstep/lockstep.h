@@ -288,6 +288,9 @@ typedef struct lockstep_join_options {
   size_t size;
   /* For the daemon's answer; default 10 s. */
   int64_t timeout_ns;
+  /* 1: this process stays when other ranks are lost, see "Recoveries". */
+  int32_t recoverable;
+  int32_t reserved; /* 0 */
 } lockstep_join_options;
 
 typedef struct lockstep_session_info {
@@ -400,6 +403,99 @@ LOCKSTEP_API int32_t lockstep_session_checkpoint_due(lockstep_session* session,
 LOCKSTEP_API int32_t lockstep_session_should_stop(lockstep_session* session,
                                                   int32_t* stop,
                                                   lockstep_error* error);
+
+/* ---- Recoveries -----------------------------------------------------------
+ *
+ * When a rank of a running job is lost and every rank has joined as
+ * recoverable, the other processes stay. The coordinator starts the lost ranks
+ * again and announces a recovery: a number, from 1 in each generation. All
+ * ranks then form a group for it, and those with a state give it to the others:
+ *
+ *   lockstep_session_recovery(session, &n, ...)   0 at the first start
+ *   loop:
+ *     form a group over lockstep_session_put and _get of recovery n
+ *     lockstep_group_level(group, ...)
+ *     lockstep_session_joined(session, n, ...)
+ *     train, until an operation fails with UNAVAILABLE, ABORTED or
+ *       DEADLINE_EXCEEDED; abort and free the group
+ *     lockstep_session_park(session, n, ...)
+ *     lockstep_session_await_recovery(session, n, ..., &n, ...)
+ *
+ * A process that is not of a job has the recovery 0 and no rendezvous. */
+
+/* The newest recovery that was announced; 0: none. */
+LOCKSTEP_API int32_t lockstep_session_recovery(lockstep_session* session,
+                                               uint32_t* recovery,
+                                               lockstep_error* error);
+/* This process has left the group of recovery `left`, in which it lost `count`
+ * ranks (none: it does not know which), and waits for the next recovery. */
+LOCKSTEP_API int32_t lockstep_session_park(lockstep_session* session,
+                                           uint32_t left,
+                                           const int32_t* lost_ranks,
+                                           size_t count, lockstep_error* error);
+/* Waits for a recovery above `above`. ABORTED: the generation ended.
+ * DEADLINE_EXCEEDED: none came. */
+LOCKSTEP_API int32_t lockstep_session_await_recovery(
+    lockstep_session* session, uint32_t above, int64_t timeout_ns,
+    uint32_t* recovery, lockstep_error* error);
+/* This process trains in the group of `recovery`, also of recovery 0. */
+LOCKSTEP_API int32_t lockstep_session_joined(lockstep_session* session,
+                                             uint32_t recovery,
+                                             lockstep_error* error);
+/* As lockstep_store, among the ranks of `recovery`. ABORTED: a later recovery
+ * was announced, or the generation ended. */
+LOCKSTEP_API int32_t lockstep_session_put(lockstep_session* session,
+                                          uint32_t recovery, const char* key,
+                                          const void* value, size_t bytes,
+                                          lockstep_error* error);
+LOCKSTEP_API int32_t lockstep_session_get(lockstep_session* session,
+                                          uint32_t recovery, const char* key,
+                                          int64_t timeout_ns, void* value,
+                                          size_t capacity, size_t* bytes,
+                                          lockstep_error* error);
+
+typedef struct lockstep_level {
+  size_t size;
+  /* The memory of the state: number and sizes are the same on all ranks. */
+  const lockstep_span* memory; /* counts are bytes */
+  size_t spans;
+  /* 1: this rank has a state, of `committed` steps. */
+  int32_t has_state;
+  int32_t reserved; /* 0 */
+  int64_t committed;
+  /* What belongs to the state besides its memory, at most 64 MiB. */
+  const void* small_part;
+  size_t small_bytes;
+} lockstep_level;
+
+typedef struct lockstep_leveled {
+  size_t size;
+  /* The steps that all ranks have now. */
+  int64_t committed;
+  /* Bytes that each receiver got; 0: no rank received. */
+  int64_t bytes;
+  int64_t time_ns;
+  /* 1: this rank received the memory. */
+  int32_t received;
+  /* The first rank that sent. */
+  int32_t source;
+  size_t small_bytes;
+} lockstep_leveled;
+
+/* All ranks of a group that runs nothing else give the state of the most
+ * advanced ranks to the others. The source's small part is read by
+ * lockstep_group_small_part. FAILED_PRECONDITION: no rank has a state (reason
+ * NO_STATE), or ranks with equal steps differ (reason DIVERGED). After an error
+ * the memory of a rank that is to receive is undefined. */
+LOCKSTEP_API int32_t lockstep_group_level(lockstep_group* group,
+                                          const lockstep_level* level,
+                                          lockstep_leveled* leveled,
+                                          lockstep_error* error);
+/* Copies the small part of the last lockstep_group_level: lockstep_leveled has
+ * its size. */
+LOCKSTEP_API int32_t lockstep_group_small_part(lockstep_group* group,
+                                               void* bytes, size_t capacity,
+                                               lockstep_error* error);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -12,7 +12,7 @@ import struct
 import threading
 import time
 import weakref
-from typing import Any, Callable, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from . import _library, errors
 
@@ -147,6 +147,16 @@ class Work:
         return True
 
 
+class Leveled(NamedTuple):
+    """What `Group.level` has done."""
+
+    committed: int  # steps that all ranks have now
+    bytes: int  # that each receiver got
+    seconds: float
+    received: bool  # this rank received
+    source: int  # the first rank that sent
+
+
 class Group:
     """A fixed set of ranks. Forming it blocks until all of them have come."""
 
@@ -248,6 +258,49 @@ class Group:
             code = self.library.group_run(handle, at, _library.error_address())
             if code != _library.OK:
                 raise _library.error_of(code, _library.error_record(), peer=True)
+
+    def level(
+        self, memory: Sequence[Span], small: bytes, committed: Optional[int]
+    ) -> tuple[Leveled, bytes]:
+        """Gives all ranks the state of the most advanced ones; all ranks call it.
+
+        Args:
+          memory: (address, bytes) of the state; the same sizes on all ranks.
+          small: what belongs to the state besides.
+          committed: the steps of this rank's state; None: it has none.
+
+        Returns:
+          What happened, and the small part of the rank that sent first.
+        """
+        spans = (_library.Span * len(memory))(*[_library.Span(*part) for part in memory])
+        level = _library.Level(
+            memory=spans,
+            spans=len(memory),
+            has_state=committed is not None,
+            committed=committed or 0,
+            small_part=small or None,
+            small_bytes=len(small),
+        )
+        leveled = _library.Leveled()
+        record = _library.error_record()
+        with _InUse(self) as handle:
+            _library.check(
+                self.library.group_level(handle, level, leveled, record), record, peer=True
+            )
+            part = ctypes.create_string_buffer(max(1, leveled.small_bytes))
+            _library.check(
+                self.library.group_small_part(handle, part, leveled.small_bytes, record), record
+            )
+        return (
+            Leveled(
+                committed=leveled.committed,
+                bytes=leveled.bytes,
+                seconds=leveled.time_ns / NANOSECONDS,
+                received=leveled.received != 0,
+                source=leveled.source,
+            ),
+            part.raw[: leveled.small_bytes],
+        )
 
     def forget(self, work: Work) -> None:
         """The operation has ended: its work keeps nothing any more."""

@@ -166,7 +166,12 @@ class Operation(Sized):
 class JoinOptions(Sized):
     """``lockstep_join_options``."""
 
-    _fields_ = [("size", c_size_t), ("timeout_ns", c_int64)]
+    _fields_ = [
+        ("size", c_size_t),
+        ("timeout_ns", c_int64),
+        ("recoverable", c_int32),
+        ("reserved", c_int32),
+    ]
 
 
 class SessionInfo(Sized):
@@ -207,6 +212,35 @@ class Step(Sized):
     ]
 
 
+class Level(Sized):
+    """``lockstep_level``."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("memory", POINTER(Span)),
+        ("spans", c_size_t),
+        ("has_state", c_int32),
+        ("reserved", c_int32),
+        ("committed", c_int64),
+        ("small_part", c_char_p),
+        ("small_bytes", c_size_t),
+    ]
+
+
+class Leveled(Sized):
+    """``lockstep_leveled``."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("committed", c_int64),
+        ("bytes", c_int64),
+        ("time_ns", c_int64),
+        ("received", c_int32),
+        ("source", c_int32),
+        ("small_bytes", c_size_t),
+    ]
+
+
 _CODE = c_int32
 _ERROR = POINTER(ErrorRecord)
 # Objects are opaque addresses. Operations, spans and what comes back in a
@@ -226,6 +260,8 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         _CODE,
         (c_void_p, c_int64, POINTER(c_uint64), c_size_t, POINTER(c_size_t)),
     ),
+    "group_level": (_CODE, (c_void_p, POINTER(Level), POINTER(Leveled), _ERROR)),
+    "group_small_part": (_CODE, (c_void_p, c_void_p, c_size_t, _ERROR)),
     "join": (_CODE, (POINTER(JoinOptions), POINTER(c_void_p), _ERROR)),
     "session_close": (_CODE, (c_void_p, _ERROR)),
     "session_free": (None, (c_void_p,)),
@@ -243,6 +279,27 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "session_resumed": (_CODE, (c_void_p, c_int64, _ERROR)),
     "session_checkpoint_due": (_CODE, (c_void_p, POINTER(c_int32), _ERROR)),
     "session_should_stop": (_CODE, (c_void_p, POINTER(c_int32), _ERROR)),
+    "session_recovery": (_CODE, (c_void_p, POINTER(c_uint32), _ERROR)),
+    "session_park": (_CODE, (c_void_p, c_uint32, POINTER(c_int32), c_size_t, _ERROR)),
+    "session_await_recovery": (
+        _CODE,
+        (c_void_p, c_uint32, c_int64, POINTER(c_uint32), _ERROR),
+    ),
+    "session_joined": (_CODE, (c_void_p, c_uint32, _ERROR)),
+    "session_put": (_CODE, (c_void_p, c_uint32, c_char_p, c_char_p, c_size_t, _ERROR)),
+    "session_get": (
+        _CODE,
+        (
+            c_void_p,
+            c_uint32,
+            c_char_p,
+            c_int64,
+            c_void_p,
+            c_size_t,
+            POINTER(c_size_t),
+            _ERROR,
+        ),
+    ),
 }
 
 
@@ -260,6 +317,8 @@ class Library:
     work_ended: Callable[..., int]
     work_free: Callable[..., None]
     group_next_ended: Callable[..., int]
+    group_level: Callable[..., int]
+    group_small_part: Callable[..., int]
     join: Callable[..., int]
     session_close: Callable[..., int]
     session_free: Callable[..., None]
@@ -274,6 +333,12 @@ class Library:
     session_resumed: Callable[..., int]
     session_checkpoint_due: Callable[..., int]
     session_should_stop: Callable[..., int]
+    session_recovery: Callable[..., int]
+    session_park: Callable[..., int]
+    session_await_recovery: Callable[..., int]
+    session_joined: Callable[..., int]
+    session_put: Callable[..., int]
+    session_get: Callable[..., int]
 
     def __init__(self, path: str) -> None:
         self.path = path

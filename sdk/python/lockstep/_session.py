@@ -49,7 +49,7 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def join(*, timeout: float = 10.0) -> Session:
+def join(*, timeout: float = 10.0, recoverable: bool = False) -> Session:
     """Joins the job that started this process, and returns its session.
 
     It may be called after imports, and after threads were started. A process
@@ -57,6 +57,8 @@ def join(*, timeout: float = 10.0) -> Session:
 
     Args:
       timeout: seconds to wait for the worker daemon of this host.
+      recoverable: this process stays when other ranks of the job are lost, where
+        all ranks are recoverable (lockstep.torch.Replica).
 
     Raises:
       Error: ALREADY_EXISTS: this process has joined, or another process of the
@@ -72,7 +74,7 @@ def join(*, timeout: float = 10.0) -> Session:
                 "this process has joined already; lockstep.session() returns its session",
                 code="ALREADY_EXISTS",
             )
-        _current = Session(timeout)
+        _current = Session(timeout, recoverable)
         # So that the last step and what was reported last arrive.
         atexit.register(_current.close)
         return _current
@@ -85,6 +87,21 @@ def session() -> Session:
     if current is not None and not current.closed:
         return current
     return join()
+
+
+def session_for_recovery() -> Session:
+    """Returns the session of this process, which is recoverable. Joins if it must."""
+    with _lock:
+        current = _current
+    if current is None or current.closed:
+        return join(recoverable=True)
+    if not current.recoverable:
+        raise Error(
+            "this process has joined its job as one that ends with the others; call "
+            "lockstep.join(recoverable=True) first",
+            code="FAILED_PRECONDITION",
+        )
+    return current
 
 
 class Step:
@@ -190,11 +207,12 @@ class Session:
       checkpoint_interval_steps: as the job asks; 0: it does not.
       checkpoint_keep: how many checkpoints to keep.
       managed: whether lockstep started this process.
+      recoverable: whether this process stays when other ranks are lost.
     """
 
-    def __init__(self, timeout: float = 10.0) -> None:
+    def __init__(self, timeout: float = 10.0, recoverable: bool = False) -> None:
         lib = _library.library()
-        options = _library.JoinOptions(timeout_ns=int(timeout * 1e9))
+        options = _library.JoinOptions(timeout_ns=int(timeout * 1e9), recoverable=recoverable)
         handle = ctypes.c_void_p()
         error = _library.ErrorRecord()
         _library.check(
@@ -233,6 +251,7 @@ class Session:
         self.checkpoint_interval_steps: int = info.checkpoint_interval_steps
         self.checkpoint_keep: int = info.checkpoint_keep
         self.managed: bool = info.managed != 0
+        self.recoverable = recoverable
         self._compilations = _compiling.watch(self._enter_if_open)
         self._watch = _profiler.watch(self.managed, self.output_directory, self.artifact)
 
@@ -401,6 +420,18 @@ class Session:
         """
         return self._ask(self._lib.session_should_stop)
 
+    @property
+    def recovery(self) -> int:
+        """The newest recovery of this generation; 0: none.
+
+        Not 0 at the start of a process: it replaces a lost one, and gets its state
+        from the other ranks, so it need not load a checkpoint.
+        """
+        number = ctypes.c_uint32()
+        if self.recoverable:
+            self._wait(self._lib.session_recovery, ctypes.byref(number))
+        return number.value
+
     def close(self) -> None:
         """Hands over what is queued, for at most a second. Later calls raise."""
         self._flush()
@@ -461,16 +492,19 @@ class Session:
             _library.check(function(self._open(), *arguments, self._error_pointer), self._error)
 
     def _ask(self, function: Callable[..., int]) -> bool:
-        # It may wait for minutes: other threads go on, and close() ends the wait.
         self._flush()
+        answer = ctypes.c_int32()
+        self._wait(function, ctypes.byref(answer))
+        return answer.value != 0
+
+    def _wait(self, function: Callable[..., int], *arguments: object) -> None:
+        # It may wait for minutes: other threads go on, and close() ends the wait.
         with self._lock:
             handle = self._open()
             self._asking += 1
         try:
-            answer = ctypes.c_int32()
             record = _library.error_record()
-            _library.check(function(handle, ctypes.byref(answer), ctypes.byref(record)), record)
-            return answer.value != 0
+            _library.check(function(handle, *arguments, ctypes.byref(record)), record)
         finally:
             with self._lock:
                 self._asking -= 1

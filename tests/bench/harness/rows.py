@@ -168,6 +168,8 @@ CLUSTER = {
     "L2": "submit to first collective, beside srun and Gloo",
     "Q1": "1,000 jobs, beside a Slurm array",
     "R4": "the coordinator is killed, beside slurmctld",
+    "R5": "a rank is killed, the others stay, beside a restart of the gang",
+    "R6": "goodput with a kill every 15 s",
     "F1": "a job in AI Platform's words, beside SubmitJob",
     "F2": "1,000 jobs in AI Platform's words, beside SubmitJob",
     "F3": "a rank is killed, beside torchrun",

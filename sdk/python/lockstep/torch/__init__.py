@@ -8,8 +8,9 @@ older one import this module first.
 from __future__ import annotations
 
 from ._backend import LockstepBackend, register
+from ._replica import Replica
 from ._watch import Watch, watch
 
-__all__ = ["LockstepBackend", "Watch", "register", "watch"]
+__all__ = ["LockstepBackend", "Replica", "Watch", "register", "watch"]
 
 register()

@@ -1,0 +1,421 @@
+"""A replica of a model that trains on when other ranks of its job are lost."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import random
+from typing import Any, Callable, Iterable, Optional, Protocol, Sequence
+
+import torch
+
+from .. import _group, _recovery
+from .. import _session as sessions
+from ..errors import Error, error_for
+from ._store import bind_address
+
+_BUCKET_BYTES = 25 << 20
+_ALIGNMENT = 64  # bytes
+
+
+class Stateful(Protocol):
+    """What a scheduler, a sampler or a data loader with a state has."""
+
+    def state_dict(self) -> Any: ...
+
+    def load_state_dict(self, state: Any) -> Any: ...
+
+
+class Replica:
+    """One rank's copy of a model: trains with the others, and outlives them.
+
+    Each ``step`` computes gradients here, averages them over all ranks and runs
+    the optimizer. When a rank is lost, lockstep starts it again; the other
+    processes stay, give it their state and do the step again. No committed step
+    is lost, and at most one is computed again.
+
+        replica = lockstep.torch.Replica(model, optimizer, scheduler=scheduler)
+        while replica.committed < steps:
+            batch = data[replica.committed * replica.world_size + replica.rank]
+            loss = replica.step(lambda: loss_fn(model(batch.x), batch.y))
+
+    The model's gradients lie in buckets of the replica, so do not wrap the model
+    in DistributedDataParallel. Parameters are of one type and on the CPU.
+
+    Attributes:
+      rank, world_size: of this process in its job.
+      recoveries: how many recoveries this process has been through.
+      redone: steps that it computed again because of them.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        scheduler: Optional[Any] = None,
+        states: Sequence[Stateful] = (),
+        committed: int = 0,
+        seed: Optional[int] = None,
+        hold: float = 600.0,
+        timeout: float = 300.0,
+    ) -> None:
+        """All ranks start with rank 0's state, or with the state of the ranks that train.
+
+        Args:
+          model: its parameters and buffers are part of the state.
+          optimizer: runs in ``step``.
+          scheduler: of the learning rate; it makes a step after the optimizer.
+          states: what else belongs to the state: a sampler, a gradient scaler.
+          committed: steps in the state that was loaded from a checkpoint.
+          seed: of torch's random numbers, which are then drawn anew in each step
+            from seed, step and rank: so a step that is computed again, or by a new
+            process, is the same to the bit. None: they are left alone.
+          hold: seconds that this process waits for a lost rank to be back.
+          timeout: seconds of one reduction.
+        """
+        session = sessions.session_for_recovery()
+        self._session = session
+        self.rank = session.rank or 0
+        self.world_size = session.world_size
+        self._model = model
+        self._optimizer = optimizer
+        self._scheduler = scheduler
+        self._states = list(states)
+        self._committed = committed
+        self._seed = seed
+        self.recoveries = 0
+        self.redone = 0
+        self._gradients = _Gradients(model, self.world_size)
+        self._member = _recovery.Membership(
+            session,
+            bind_address=bind_address(),
+            forming_timeout_s=hold,
+            operation_timeout_s=timeout,
+            hold_s=hold,
+        )
+        # At the very start only rank 0 has a state: the others take its weights.
+        joins = self._member.recovery > 0
+        self._has_state = not joins and self.rank == 0
+        self._received = False
+        self._member.form(self._level)
+
+    @property
+    def committed(self) -> int:
+        """Steps in the state: the number of the batch that comes next."""
+        return self._committed
+
+    def step(self, compute: Callable[[], torch.Tensor], *, samples: int = 0) -> float:
+        """Makes one step, also where ranks are lost in it; returns this rank's loss.
+
+        Args:
+          compute: the forward pass; returns the loss, a mean over this rank's
+            samples. It may be called again, and must then compute the same: it
+            takes its batch by ``committed``.
+          samples: of this rank in the step, for displays.
+        """
+        before = _Transient(self._model)
+        while True:
+            target = self._committed + 1
+            try:
+                loss = self._attempt(compute)
+                break
+            except Error as error:
+                if not _recovery.is_lost(error):
+                    raise
+                self._received = False
+                self._member.recover(error, self._level)
+                self.recoveries += 1
+                if self._committed >= target:
+                    # Another rank had committed the step, and gave it to this one.
+                    loss = self._gradients.last_loss
+                    break
+                if not self._received:
+                    before.restore(self._model)
+                self.redone += 1
+        self._session.step(step=self._committed, samples=samples, loss=loss)
+        return loss
+
+    def close(self) -> None:
+        """Ends this rank's part; all ranks call it after their last step."""
+        self._member.close()
+
+    def _attempt(self, compute: Callable[[], torch.Tensor]) -> float:
+        gradients = self._gradients
+        gradients.begin(self._member.group)
+        self._session.phase("compute")
+        if self._seed is not None:
+            torch.manual_seed(_mix(self._seed, self._committed, self.rank))
+        loss = compute()
+        gradients.last_loss = float(loss.detach())
+        loss.backward()
+        self._session.phase("allreduce")
+        gradients.finish()
+        self._session.phase("optimizer")
+        self._optimizer.step()
+        if self._scheduler is not None:
+            self._scheduler.step()
+        self._committed += 1
+        self._has_state = True
+        self._session.phase("other")
+        return gradients.last_loss
+
+    # ---- The state, on its way between ranks.
+
+    def _level(self, group: _group.Group) -> None:
+        self._session.phase("other")
+        tensors, small = _pack(self._state() if self._has_state else None)
+        shapes = self._shapes(group, tensors)
+        if not self._has_state:
+            tensors = [torch.empty(shape, dtype=kind) for kind, shape in shapes]
+        memory = _recovery.spans([_memory_of(tensor) for tensor in tensors])
+        committed = self._committed if self._has_state else None
+        leveled, part = group.level(memory, small, committed)
+        if leveled.received:
+            self._load(_unpack(part, tensors))
+            self._received = True
+        self._committed = leveled.committed
+        self._has_state = True
+        if group.rank == leveled.source and self._member.recovery > 0:
+            self._session.event(
+                f"recovery {self._member.recovery}: the ranks went on with step "
+                f"{leveled.committed + 1}; each new rank received {leveled.bytes} bytes "
+                f"in {leveled.seconds * 1000:.0f} ms"
+            )
+
+    def _shapes(self, group: _group.Group, tensors: list[torch.Tensor]) -> Any:
+        """The types and shapes of the state's tensors, of the first rank that has one."""
+        own = [(tensor.dtype, tuple(tensor.shape)) for tensor in tensors]
+        every = _exchange(group, own if self._has_state else None)
+        return next((shapes for shapes in every if shapes is not None), own)
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "model": self._model.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "scheduler": self._scheduler.state_dict() if self._scheduler is not None else None,
+            "states": [state.state_dict() for state in self._states],
+        }
+
+    def _load(self, state: dict[str, Any]) -> None:
+        self._model.load_state_dict(state["model"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        if self._scheduler is not None:
+            self._scheduler.load_state_dict(state["scheduler"])
+        for own, loaded in zip(self._states, state["states"]):
+            own.load_state_dict(loaded)
+
+
+class _Transient:
+    """What the forward pass of a step changes: buffers, and random numbers."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._buffers = [buffer.detach().clone() for buffer in model.buffers()]
+        self._torch = torch.get_rng_state()
+        self._python = random.getstate()
+
+    def restore(self, model: torch.nn.Module) -> None:
+        with torch.no_grad():
+            for buffer, kept in zip(model.buffers(), self._buffers):
+                buffer.copy_(kept)
+        torch.set_rng_state(self._torch)
+        random.setstate(self._python)
+
+
+class _Gradients:
+    """Gradients in buckets, which are averaged over the ranks while others come.
+
+    Buckets are filled from the last parameter to the first, as a backward pass
+    makes them. Sums are the same bits on all ranks.
+    """
+
+    def __init__(self, model: torch.nn.Module, world_size: int) -> None:
+        self.last_loss = float("nan")
+        self._world_size = world_size
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        _check(self._parameters)
+        self._buckets: list[torch.Tensor] = []
+        self._bucket_of: dict[torch.nn.Parameter, int] = {}
+        self._sizes: list[int] = []
+        for bucket in _split(list(reversed(self._parameters))):
+            self._add(bucket)
+        self._waiting: list[int] = []
+        self._started = 0
+        self._works: list[_group.Work] = []
+        self._group: Optional[_group.Group] = None
+        for parameter in self._parameters:
+            parameter.register_post_accumulate_grad_hook(self._ready)
+
+    def begin(self, group: Optional[_group.Group]) -> None:
+        """A step begins: all gradients are zero."""
+        self._group = group
+        self._works = []
+        self._started = 0
+        self._waiting = list(self._sizes)
+        for bucket in self._buckets:
+            bucket.zero_()
+
+    def finish(self) -> None:
+        """Waits until all buckets are averaged; raises what ended a reduction."""
+        for index in range(self._started, len(self._buckets)):
+            self._start(index)
+        for work in self._works:
+            work.wait()
+        self._works = []
+
+    def _add(self, parameters: list[torch.nn.Parameter]) -> None:
+        step = _ALIGNMENT // parameters[0].element_size()
+        places = []
+        at = 0
+        for parameter in parameters:
+            places.append(at)
+            at += -(-parameter.numel() // step) * step
+        bucket = torch.zeros(at, dtype=parameters[0].dtype)
+        for parameter, place in zip(parameters, places):
+            parameter.grad = bucket[place : place + parameter.numel()].view_as(parameter)
+            self._bucket_of[parameter] = len(self._buckets)
+        self._buckets.append(bucket)
+        self._sizes.append(len(parameters))
+
+    def _ready(self, parameter: torch.Tensor) -> None:
+        index = self._bucket_of[parameter]
+        self._waiting[index] -= 1
+        # All ranks start buckets in the same order.
+        while self._started < len(self._buckets) and self._waiting[self._started] <= 0:
+            self._start(self._started)
+
+    def _start(self, index: int) -> None:
+        self._started = max(self._started, index + 1)
+        if self._group is None:
+            return
+        bucket = self._buckets[index]
+        span = (bucket.data_ptr(), bucket.numel())
+        self._works.append(
+            self._group.start(
+                _ALL_REDUCE,
+                _TYPES[bucket.dtype],
+                [span],
+                [span],
+                op=_MEAN,
+                keep=bucket,
+            )
+        )
+
+
+# lockstep_collective, lockstep_reduce_op, lockstep_type.
+_ALL_REDUCE = 0
+_ALL_GATHER = 3
+_MEAN = 3
+_BYTES = 6
+_TYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
+
+
+def _check(parameters: Sequence[torch.nn.Parameter]) -> None:
+    for parameter in parameters:
+        if parameter.device.type != "cpu" or parameter.dtype not in _TYPES:
+            raise error_for(
+                "INVALID_ARGUMENT",
+                f"a Replica's parameters are floats on the CPU so far, not {parameter.dtype} "
+                f"on {parameter.device}",
+            )
+    if not parameters:
+        raise error_for("INVALID_ARGUMENT", "the model has no parameter that is trained")
+
+
+def _split(parameters: Iterable[torch.nn.Parameter]) -> list[list[torch.nn.Parameter]]:
+    """Buckets of one type and of about 25 MiB."""
+    buckets: list[list[torch.nn.Parameter]] = []
+    room = 0
+    for parameter in parameters:
+        size = parameter.numel() * parameter.element_size()
+        if not buckets or size > room or buckets[-1][0].dtype != parameter.dtype:
+            buckets.append([])
+            room = _BUCKET_BYTES
+        buckets[-1].append(parameter)
+        room -= size
+    return buckets
+
+
+def _mix(*numbers: int) -> int:
+    digest = hashlib.blake2b(repr(numbers).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def _exchange(group: _group.Group, value: Any) -> list[Any]:
+    """Every rank's value, in rank order."""
+    data = io.BytesIO()
+    torch.save(value, data)
+    own = data.getvalue()
+    sizes = torch.zeros(group.world_size, dtype=torch.int64)
+    sizes[group.rank] = len(own)
+    _gather(group, sizes.view(torch.uint8), 8)
+    longest = int(sizes.max())
+    every = torch.zeros(group.world_size * longest, dtype=torch.uint8)
+    at = group.rank * longest
+    every[at : at + len(own)] = torch.frombuffer(bytearray(own), dtype=torch.uint8)
+    _gather(group, every, longest)
+    return [
+        torch.load(
+            io.BytesIO(bytes(every[i * longest : i * longest + int(sizes[i])].tolist())),
+            weights_only=True,
+        )
+        for i in range(group.world_size)
+    ]
+
+
+def _gather(group: _group.Group, every: torch.Tensor, part: int) -> None:
+    own = (every.data_ptr() + group.rank * part, part)
+    group.run(_ALL_GATHER, _BYTES, [own], [(every.data_ptr(), every.numel())])
+
+
+def _pack(state: Optional[dict[str, Any]]) -> tuple[list[torch.Tensor], bytes]:
+    """The state's tensors, in place, and the rest of it as bytes."""
+    if state is None:
+        return [], b""
+    tensors: list[torch.Tensor] = []
+
+    def take(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            _check_tensor(value)
+            tensors.append(value.detach())
+            return {"__tensor__": len(tensors) - 1}
+        if isinstance(value, dict):
+            return {key: take(part) for key, part in value.items()}
+        if isinstance(value, (list, tuple)):
+            parts = [take(part) for part in value]
+            return tuple(parts) if isinstance(value, tuple) else parts
+        return value
+
+    data = io.BytesIO()
+    torch.save(take(state), data)
+    return tensors, data.getvalue()
+
+
+def _unpack(part: bytes, tensors: list[torch.Tensor]) -> Any:
+    # From a rank of this job: the members of a group prove that they belong to it.
+    structure = torch.load(io.BytesIO(part), weights_only=False)
+
+    def give(value: Any) -> Any:
+        if isinstance(value, dict):
+            if set(value) == {"__tensor__"}:
+                return tensors[value["__tensor__"]]
+            return {key: give(inner) for key, inner in value.items()}
+        if isinstance(value, (list, tuple)):
+            parts = [give(inner) for inner in value]
+            return tuple(parts) if isinstance(value, tuple) else parts
+        return value
+
+    return give(structure)
+
+
+def _check_tensor(tensor: torch.Tensor) -> None:
+    if tensor.device.type != "cpu" or not tensor.is_contiguous():
+        raise error_for(
+            "INVALID_ARGUMENT",
+            "a Replica's state is of contiguous tensors on the CPU so far; a tensor of it has "
+            f"strides {tensor.stride()} on {tensor.device}",
+        )
+
+
+def _memory_of(tensor: torch.Tensor) -> tuple[int, int]:
+    return tensor.data_ptr(), tensor.numel() * tensor.element_size()

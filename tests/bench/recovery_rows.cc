@@ -1,0 +1,239 @@
+// R5 and R6: ranks of a native job are killed, and the others stay.
+#include <fmt/ranges.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <thread>
+
+#include "tests/bench/cluster_rows.h"
+#include "worker/task/rank_page.h"
+
+namespace lockstep {
+namespace {
+
+namespace task = worker::task;
+
+using std::chrono::milliseconds;
+
+constexpr int kKills = 50;
+constexpr int kStepMs = 20;
+constexpr int kStateMib = 100;
+constexpr char kNever[] = "1000000000";
+constexpr auto kPollEvery = std::chrono::microseconds(200);
+constexpr auto kPatience = std::chrono::seconds(60);
+
+// A job of step_program that kills happen to.
+class KilledJob {
+ public:
+  KilledJob(BenchCluster* bench, std::string name)
+      : bench_(*bench), name_(std::move(name)) {}
+
+  // Starts it, and waits for its 50th step.
+  Status Start(int ranks, bool recovers) {
+    v1::JobSpec spec = BenchCluster::Program(
+        name_, ranks, 0.5,
+        {BinDir() + "/../tests/step_program", "--steps", kNever, "--step_ms",
+         std::to_string(kStepMs), "--state_mib", std::to_string(kStateMib),
+         "--recover", recovers ? "1" : "0"});
+    spec.set_kind(v1::JOB_KIND_NATIVE);
+    spec.set_restart_budget(1000);
+    spec.set_output_directory(bench_.cluster()->layout().dir + "/" + name_);
+    spec.mutable_checkpoint()->set_interval_steps(50);
+    LOCKSTEP_RETURN_IF_ERROR(bench_.Submit(spec));
+    LOCKSTEP_RETURN_IF_ERROR(AwaitTrue("no 50 steps", [&]() -> StatusOr<bool> {
+      LOCKSTEP_RETURN_IF_ERROR(Look());
+      return job_.state() == v1::JOB_STATE_RUNNING && Committed() >= 50;
+    }));
+    return OkStatus();
+  }
+
+  // Kills `rank`. Seconds until a step is committed that was begun afterwards.
+  StatusOr<double> Kill(int rank) {
+    LOCKSTEP_RETURN_IF_ERROR(AwaitTrue("not all ranks run", [&] {
+      return Look().ok() && job_.state() == v1::JOB_STATE_RUNNING && AllRun();
+    }));
+    const std::map<int, int64_t> before = Pids();
+    const uint64_t generation = job_.generation();
+    const int64_t committed = Committed();
+    const int64_t start = MonotonicNanos();
+    if (kill(static_cast<pid_t>(before.at(rank)), SIGKILL) != 0) {
+      return Internal("rank {} does not run", rank);
+    }
+    // The step under way at the kill may be committed by the others; the step
+    // after it needs all ranks.
+    LOCKSTEP_RETURN_IF_ERROR(AwaitStep(generation, committed + 2, rank));
+    const double seconds = SecondsSince(start);
+    LOCKSTEP_RETURN_IF_ERROR(Look());
+    if (job_.generation() == generation) {
+      for (const auto& [other, pid] : Pids()) {
+        if (other != rank && pid != before.at(other)) {
+          return Internal("rank {} was restarted, too", other);
+        }
+      }
+    }
+    return seconds;
+  }
+
+  // Steps that are committed, as a rank's page says.
+  int64_t Committed() const {
+    int64_t most = -1;
+    for (const auto& task : job_.tasks()) {
+      for (const auto& rank : task.ranks()) {
+        most =
+            std::max(most, OnPage(task.node(), rank.rank(), job_.generation()));
+      }
+    }
+    return most;
+  }
+
+  Status Look() {
+    LOCKSTEP_ASSIGN_OR_RETURN(job_, bench_.client()->GetJob(name_));
+    return OkStatus();
+  }
+  const v1::Job& job() const { return job_; }
+  Status End() { return bench_.CancelAndWait(name_); }
+
+ private:
+  std::map<int, int64_t> Pids() const {
+    std::map<int, int64_t> pids;
+    for (const auto& task : job_.tasks()) {
+      for (const auto& rank : task.ranks()) pids[rank.rank()] = rank.pid();
+    }
+    return pids;
+  }
+
+  bool AllRun() const {
+    const auto pids = Pids();
+    return std::all_of(pids.begin(), pids.end(), [](const auto& entry) {
+      return entry.second != 0 &&
+             kill(static_cast<pid_t>(entry.second), 0) == 0;
+    });
+  }
+
+  int64_t OnPage(const std::string& node, int rank, uint64_t generation) const {
+    const std::string path = fmt::format(
+        "{}/tasks/{}.g{}/rank-{}/work/.lockstep-page",
+        bench_.cluster()->layout().DaemonDir(node), name_, generation, rank);
+    std::string error;
+    const auto reader = task::PageReader::Open(path, &error);
+    task::RankPage page;
+    if (!reader ||
+        reader->ReadLast(&page, &error) != task::PageReader::Result::kOk) {
+      return -1;
+    }
+    return page.progress.last_committed;
+  }
+
+  // Of this generation by a rank other than `killed`, or of the next one.
+  Status AwaitStep(uint64_t generation, int64_t step, int killed) const {
+    const MonoTime end = MonotonicNow() + kPatience;
+    while (MonotonicNow() < end) {
+      for (const auto& task : job_.tasks()) {
+        for (const auto& rank : task.ranks()) {
+          if (rank.rank() != killed &&
+              OnPage(task.node(), rank.rank(), generation) >= step) {
+            return OkStatus();
+          }
+          if (OnPage(task.node(), rank.rank(), generation + 1) > 0) {
+            return OkStatus();
+          }
+        }
+      }
+      std::this_thread::sleep_for(kPollEvery);
+    }
+    return DeadlineExceeded("no step {} after a kill", step);
+  }
+
+  BenchCluster& bench_;
+  const std::string name_;
+  v1::Job job_;
+};
+
+double Mean(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return values.empty() ? 0 : sum / static_cast<double>(values.size());
+}
+
+// `count` kills of a job of `ranks`, at random moments. `samples` becomes the
+// seconds of each.
+Status KillAtRandom(BenchCluster* bench, int ranks, bool recovers, int count,
+                    std::vector<double>* samples) {
+  KilledJob job(bench, fmt::format("{}{}", recovers ? "stay" : "again", ranks));
+  LOCKSTEP_RETURN_IF_ERROR(job.Start(ranks, recovers));
+  std::mt19937 random(1);  // NOLINT: the same moments in each run
+  for (int i = 0; i < count; ++i) {
+    std::this_thread::sleep_for(
+        milliseconds(std::uniform_int_distribution(300, 900)(random)));
+    const int rank = std::uniform_int_distribution(0, ranks - 1)(random);
+    LOCKSTEP_ASSIGN_OR_RETURN(samples->emplace_back(), job.Kill(rank));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(job.Look());
+  fmt::print(
+      "R5: {} ranks, {}: {} kills, p50 {:.0f} ms, p99 {:.0f} ms, most {:.0f} "
+      "ms, mean {:.0f} ms; {} recoveries, {} restarts of the gang\n",
+      ranks, recovers ? "in place" : "restart of the gang", count,
+      1e3 * Percentile(*samples, 50), 1e3 * Percentile(*samples, 99),
+      1e3 * Percentile(*samples, 100), 1e3 * Mean(*samples),
+      job.job().recoveries(), job.job().restarts());
+  return job.End();
+}
+
+}  // namespace
+
+// From a SIGKILL to the next step that all ranks make; the peer is the same job
+// that restarts as a whole from its checkpoint.
+Status RunR5(RowRun* run) {
+  LOCKSTEP_RETURN_IF_ERROR(run->Start(2));
+  const int count = run->rounds > 0 ? run->rounds : kKills;
+  for (const int ranks : {2, 4}) {
+    run->sides.assign(2, {});
+    for (const bool recovers : {true, false}) {
+      std::vector<double> samples;
+      LOCKSTEP_RETURN_IF_ERROR(KillAtRandom(run->ours.get(), ranks, recovers,
+                                            recovers ? count : count / 5 + 2,
+                                            &samples));
+      for (const double sample : samples) {
+        run->sides[recovers ? 0 : 1].push_back({sample});
+      }
+    }
+    run->Report({fmt::format("R5-{}", ranks), "restart of the gang", 0, 1,
+                 ranks, static_cast<uint64_t>(kStateMib) << 20});
+  }
+  return OkStatus();
+}
+
+// Goodput with a kill every 15 s for 10 minutes (--rounds: kills).
+Status RunR6(RowRun* run) {
+  LOCKSTEP_RETURN_IF_ERROR(run->Start(2));
+  const int kills = run->rounds > 0 ? run->rounds : 40;
+  KilledJob job(run->ours.get(), "goodput");
+  LOCKSTEP_RETURN_IF_ERROR(job.Start(2, /*recovers=*/true));
+  const auto seconds_per_step = [&]() -> double {
+    const int64_t first = job.Committed();
+    const int64_t start = MonotonicNanos();
+    std::this_thread::sleep_for(std::chrono::seconds(10));
+    return SecondsSince(start) / static_cast<double>(job.Committed() - first);
+  };
+  const double step = seconds_per_step();
+  const int64_t first = job.Committed();
+  const int64_t start = MonotonicNanos();
+  for (int i = 0; i < kills; ++i) {
+    const MonoTime next = MonotonicNow() + std::chrono::seconds(15);
+    LOCKSTEP_RETURN_IF_ERROR(job.Kill(i % 2).status());
+    std::this_thread::sleep_until(next);
+  }
+  const double wall = SecondsSince(start);
+  const double good = static_cast<double>(job.Committed() - first) * step;
+  LOCKSTEP_RETURN_IF_ERROR(job.Look());
+  fmt::print(
+      "R6: {} kills, one every 15 s, in {:.0f} s: goodput {:.4f} ({} steps of "
+      "{:.2f} ms; {} recoveries, {} restarts of the gang)\n",
+      kills, wall, good / wall, job.Committed() - first, 1e3 * step,
+      job.job().recoveries(), job.job().restarts());
+  return job.End();
+}
+
+}  // namespace lockstep

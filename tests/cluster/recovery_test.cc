@@ -1,0 +1,241 @@
+// Native ranks are killed, stopped and lost, and the others stay.
+#include <signal.h>
+
+#include "tests/cluster/fixture.h"
+#include "tests/cluster/step_model.h"
+
+namespace lockstep::worker {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Key;
+using ::testing::UnorderedElementsAre;
+
+constexpr int64_t kBatch = 12;
+constexpr int64_t kSteps = 150;
+
+class RecoveryTest : public ClusterTest {
+ protected:
+  // `tasks` ranks that recover, with steps of 20 ms and 8 MiB of state.
+  v1::JobSpec Recovering(const std::string& name, int tasks,
+                         std::vector<std::string> more = {}) {
+    std::vector<std::string> flags = {"--steps",     fmt::format("{}", kSteps),
+                                      "--batch",     fmt::format("{}", kBatch),
+                                      "--step_ms",   "20",
+                                      "--state_mib", "8",
+                                      "--recover",   "1"};
+    flags.insert(flags.end(), more.begin(), more.end());
+    v1::JobSpec spec = Steps(name, tasks, flags);
+    for (v1::RoleSpec& role : *spec.mutable_roles()) {
+      role.mutable_resources()->set_cpus(0.25);
+    }
+    return spec;
+  }
+
+  v1::Job AwaitStep(const std::string& name, int64_t step) {
+    return WaitUntil(name, fmt::format("step {}", step),
+                     [&](const v1::Job& job) {
+                       return job.state() == v1::JOB_STATE_RUNNING &&
+                              CommittedOnPage(job, 0) >= step;
+                     });
+  }
+
+  // The job once `recoveries` are over and all ranks train again.
+  v1::Job AwaitRecovered(const std::string& name, int32_t recoveries) {
+    return WaitUntil(name, fmt::format("recovery {}", recoveries),
+                     [&](const v1::Job& job) {
+                       if (job.recoveries() < recoveries) return false;
+                       for (const auto& [number, rank] : Ranks(job)) {
+                         if (rank.state() != v1::RANK_STATE_JOINED ||
+                             rank.recovery() <
+                                 static_cast<uint32_t>(recoveries)) {
+                           return false;
+                         }
+                       }
+                       return true;
+                     });
+  }
+
+  static void Kill(const v1::Job& job, int rank, int how = SIGKILL) {
+    ASSERT_GT(PidOf(job, rank), 0);
+    ASSERT_EQ(kill(static_cast<pid_t>(PidOf(job, rank)), how), 0);
+  }
+
+  // The job's end: the weights are those of an undisturbed run, on every rank,
+  // and one generation has made all steps.
+  void CheckEnd(const std::string& name, int ranks) {
+    const v1::Job job = WaitEnd(name, v1::JOB_STATE_SUCCEEDED);
+    const std::string end =
+        fmt::format("done {} skipped 0 hash {}", kSteps,
+                    HashWeights(ExpectedWeights(kSteps, kBatch)));
+    for (int rank = 0; rank < ranks; ++rank) {
+      EXPECT_TRUE(HasLine(name, rank, end)) << Line(name, rank, "done");
+    }
+    EXPECT_EQ(job.generation(), 1u);
+    EXPECT_EQ(job.restarts(), 0);
+  }
+
+  // All ranks but `lost` have the pids that they had.
+  static void ExpectStayed(const v1::Job& before, const v1::Job& after,
+                           const std::set<int>& lost) {
+    for (const auto& [rank, status] : Ranks(before)) {
+      if (lost.contains(rank)) {
+        EXPECT_NE(PidOf(after, rank), status.pid());
+      } else {
+        EXPECT_EQ(PidOf(after, rank), status.pid()) << "rank " << rank;
+      }
+    }
+  }
+
+  static std::vector<std::string> EventsOf(const v1::Job& job,
+                                           v1::Reason reason) {
+    std::vector<std::string> texts;
+    for (const v1::Event& event : job.events()) {
+      if (event.reason() == reason) texts.push_back(event.message());
+    }
+    return texts;
+  }
+};
+
+TEST_F(RecoveryTest, AKilledRankIsReplacedAndTheOthersStay) {
+  Submit(Recovering("one", 2));
+  const v1::Job before = AwaitStep("one", 20);
+  Kill(before, 1);
+  const v1::Job after = AwaitRecovered("one", 1);
+  ExpectStayed(before, after, {1});
+  const auto lost = EventsOf(after, v1::REASON_RECOVERING);
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_THAT(lost[0], HasSubstr("killed by SIGKILL"));
+  CheckEnd("one", 2);
+  const auto back = EventsOf(Get("one"), v1::REASON_RECOVERED);
+  ASSERT_EQ(back.size(), 1u);
+  EXPECT_THAT(back[0], HasSubstr("recovery 1"));
+}
+
+TEST_F(RecoveryTest, TheChiefIsReplaced) {
+  Submit(Recovering("chief", 3));
+  const v1::Job before = AwaitStep("chief", 20);
+  Kill(before, 0);
+  ExpectStayed(before, AwaitRecovered("chief", 1), {0});
+  CheckEnd("chief", 3);
+}
+
+TEST_F(RecoveryTest, OverTcp) {
+  Submit(Recovering("tcp", 3, {"--backend", "tcp"}));
+  const v1::Job before = AwaitStep("tcp", 20);
+  Kill(before, 2);
+  ExpectStayed(before, AwaitRecovered("tcp", 1), {2});
+  CheckEnd("tcp", 3);
+}
+
+TEST_F(RecoveryTest, TwoAtOnce) {
+  Submit(Recovering("two", 4));
+  const v1::Job before = AwaitStep("two", 20);
+  Kill(before, 1);
+  Kill(before, 2);
+  // One recovery, or a second one that overtakes the first.
+  const v1::Job after = AwaitRecovered("two", 1);
+  WaitUntil("two", "two new ranks", [&](const v1::Job& job) {
+    return PidOf(job, 1) != PidOf(before, 1) &&
+           PidOf(job, 2) != PidOf(before, 2);
+  });
+  ExpectStayed(before, Get("two"), {1, 2});
+  CheckEnd("two", 4);
+}
+
+TEST_F(RecoveryTest, TheReplacementIsKilledToo) {
+  Submit(Recovering("again", 2));
+  v1::Job job = AwaitStep("again", 10);
+  const int64_t survivor = PidOf(job, 0);
+  for (int kills = 1; kills <= 4; ++kills) {
+    const int64_t last = PidOf(job, 1);
+    Kill(job, 1);
+    // As soon as it runs: it may be about to form, or to receive the state.
+    job = WaitUntil("again", "a new process", [&](const v1::Job& now) {
+      return PidOf(now, 1) != 0 && PidOf(now, 1) != last;
+    });
+  }
+  AwaitRecovered("again", 4);
+  EXPECT_EQ(PidOf(Get("again"), 0), survivor);
+  CheckEnd("again", 2);
+}
+
+TEST_F(RecoveryTest, AFrozenRankIsReplaced) {
+  v1::JobSpec spec = Recovering("frozen", 2);
+  Submit(spec);
+  const v1::Job before = AwaitStep("frozen", 20);
+  Kill(before, 1, SIGSTOP);
+  ExpectStayed(before, AwaitRecovered("frozen", 1), {1});
+  CheckEnd("frozen", 2);
+}
+
+TEST_F(RecoveryTest, SurvivorsHoldWhileTheCoordinatorIsAway) {
+  Submit(Recovering("away", 2));
+  const v1::Job before = AwaitStep("away", 20);
+  KillDaemon("coordinator");
+  Kill(before, 1);
+  // It has noticed, and waits.
+  const std::string page = "rank 0 leaves its communicator";
+  ASSERT_TRUE(Eventually([&] {
+    const int64_t at = CommittedOnPage(before, 0);
+    return at >= 20 && kill(static_cast<pid_t>(PidOf(before, 1)), 0) != 0;
+  }));
+  StartDaemon("coordinator");
+  ExpectStayed(before, AwaitRecovered("away", 1), {1});
+  CheckEnd("away", 2);
+}
+
+TEST_F(RecoveryTest, ADaemonThatWasAwayFindsItsRankDead) {
+  Submit(Recovering("daemon", 2));
+  const v1::Job before = AwaitStep("daemon", 20);
+  std::string node;
+  for (const v1::TaskStatus& task : before.tasks()) {
+    for (const v1::RankStatus& rank : task.ranks()) {
+      if (rank.rank() == 1) node = task.node();
+    }
+  }
+  KillDaemon(node);
+  Kill(before, 1);
+  StartDaemon(node);
+  ExpectStayed(before, AwaitRecovered("daemon", 1), {1});
+  CheckEnd("daemon", 2);
+}
+
+// The checkpoint that is in flight begins anew; the next one is complete.
+TEST_F(RecoveryTest, ACheckpointInFlightBeginsAnew) {
+  v1::JobSpec spec = Recovering("saving", 2, {"--vote_ms", "700"});
+  spec.mutable_checkpoint()->set_interval_steps(40);
+  Submit(spec);
+  Kill(AwaitStep("saving", 45), 1);
+  AwaitRecovered("saving", 1);
+  CheckEnd("saving", 2);
+  const v1::Job job = Get("saving");
+  EXPECT_GE(job.last_checkpoint().step(), 120);
+  EXPECT_EQ(job.last_checkpoint().generation(), 1u);
+}
+
+TEST_F(RecoveryTest, WithoutTheOptionTheGangRestarts) {
+  v1::JobSpec spec = Recovering("gang", 2, {"--recover", "0"});
+  Submit(spec);
+  const v1::Job before = AwaitStep("gang", 20);
+  Kill(before, 1);
+  const v1::Job after = WaitUntil("gang", "the next generation",
+                                  [](const v1::Job& job) {
+                                    return job.generation() == 2;
+                                  });
+  EXPECT_EQ(after.recoveries(), 0);
+  WaitEnd("gang", v1::JOB_STATE_SUCCEEDED);
+}
+
+// A rank that always fails uses up the tries, as it does without recovery.
+TEST_F(RecoveryTest, ARankThatAlwaysFailsEndsTheJob) {
+  v1::JobSpec spec = Recovering(
+      "always", 2,
+      {"--fail_step", "30", "--fail_rank", "1", "--fail_attempts", "100"});
+  spec.set_restart_budget(2);
+  const v1::Job job = RunJob(spec, v1::JOB_STATE_FAILED);
+  EXPECT_GE(job.recoveries(), 1);
+}
+
+}  // namespace
+}  // namespace lockstep::worker

@@ -1,0 +1,161 @@
+"""lockstep.torch.Replica on a cluster of this machine: ranks of a real PyTorch
+program are killed, and the others stay.
+
+  LOCKSTEP_FRAMEWORKS=DIR PYTHONPATH=build/release/python \\
+      DIR/client/bin/python tests/python/replica_test.py
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import tempfile
+import time
+import unittest
+from typing import Any, Optional
+
+import local_cluster
+from local_cluster import LONG, VARIABLES, python
+
+import lockstep
+import lockstep.client
+
+# Trains for STEPS steps, which take a while; prints what the test compares.
+PROGRAM = """
+import hashlib, os, sys, time
+import torch
+import lockstep, lockstep.torch
+
+steps, pause = int(sys.argv[1]), float(sys.argv[2])
+torch.manual_seed(3)
+model = torch.nn.Sequential(
+    torch.nn.Linear(16, 64), torch.nn.BatchNorm1d(64), torch.nn.Dropout(0.2),
+    torch.nn.ReLU(), torch.nn.Linear(64, 1))
+for module in model.modules():
+    if isinstance(module, torch.nn.BatchNorm1d):
+        module.track_running_stats = False
+        module.running_mean = module.running_var = module.num_batches_tracked = None
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10, 0.9)
+replica = lockstep.torch.Replica(model, optimizer, scheduler=scheduler, seed=7)
+print("begins at", replica.committed, flush=True)
+computed = 0
+
+def loss():
+    global computed
+    computed += 1
+    draw = torch.Generator().manual_seed(
+        replica.committed * replica.world_size + replica.rank)
+    x = torch.randn(32, 16, generator=draw)
+    time.sleep(pause)
+    return (model(x).squeeze(1) - x.sum(1)).square().mean()
+
+while replica.committed < steps:
+    replica.step(loss, samples=32)
+
+digest = hashlib.sha256()
+for tensor in [*model.state_dict().values()]:
+    digest.update(tensor.numpy().tobytes())
+print("hash", digest.hexdigest(), flush=True)
+print("computed", computed, "redone", replica.redone, flush=True)
+replica.close()
+"""
+
+
+def setUpModule() -> None:
+    local_cluster.start()
+
+
+class ReplicaTest(unittest.TestCase):
+    def setUp(self) -> None:
+        self.client = lockstep.Client()
+        self.addCleanup(self.client.close)
+        folder = tempfile.TemporaryDirectory(prefix="lockstep-replica-")
+        self.addCleanup(folder.cleanup)
+        self.program = pathlib.Path(folder.name) / "train.py"
+        self.program.write_text(PROGRAM)
+
+    def submit(self, steps: int, pause: float, tasks: int) -> lockstep.client.Job:
+        job = self.client.submit(
+            [python("torch"), str(self.program), str(steps), str(pause)],
+            tasks=tasks,
+            env=VARIABLES,
+        )
+
+        def end() -> None:
+            job.cancel()
+            job.wait(timeout=LONG, progress=False)
+
+        self.addCleanup(end)
+        return job
+
+    def wait_for(self, job: lockstep.client.Job, what: str, condition: Any) -> None:
+        deadline = time.monotonic() + LONG
+        while not condition():
+            self.assertEqual(job.describe().end_time, None, job.describe())
+            self.assertLess(time.monotonic(), deadline, what)
+            time.sleep(0.05)
+
+    def step(self, job: lockstep.client.Job) -> int:
+        progress = job.describe().progress
+        return 0 if progress is None else progress.step
+
+    def pids(self, job: lockstep.client.Job) -> dict[int, Optional[int]]:
+        return {rank.rank: rank.pid for task in job.describe().tasks for rank in task.ranks}
+
+    def lines(self, job: lockstep.client.Job, start: str) -> list[str]:
+        return sorted(line.text for line in job.logs() if line.text.startswith(start))
+
+    def finish(self, job: lockstep.client.Job) -> list[str]:
+        status = job.wait(timeout=LONG, progress=False)
+        text = "\n".join(line.text for line in job.logs())
+        self.assertEqual(status.state, "SUCCEEDED", text[-4000:])
+        return self.lines(job, "hash")
+
+    def kill(self, job: lockstep.client.Job, rank: int) -> None:
+        """Kills the rank, and waits until the others go on with a new process."""
+        before = self.pids(job)
+        pid = before[rank]
+        assert pid
+        os.kill(pid, signal.SIGKILL)
+        at = self.step(job)
+        self.wait_for(
+            job,
+            "a new process",
+            lambda: self.pids(job)[rank] not in (None, 0, pid) and self.step(job) > at + 2,
+        )
+        after = self.pids(job)
+        for other in before:
+            if other != rank:
+                self.assertEqual(after[other], before[other], "a survivor was restarted")
+
+    def test_killed_ranks_come_back_and_the_result_is_the_same(self) -> None:
+        wanted = self.finish(self.submit(120, 0.0, 3))
+        self.assertEqual(len(set(wanted)), 1)
+        job = self.submit(120, 0.1, 3)
+        self.wait_for(job, "steps", lambda: self.step(job) >= 10)
+        self.kill(job, 1)
+        self.kill(job, 0)
+        self.assertEqual(self.finish(job), wanted)
+        described = job.describe()
+        self.assertEqual(described.restarts, 0)
+        # Rank 2 has seen all of it: each recovery costs it at most one step.
+        computed = self.lines(job, "computed")[-1].split()
+        self.assertLessEqual(int(computed[1]), 122)
+
+    def test_two_at_once(self) -> None:
+        wanted = self.finish(self.submit(60, 0.0, 3))
+        job = self.submit(60, 0.1, 3)
+        self.wait_for(job, "steps", lambda: self.step(job) >= 5)
+        pids = self.pids(job)
+        for rank in (0, 2):
+            pid = pids[rank]
+            assert pid
+            os.kill(pid, signal.SIGKILL)
+        self.assertEqual(self.finish(job), wanted)
+        self.assertEqual(job.describe().restarts, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
