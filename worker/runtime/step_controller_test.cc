@@ -405,7 +405,7 @@ TEST(StepControllerRecoveryTest, AStepThatIsNotCommittedHasNotBegun) {
   Gang gang(2);
   gang.Step();
   gang.facts[0].nonfinite = true;
-  gang.facts[0].cursor = 5;
+  for (int rank : {0, 1}) gang.facts[rank].cursor = 5;
   for (const auto& verdict : gang.Verify()) EXPECT_TRUE(verdict->skipped);
   for (int rank : {0, 1}) EXPECT_TRUE(gang[rank].Rewind().ok());
   EXPECT_EQ(gang[0].committed(), 1);
@@ -414,7 +414,7 @@ TEST(StepControllerRecoveryTest, AStepThatIsNotCommittedHasNotBegun) {
   EXPECT_EQ(gang[0].Export().counts.skipped_in_a_row, 0);
   EXPECT_EQ(gang[0].Export().counts.cursor, 0u);
   gang.facts[0].nonfinite = false;
-  gang.facts[0].cursor = 0;
+  for (int rank : {0, 1}) gang.facts[rank].cursor = 0;
   gang.Step();
   gang.Step(/*round=*/true);
   EXPECT_EQ(gang[1].committed(), 2);
