@@ -22,8 +22,18 @@ namespace {
 
 bool HasFailed(const RankStatus& rank) { return rank.exit && !rank.exit->ok(); }
 
-bool Survives(const RankStatus& rank) {
-  return rank.state == RankState::kJoined && !rank.exit;
+// Only native ranks are ever JOINED.
+bool Survives(const Job& job, const RankStatus& rank) {
+  const RankState runs = job.spec.kind == JobKind::kNative
+                             ? RankState::kJoined
+                             : RankState::kStarted;
+  return rank.state == runs && !rank.exit;
+}
+
+bool AllAreRecoverable(const Job& job) {
+  const auto ranks = RanksOf(job);
+  return std::all_of(ranks.begin(), ranks.end(),
+                     [](const RankStatus* rank) { return rank->recoverable; });
 }
 
 bool Waits(const Job& job, const RankStatus& rank) {
@@ -143,7 +153,7 @@ std::string WhatNow(const Job& job, const Loss& loss) {
   const auto ranks = RanksOf(job);
   const auto holding =
       std::count_if(ranks.begin(), ranks.end(), [&](const RankStatus* rank) {
-        return Survives(*rank) && !loss.ranks.contains(rank->rank);
+        return Survives(job, *rank) && !loss.ranks.contains(rank->rank);
       });
   const std::string others = fmt::format(
       "{} rank{} state", holding, holding == 1 ? " holds its" : "s hold their");
@@ -214,7 +224,7 @@ bool MustRestartGang(const Job& job, const JobView& view,
   for (const TaskStatus& task : job.tasks) {
     for (const RankStatus& rank : task.ranks) {
       if (!lost.contains(rank.rank)) {
-        survives = survives || Survives(rank);
+        survives = survives || Survives(job, rank);
       } else if (NeedsTheGang(job, view, task, rank)) {
         return true;
       }
@@ -227,7 +237,7 @@ bool MustRestartGang(const Job& job, const JobView& view,
 
 bool IsRecovering(const Job& job) {
   if (job.state != JobState::kRunning || job.failing ||
-      job.spec.kind != JobKind::kNative) {
+      !AllAreRecoverable(job)) {
     return false;
   }
   const auto ranks = RanksOf(job);
@@ -237,10 +247,10 @@ bool IsRecovering(const Job& job) {
 }
 
 bool CanRecover(const Job& job, const JobView& view) {
-  if (job.spec.kind != JobKind::kNative || MustLeave(job, view)) return false;
+  if (!AllAreRecoverable(job) || MustLeave(job, view)) return false;
   const auto ranks = RanksOf(job);
-  return std::all_of(ranks.begin(), ranks.end(), [](const RankStatus* rank) {
-    return rank->recoverable && !(rank->exit && rank->exit->ok());
+  return std::none_of(ranks.begin(), ranks.end(), [](const RankStatus* rank) {
+    return rank->exit && rank->exit->ok();
   });
 }
 
@@ -292,7 +302,7 @@ void AwaitRecovery(const Job& job, const JobView& view, Time now,
   const auto ranks = RanksOf(job);
   const bool runs =
       job.state == JobState::kRunning && !job.failing &&
-      job.spec.kind == JobKind::kNative &&
+      AllAreRecoverable(job) &&
       std::none_of(ranks.begin(), ranks.end(), [](const RankStatus* rank) {
         return rank->exit.has_value();
       });

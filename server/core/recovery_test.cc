@@ -122,8 +122,7 @@ TEST(RecoveryTest, TheNodesAreToldOfTheRankAlone) {
   s.job.reduction_plan = "plan";
   s.Settle();
   const auto told = [&](const NodeName& node) {
-    return DesiredAssignments(s.job, s.view, node, StopGraces{}, s.now)
-        .front();
+    return DesiredAssignments(s.job, s.view, node, StopGraces{}, s.now).front();
   };
   EXPECT_EQ(told("b").recovery, 0u);
   EXPECT_EQ(told("b").spec->reduction_plan, "");
@@ -333,7 +332,8 @@ TEST(RecoveryTest, RanksThatParkWithoutALossFormAgain) {
             "1; it uses up no try, 1 of 10 such failures an hour)");
   EXPECT_EQ(s.job.cause.message,
             "recovery 1: the ranks form a new communicator");
-  for (int32_t rank = 0; rank < 4; ++rank) EXPECT_EQ(Stored(s, rank).restarts, 0);
+  for (int32_t rank = 0; rank < 4; ++rank)
+    EXPECT_EQ(Stored(s, rank).restarts, 0);
   Join(&s);
   EXPECT_FALSE(IsRecovering(s.job));
 }
@@ -459,6 +459,48 @@ TEST(RecoveryTest, WhatAnEarlierProcessSaidIsNotTheNewOnes) {
   s.Rank(0).recovery = 0;
   s.Settle();
   EXPECT_EQ(Stored(s, 0).recovery, 1u);
+}
+
+// A program whose ranks say nothing restarts as a whole.
+TEST(RecoveryTest, RanksOfAProgramAreReplacedIfAllAreRecoverable) {
+  for (const bool recoverable : {true, false}) {
+    Scene s(ProgramSpec(
+        "p", {Role(TaskType::kChief, 1), Role(TaskType::kWorker, 2)}));
+    s.Run({"a", "b", "c"});
+    for (int32_t rank = 0; rank < 3; ++rank) {
+      s.Rank(rank).recoverable = recoverable || rank > 0;
+    }
+    s.Settle();
+    s.Exited(1, Signal(SIGKILL));
+    s.Settle();
+    EXPECT_EQ(s.job.failing.has_value(), !recoverable);
+    if (!recoverable) continue;
+    EXPECT_EQ(s.job.recovery, 1u);
+    EXPECT_EQ(Stored(s, 1).restarts, 1);
+    EXPECT_EQ(Stored(s, 0).restarts, 0);
+    StartAgain(&s, 1);
+    EXPECT_TRUE(IsRecovering(s.job));
+    for (int32_t rank = 0; rank < 3; ++rank) {
+      s.Rank(rank).recoverable = true;
+      s.Rank(rank).recovery = 1;
+    }
+    s.Settle();
+    EXPECT_FALSE(IsRecovering(s.job));
+    // A committed step since then restores the tries.
+    for (int32_t kills = 1; kills <= 5; ++kills) {
+      s.Rank(0).progress.committed_step = kills;
+      s.Exited(2, Signal(SIGKILL));
+      s.Settle();
+      ASSERT_FALSE(s.job.failing);
+      EXPECT_EQ(s.job.failures_without_progress, 1);
+      StartAgain(&s, 2);
+      for (int32_t rank = 0; rank < 3; ++rank) {
+        s.Rank(rank).recoverable = true;
+        s.Rank(rank).recovery = s.job.recovery;
+      }
+      s.Settle();
+    }
+  }
 }
 
 }  // namespace

@@ -42,9 +42,14 @@ bool WasRunning(const Job& job) {
 bool MadeProgress(const Job& job, const JobView& view, const Failure& failure,
                   Time now) {
   if (!WasRunning(job)) return false;
-  return job.spec.kind == JobKind::kNative
-             ? HighestCommitted(job, view) > job.committed_before
-             : now.wall - LastStart(job, failure.rank) >= kProgramProgress;
+  // A program that recovers in place tells its steps.
+  const auto ranks = RanksOf(job);
+  const bool steps =
+      job.spec.kind == JobKind::kNative ||
+      std::all_of(ranks.begin(), ranks.end(),
+                  [](const RankStatus* rank) { return rank->recoverable; });
+  return steps ? HighestCommitted(job, view) > job.committed_before
+               : now.wall - LastStart(job, failure.rank) >= kProgramProgress;
 }
 
 void Account(Job* job, const Failure& failure, const RestartPlan& plan,

@@ -346,7 +346,8 @@ void AgentCore::OnRankJoined(const GangKey& key, int32_t rank,
   RankStatus* status = FindRank(gang, rank);
   if (status == nullptr || status->state == RankState::kExited) return;
   const RankStatus before = *status;
-  status->state = RankState::kJoined;
+  // A program forms by itself, and its ranks stay STARTED.
+  if (IsNative(gang->assignment)) status->state = RankState::kJoined;
   status->recoverable = status->recoverable || recoverable;
   status->recovery = std::max(status->recovery, recovery);
   if (*status == before) return;

@@ -170,5 +170,23 @@ TEST_F(RecoveryTest, TheNextDaemonTellsTheRanksAgain) {
               ElementsAre(Kind::kRecover, Kind::kRecover));
 }
 
+TEST_F(RecoveryTest, RanksOfAProgramAreReplacedOneByOneInARecovery) {
+  const auto of_program = [](Assignment order) {
+    order.spec->kind = JobKind::kProgram;
+    return order;
+  };
+  Exit(1, 3);
+  const Actions actions =
+      Do(of_program(Order(Goal::kGo, 1, /*first=*/0, /*second=*/1)));
+  ASSERT_THAT(Kinds(actions), ElementsAre(Kind::kStartRank, Kind::kReport,
+                                          Kind::kRecover, Kind::kRecover));
+  EXPECT_EQ(actions[0].rank, 1);
+  Actions joined;
+  core_.OnRankStarted(key_, 1, 200, &joined);
+  core_.OnRankJoined(key_, 1, 1, true, &joined);
+  EXPECT_EQ(Status().ranks[1].state, RankState::kStarted);
+  EXPECT_EQ(Status().ranks[1].recovery, 1u);
+}
+
 }  // namespace
 }  // namespace lockstep::worker::agent

@@ -26,11 +26,17 @@ void KeepLostPeers(int32_t rank, const RankNews& news, LocalGang* gang) {
   }
 }
 
-// The number of restarts that the assignment wants of `rank`. All ranks of a
-// program's task have the task's: an older coordinator sends no other.
+// Whether ranks are replaced one by one. Otherwise all ranks of a program's
+// task restart together.
+bool ReplacesRanks(const Assignment& assignment) {
+  return IsNative(assignment) || assignment.recovery > 0;
+}
+
+// The number of restarts that the assignment wants of `rank`. An older
+// coordinator sends the task's only.
 int32_t RestartsOf(const Assignment& assignment, const LocalTask& task,
                    int32_t rank) {
-  if (!IsNative(assignment)) return task.restarts;
+  if (!ReplacesRanks(assignment)) return task.restarts;
   for (const RankSpec& spec : task.ranks) {
     if (spec.rank == rank) return spec.restarts;
   }
@@ -237,7 +243,7 @@ void Restart(const GangKey& key, Duration grace, LocalGang* gang,
   }
   bool started = false;
   for (const LocalTask& task : gang->assignment.spec->tasks) {
-    started = (IsNative(gang->assignment)
+    started = (ReplacesRanks(gang->assignment)
                    ? ReplaceRanks(key, task, gang, out)
                    : RestartTask(key, task, grace, gang, out)) ||
               started;
@@ -250,7 +256,7 @@ void Restart(const GangKey& key, Duration grace, LocalGang* gang,
 void RecoverIfAsked(const GangKey& key, LocalGang* gang, Actions* out) {
   const uint32_t recovery = gang->assignment.recovery;
   if (gang->status.phase != GangPhase::kLaunched ||
-      !IsNative(gang->assignment) || recovery <= gang->last_recovery) {
+      recovery <= gang->last_recovery) {
     return;
   }
   gang->last_recovery = recovery;

@@ -166,7 +166,7 @@ void RankLinks::OnJoined(const RankKey& key, uint32_t recovery,
   const RankRef ref = RefOf(key);
   const LocalGang* gang = core_->Find(ref.gang);
   // A program forms by itself.
-  if (gang == nullptr || !IsNative(gang->assignment)) return;
+  if (gang == nullptr || !(IsNative(gang->assignment) || recoverable)) return;
   core_->Tell([&](AgentCore* core, Actions* out) {
     core->OnRankJoined(ref.gang, ref.rank, recovery, recoverable, out);
   });
