@@ -130,7 +130,8 @@ bool RankLinkServer::OnMessage(RankConnection* c,
       handler_->OnGet(key, message.get().key());
       return true;
     case Case::kJoined:
-      handler_->OnJoined(key);
+      handler_->OnJoined(key, message.joined().recovery(),
+                         message.joined().recoverable());
       return true;
     case Case::kReport:
       ForgetDirectives(key, message.report().directive_done());
