@@ -62,11 +62,11 @@ class RecoveryTest : public ClusterTest {
 
   // The job's end: the weights are those of an undisturbed run, on every rank,
   // and one generation has made all steps.
-  void CheckEnd(const std::string& name, int ranks) {
+  void CheckEnd(const std::string& name, int ranks, int64_t steps = kSteps) {
     const v1::Job job = WaitEnd(name, v1::JOB_STATE_SUCCEEDED);
     const std::string end =
-        fmt::format("done {} skipped 0 hash {}", kSteps,
-                    HashWeights(ExpectedWeights(kSteps, kBatch)));
+        fmt::format("done {} skipped 0 hash {}", steps,
+                    HashWeights(ExpectedWeights(steps, kBatch)));
     for (int rank = 0; rank < ranks; ++rank) {
       EXPECT_TRUE(HasLine(name, rank, end)) << Line(name, rank, "done");
     }
@@ -143,10 +143,12 @@ TEST_F(RecoveryTest, TwoAtOnce) {
 }
 
 TEST_F(RecoveryTest, TheReplacementIsKilledToo) {
-  Submit(Recovering("again", 2));
+  v1::JobSpec spec = Recovering("again", 2);
+  spec.set_restart_budget(10);
+  Submit(spec);
   v1::Job job = AwaitStep("again", 10);
   const int64_t survivor = PidOf(job, 0);
-  for (int kills = 1; kills <= 4; ++kills) {
+  for (int kills = 1; kills <= 3; ++kills) {
     const int64_t last = PidOf(job, 1);
     Kill(job, 1);
     // As soon as it runs: it may be about to form, or to receive the state.
@@ -154,18 +156,19 @@ TEST_F(RecoveryTest, TheReplacementIsKilledToo) {
       return PidOf(now, 1) != 0 && PidOf(now, 1) != last;
     });
   }
-  AwaitRecovered("again", 4);
+  AwaitRecovered("again", 3);
   EXPECT_EQ(PidOf(Get("again"), 0), survivor);
   CheckEnd("again", 2);
 }
 
+// The stall deadline is five seconds once the coordinator has seen ten steps.
 TEST_F(RecoveryTest, AFrozenRankIsReplaced) {
-  v1::JobSpec spec = Recovering("frozen", 2);
-  Submit(spec);
-  const v1::Job before = AwaitStep("frozen", 20);
+  constexpr int64_t kLong = 600;
+  Submit(Recovering("frozen", 2, {"--steps", fmt::format("{}", kLong)}));
+  const v1::Job before = AwaitStep("frozen", 450);
   Kill(before, 1, SIGSTOP);
   ExpectStayed(before, AwaitRecovered("frozen", 1), {1});
-  CheckEnd("frozen", 2);
+  CheckEnd("frozen", 2, kLong);
 }
 
 TEST_F(RecoveryTest, SurvivorsHoldWhileTheCoordinatorIsAway) {
