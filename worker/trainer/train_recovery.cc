@@ -51,7 +51,8 @@ Status TrainLoop::Recover(const Status& lost) {
   }
   SmallState small;
   replica.save = [&] {
-    return Encode({restored_.progress.step, saver_->complete_step(), progress_});
+    return Encode(
+        {restored_.progress.step, saver_->complete_step(), progress_});
   };
   replica.load = [&](std::string_view text) -> Status {
     LOCKSTEP_ASSIGN_OR_RETURN(small, Decode(text));
