@@ -27,8 +27,8 @@ Table JobsTable(const std::vector<v1::Job>& jobs, bool wide, WallTime now,
   std::vector<std::string> header = {"NAME", "STATE", "TASKS",
                                      "STEP", "RAN",   "AGE"};
   if (wide) {
-    header.insert(header.end(),
-                  {"KIND", "RANKS", "PRIORITY", "RESTARTS", "OWNER"});
+    header.insert(header.end(), {"KIND", "RANKS", "PRIORITY", "RESTARTS",
+                                 "RECOVERIES", "OWNER"});
   }
   header.push_back("WHY");
   std::vector<std::vector<std::string>> rows;
@@ -45,6 +45,7 @@ Table JobsTable(const std::vector<v1::Job>& jobs, bool wide, WallTime now,
       row.push_back(fmt::format("{}", RankCount(job.spec())));
       row.push_back(fmt::format("{}", job.spec().priority()));
       row.push_back(fmt::format("{}", job.restarts()));
+      row.push_back(fmt::format("{}", job.recoveries()));
       row.push_back(Printable(job.owner()));
     }
     // A running job has a cause only if there is a problem.

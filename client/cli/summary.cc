@@ -132,6 +132,11 @@ std::string TrainingText(const v1::Job& job) {
   if (job.restarts() > 0) {
     Add(Count(job.restarts(), "restart"), &text);
   }
+  if (job.recoveries() > 0) {
+    Add(job.recoveries() == 1 ? std::string("1 recovery")
+                              : fmt::format("{} recoveries", job.recoveries()),
+        &text);
+  }
   return text;
 }
 

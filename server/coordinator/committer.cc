@@ -60,6 +60,8 @@ void Committer::Apply(const std::shared_ptr<const Job>& job, Time now) {
   if (applied.new_generation || IsFinal(job->state)) {
     parts_.faults->ForgetGeneration(name);
     parts_.rendezvous->Clear(name);
+  } else if (applied.before->recovery < job->recovery) {
+    parts_.rendezvous->Clear(name);
   }
   Agenda& agenda = parts_.state->agenda;
   if (applied.left_queue) agenda.ahead_changed = true;

@@ -118,6 +118,9 @@ void FailureDetector::ExtendLeasesAfterPause(Time now) {
     for (auto& [rank, since] : entry.awaited_since) {
       since = std::min(now.mono, since + away);
     }
+    for (auto* since : {&entry.recovery.parked, &entry.recovery.started}) {
+      if (*since) *since = std::min(now.mono, **since + away);
+    }
   }
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/logging.h"
+#include "server/core/recovery.h"
 #include "server/core/reports.h"
 #include "server/core/verdict.h"
 
@@ -102,7 +103,7 @@ const PairProbe* HostFaults::FindPairProbe(const JobName& job) const {
 std::optional<Stall> HostFaults::StallOf(const JobEntry& entry,
                                          const JobView& view, Time now) {
   const Job& job = *entry.job;
-  if (job.state != JobState::kRunning ||
+  if (job.state != JobState::kRunning || IsRecovering(job) ||
       HangPolicyOf(job.spec) != HangPolicy::kRestart) {
     return std::nullopt;
   }

@@ -22,6 +22,7 @@ bool BeginsAnew(const Job* before, const Job& job) {
 std::optional<Stall> JobEntry::StalledRank(MonoTime now) const {
   if (job->state != JobState::kRunning || job->failing) return std::nullopt;
   if (HangPolicyOf(job->spec) == HangPolicy::kOff) return std::nullopt;
+  if (IsRecovering(*job)) return std::nullopt;
   return stall.StalledRank(Ranks(), now);
 }
 

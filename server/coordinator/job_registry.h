@@ -20,6 +20,7 @@
 #include "server/core/job.h"
 #include "server/core/job_places.h"
 #include "server/core/progress.h"
+#include "server/core/recovery.h"
 #include "server/core/report_pace.h"
 #include "server/core/restart.h"
 #include "server/core/scheduler.h"
@@ -46,6 +47,7 @@ struct JobEntry {
   MonoTime state_since;
   std::optional<MonoTime> all_started_since;
   AwaitedSince awaited_since;
+  RecoveryWaits recovery;
   std::optional<Cause> waiting;
   ProgressMeter meter;
   StallWatch stall;

@@ -89,7 +89,8 @@ void Reconciler::NoteStall(JobEntry* entry, Job* job, Time now) {
     entry->stall.RecordAnnounced(*stall);
     entry->noted.stall_verdict.clear();
     AddEvent(job, Reason::kNoProgress, Describe(*job, *stall), now);
-  } else if (job->state == JobState::kRunning && !job->failing) {
+  } else if (job->state == JobState::kRunning && !job->failing &&
+             !IsRecovering(*job)) {
     AddEvent(job, Reason::kNoProgress,
              fmt::format("goes on after {}",
                          FormatDuration(now.mono - entry->noted.stalled_since)),
@@ -194,6 +195,9 @@ Job Reconciler::DecideOne(JobEntry* entry, Time now) {
   JobView view = views_.ViewOf(*entry, now);
   AwaitRestarts(*entry->job, view, now, &entry->awaited_since);
   view.awaited_since = entry->awaited_since;
+  AwaitRecovery(*entry->job, view, now, &entry->recovery);
+  view.recovery = entry->recovery;
+  if (IsRecovering(*entry->job)) entry->stall.Restart(now.mono);
   CaptureEvidence(entry, &view, now);
   if (entry->idle.end) {
     view.idle_end = {*entry->idle.end, now.mono - entry->idle.end_since};

@@ -38,7 +38,8 @@ class RendezvousTable {
   StatusOr<const std::string*> Get(const JobName& job, Generation generation,
                                    const std::string& key,
                                    const NodeName& node);
-  // Removes the values of a job whose generation ended.
+  // Removes the values of a job whose generation ended, or whose ranks form
+  // another communicator.
   void Clear(const JobName& job);
 
  private:

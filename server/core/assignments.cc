@@ -21,7 +21,8 @@ const RoleSpec* RoleOf(const Job& job, TaskType type) {
   return nullptr;
 }
 
-// Ranks use it at their start; later reports are for the next generation.
+// Ranks use it at their start; later reports are for the next generation, and
+// for ranks that are replaced.
 void SetReductionPlan(const Job& job, GangSpec* spec) {
   spec->reduction_plan_pinned = !job.spec.reduction_plan.empty();
   spec->reduction_plan = spec->reduction_plan_pinned ? job.spec.reduction_plan
@@ -47,7 +48,7 @@ bool SameForAll(const Job& a, const Job& b) {
          a.attempt == b.attempt && a.restarts == b.restarts &&
          a.lineage == b.lineage && a.images == b.images &&
          a.output_identity == b.output_identity && a.restore == b.restore &&
-         KnownCheckpoint(a) == KnownCheckpoint(b) &&
+         KnownCheckpoint(a) == KnownCheckpoint(b) && a.recovery == b.recovery &&
          a.reduction_plan == b.reduction_plan && a.uid == b.uid &&
          a.owner == b.owner && a.spec == b.spec &&
          a.tasks.size() == b.tasks.size();
@@ -109,7 +110,7 @@ GangSpec Assigner::SpecFor(const NodeName& node) const {
     local.container = role->container;
     for (const RankStatus& rank : task.ranks) {
       local.restarts = std::max(local.restarts, rank.restarts);
-      local.ranks.push_back({rank.rank, rank.local_rank, {}});
+      local.ranks.push_back({rank.rank, rank.local_rank, {}, 0, rank.restarts});
     }
     spec.tasks.push_back(std::move(local));
   }
@@ -190,11 +191,16 @@ std::vector<Assignment> Assigner::For(const NodeName& node) const {
                       FailedByItsRanks(job_.failing->reason);
     if (goal < Goal::kStop) {
       a.spec = SpecFor(node);
-      if (goal <= Goal::kLaunch) SetReductionPlan(job_, &*a.spec);
+      if (goal <= Goal::kLaunch || job_.recovery > 0) {
+        SetReductionPlan(job_, &*a.spec);
+      }
       if (goal >= Goal::kLaunch) a.job_key = job_.job_key;
       if (goal == Goal::kGo) {
         a.directives = job_.directives;
-        if (current) a.evidence = view_.evidence_asked;
+        if (current) {
+          a.evidence = view_.evidence_asked;
+          a.recovery = job_.recovery;
+        }
       }
     }
     wanted[hold.generation] = std::move(a);

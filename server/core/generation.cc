@@ -67,6 +67,8 @@ void StartGeneration(Job* job, Time now) {
   job->committed_before = job->committed_step.value_or(0);
   job->event_numbers.clear();
   job->lone_ranks.clear();
+  job->recovery = 0;
+  job->recovery_start = {};
   // The stop was carried out. Ids count from 1 in each generation.
   std::erase_if(job->directives, [](const Directive& directive) {
     return directive.kind == DirectiveKind::kStop;

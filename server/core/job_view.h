@@ -4,6 +4,7 @@
 #ifndef LOCKSTEP_SERVER_CORE_JOB_VIEW_H_
 #define LOCKSTEP_SERVER_CORE_JOB_VIEW_H_
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
@@ -29,6 +30,19 @@ struct LifecycleTimeouts {
   // has joined.
   Duration launch = std::chrono::seconds(120);
   Duration join = std::chrono::seconds(30);
+  // From when every rank runs until every rank has joined a recovery, which
+  // includes the transfer of the state.
+  Duration recover = std::chrono::minutes(2);
+};
+
+// When what a recovery waits for began (recovery.h).
+struct RecoveryWaits {
+  // Job::recovery.
+  uint32_t recovery = 0;
+  // Ranks have left its communicator, and none has ended.
+  std::optional<MonoTime> parked;
+  // All ranks run, and some have not joined it.
+  std::optional<MonoTime> started;
 };
 
 struct JobView {
@@ -70,6 +84,7 @@ struct JobView {
   std::optional<MonoTime> all_started_since;
   // By rank and its number of restarts: when its wait began, see restart.h.
   std::map<std::pair<int32_t, int32_t>, MonoTime> awaited_since;
+  RecoveryWaits recovery;
   // The straggler, see stall.h. Absent while evidence of it is captured.
   std::optional<Stall> stall;
   // Evidence of the ranks is being captured. A limit waits for it.

@@ -11,6 +11,7 @@
 #include "server/core/job_places.h"
 #include "server/core/moving.h"
 #include "server/core/preparing.h"
+#include "server/core/recovery.h"
 #include "server/core/reports.h"
 #include "server/core/restart.h"
 #include "server/core/transitions.h"
@@ -202,6 +203,11 @@ void Succeed(Job* job, Time now) {
   NoteStillRunning(job, now);
 }
 
+std::optional<Cause> FailureOfGang(Job* job, const JobView& view, Time now) {
+  const std::optional<Failure> failure = TakeFailures(job, view, now);
+  return failure ? std::optional(failure->cause) : std::nullopt;
+}
+
 void DecideRunning(Job* job, const JobView& view,
                    const LifecycleTimeouts& timeouts, Time now) {
   EndHold(job, view, now);
@@ -216,21 +222,18 @@ void DecideRunning(Job* job, const JobView& view,
   }
   // Before its ranks: a worker on a lost node does not restart there.
   if (CheckNodes(job, view, true, now)) return;
-  if (std::optional<Failure> failure = TakeFailures(job, view, now)) {
-    Fail(job, std::move(failure->cause), now);
-    return;
+  EndRecovery(job);
+  std::optional<Cause> why = CanRecover(*job, view)
+                                 ? Recover(job, view, now)
+                                 : FailureOfGang(job, view, now);
+  if (!why) why = LateRestart(*job, view, timeouts.launch, now);
+  if (!why) why = LateRecovery(*job, view, timeouts.recover, now);
+  if (!why && view.stall && !IsRecovering(*job)) {
+    why = CauseOf(*job, *view.stall);
   }
-  if (std::optional<Cause> late =
-          LateRestart(*job, view, timeouts.launch, now)) {
-    Fail(job, *std::move(late), now);
-    return;
-  }
-  if (view.stall) {
-    Fail(job, CauseOf(*job, *view.stall), now);
-    return;
-  }
-  if (std::optional<Cause> cause = Leave(job, view, now)) {
-    Fail(job, *std::move(cause), now);
+  if (!why) why = Leave(job, view, now);
+  if (why) {
+    Fail(job, *std::move(why), now);
     return;
   }
   NoteWaiting(job, now);

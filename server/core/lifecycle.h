@@ -20,7 +20,8 @@
 //   FORMING    ranks start and form the communicator. When all have joined,
 //              the job is RUNNING.
 //   RUNNING    lasts until the job has succeeded (ending.h), or a rank fails
-//              that does not restart alone (restart.h).
+//              that does not restart alone (restart.h) and is not replaced
+//              while the others stay (recovery.h).
 //   failing    is not a state of its own: the generation is being stopped. When
 //              no node has anything of it, the verdict covers all exits. Until
 //              then the job keeps its places, and may continue in them.
@@ -33,10 +34,11 @@
 //              FINISHING(SUCCEEDED).
 //
 // A job leaves a drained node that has a grace. A native job with an output
-// directory, and a program whose ranks have joined, saves and stops at an agreed
-// step; other jobs are stopped with that grace. Either way the generation ends, uses up no try, and the next one is
-// placed elsewhere. A frozen rank (stall.h) and a node that is lost or
-// forgotten end a generation as a failure.
+// directory, and a program whose ranks have joined, saves and stops at an
+// agreed step; other jobs are stopped with that grace. Either way the
+// generation ends, uses up no try, and the next one is placed elsewhere. A
+// frozen rank (stall.h) and a node that is lost or forgotten end a generation
+// as a failure.
 //
 // A job holds in PLACING while the state that it would resume from is missing
 // (holding.h). So does a job whose nodes did not reach each other

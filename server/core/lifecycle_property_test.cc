@@ -14,7 +14,11 @@ namespace {
 // Draws reports without sense as readily as sensible ones.
 class Chaos {
  public:
-  Chaos(uint32_t seed, JobSpec spec) : random_(seed), scene_(std::move(spec)) {}
+  Chaos(uint32_t seed, JobSpec spec)
+      : random_(seed),
+        scene_(std::move(spec)),
+        recoverable_(scene_.job.spec.kind == JobKind::kNative &&
+                     seed % 3 != 0) {}
 
   Scene& scene() { return scene_; }
   int Upto(int n) { return static_cast<int>(random_() % n); }
@@ -92,6 +96,20 @@ class Chaos {
     rank.state = static_cast<RankState>(1 + Upto(4));
     rank.progress.committed_step = Upto(60);
     rank.restarts = Upto(4) == 0 ? Upto(4) : stored.restarts;
+    if (recoverable_) {
+      const auto recovery = scene_.job.recovery;
+      rank.recoverable = Upto(20) > 0;
+      rank.recovery = Upto(3) > 0 ? recovery : static_cast<uint32_t>(Upto(4));
+      rank.parked = Upto(8) == 0 ? recovery + 1 : 0;
+    }
+    if (Upto(100) == 0) {
+      Stall stall;
+      stall.rank = Upto(4) - 1;
+      stall.phase = "compute";
+      scene_.view.stall = stall;
+    } else {
+      scene_.view.stall.reset();
+    }
     if (rank.state != RankState::kExited) {
       rank.exit.reset();
       return;
@@ -105,12 +123,15 @@ class Chaos {
 
   std::mt19937 random_;
   Scene scene_;
+  // Native ranks that may be replaced.
+  const bool recoverable_;
 };
 
 TEST(LifecyclePropertyTest, RulesHoldWhateverIsReported) {
   std::map<JobState, int> ends;
   Generation generations = 0;
   int restarted_alone = 0;
+  int recoveries = 0;
   for (uint32_t seed = 0; seed < 400; ++seed) {
     JobSpec spec = seed % 2 == 0 ? NativeSpec("j", 3)
                                  : ProgramSpec("j", {Role(TaskType::kChief, 1),
@@ -129,6 +150,7 @@ TEST(LifecyclePropertyTest, RulesHoldWhateverIsReported) {
     }
     ++ends[chaos.scene().job.state];
     generations += chaos.scene().job.generation;
+    recoveries += chaos.scene().job.recoveries;
     for (const Event& event : chaos.scene().job.events) {
       if (event.reason == Reason::kWorkerRestarted) ++restarted_alone;
     }
@@ -138,6 +160,7 @@ TEST(LifecyclePropertyTest, RulesHoldWhateverIsReported) {
   EXPECT_GT(ends[JobState::kFailed], 10);
   EXPECT_GT(ends[JobState::kCancelled], 10);
   EXPECT_GT(restarted_alone, 3);
+  EXPECT_GT(recoveries, 100);
   EXPECT_GT(generations, 800u);
 }
 

@@ -21,6 +21,10 @@ void ProgressMeter::Take(int32_t rank, const RankProgress& progress, Time now) {
   if (rank != 0) return;
   Sample sample{now.mono, 0, progress.committed_step};
   for (const auto& [r, p] : ranks_) sample.samples += p.samples;
+  // A process that replaces the chief's has no step until it has the state.
+  if (!samples_.empty() && samples_.back().steps > 0 && sample.steps <= 0) {
+    return;
+  }
   // Before its first sample a rank restores, and its step jumps from 0, or of a
   // program from -1, to the resumed one. (A rank that counts no samples still
   // makes steps.)

@@ -28,6 +28,9 @@ void TakeRank(const Job& job, const RankStatus& report, Duration offset,
   if (report.restarts < known->restarts) return;
   if (report.state > known->state) known->state = report.state;
   if (report.pid != 0) known->pid = report.pid;
+  known->recoverable = known->recoverable || report.recoverable;
+  known->recovery = std::max(known->recovery, report.recovery);
+  known->parked = std::max(known->parked, report.parked);
   if (report.exit && !known->exit) {
     known->exit = report.exit;
     known->exit->end_time = EndTime(report.exit->end_time, offset, now);

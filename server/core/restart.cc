@@ -12,6 +12,7 @@
 #include "server/core/holding.h"
 #include "server/core/job_roles.h"
 #include "server/core/reports.h"
+#include "server/core/restart_rules.h"
 #include "server/core/transitions.h"
 
 namespace lockstep::server {
@@ -22,49 +23,6 @@ bool StandsByItself(Reason reason) {
   return reason == Reason::kNodeLost || reason == Reason::kNodeForgotten ||
          reason == Reason::kNodeDrained || reason == Reason::kStalled ||
          reason == Reason::kRestoreOrdered;
-}
-
-// RUNNING, or a revoked success (lifecycle.h).
-bool WasRunning(const Job& job) {
-  return job.state == JobState::kRunning || job.state == JobState::kFinishing;
-}
-
-// Returns the last start of `rank`, alone or with its generation. -1 stands for
-// the generation.
-WallTime LastStart(const Job& job, int32_t rank) {
-  // FINISHING does not store when the job became RUNNING.
-  const WallTime began =
-      job.state == JobState::kFinishing ? job.attempt_start : job.state_time;
-  const auto lone = job.lone_ranks.find(rank);
-  return lone == job.lone_ranks.end()
-             ? began
-             : std::max(began, lone->second.start.value_or(began));
-}
-
-bool MadeProgress(const Job& job, const JobView& view, const Failure& failure,
-                  Time now) {
-  if (!WasRunning(job)) return false;
-  return job.spec.kind == JobKind::kNative
-             ? HighestCommitted(job, view) > job.committed_before
-             : now.wall - LastStart(job, failure.rank) >= kProgramProgress;
-}
-
-// Updates the counters that outlive a failure.
-void Account(Job* job, const Failure& failure, const RestartPlan& plan,
-             bool progress, Time now) {
-  job->failures_without_progress = plan.failures_without_progress;
-  // After progress the next failure starts a new comparison.
-  job->failure_signature = progress ? "" : failure.signature;
-  std::erase_if(job->free_restarts, [&](WallTime time) {
-    return now.wall - time >= kFreeRestartWindow;
-  });
-  if (plan.restart && failure.free_restart) {
-    job->free_restarts.push_back(now.wall);
-  }
-  std::erase_if(job->uncharged_failures, [&](WallTime time) {
-    return now.wall - time >= kUnchargedWindow;
-  });
-  if (plan.uncharged) job->uncharged_failures.push_back(now.wall);
 }
 
 std::string WhatNow(const Job& job, const Failure& failure,
@@ -83,16 +41,6 @@ std::string WhatNow(const Job& job, const Failure& failure,
                      job.failures_without_progress, job.spec.restart_budget);
 }
 
-// True if `task` has a faulty GPU, which may have caused its failure.
-bool HasBadGpu(const TaskStatus& task, const JobView& view) {
-  const auto node = view.nodes.find(task.node);
-  if (node == view.nodes.end()) return false;
-  const std::vector<int32_t>& bad = node->second.bad_gpus;
-  return std::any_of(task.gpus.begin(), task.gpus.end(), [&](int32_t gpu) {
-    return std::find(bad.begin(), bad.end(), gpu) != bad.end();
-  });
-}
-
 bool AnyHasBadGpu(const Job& job, const JobView& view) {
   return std::any_of(
       job.tasks.begin(), job.tasks.end(),
@@ -107,39 +55,6 @@ bool AllTakeWork(const Job& job, const JobView& view) {
     return it != view.nodes.end() && it->second.state == NodeState::kReady &&
            it->second.takes_work;
   });
-}
-
-// True if there is no evidence against the program: a node was lost, the
-// network lost a peer, all ranks stalled in one all-reduce, the gang did not
-// get ready in time although no rank ended by itself, or a node cools down
-// because other jobs failed there, too.
-bool IsWithoutEvidence(const Job& job, const JobView& view,
-                       const Failure& failure, const GangEvidence& evidence) {
-  if (failure.fatal || failure.free_restart || failure.port_taken ||
-      failure.passing || failure.holds || failure.moved || failure.ordered) {
-    return false;
-  }
-  const Reason reason = failure.cause.reason;
-  if (IsOfTheHost(reason)) return true;
-  // A rank that ended by itself would be the cause.
-  if (reason == Reason::kFormTimeout) return true;
-  if (reason == Reason::kStalled && view.all_stood) return true;
-  const bool timeout = reason == Reason::kPrepareTimeout;
-  if (timeout && !evidence.late.empty()) return true;
-  if (!evidence.pairs.empty() &&
-      (failure.peer_lost || timeout || reason == Reason::kStalled)) {
-    return true;
-  }
-  for (const TaskStatus& task : job.tasks) {
-    const auto node = view.nodes.find(task.node);
-    for (const RankStatus& rank : task.ranks) {
-      if (rank.rank == failure.rank && node != view.nodes.end() &&
-          node->second.cools) {
-        return true;
-      }
-    }
-  }
-  return false;
 }
 
 Failure Judge(const Job& job) {
@@ -171,19 +86,6 @@ const RankStatus* FirstFailed(const TaskStatus& task) {
   return first;
 }
 
-// Returns the use of all processes of `rank`; for running ones the last
-// reported.
-Usage UsedBy(const Job& job, const JobView& view, const NodeName& node,
-             const RankStatus& rank) {
-  if (rank.exit) return rank.usage;
-  const GangStatus* gang = GangOf(view, node, job.generation);
-  if (gang == nullptr) return rank.usage;
-  for (const RankStatus& report : gang->ranks) {
-    if (report.rank == rank.rank) return UsageOf(job, report);
-  }
-  return rank.usage;
-}
-
 void SetWaits(Job* job, const TaskStatus& task, bool waits) {
   for (const RankStatus& rank : task.ranks) {
     job->lone_ranks[rank.rank].waits = waits;
@@ -194,16 +96,7 @@ void RestartAlone(Job* job, const JobView& view, TaskStatus* task,
                   const Failure& failure, Time now) {
   SetWaits(job, *task, false);
   for (RankStatus& rank : task->ranks) {
-    // The node stops those that run.
-    LoneRank& lone = job->lone_ranks[rank.rank];
-    lone.before = UsedBy(*job, view, task->node, rank);
-    lone.start = now.wall;
-    RankStatus fresh;
-    fresh.rank = rank.rank;
-    fresh.local_rank = rank.local_rank;
-    fresh.restarts = rank.restarts + 1;
-    fresh.usage = lone.before;
-    rank = std::move(fresh);
+    RestartRank(job, view, task->node, &rank, now);
   }
   AddEvent(job, Reason::kWorkerRestarted,
            fmt::format("{}; restarted alone ({} of {} failures without "
@@ -285,7 +178,11 @@ std::optional<Failure> TakeFailures(Job* job, const JobView& view, Time now) {
   std::vector<TaskStatus*> alone;
   for (TaskStatus& task : job->tasks) {
     if (FirstFailed(task) == nullptr) continue;
-    if (!MayRestartAlone(*job, task)) return FirstFailure(*job);
+    if (!MayRestartAlone(*job, task)) {
+      // A native rank that waited to be replaced waits no longer.
+      if (job->spec.kind == JobKind::kNative) SetWaits(job, task, false);
+      return FirstFailure(*job);
+    }
     alone.push_back(&task);
   }
   for (TaskStatus* task : alone) {

@@ -1,5 +1,6 @@
 // Decides what follows a failure: the gang restarts, one worker restarts alone,
 // or the job ends. Pure; for lifecycle.cc. verdict.h has the rules for retries.
+// recovery.h has the native jobs whose lost ranks are replaced.
 //
 // The gang restarts as a whole, on its nodes if it may. In a job with parameter
 // servers and `restart_worker_alone`, a worker whose process failed restarts

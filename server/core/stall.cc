@@ -162,6 +162,13 @@ void StallWatch::Reset(Generation generation, JobKind kind) {
   stepped_.reset();
 }
 
+void StallWatch::Restart(MonoTime now) {
+  pages_.clear();
+  announced_ = {};
+  steps_.clear();
+  if (stepped_) stepped_ = now;
+}
+
 void StallWatch::Take(const RankStatus& report, MonoTime now,
                       const std::optional<MonoTime>& changed) {
   const auto [it, first] = pages_.try_emplace(report.rank);

@@ -11,6 +11,7 @@
 //   - while a rank does work that may take long: a checkpoint, an evaluation,
 //     forming, or anything before the first and after the last step;
 //   - while a rank's page is not reported: membership.h handles silent hosts;
+//   - while ranks are replaced (recovery.h);
 //   - if no rank waits: then all ranks are equally slow;
 //   - before three times D, and half a minute, if all ranks wait in the same
 //     step, because of the network between them or of one rank that was stopped
@@ -95,6 +96,9 @@ class StallWatch {
  public:
   explicit StallWatch(StallOptions options = {}) : options_(options) {}
 
+  // A recovery is under way (recovery.h): how long the ranks have stood still,
+  // and how long steps take, begins anew.
+  void Restart(MonoTime now);
   // Discards all data of older generations.
   void Reset(Generation generation, JobKind kind = JobKind::kNative);
   // `changed`: when the rank changed its page, as its node says. Absent: only

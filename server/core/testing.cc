@@ -5,6 +5,7 @@
 
 #include <csignal>
 
+#include "server/core/recovery.h"
 #include "server/core/restart.h"
 
 namespace lockstep::server {
@@ -86,6 +87,16 @@ std::string BrokenRule(const Job& before, const Job& after) {
       after.cluster != before.cluster && IsActive(after.state)) {
     return "a cluster spec changed within its generation";
   }
+  if (before.generation == after.generation && !after.failing &&
+      after.recovery < before.recovery && !IsFinal(after.state)) {
+    return "a recovery went back";
+  }
+  if (after.recoveries < before.recoveries) return "a recovery was forgotten";
+  for (const RankStatus* rank : RanksOf(after)) {
+    if (after.recovery > before.recovery && rank->recovery >= after.recovery) {
+      return "a recovery that a rank has joined already";
+    }
+  }
   if (before.cancel_requested && !after.cancel_requested) return "uncancelled";
   return "";
 }
@@ -95,6 +106,7 @@ void Scene::Settle() {
     ASSERT_LT(round, 12) << "never settles: " << Name(job.state);
     for (const NodeName& node : NodesOf(job)) view.nodes[node];
     AwaitRestarts(job, view, now, &view.awaited_since);
+    AwaitRecovery(job, view, now, &view.recovery);
     const Job next = Decide(job, view, timeouts, now);
     ASSERT_EQ(BrokenRule(job, next), "");
     if (next == job) return;

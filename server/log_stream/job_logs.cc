@@ -99,8 +99,7 @@ void JobLogs::AddTasks(const Job& job, const std::vector<TaskStatus>& tasks,
   if (request_.attempt() != 0 && request_.attempt() != attempt) return;
   // Only events are selected.
   if (request_.tasks_size() > 0 && tasks_.empty()) return;
-  const bool may_restart = job.spec.restart_worker_alone &&
-                           generation == job.generation && !IsFinal(job.state);
+  const bool is_current = generation == job.generation && !IsFinal(job.state);
   for (const TaskStatus& task : tasks) {
     const std::string name = ReplicaName(task.type, task.index);
     if (!tasks_.empty() && !tasks_.contains(name)) continue;
@@ -113,7 +112,9 @@ void JobLogs::AddTasks(const Job& job, const std::vector<TaskStatus>& tasks,
       const LogKey key{job.uid, generation, rank.rank};
       all_.try_emplace(
               key, RankLog::Origin{key, attempt, task.type, task.index, name})
-          .first->second.Update(rank, may_restart);
+          .first->second.Update(
+              rank, is_current &&
+                        (job.spec.restart_worker_alone || rank.recoverable));
     }
   }
 }

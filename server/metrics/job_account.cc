@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "server/core/recovery.h"
+
 namespace lockstep::server {
 namespace {
 
@@ -95,7 +97,7 @@ TimeState JobAccount::StateOf(const Job& job) const {
     default:
       return TimeState::kFinishing;
   }
-  if (job.failing) return TimeState::kRecovering;
+  if (job.failing || IsRecovering(job)) return TimeState::kRecovering;
   // The steps of a native job show whether it goes on.
   if (silent_ && job.spec.kind == JobKind::kProgram) return TimeState::kUnknown;
   if (!stepping_) {

@@ -38,7 +38,8 @@ enum class TimeState {
   // it (stall.h: after half of a step's limit). Time before that is counted
   // elsewhere already, because counters never decrease.
   kStalled,
-  // From a failure to the first step after it.
+  // From a failure to the first step after it, or until all ranks have joined
+  // the recovery.
   kRecovering,
   // Done, and being stopped everywhere.
   kFinishing,

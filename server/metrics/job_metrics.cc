@@ -159,6 +159,9 @@ void AddJobMetrics(const JobSnapshot& snapshot, const CoordinatorView& view,
         static_cast<double>(restarts[i]),
         with("reason", Name(static_cast<RestartReason>(i))));
   }
+  out->Counter("lockstep_job_recoveries_total",
+               "How often ranks were replaced while the others stayed.",
+               static_cast<double>(job.recoveries), id);
   out->Counter("lockstep_job_cost_total",
                "Cost so far at the site's prices, idle time included.",
                snapshot.bill.cost, with("currency", snapshot.bill.currency));

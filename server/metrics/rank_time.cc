@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/core/recovery.h"
+
 namespace lockstep::server {
 namespace {
 
@@ -20,7 +22,7 @@ std::optional<TimeClass> CommonClass(const Job& job) {
     case JobState::kForming:
       return ran ? TimeClass::kRecovering : TimeClass::kStarting;
     case JobState::kRunning:
-      if (job.failing) return TimeClass::kRecovering;
+      if (job.failing || IsRecovering(job)) return TimeClass::kRecovering;
       return std::nullopt;
     default:
       return TimeClass::kIdle;
@@ -205,6 +207,10 @@ void RankTime::Take(const Job& job, std::optional<Duration> stalled,
       for (Rank& rank : ranks_) rank.shared = PhaseSeconds();
     }
     generation_ = job.generation;
+    for (const RankStatus* status : RanksOf(job)) {
+      const auto index = static_cast<size_t>(status->rank);
+      if (index < ranks_.size()) ranks_[index].restarts = status->restarts;
+    }
   }
   for (const RankStatus* status : RanksOf(job)) {
     const auto index = static_cast<size_t>(status->rank);
@@ -221,12 +227,26 @@ void RankTime::Take(const Job& job, std::optional<Duration> stalled,
   common_ = CommonClass(job);
   if (common_) {
     GiveUpWaiting();
+    BeginReplaced(job);
     stalled.reset();
   } else {
     TakeStall(stalled);
   }
   stalled_ = stalled.has_value();
   redo_until_ = redo_until;
+}
+
+// Their pages begin anew. The end of the process before may not be seen.
+void RankTime::BeginReplaced(const Job& job) {
+  for (const RankStatus* status : RanksOf(job)) {
+    const auto index = static_cast<size_t>(status->rank);
+    if (index >= ranks_.size()) continue;
+    Rank& rank = ranks_[index];
+    if (rank.restarts == status->restarts) continue;
+    rank = Rank();
+    rank.shared = PhaseSeconds();
+    rank.restarts = status->restarts;
+  }
 }
 
 void RankTime::TakePage(int32_t number, const RankProgress& progress) {

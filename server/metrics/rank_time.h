@@ -41,7 +41,7 @@ enum class TimeClass {
   kEvaluation,
   // Steps that an earlier attempt had done.
   kRedone,
-  // From a failure until all ranks run again.
+  // From a failure until all ranks run again, or have joined the recovery.
   kRecovering,
   kStalled,
   // The rank has ended, and its job has not.
@@ -91,6 +91,8 @@ class RankTime {
     // The newest step that it has committed in this generation; -1: none.
     int64_t committed = -1;
     bool ended = false;
+    // Of the process that its pages are of.
+    int32_t restarts = 0;
   };
 
   void Add(TimeClass time_class, double seconds) {
@@ -106,6 +108,8 @@ class RankTime {
   void GiveUpWaiting();
   // Classes of what waits when a stall begins, goes on or ends.
   void TakeStall(std::optional<Duration> stalled);
+  // Those whose process is another since the last call.
+  void BeginReplaced(const Job& job);
   static void EndStall(Rank* rank, double* stalled);
 
   std::array<double, kTimeClasses> seconds_{};

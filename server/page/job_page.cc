@@ -63,8 +63,8 @@ void Facts(const JobSnapshot& snapshot, Html* html) {
                                   FormatWallTime(job.state_time)));
   html->Fact("owner", job.owner).Fact("comment", job.spec.comment);
   html->Fact("submitted", FormatWallTime(job.create_time));
-  html->Fact("attempt",
-             fmt::format("{}, {} restarts", job.attempt, job.restarts));
+  html->Fact("attempt", fmt::format("{}, {} restarts, {} recoveries",
+                                    job.attempt, job.restarts, job.recoveries));
   if (IsFinal(job.state))
     html->Fact("exit code", std::to_string(job.exit_code));
   html->Fact("output", job.spec.output_directory);

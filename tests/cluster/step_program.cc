@@ -5,6 +5,7 @@
 //   step N                       with --print_steps 1
 //   hold N                       waits for the file
 //   stopped N                    as ordered, and saved
+//   recovered R at N             a recovery is over
 //   done N skipped K hash H      the end
 #include <signal.h>
 #include <unistd.h>
@@ -12,7 +13,10 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <optional>
+#include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -22,6 +26,7 @@
 #include "tests/cluster/step_options.h"
 #include "tests/cluster/step_saver.h"
 #include "worker/checkpoint/safetensors.h"
+#include "worker/runtime/recovery.h"
 #include "worker/runtime/session.h"
 
 namespace lockstep::worker::runtime {
@@ -41,7 +46,10 @@ void Say(fmt::format_string<Args...> format, Args&&... args) {
 class StepTrainer {
  public:
   StepTrainer(Session* session, const StepOptions& options)
-      : session_(session), options_(options), weights_(kStepElements) {
+      : session_(session),
+        options_(options),
+        weights_(kStepElements),
+        more_(static_cast<size_t>(options.state_mib) << 18) {
     size_t first = 0;
     for (const StepTensor& tensor : kStepTensors) {
       views_.push_back({.name = tensor.name,
@@ -61,39 +69,29 @@ class StepTrainer {
     LOCKSTEP_RETURN_IF_ERROR(session_->Form(
         {{"model", "exact"},
          {"batch", fmt::format("{}", options_.batch + (odd ? 1 : 0))}}));
-    LOCKSTEP_ASSIGN_OR_RETURN(const auto restored,
-                              RestoreSteps(session_, views_));
+    bool recovering = session_->identity().recovering;
+    std::optional<checkpoint::CheckpointKey> restored;
+    if (!recovering) {
+      LOCKSTEP_ASSIGN_OR_RETURN(restored, RestoreSteps(session_, views_));
+    }
     // An addition for each weight.
     if (session_->chief())
       session_->Report(kFlopsPerSampleValue, kStepElements);
-    std::vector<Parameter> parameters;
-    for (const StepTensor& tensor : kStepTensors) {
-      parameters.push_back({tensor.name, tensor.elements});
+    LOCKSTEP_RETURN_IF_ERROR(MakeReducer(restored ? restored->step : 0));
+    saver_.emplace(session_, reducer_.get(), options_.batch, restored, views_);
+    saver_->DelayVotes(std::chrono::milliseconds(options_.vote_ms));
+    Status status = recovering ? OkStatus() : Train();
+    while (recovering || CanRecover(*session_, status)) {
+      recovering = false;
+      LOCKSTEP_ASSIGN_OR_RETURN(
+          const Recovered recovered,
+          Recover(session_, status, reducer_.get(), Replica()));
+      Say("recovered {} at {}", recovered.recovery, recovered.step);
+      stopped_ = stopped_ || recovered.orders.stop.has_value();
+      status = saver_->AfterStep(recovered.orders);
+      if (status.ok()) status = Train();
     }
-    ReducerOptions options;
-    options.start_step = restored ? restored->step : 0;
-    options.bucket_bytes = 2048;  // Several buckets.
-    options.total_steps = options_.steps;
-    options.global_batch = options_.batch;
-    options.state_hash_interval = 10;
-    LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<Reducer> reducer,
-                              session_->MakeReducer(parameters, options));
-    Say("start {}", options.start_step);
-    StepSaver saver(session_, reducer.get(), options_.batch, restored, views_);
-    saver.DelayVotes(std::chrono::milliseconds(options_.vote_ms));
-    bool stopped = false;
-    while (!stopped && reducer->committed() < options_.steps) {
-      LOCKSTEP_RETURN_IF_ERROR(Step(reducer.get(), &saver, &stopped));
-    }
-    LOCKSTEP_RETURN_IF_ERROR(saver.Finish());
-    if (reducer->committed() == options_.steps) {
-      LOCKSTEP_RETURN_IF_ERROR(saver.AwaitSpace());
-      return End(*reducer);
-    }
-    LOCKSTEP_RETURN_IF_ERROR(saver.SaveNow());
-    Say("stopped {}", reducer->committed());
-    // Who leaves early looks lost to who still writes.
-    return session_->Barrier();
+    return status;
   }
 
  private:
@@ -111,6 +109,52 @@ class StepTrainer {
     }
     if (options_.fail_how == "error") return DataLoss("asked to fail");
     _exit(std::atoi(options_.fail_how.c_str()));
+  }
+
+  Status MakeReducer(int64_t start_step) {
+    std::vector<Parameter> parameters;
+    for (const StepTensor& tensor : kStepTensors) {
+      parameters.push_back({tensor.name, tensor.elements});
+    }
+    ReducerOptions options;
+    options.start_step = start_step;
+    options.bucket_bytes = 2048;  // Several buckets.
+    options.total_steps = options_.steps;
+    options.global_batch = options_.batch;
+    options.state_hash_interval = 10;
+    LOCKSTEP_ASSIGN_OR_RETURN(reducer_,
+                              session_->MakeReducer(parameters, options));
+    Say("start {}", options.start_step);
+    return OkStatus();
+  }
+
+  // What a rank that replaces a lost one gets.
+  ReplicaState Replica() {
+    ReplicaState state;
+    state.memory = {std::as_writable_bytes(std::span(weights_)),
+                    std::as_writable_bytes(std::span(more_))};
+    state.save = [this] { return fmt::format("{}", skipped_); };
+    state.load = [this](std::string_view text) {
+      skipped_ = std::atoll(std::string(text).c_str());
+      return OkStatus();
+    };
+    return state;
+  }
+
+  // To the end.
+  Status Train() {
+    while (!stopped_ && reducer_->committed() < options_.steps) {
+      LOCKSTEP_RETURN_IF_ERROR(Step(reducer_.get(), &*saver_));
+    }
+    LOCKSTEP_RETURN_IF_ERROR(saver_->Finish());
+    if (reducer_->committed() == options_.steps) {
+      LOCKSTEP_RETURN_IF_ERROR(saver_->AwaitSpace());
+      return End(*reducer_);
+    }
+    LOCKSTEP_RETURN_IF_ERROR(saver_->SaveNow());
+    Say("stopped {}", reducer_->committed());
+    // Who leaves early looks lost to who still writes.
+    return session_->Barrier();
   }
 
   // The samples of this rank: every world_size-th of the step's.
@@ -136,7 +180,7 @@ class StepTrainer {
     return samples;
   }
 
-  Status Step(Reducer* reducer, StepSaver* saver, bool* stopped) {
+  Status Step(Reducer* reducer, StepSaver* saver) {
     const int64_t step = reducer->step();
     const bool fails = FailsNow(step);
     if (fails && options_.fail_how != "nan") {
@@ -158,6 +202,9 @@ class StepTrainer {
       for (size_t i = 0; i < reducer->parameters(); ++i) {
         for (const float g : reducer->gradient(i)) weights_[at++] += g;
       }
+      if (!more_.empty()) {
+        more_[static_cast<size_t>(step * 4099) % more_.size()] += 1;
+      }
       if (result.samples != options_.batch) {
         return Internal("step {} had {} samples", step, result.samples);
       }
@@ -166,7 +213,7 @@ class StepTrainer {
     session_->Enter(Phase::kOther);
     reducer->ZeroGradients();
     LOCKSTEP_RETURN_IF_ERROR(saver->AfterStep(orders));
-    *stopped = orders.stop.has_value();
+    stopped_ = orders.stop.has_value();
     if (options_.print_steps != 0) Say("step {}", step);
     if (step != options_.hold_step) return OkStatus();
     // What is being saved is there before anybody looks.
@@ -188,6 +235,11 @@ class StepTrainer {
   }
 
   Status End(const Reducer& reducer) {
+    double marks = 0;
+    for (const float mark : more_) marks += mark;
+    if (marks != static_cast<double>(more_.empty() ? 0 : options_.steps)) {
+      return Internal("the state has {} of {} steps", marks, options_.steps);
+    }
     Say("done {} skipped {} hash {}", reducer.committed(), skipped_,
         HashWeights(weights_));
     session_->Report("first_weight", weights_[0]);
@@ -206,6 +258,12 @@ class StepTrainer {
   const StepOptions options_;
   std::vector<float> weights_;
   std::vector<TensorView> views_;
+  // A count of the steps, spread over the memory: part of the state, but of no
+  // checkpoint.
+  std::vector<float> more_;
+  std::unique_ptr<Reducer> reducer_;
+  std::optional<StepSaver> saver_;
+  bool stopped_ = false;
   int64_t skipped_ = 0;
 };
 
@@ -215,7 +273,10 @@ int Main(int argc, char** argv) {
     fmt::print(stderr, "step_program: {}\n", Message(options.status()));
     return 2;
   }
-  auto session = Session::Join({});
+  SessionOptions joining;
+  joining.backend = options->backend;
+  joining.recoverable = options->recover != 0;
+  auto session = Session::Join(joining);
   if (!session.ok()) {
     fmt::print(stderr, "step_program: {}\n", Message(session.status()));
     return 1;

@@ -110,7 +110,8 @@ StepSaver::StepSaver(Session* session, Reducer* reducer, int64_t batch,
   options.rank = static_cast<uint32_t>(session->rank());
   options.world_size = static_cast<uint32_t>(session->world_size());
   options.lineage = LineageOf(*session);
-  if (!options.lineage.empty()) {
+  // The coordinator knows where a generation began that this rank joins late.
+  if (!options.lineage.empty() && !session->identity().recovering) {
     options.lineage.back().start_step = restored ? restored->step : 0;
   }
   options.retention.keep_last = session->identity().checkpoint_keep;

@@ -134,6 +134,8 @@ void Checker::CheckJob(const server::Job* before, const server::Job& after) {
                   lockstep::Name(after.state),
                   after.cause.message.empty() ? "" : ": ", after.cause.message);
     if (IsFinal(after.state)) ++coverage_.final_jobs;
+  } else if (after.recovery > before->recovery) {
+    CheckRecovery(after);
   } else if (after.failing && !before->failing) {
     LOCKSTEP_TELL(story_, "  job {} g{} is being stopped: {}", name,
                   after.generation, after.failing->message);
@@ -171,6 +173,19 @@ void Checker::CheckJob(const server::Job* before, const server::Job& after) {
                       "{}",
                       name, entry.generation, began->second, entry.start_step));
   }
+}
+
+void Checker::CheckRecovery(const server::Job& job) {
+  ++coverage_.recoveries;
+  LOCKSTEP_TELL(story_, "  job {} g{}: {}", job.spec.name, job.generation,
+                job.cause.message);
+  const auto& formed = lineages_[job.uid].formed;
+  const auto newest = formed.find(job.generation);
+  if (newest == formed.end() || newest->second < job.recovery) return;
+  Break(
+      Invariant::kS8,
+      fmt::format("job {} g{}: recovery {} begins, and {} has formed",
+                  job.spec.name, job.generation, job.recovery, newest->second));
 }
 
 // A hold ends when nothing of the generation is left there. If something is,
@@ -340,103 +355,6 @@ void Checker::OnForgotten(const NodeName& node, const JobName& job,
           fmt::format("node {} forgets job {} g{}, and rank {} lives there",
                       node, job, generation, rank.rank));
   }
-}
-
-// ---- Training ---------------------------------------------------------------
-
-uint64_t Checker::TruthAfter(Lineage* lineage, const std::string& uid,
-                             int64_t step) {
-  std::vector<uint64_t>& truth = lineage->truth;
-  if (truth.empty()) truth.push_back(FirstState(uid));
-  while (static_cast<int64_t>(truth.size()) <= step) {
-    const auto next = static_cast<int64_t>(truth.size());
-    truth.push_back(NextState(truth.back(), uid, next,
-                              static_cast<uint64_t>(next - 1) * kBatch));
-  }
-  return truth[static_cast<size_t>(step)];
-}
-
-void Checker::OnResumed(const std::string& uid, Generation generation,
-                        const SavedState* from, int32_t world_size) {
-  Lineage& lineage = lineages_[uid];
-  const int64_t step = from == nullptr ? 0 : from->step;
-  lineage.began[generation] = step;
-  for (int32_t rank = 0; rank < world_size; ++rank) {
-    lineage.last[{generation, rank}] = step;
-  }
-  if (from != nullptr && from->parts.size() < static_cast<size_t>(world_size)) {
-    Break(Invariant::kS6,
-          fmt::format("the checkpoint of step {} (g{}), which was listed, has "
-                      "{} of {} parts",
-                      step, from->generation, from->parts.size(), world_size));
-    return;
-  }
-  const auto key = [](const SavedState& saved) {
-    return std::make_pair(saved.generation, saved.step);
-  };
-  if (lineage.newest &&
-      (from == nullptr || key(*from) < key(*lineage.newest))) {
-    Break(Invariant::kS1,
-          fmt::format("g{} resumes after step {}, and step {} of g{} is saved",
-                      generation, step, lineage.newest->step,
-                      lineage.newest->generation));
-    return;
-  }
-  if (from != nullptr && from->state != TruthAfter(&lineage, uid, step)) {
-    Break(Invariant::kS6, fmt::format("the checkpoint of step {} (g{}) has "
-                                      "another state",
-                                      step, from->generation));
-  }
-}
-
-void Checker::OnCommitted(const CommittedStep& step) {
-  Lineage& lineage = lineages_[step.uid];
-  ++coverage_.steps;
-  int64_t& last = lineage.last[{step.generation, step.rank}];
-  if (step.step != last + 1) {
-    Break(Invariant::kS3,
-          fmt::format("g{} rank {} commits step {} after step {}",
-                      step.generation, step.rank, step.step, last));
-  }
-  last = step.step;
-  if (step.sample != static_cast<uint64_t>(step.step - 1) * kBatch) {
-    Break(Invariant::kS4,
-          fmt::format("g{} rank {} uses sample {} in step {}, whose first one "
-                      "is {}",
-                      step.generation, step.rank, step.sample, step.step,
-                      static_cast<uint64_t>(step.step - 1) * kBatch));
-  }
-  auto& [state, ranks] = lineage.held[{step.generation, step.step}];
-  if (ranks == 0) state = step.state;
-  if (state != step.state) {
-    Break(Invariant::kS2,
-          fmt::format("g{} rank {} has another state after step {}",
-                      step.generation, step.rank, step.step));
-  }
-  if (++ranks < step.world_size) return;
-  if (state != TruthAfter(&lineage, step.uid, step.step)) {
-    Break(Invariant::kS3,
-          fmt::format("g{}: the state after step {} is not that of its steps",
-                      step.generation, step.step));
-  }
-}
-
-void Checker::OnPublished(const std::string& uid, const SavedState& saved,
-                          int32_t world_size) {
-  Lineage& lineage = lineages_[uid];
-  ++coverage_.checkpoints;
-  const auto held = lineage.held.find({saved.generation, saved.step});
-  const auto began = lineage.began.find(saved.generation);
-  const bool from_start =
-      began != lineage.began.end() && began->second == saved.step;
-  if (!from_start &&
-      (held == lineage.held.end() || held->second.second < world_size)) {
-    Break(Invariant::kS1,
-          fmt::format("the checkpoint of step {} (g{}) is shown, and not all "
-                      "ranks hold the step",
-                      saved.step, saved.generation));
-  }
-  lineage.newest = saved;
 }
 
 }  // namespace lockstep::simulation

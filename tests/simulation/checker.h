@@ -71,6 +71,7 @@ class Checker final : public SimStore::Listener {
     int checkpoints = 0;
     int steps = 0;
     int late_messages = 0;
+    int recoveries = 0;
   };
 
   // Both are borrowed.
@@ -121,6 +122,11 @@ class Checker final : public SimStore::Listener {
   void OnResumed(const std::string& uid, Generation generation,
                  const SavedState* from, int32_t world_size);
   void OnCommitted(const CommittedStep& step);
+  // These processes form the communicator of a recovery.
+  void OnFormed(const std::string& uid, Generation generation,
+                uint32_t recovery, const std::set<int64_t>& pids);
+  // A rank got that state from another, or `had` it; else it is a new process.
+  void OnLevelled(const CommittedStep& step, bool had);
   void OnPublished(const std::string& uid, const SavedState& saved,
                    int32_t world_size);
 
@@ -137,12 +143,15 @@ class Checker final : public SimStore::Listener {
     // By generation and step: the state, and how many ranks hold it.
     std::map<std::pair<Generation, int64_t>, std::pair<uint64_t, int>> held;
     Generation highest = 0;
+    // By generation: the newest recovery whose communicator was formed.
+    std::map<Generation, uint32_t> formed;
     std::map<Generation, ClusterSpec> clusters;
   };
 
   void CheckRequest(const server::AnsweredRequest& request,
                     const server::StoreBatch& batch);
   void CheckJob(const server::Job* before, const server::Job& after);
+  void CheckRecovery(const server::Job& job);
   void CheckReleased(const server::Job& before, const server::Job& after);
   void CheckHolds(const server::Job& changed);
   void CheckDrain(const server::NodeRecord& node);

@@ -67,6 +67,8 @@ void Host::Start(const RankRef& ref, const Assignment& assignment,
       });
   if (process.native) {
     parts_.training->Start(pid, this, assignment, ref.rank);
+    // It joins with the others when it has their state.
+    if (assignment.recovery > 0) return;
     parts_.time->After(parts_.time->Delay(100ms, 900ms, {name(21)}),
                        [this, pid] { Join(pid); });
     return;
@@ -95,8 +97,9 @@ void Host::Join(int64_t pid) {
   process.joined = true;
   process.waits.reset();
   if (ref.rank == 0 && ear_->listens()) ear_->OnProcessPuts(ref);
-  Tell(pid, [ref](AgentCore* core, Time, Actions* out) {
-    core->OnRankJoined(ref.gang, ref.rank, out);
+  const bool recoverable = IsRecoverable(process.uid);
+  Tell(pid, [ref, recoverable](AgentCore* core, Time, Actions* out) {
+    core->OnRankJoined(ref.gang, ref.rank, 0, recoverable, out);
   });
 }
 
@@ -192,6 +195,10 @@ void Host::Go(const RankRef& ref) {
 void Host::Direct(const RankRef& ref, const Directive& directive) {
   ForEach(ref,
           [&](int64_t pid) { parts_.training->OnDirective(pid, directive); });
+}
+
+void Host::Recover(const RankRef& ref, uint32_t recovery) {
+  ForEach(ref, [&](int64_t pid) { parts_.training->OnRecover(pid, recovery); });
 }
 
 void Host::Reconnect() {

@@ -99,6 +99,7 @@ class Host final : public RankHost {
   void Abort(const RankRef& ref);
   void Go(const RankRef& ref);
   void Direct(const RankRef& ref, const Directive& directive);
+  void Recover(const RankRef& ref, uint32_t recovery);
   void Renew(const GangKey& gang, MonoTime fence);
   void OnValue(const GangKey& gang);
 

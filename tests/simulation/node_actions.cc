@@ -94,6 +94,9 @@ bool Node::Do(const Action& action) {
     case Action::Kind::kDirective:
       host_.Direct(ref, action.directive);
       return false;
+    case Action::Kind::kRecover:
+      host_.Recover(ref, daemon_->core.Find(action.gang)->assignment.recovery);
+      return false;
     case Action::Kind::kCapture:
       Later(30ms, [this, key = action.gang, evidence = action.evidence] {
         Tell([&](AgentCore* core, Actions* out) {
@@ -162,6 +165,11 @@ void Node::Prepare(const GangKey& key) {
 void Node::StartRank(const RankRef& ref) {
   const LocalGang* const gang = daemon_->core.Find(ref.gang);
   if (gang == nullptr || !gang->assignment.spec) return;
+  const RankStatus* const status = worker::agent::FindRank(*gang, ref.rank);
+  if (status != nullptr && status->restarts > 0) {
+    host_.disk()->records.erase(ref);
+    host_.disk()->exits.erase(ref);
+  }
   // The next daemon must find it (worker.before_start).
   Save(ref.gang);
   if (host_.Find(ref) != nullptr) {

@@ -37,6 +37,10 @@ ExitStatus ExitWith(int32_t code, std::string message) {
 
 }  // namespace
 
+bool IsRecoverable(const std::string& uid) {
+  return Mix({HashOf(uid), 3}) % 3 > 0;
+}
+
 // ---- The disk ---------------------------------------------------------------
 
 const SavedState* SharedDisk::FindResume(
@@ -115,6 +119,14 @@ void Training::Later(int64_t pid, Duration delay,
   });
 }
 
+void Training::Together(int64_t pid, Duration delay,
+                        std::function<void(Member*)> what) {
+  Later(pid, delay,
+        [recovery = Find(pid)->recovery, what = std::move(what)](Member* m) {
+          if (!m->parked && m->recovery == recovery) what(m);
+        });
+}
+
 void Training::Start(int64_t pid, RankHost* host, const Assignment& assignment,
                      int32_t rank) {
   Member& member = members_[pid];
@@ -127,6 +139,11 @@ void Training::Start(int64_t pid, RankHost* host, const Assignment& assignment,
   gang.world_size = assignment.cluster->world_size;
   if (rank == 0) gang.spec = *assignment.spec;
   gang.pids[rank] = pid;
+  if (assignment.recovery == 0) return;
+  member.go = member.parked = true;
+  member.recovery = assignment.recovery;
+  Later(pid, Pause(member, 100ms, 900ms, 19),
+        [this, id = member.gang](Member* m) { Form(id, m->recovery); });
 }
 
 void Training::OnGo(int64_t pid) {
@@ -141,7 +158,7 @@ void Training::OnGo(int64_t pid) {
     if (peer == nullptr || !peer->go) return;
   }
   gang.resumed = true;
-  Later(
+  Together(
       gang.pids.at(0), Pause(*member, 50ms, 900ms, 10),
       [this, chief = gang.pids.at(0)](Member* rank0) { Resume(chief, rank0); });
 }
@@ -167,7 +184,7 @@ void Training::Resume(int64_t pid, Member* chief) {
     Member* const member = Find(other);
     if (member == nullptr) continue;
     BeginAt(member, generation, from);
-    Later(other, 1ms, [this, other](Member* m) { Go(other, m); });
+    Together(other, 1ms, [this, other](Member* m) { Go(other, m); });
   }
 }
 
@@ -207,7 +224,8 @@ void Training::BeginAt(Member* member, Generation generation,
 void Training::OnDirective(int64_t pid, const Directive& directive) {
   Member* const member = Find(pid);
   if (member == nullptr) return;
-  if (!member->controller) return member->directives.push_back(directive);
+  member->directives.push_back(directive);
+  if (!member->controller) return;
   member->controller->Offer(directive.kind == DirectiveKind::kStop
                                 ? worker::runtime::DirectiveOp::kStop
                                 : worker::runtime::DirectiveOp::kCheckpoint,
@@ -221,15 +239,16 @@ void Training::Go(int64_t pid, Member* member) {
     member->progress.step = controller->step();
     member->progress.phase = "compute";
     const Duration usual = StepTime(member->gang.first);
-    Later(pid, Pause(*member, usual / 2, usual * 3 / 2, 11),
-          [this, pid](Member* m) {
-            const int64_t step = m->controller->step();
-            worker::runtime::StepFacts facts;
-            facts.cursor = static_cast<uint64_t>(step) * kBatch;
-            facts.nonfinite = m->rank == 0 && IsSkipped(m->gang.first, step);
-            if (m->controller->wants_state_hash()) facts.state_hash = m->state;
-            Contribute(pid, m, m->controller->Begin(facts));
-          });
+    Together(pid, Pause(*member, usual / 2, usual * 3 / 2, 11),
+             [this, pid](Member* m) {
+               const int64_t step = m->controller->step();
+               worker::runtime::StepFacts facts;
+               facts.cursor = static_cast<uint64_t>(step) * kBatch;
+               facts.nonfinite = m->rank == 0 && IsSkipped(m->gang.first, step);
+               if (m->controller->wants_state_hash())
+                 facts.state_hash = m->state;
+               Contribute(pid, m, m->controller->Begin(facts));
+             });
     return;
   }
   // Saves once more, and ends when that is settled.
@@ -238,15 +257,15 @@ void Training::Go(int64_t pid, Member* member) {
     if (order.ok()) Save(pid, member, *order);
   }
   if (controller->in_flight()) {
-    Later(pid, Pause(*member, 80ms, 160ms, 12), [this, pid](Member* m) {
+    Together(pid, Pause(*member, 80ms, 160ms, 12), [this, pid](Member* m) {
       Contribute(pid, m, m->controller->BeginRound());
     });
     return;
   }
   // The chief stays until what it publishes is there.
   if (member->publishing > 0) return;
-  Later(pid, Pause(*member, 5ms, 100ms, 13),
-        [pid](Member* m) { m->host->End(pid, ExitWith(0, "")); });
+  Together(pid, Pause(*member, 5ms, 100ms, 13),
+           [pid](Member* m) { m->host->End(pid, ExitWith(0, "")); });
 }
 
 void Training::Contribute(int64_t pid, Member* member,
@@ -276,6 +295,9 @@ void Training::Reduce(const GangId& id, uint64_t round) {
       const Member* const b = Find(peer);
       if (a == nullptr || b == nullptr) return;  // It never ends.
       if (Reaches(a->host->index(), b->host->index())) continue;
+      if (IsRecoverable(id.first) && time_->Choose(8, {26, round}) == 0) {
+        return ParkAll(gang);
+      }
       time_->After(300ms, [this, id, round] { Reduce(id, round); });
       return;
     }
@@ -287,8 +309,8 @@ void Training::Reduce(const GangId& id, uint64_t round) {
   }
   gang.words.clear();
   for (const auto& [rank, pid] : gang.pids) {
-    Later(pid, Pause(*Find(pid), 1ms, 8ms, 14),
-          [this, pid, sum](Member* m) { Receive(pid, m, sum); });
+    Together(pid, Pause(*Find(pid), 1ms, 8ms, 14),
+             [this, pid, sum](Member* m) { Receive(pid, m, sum); });
   }
 }
 
@@ -340,12 +362,13 @@ void Training::Follow(int64_t pid, Member* member, const StepOrders& orders) {
 void Training::Save(int64_t pid, Member* member, const CheckpointOrder& order) {
   const GangId id = member->gang;
   if (std::exchange(member->cannot_save, false)) {
-    Later(pid, 100ms,
-          [order](Member* m) { (void)m->controller->Vote(order.id, false); });
+    Together(pid, 100ms, [order](Member* m) {
+      (void)m->controller->Vote(order.id, false);
+    });
     return;
   }
   const uint64_t state = member->state;
-  Later(
+  Together(
       pid, Pause(*member, 50ms, 700ms, 15),
       [this, pid, id, order, state](Member* m) {
         SharedDisk::Entry& entry = disk_.At(id.first, {id.second, order.step});
@@ -362,7 +385,7 @@ void Training::Save(int64_t pid, Member* member, const CheckpointOrder& order) {
         if (early) (void)m->controller->Vote(order.id, true);
         const Duration sync =
             early ? Duration(60s) : Pause(*m, 20ms, 400ms, 16);
-        Later(pid, sync, [this, id, order](Member* done) {
+        Together(pid, sync, [this, id, order](Member* done) {
           disk_.At(id.first, {id.second, order.step})
               .unsynced.erase(done->rank);
           if (bug_ != Bug::kVotesEarly) {
@@ -392,6 +415,10 @@ void Training::Publish(int64_t pid, Member* member,
     for (const uint32_t directive : order.directives) {
       news.directive_done = std::max(news.directive_done, directive);
     }
+    std::erase_if(m->directives, [&](const Directive& directive) {
+      return directive.kind != DirectiveKind::kStop &&
+             directive.id <= news.directive_done;
+    });
     m->host->Tell(pid, [key = GangKey{gang.job, generation}, news](
                            AgentCore* core, Time now, Actions* out) {
       core->OnRankNews(key, 0, news, now, out);
@@ -399,7 +426,7 @@ void Training::Publish(int64_t pid, Member* member,
     ++m->progress.checkpoints;
     const bool over =
         m->controller->committed() >= m->progress.total_steps || m->stopping;
-    if (--m->publishing == 0 && over && m->saved_last &&
+    if (--m->publishing == 0 && over && m->saved_last && !m->parked &&
         !m->controller->in_flight()) {
       Go(pid, m);
     }
@@ -409,10 +436,12 @@ void Training::Publish(int64_t pid, Member* member,
 void Training::OnDead(int64_t pid, bool well) {
   const auto it = members_.find(pid);
   if (it == members_.end()) return;
-  const Gang& gang = GangOf(it->second);
+  const GangId id = it->second.gang;
+  const Gang& gang = gangs_.at(id);
   const int32_t rank = it->second.rank;
   members_.erase(it);
   if (well) return;
+  if (IsRecoverable(id.first)) return ParkAll(gang);
   for (const auto& [other, peer] : gang.pids) {
     Member* const member = Find(peer);
     if (other == rank || member == nullptr || !member->controller) continue;

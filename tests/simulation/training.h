@@ -63,6 +63,9 @@ class SharedDisk {
   std::map<std::string, Job> jobs_;
 };
 
+// Whether the job's ranks stay when others are lost.
+bool IsRecoverable(const std::string& uid);
+
 class Training {
  public:
   // All are borrowed.
@@ -75,6 +78,8 @@ class Training {
   // Its gang runs.
   void OnGo(int64_t pid);
   void OnDirective(int64_t pid, const Directive& directive);
+  // Its communicator is over, and that of `recovery` is formed.
+  void OnRecover(int64_t pid, uint32_t recovery);
   // The process is gone.
   void OnDead(int64_t pid, bool well);
 
@@ -105,6 +110,9 @@ class Training {
     bool cannot_save = false;
     MonoTime frozen_until{};
     RankProgress progress;
+    // The communicator that it is a member of, or will be, see `parked`.
+    uint32_t recovery = 0;
+    bool parked = false;
   };
   struct Gang {
     JobName job;
@@ -116,15 +124,27 @@ class Training {
     std::map<int32_t, worker::runtime::ControlWords> words;
     uint64_t rounds = 0;
     bool resumed = false;
+    // The newest communicator.
+    uint32_t formed = 0;
   };
 
   Member* Find(int64_t pid);
   Gang& GangOf(const Member& member) { return gangs_.at(member.gang); }
   // Does it then, if the process lives, and not while it is frozen.
   void Later(int64_t pid, Duration delay, std::function<void(Member*)> what);
+  // As Later, but not if it has left its communicator by then.
+  void Together(int64_t pid, Duration delay, std::function<void(Member*)> what);
   Duration Pause(const Member& member, Duration least, Duration most,
                  uint64_t what) const;
   void Resume(int64_t pid, Member* chief);
+  // All members of a gang that recovers notice that its communicator is broken.
+  void ParkAll(const Gang& gang);
+  void Park(int64_t pid, Member* member);
+  // Forms the communicator of `recovery` if all ranks are there for it.
+  void Form(const GangId& id, uint32_t recovery);
+  // Gives all members the state of those that are the furthest.
+  void Level(const GangId& id, uint32_t recovery);
+  void Rejoin(int64_t pid, Member* member, uint32_t recovery);
   void BeginAt(Member* member, Generation generation, const SavedState* from);
   // The next step, round or end.
   void Go(int64_t pid, Member* member);

@@ -200,6 +200,9 @@ void Agent::Execute(const Actions& actions) {
       case Action::Kind::kDirective:
         ranks_.links()->Tell(action);
         break;
+      case Action::Kind::kRecover:
+        ranks_.Recover(ref);
+        break;
       case Action::Kind::kCapture:
         Capture(action.gang, action.evidence);
         break;

@@ -153,6 +153,57 @@ TEST_F(AgentTest, StopAbortsNativeRanksOverTheirLink) {
   EXPECT_THAT(LogOf(0), HasSubstr("aborted: the test says so"));
 }
 
+// The other rank of its task runs on.
+TEST_F(AgentTest, ANativeRankIsReplacedAlone) {
+  const auto order = [&](int32_t restarts, uint32_t recovery) {
+    Assignment a =
+        Order(Goal::kGo, {FakeRank(), "wait"}, JobKind::kNative, 2);
+    a.recovery = recovery;
+    a.spec->tasks[0].ranks[1].restarts = restarts;
+    a.spec->tasks[0].restarts = restarts;
+    return a;
+  };
+  Launch({FakeRank(), "wait"}, JobKind::kNative, 2);
+  ASSERT_TRUE(AllAre(RankState::kJoined));
+  coordinator_.Send(order(0, 0));
+  ASSERT_TRUE(
+      coordinator_.Eventually([&] { return Peek().events.size() == 2; }));
+  const std::vector<RankStatus> before = Reported().ranks;
+  const std::vector<int32_t> ports = Reported().ports;
+  const auto is_back = [&](int32_t restarts) {
+    return coordinator_.Eventually([&] {
+      const RankStatus& rank = Peek().ranks[1];
+      return rank.restarts == restarts && rank.state == RankState::kStarted;
+    });
+  };
+  // One that is gone, and one that stands still.
+  ASSERT_EQ(kill(static_cast<pid_t>(before[1].pid), SIGKILL), 0);
+  ASSERT_TRUE(coordinator_.Eventually(
+      [&] { return Peek().ranks[1].exit.has_value(); }));
+  coordinator_.Send(order(1, 1));
+  ASSERT_TRUE(is_back(1));
+  const int64_t second = Reported().ranks[1].pid;
+  EXPECT_NE(second, before[1].pid);
+  ASSERT_EQ(kill(static_cast<pid_t>(second), SIGSTOP), 0);
+  coordinator_.Send(order(2, 2));
+  ASSERT_TRUE(is_back(2));
+  EXPECT_NE(Reported().ranks[1].pid, second);
+  EXPECT_EQ(Reported().ranks[0].pid, before[0].pid);
+  EXPECT_EQ(Reported().ranks[0].state, RankState::kJoined);
+  EXPECT_EQ(Reported().ports, ports);
+  ASSERT_TRUE(coordinator_.Eventually([&] {
+    const auto& log = coordinator_.logs[{{"job", 1}, 1}];
+    return log.bytes.find("recovery 2") != std::string::npos;
+  }));
+  // One log has all starts.
+  EXPECT_THAT(coordinator_.logs[(std::pair{GangKey{"job", 1}, 1})].bytes,
+              HasSubstr("go"));
+  Assignment stop = Order(Goal::kStop, {});
+  stop.grace = 20s;
+  coordinator_.Send(stop);
+  ASSERT_TRUE(Reaches(GangPhase::kStopped));
+}
+
 TEST_F(AgentTest, WhoIgnoresSigtermIsKilledWithHisChildren) {
   Launch({"/bin/sh", "-c", "trap '' TERM; sleep 1000 & sleep 1000"});
   ASSERT_TRUE(AllAre(RankState::kStarted));

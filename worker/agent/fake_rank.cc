@@ -1,7 +1,8 @@
 // A native rank for tests, with the real end of the link and no training.
 //
 //   fake_rank ok      puts, gets, joins, waits for Go, reports, exits 0
-//   fake_rank wait    the same, then waits for Abort and exits 75
+//   fake_rank wait    the same, then waits for Abort and exits 75. In a rank that
+//                     is replaced: waits at once
 //   fake_rank fail    joins, then fails with last words, the other one of two
 //                     ranks as a lost peer
 #include <signal.h>
@@ -83,6 +84,12 @@ int RunRank(const std::string& mode) {
   if (!link.ok()) return Fail(link.status());
   const v1::RankWelcome welcome = (*link)->welcome();
   WritePage(welcome);
+  if (welcome.recovery() > 0) {
+    printf("recovery %u\n", welcome.recovery());
+    fflush(stdout);
+    while (!aborted) std::this_thread::sleep_for(5ms);
+    return 75;
+  }
   const std::string own = std::to_string(welcome.rank());
   Status status = (*link)->Put("address/" + own, "value of " + own);
   if (!status.ok()) return Fail(status);

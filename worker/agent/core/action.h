@@ -26,6 +26,9 @@ struct Action {
     kGo,
     kAbort,
     kDirective,
+    // The rank's Welcome, with the recovery of the assignment. Its process may
+    // not run yet.
+    kRecover,
     // Capture evidence of the gang's ranks and keep it: answer with OnCaptured.
     // With `evidence` 0 a rank has failed: without stacks, in milliseconds.
     kCapture,

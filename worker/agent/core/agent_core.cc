@@ -123,7 +123,8 @@ void AgentCore::Raise(const GangKey& key, const Assignment& assignment,
   }
   if (gang->status.phase == GangPhase::kRefused) return;
   // From here on spec, cluster and key of the higher goal count; of the spec of
-  // a generation only `restarts` of tasks changes, and more images are settled.
+  // a generation only `restarts` and the reduction plan change, and more images
+  // are settled.
   gang->assignment = assignment;
   if (assignment.goal == Goal::kPrepare &&
       gang->status.phase == GangPhase::kPrepared &&
@@ -139,9 +140,10 @@ void AgentCore::Raise(const GangKey& key, const Assignment& assignment,
   }
   if (assignment.goal >= Goal::kLaunch) {
     Launch(key, gang, out);
-    RestartTasks(key, options_.implied_grace, gang, out);
+    Restart(key, options_.implied_grace, gang, out);
   }
   if (assignment.goal == Goal::kGo) {
+    RecoverIfAsked(key, gang, out);
     Go(key, gang, out);
     CaptureIfAsked(key, gang, out);
   }
@@ -335,13 +337,20 @@ void AgentCore::OnRankStarted(const GangKey& key, int32_t rank, int64_t pid,
   out->push_back(MakeAction(Action::Kind::kReport, key));
 }
 
-void AgentCore::OnRankJoined(const GangKey& key, int32_t rank, Actions* out) {
+void AgentCore::OnRankJoined(const GangKey& key, int32_t rank,
+                             uint32_t recovery, bool recoverable,
+                             Actions* out) {
   const auto it = gangs_.find(key);
   if (it == gangs_.end()) return;
   LocalGang* gang = &it->second;
   RankStatus* status = FindRank(gang, rank);
-  if (status == nullptr || status->state >= RankState::kJoined) return;
-  status->state = RankState::kJoined;
+  if (status == nullptr || status->state == RankState::kExited) return;
+  const RankStatus before = *status;
+  // A program forms by itself, and its ranks stay STARTED.
+  if (IsNative(gang->assignment)) status->state = RankState::kJoined;
+  status->recoverable = status->recoverable || recoverable;
+  status->recovery = std::max(status->recovery, recovery);
+  if (*status == before) return;
   out->push_back(MakeAction(Action::Kind::kReport, key));
   if (gang->assignment.goal == Goal::kGo) Go(key, gang, out);
 }
@@ -369,12 +378,13 @@ void AgentCore::OnRankExited(const GangKey& key, int32_t rank, ExitStatus exit,
   status->progress = progress;
   status->usage = usage;
   out->push_back(MakeAction(Action::Kind::kReport, key));
-  // Before others hear of it, and end.
+  // Before others hear of it, and end. One that is being replaced was given up
+  // with its evidence.
   if (gang->assignment.goal < Goal::kStop && !status->exit->ok() &&
-      !status->exit->victim) {
+      !status->exit->victim && !MustRestart(*gang, *status)) {
     KeepEvidence(key, gang, out);
   }
-  RestartTasks(key, options_.implied_grace, gang, out);
+  Restart(key, options_.implied_grace, gang, out);
   if (HasEnded(*gang)) Over(key, gang, GangPhase::kStopped, out);
   ForgetIfAsked(key, out);
 }

@@ -35,6 +35,12 @@
 //   LAUNCHED,  LAUNCH, GO with a higher            LAUNCHED, kKillTree of the
 //   STOPPED    `restarts` of a program's task      task's ranks; when all of
 //              and no STOP so far                  them ended, kStartRank
+//   LAUNCHED,  LAUNCH, GO with a higher            LAUNCHED, kKillTree of that
+//   STOPPED    `restarts` of a native rank, or     rank, once and without
+//              and no STOP so far                  grace; when it has ended,
+//                                                  kStartRank
+//   LAUNCHED   GO with a higher `recovery` of a    kRecover to each rank that
+//              native job                          has not ended and stays
 //   REFUSED,
 //   STOPPED    FORGET                              (none), kForget
 //   others     FORGET                              as STOP, later forgotten
@@ -65,7 +71,7 @@ namespace lockstep::worker::agent {
 struct AgentOptions {
   NodeName node;
   // Grace for generations that a higher one replaces and for ranks of a
-  // restarting task.
+  // program's restarting task.
   Duration implied_grace = std::chrono::seconds(1);
   // Delay after which the daemon itself sends SIGKILL if the shim has not.
   Duration force_after = std::chrono::seconds(2);
@@ -105,7 +111,10 @@ class AgentCore {
   // Its exec succeeded. Repeats do nothing.
   void OnRankStarted(const GangKey& key, int32_t rank, int64_t pid,
                      Actions* out);
-  void OnRankJoined(const GangKey& key, int32_t rank, Actions* out);
+  // The rank is a member of the communicator of `recovery`; 0: of the first.
+  // Ranks of programs say so only if they can recover.
+  void OnRankJoined(const GangKey& key, int32_t rank, uint32_t recovery,
+                    bool recoverable, Actions* out);
   void OnRankNews(const GangKey& key, int32_t rank, const RankNews& news,
                   Time now, Actions* out);
   // The rank and its tree have ended. The first exit counts.

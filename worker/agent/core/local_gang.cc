@@ -26,6 +26,83 @@ void KeepLostPeers(int32_t rank, const RankNews& news, LocalGang* gang) {
   }
 }
 
+// Whether ranks are replaced one by one. Otherwise all ranks of a program's
+// task restart together.
+bool ReplacesRanks(const Assignment& assignment) {
+  return IsNative(assignment) || assignment.recovery > 0;
+}
+
+// The number of restarts that the assignment wants of `rank`. An older
+// coordinator sends the task's only.
+int32_t RestartsOf(const Assignment& assignment, const LocalTask& task,
+                   int32_t rank) {
+  if (!ReplacesRanks(assignment)) return task.restarts;
+  for (const RankSpec& spec : task.ranks) {
+    if (spec.rank == rank) return spec.restarts;
+  }
+  return 0;
+}
+
+// REQUIRES: its process has ended.
+void StartAgain(const GangKey& key, int32_t restarts, LocalGang* gang,
+                RankStatus* rank, Actions* out) {
+  gang->failures.erase(rank->rank);
+  gang->kept = false;
+  RankStatus fresh;
+  fresh.rank = rank->rank;
+  fresh.local_rank = rank->local_rank;
+  fresh.state = RankState::kPrepared;
+  fresh.restarts = restarts;
+  *rank = std::move(fresh);
+  // The new process knows no orders.
+  if (rank->rank == 0) gang->last_directive = gang->status.directive_done;
+  out->push_back(MakeAction(Action::Kind::kStartRank, key, rank->rank));
+}
+
+// Returns whether ranks start.
+bool RestartTask(const GangKey& key, const LocalTask& task, Duration grace,
+                 LocalGang* gang, Actions* out) {
+  std::vector<RankStatus*> ranks;
+  bool ended = true;
+  for (const RankSpec& spec : task.ranks) {
+    RankStatus* rank = FindRank(gang, spec.rank);
+    if (rank == nullptr || rank->restarts >= task.restarts) continue;
+    ranks.push_back(rank);
+    ended = ended && rank->state == RankState::kExited;
+  }
+  for (RankStatus* rank : ranks) {
+    if (ended) {
+      StartAgain(key, task.restarts, gang, rank, out);
+    } else if (rank->state != RankState::kExited) {
+      Action kill = MakeAction(Action::Kind::kKillTree, key, rank->rank);
+      kill.grace = grace;
+      out->push_back(std::move(kill));
+    }
+  }
+  return ended && !ranks.empty();
+}
+
+// Returns whether ranks start.
+bool ReplaceRanks(const GangKey& key, const LocalTask& task, LocalGang* gang,
+                  Actions* out) {
+  bool started = false;
+  for (const RankSpec& spec : task.ranks) {
+    RankStatus* rank = FindRank(gang, spec.rank);
+    if (rank == nullptr || rank->restarts >= spec.restarts) continue;
+    if (rank->state == RankState::kExited) {
+      StartAgain(key, spec.restarts, gang, rank, out);
+      started = true;
+      continue;
+    }
+    // A second forced kill would end its shim before it has recorded the end.
+    int32_t& killed = gang->replaced[rank->rank];
+    if (killed >= spec.restarts) continue;
+    killed = spec.restarts;
+    out->push_back(MakeAction(Action::Kind::kKillTree, key, rank->rank));
+  }
+  return started;
+}
+
 }  // namespace
 
 Action MakeAction(Action::Kind kind, const GangKey& key, int32_t rank) {
@@ -53,7 +130,7 @@ GangStatus FreshStatus(const Assignment& assignment, GangPhase phase) {
         RankStatus known;
         known.rank = rank.rank;
         known.local_rank = rank.local_rank;
-        known.restarts = task.restarts;
+        known.restarts = RestartsOf(assignment, task, rank.rank);
         status.ranks.push_back(known);
       }
     }
@@ -151,43 +228,41 @@ bool HasEnded(const LocalGang& gang) {
                      });
 }
 
-void RestartTasks(const GangKey& key, Duration grace, LocalGang* gang,
-                  Actions* out) {
+bool MustRestart(const LocalGang& gang, const RankStatus& rank) {
+  const LocalTask* task = TaskOf(*gang.assignment.spec, rank.rank);
+  return task != nullptr &&
+         rank.restarts < RestartsOf(gang.assignment, *task, rank.rank);
+}
+
+void Restart(const GangKey& key, Duration grace, LocalGang* gang,
+             Actions* out) {
   if ((gang->status.phase != GangPhase::kLaunched &&
        gang->status.phase != GangPhase::kStopped) ||
-      gang->assignment.goal >= Goal::kStop || !gang->assignment.spec ||
-      gang->assignment.spec->kind != JobKind::kProgram) {
+      gang->assignment.goal >= Goal::kStop || !gang->assignment.spec) {
     return;
   }
+  bool started = false;
   for (const LocalTask& task : gang->assignment.spec->tasks) {
-    std::vector<RankStatus*> ranks;
-    bool ended = true;
-    for (const RankSpec& spec : task.ranks) {
-      RankStatus* rank = FindRank(gang, spec.rank);
-      if (rank == nullptr || rank->restarts >= task.restarts) continue;
-      ranks.push_back(rank);
-      ended = ended && rank->state == RankState::kExited;
-    }
-    for (RankStatus* rank : ranks) {
-      if (ended) {
-        gang->failures.erase(rank->rank);
-        gang->kept = false;
-        rank->restarts = task.restarts;
-        rank->state = RankState::kPrepared;
-        rank->pid = 0;
-        rank->exit.reset();
-        rank->progress = RankProgress();
-        rank->usage = Usage();
-        out->push_back(MakeAction(Action::Kind::kStartRank, key, rank->rank));
-      } else if (rank->state != RankState::kExited) {
-        Action kill = MakeAction(Action::Kind::kKillTree, key, rank->rank);
-        kill.grace = grace;
-        out->push_back(std::move(kill));
-      }
-    }
-    if (ranks.empty() || !ended) continue;
-    gang->status.phase = GangPhase::kLaunched;
-    out->push_back(MakeAction(Action::Kind::kReport, key));
+    started = (ReplacesRanks(gang->assignment)
+                   ? ReplaceRanks(key, task, gang, out)
+                   : RestartTask(key, task, grace, gang, out)) ||
+              started;
+  }
+  if (!started) return;
+  gang->status.phase = GangPhase::kLaunched;
+  out->push_back(MakeAction(Action::Kind::kReport, key));
+}
+
+void RecoverIfAsked(const GangKey& key, LocalGang* gang, Actions* out) {
+  const uint32_t recovery = gang->assignment.recovery;
+  if (gang->status.phase != GangPhase::kLaunched ||
+      recovery <= gang->last_recovery) {
+    return;
+  }
+  gang->last_recovery = recovery;
+  for (const RankStatus& rank : gang->status.ranks) {
+    if (rank.state == RankState::kExited || MustRestart(*gang, rank)) continue;
+    out->push_back(MakeAction(Action::Kind::kRecover, key, rank.rank));
   }
 }
 
@@ -280,6 +355,8 @@ bool TakeNews(int32_t rank, const RankNews& news, Time now, LocalGang* gang) {
   }
   status.directive_done = std::max(status.directive_done, news.directive_done);
   KeepLostPeers(rank, news, gang);
+  RankStatus* known = FindRank(gang, rank);
+  known->parked = std::max(known->parked, news.parked);
   LocalGang::FailureReport& words = gang->failures[rank];
   if (!news.failure.empty()) words.failure = news.failure;
   if (news.failure_reason != Reason::kNone) words.reason = news.failure_reason;

@@ -44,6 +44,8 @@ struct RankNews {
   // kMaxLostPeerError bytes.
   std::vector<int32_t> lost_peers = {};
   std::string lost_peer_error = {};
+  // As in RankStatus; 0: no change.
+  uint32_t parked = 0;
 };
 
 struct LocalGang {
@@ -66,6 +68,10 @@ struct LocalGang {
   uint32_t last_event = 0;
   uint32_t last_directive = 0;
   uint32_t last_evidence = 0;
+  // The ranks were told of this recovery, by this daemon.
+  uint32_t last_recovery = 0;
+  // Native ranks that were killed to be replaced, and by which number.
+  std::map<int32_t, int32_t> replaced;
   struct FailureReport {
     std::string failure;
     Reason reason = Reason::kNone;
@@ -108,10 +114,18 @@ Status CheckPorts(const LocalGang& gang, const NodeName& node);
 // The gang was launched and all of its ranks have exited.
 bool HasEnded(const LocalGang& gang);
 
-// Restarts tasks of a program whose `restarts` has risen: kills, with `grace`,
-// the task's running ranks, and starts it again once all have ended.
-void RestartTasks(const GangKey& key, Duration grace, LocalGang* gang,
-                  Actions* out);
+// The assignment's `restarts` of a rank exceeds the rank's own.
+bool MustRestart(const LocalGang& gang, const RankStatus& rank);
+
+// Restarts what MustRestart. Of a program all ranks of a task together: kills,
+// with `grace`, those that run, and starts all once they have ended. Of a
+// native gang each rank alone: kills it at once, as it may be frozen, and
+// starts it when it has ended.
+void Restart(const GangKey& key, Duration grace, LocalGang* gang, Actions* out);
+
+// Sends the new Welcome to the ranks of a native gang if `recovery` has risen.
+// A rank that is started later gets it when it connects.
+void RecoverIfAsked(const GangKey& key, LocalGang* gang, Actions* out);
 
 // Sends GO to the joined ranks of a native gang, and new directives to rank 0.
 void Go(const GangKey& key, LocalGang* gang, Actions* out);

@@ -101,6 +101,7 @@ void RankLinks::Expect(const RankRef& ref, const std::string& page) {
   const auto nonce = nonces.find(ref.rank);
   if (task == nullptr || nonce == nonces.end()) return;
   const bool native = IsNative(gang->assignment);
+  if (native) rendezvous_.Raise(ref.gang, gang->assignment.recovery);
   server_->Expect(KeyOf(ref), native ? nonce->second : ToHex(nonce->second),
                   OwnerId(setup_->user),
                   MakeWelcome(gang->assignment, *task, ref.rank,
@@ -122,10 +123,11 @@ void RankLinks::Tell(const Action& action) {
                                  ? v1::RankDirective::STOP
                                  : v1::RankDirective::CHECKPOINT);
       break;
-    // Ranks do not receive these.
+    // Ranks do not receive these, or receive them with their Welcome.
     case Action::Kind::kPrepare:
     case Action::Kind::kCheckOutput:
     case Action::Kind::kStartRank:
+    case Action::Kind::kRecover:
     case Action::Kind::kCapture:
     case Action::Kind::kKillTree:
     case Action::Kind::kRelease:
@@ -159,14 +161,14 @@ void RankLinks::OnGet(const RankKey& key, const std::string& name) {
   if (core_->Find(ref.gang) != nullptr) rendezvous_.Get(ref, name);
 }
 
-void RankLinks::OnJoined(const RankKey& key, uint32_t /*recovery*/,
-                         bool /*recoverable*/) {
+void RankLinks::OnJoined(const RankKey& key, uint32_t recovery,
+                         bool recoverable) {
   const RankRef ref = RefOf(key);
   const LocalGang* gang = core_->Find(ref.gang);
   // A program forms by itself.
-  if (gang == nullptr || !IsNative(gang->assignment)) return;
+  if (gang == nullptr || !(IsNative(gang->assignment) || recoverable)) return;
   core_->Tell([&](AgentCore* core, Actions* out) {
-    core->OnRankJoined(ref.gang, ref.rank, out);
+    core->OnRankJoined(ref.gang, ref.rank, recovery, recoverable, out);
   });
 }
 

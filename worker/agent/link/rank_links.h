@@ -57,14 +57,15 @@ class RankLinks final : public rank_link::RankLinkHandler {
   // The content of a program's link file.
   std::string LinkFileOf(const RankRef& ref);
 
-  // Admits the rank from now on; `page` is the path of its page.
+  // Admits the rank from now on; `page` is the path of its page. A rank that is
+  // connected gets a new Welcome if the recovery has risen.
   void Expect(const RankRef& ref, const std::string& page);
   // Action::Kind::kGo, kAbort and kDirective.
   void Tell(const Action& action);
   // The process of a program that had joined as `ref` has ended or closed, or
   // none has joined.
   bool HasNoProcess(const RankRef& ref) const;
-  // Disconnects the rank.
+  // Disconnects the rank, and drops what its next process would be sent.
   void Forget(const RankRef& ref);
   void ForgetGang(const GangKey& key);
 

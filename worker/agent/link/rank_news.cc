@@ -31,6 +31,8 @@ Reason EventReasonOf(const v1::RankReport& report) {
       return Reason::kCheckpointDamaged;
     case v1::REASON_OUTPUT_FULL:
       return Reason::kOutputFull;
+    case v1::REASON_RECOVERED:
+      return Reason::kRecovered;
     default:
       return Reason::kNone;
   }
@@ -65,6 +67,7 @@ RankNews NewsOf(const v1::RankReport& report) {
         std::clamp<int64_t>(report.resumed_step(), -1, kMaxExact);
   }
   news.directive_done = std::min(report.directive_done(), 4095u);
+  news.parked = report.parked();
   TakeReductionPlan(report, &news);
   return news;
 }

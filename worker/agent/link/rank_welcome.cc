@@ -79,6 +79,7 @@ v1::RankWelcome MakeWelcome(const Assignment& assignment, const LocalTask& task,
   welcome.set_task_index(task.index);
   welcome.set_outside_group(task.type == TaskType::kPs ||
                             task.type == TaskType::kEvaluator);
+  welcome.set_recovery(assignment.recovery);
   return welcome;
 }
 

@@ -36,6 +36,10 @@ class RendezvousRelay {
   void Get(const RankRef& ref, const std::string& name);
   // The coordinator sends a requested value.
   void OnValue(const RendezvousEntry& entry);
+  // The ranks of a native gang form the communicator of `recovery` (0: the
+  // first one). Drops the entries and queries of earlier ones, and ignores them
+  // from now on.
+  void Raise(const GangKey& key, uint32_t recovery);
   // Sends all entries and queries again, because the coordinator may have
   // restarted.
   void SendAll();
@@ -48,6 +52,7 @@ class RendezvousRelay {
     std::map<std::string, std::string> values;
     // Waiting ranks by name.
     std::map<std::string, std::set<int32_t>> gets;
+    uint32_t recovery = 0;
   };
 
   void SendPut(const GangKey& key, const std::string& name,

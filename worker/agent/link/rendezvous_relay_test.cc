@@ -68,6 +68,32 @@ TEST_F(RendezvousRelayTest, ANewCoordinatorGetsAllThatCounts) {
   EXPECT_THAT(sent_, IsEmpty());
 }
 
+TEST_F(RendezvousRelayTest, ARecoveryDropsWhatWasSaidBefore) {
+  const GangKey key{"job", 1};
+  relay_.Put(first_, "a", "1");
+  relay_.Put(first_, "recovery/1/a", "1");
+  relay_.Put(first_, "recovery/2/a", "1");
+  relay_.Get(first_, "b");
+  relay_.Get(first_, "recovery/10/b");
+  relay_.OnValue({"job", 1, "recovery/2/c", "x"});
+  relay_.OnValue({"job", 1, "recovery/1/c", "x"});
+  sent_.clear();
+  relay_.Raise(key, 2);
+  relay_.Raise(key, 1);
+  relay_.SendAll();
+  EXPECT_THAT(sent_, ElementsAre("put recovery/2/a=1", "get recovery/10/b"));
+  sent_.clear();
+  // Of a rank that does not know yet.
+  relay_.Put(first_, "recovery/1/d", "1");
+  relay_.Put(first_, "d", "1");
+  relay_.Get(first_, "recovery/1/c");
+  relay_.OnValue({"job", 1, "recovery/1/c", "x"});
+  EXPECT_THAT(sent_, IsEmpty());
+  EXPECT_THAT(delivered_, IsEmpty());
+  relay_.Get(first_, "recovery/2/c");
+  EXPECT_THAT(delivered_, ElementsAre("0 recovery/2/c=x"));
+}
+
 TEST_F(RendezvousRelayTest, WhatTheCoordinatorWouldRefuseIsNotSent) {
   relay_.Put(first_, "", "1");
   relay_.Put(first_, "a\x01", "1");

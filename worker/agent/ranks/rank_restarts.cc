@@ -55,6 +55,8 @@ void RankRestarts::Restart(const RankRef& ref) {
        {rank.paths.exit_record, rank.paths.page, rank.paths.error_file}) {
     (void)files_->Remove(path);
   }
+  // What its old process still says is not the new one's.
+  parts_.links->Forget(ref);
   parts_.sampler->Restart(ref);
   parts_.ports->SetGoesOn(ref);
   rank.start = parts_.loop->Now().wall;

@@ -72,6 +72,7 @@ class JobStatus:
       message: the cause for people, one sentence.
       exit_code: of a command that waits for the job: 0, or the first failure's.
       attempt: counts the starts of the whole gang, from 1; 0 before the first.
+      recoveries: how often ranks were replaced while the others stayed.
       committed_step: the last step in a checkpoint, or None.
       ranks: the processes of the current attempt; empty in lists.
     """
@@ -84,6 +85,7 @@ class JobStatus:
     exit_code: int
     attempt: int
     restarts: int
+    recoveries: int
     create_time: datetime.datetime | None
     start_time: datetime.datetime | None
     end_time: datetime.datetime | None
@@ -224,6 +226,7 @@ def job_of(schema: Schema, job: Any) -> JobStatus:
         exit_code=job.exit_code,
         attempt=job.attempt,
         restarts=job.restarts,
+        recoveries=job.recoveries,
         create_time=time_of(job, "create_time"),
         start_time=time_of(job, "start_time"),
         end_time=time_of(job, "end_time"),

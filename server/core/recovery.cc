@@ -1,0 +1,344 @@
+#include "server/core/recovery.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/core/clock_offset.h"
+#include "server/core/evidence.h"
+#include "server/core/moving.h"
+#include "server/core/reports.h"
+#include "server/core/restart_rules.h"
+#include "server/core/verdict.h"
+
+namespace lockstep::server {
+namespace {
+
+bool HasFailed(const RankStatus& rank) { return rank.exit && !rank.exit->ok(); }
+
+// Only native ranks are ever JOINED.
+bool Survives(const Job& job, const RankStatus& rank) {
+  const RankState runs = job.spec.kind == JobKind::kNative
+                             ? RankState::kJoined
+                             : RankState::kStarted;
+  return rank.state == runs && !rank.exit;
+}
+
+bool AllAreRecoverable(const Job& job) {
+  const auto ranks = RanksOf(job);
+  return std::all_of(ranks.begin(), ranks.end(),
+                     [](const RankStatus* rank) { return rank->recoverable; });
+}
+
+bool Waits(const Job& job, const RankStatus& rank) {
+  const auto lone = job.lone_ranks.find(rank.rank);
+  return HasFailed(rank) && lone != job.lone_ranks.end() && lone->second.waits;
+}
+
+// What was lost, and why.
+struct Loss {
+  Failure failure;
+  // None: the network failed.
+  std::set<int32_t> ranks;
+  // How long the replacement has waited.
+  Duration waited{};
+  // It belongs to the failure that led to the last recovery.
+  bool known = false;
+};
+
+// "rank 1", "ranks 1, 3".
+std::string Named(const std::set<int32_t>& ranks) {
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s",
+                     fmt::join(ranks, ", "));
+}
+
+bool NeedsTheGang(const Job& job, const JobView& view, const TaskStatus& task,
+                  const RankStatus& rank) {
+  const auto node = view.nodes.find(task.node);
+  if (HasBadGpu(task, view) ||
+      (node != view.nodes.end() && node->second.cools)) {
+    return true;
+  }
+  if (!HasFailed(rank)) return false;
+  const Failure failure = FailureOfRank(job, rank);
+  return failure.fatal || failure.port_taken || failure.holds ||
+         failure.free_restart || failure.cause.reason == Reason::kDiverged;
+}
+
+// Whether the rank had failed when the last recovery was decided, which did not
+// replace it.
+bool IsOfLastFailure(const Job& job, const RankStatus& rank) {
+  const auto lone = job.lone_ranks.find(rank.rank);
+  return job.recovery > 0 &&
+         rank.exit->end_time <= job.recovery_start + kSameTime &&
+         (lone == job.lone_ranks.end() ||
+          lone->second.start != job.recovery_start);
+}
+
+std::optional<Loss> FailedRanks(const Job& job, Time now) {
+  Loss loss;
+  loss.known = true;
+  std::optional<WallTime> first;
+  for (const RankStatus* rank : RanksOf(job)) {
+    if (!HasFailed(*rank)) continue;
+    loss.ranks.insert(rank->rank);
+    loss.known = loss.known && IsOfLastFailure(job, *rank);
+    first =
+        std::min(first.value_or(rank->exit->end_time), rank->exit->end_time);
+  }
+  if (!first) return std::nullopt;
+  loss.failure = *FirstFailure(job);
+  // Two ranks that fail alike once are not one failure repeated.
+  loss.failure.signature.clear();
+  loss.waited = now.wall - *first;
+  return loss;
+}
+
+std::optional<Loss> FrozenRank(const Job& job, const JobView& view) {
+  if (!view.stall || view.stall->rank < 0 || IsRecovering(job)) {
+    return std::nullopt;
+  }
+  Loss loss;
+  loss.failure = FailureOf(CauseOf(job, *view.stall));
+  loss.ranks = {view.stall->rank};
+  // It stood still for longer than any wait is worth.
+  loss.waited = kLongestBackoff;
+  return loss;
+}
+
+std::optional<Loss> LostNetwork(const Job& job, const JobView& view, Time now) {
+  if (!view.recovery.parked ||
+      now.mono - *view.recovery.parked < kParkedPatience) {
+    return std::nullopt;
+  }
+  std::set<int32_t> parked;
+  for (const RankStatus* rank : RanksOf(job)) {
+    if (rank->parked > job.recovery) parked.insert(rank->rank);
+  }
+  Loss loss;
+  loss.failure =
+      FailureOf({Reason::kFormTimeout,
+                 fmt::format("{} lost a peer, although no rank has ended",
+                             Named(parked))});
+  loss.waited = now.mono - *view.recovery.parked;
+  return loss;
+}
+
+std::optional<Loss> FindLoss(const Job& job, const JobView& view, Time now) {
+  std::optional<Loss> loss = FailedRanks(job, now);
+  if (!loss) loss = FrozenRank(job, view);
+  if (!loss) loss = LostNetwork(job, view, now);
+  return loss;
+}
+
+std::string Tries(const Job& job, const Loss& loss, const RestartPlan& plan,
+                  Time now) {
+  if (loss.known) return "";
+  if (plan.uncharged) {
+    return fmt::format("; it uses up no try, {} of {} such failures an hour",
+                       UnchargedFailures(job, now.wall), kMostUncharged);
+  }
+  return fmt::format("; {} of {} failures without progress",
+                     job.failures_without_progress, job.spec.restart_budget);
+}
+
+// "it is replaced while 3 ranks hold their state".
+std::string WhatNow(const Job& job, const Loss& loss) {
+  const auto ranks = RanksOf(job);
+  const auto holding =
+      std::count_if(ranks.begin(), ranks.end(), [&](const RankStatus* rank) {
+        return Survives(job, *rank) && !loss.ranks.contains(rank->rank);
+      });
+  const std::string others = fmt::format(
+      "{} rank{} state", holding, holding == 1 ? " holds its" : "s hold their");
+  if (loss.ranks.empty()) {
+    return fmt::format("a new communicator is formed while {}", others);
+  }
+  return fmt::format("{} replaced while {}",
+                     loss.ranks.size() == 1
+                         ? std::string("it is")
+                         : fmt::format("{} are", Named(loss.ranks)),
+                     others);
+}
+
+void Begin(Job* job, const JobView& view, const Loss& loss,
+           const RestartPlan& plan, Time now) {
+  const std::string what = WhatNow(*job, loss);
+  job->committed_before =
+      std::max(job->committed_before, HighestCommitted(*job, view));
+  for (const RankStatus* rank : RanksOf(*job)) {
+    job->recovery = std::max(job->recovery, rank->recovery);
+  }
+  ++job->recovery;
+  ++job->recoveries;
+  job->recovery_start = now.wall;
+  for (TaskStatus& task : job->tasks) {
+    for (RankStatus& rank : task.ranks) {
+      if (!loss.ranks.contains(rank.rank)) continue;
+      RestartRank(job, view, task.node, &rank, now);
+    }
+  }
+  AddEvent(job, Reason::kRecovering,
+           fmt::format("{}; {} (recovery {}{})", loss.failure.cause.message,
+                       what, job->recovery, Tries(*job, loss, plan, now)),
+           now);
+  job->cause = {
+      Reason::kRecovering,
+      loss.ranks.empty()
+          ? fmt::format("recovery {}: the ranks form a new communicator",
+                        job->recovery)
+          : fmt::format("recovery {}: {} {} replaced", job->recovery,
+                        Named(loss.ranks),
+                        loss.ranks.size() == 1 ? "is" : "are")};
+}
+
+// From here on the lost ranks are replaced whatever the others do.
+void Wait(Job* job, const Loss& loss, const RestartPlan& plan) {
+  if (loss.ranks.empty()) return;
+  for (const int32_t rank : loss.ranks) job->lone_ranks[rank].waits = true;
+  job->cause = {Reason::kRecovering,
+                fmt::format("{} {} replaced after {}", Named(loss.ranks),
+                            loss.ranks.size() == 1 ? "is" : "are",
+                            FormatDuration(plan.backoff))};
+}
+
+bool AllNodesTell(const Job& job, const JobView& view) {
+  const std::set<NodeName> nodes = NodesOf(job);
+  return std::all_of(nodes.begin(), nodes.end(), [&](const NodeName& name) {
+    const auto node = view.nodes.find(name);
+    return node != view.nodes.end() &&
+           node->second.state == NodeState::kReady && node->second.reported;
+  });
+}
+
+// Whether ranks are lost that only a restart of the gang replaces.
+bool MustRestartGang(const Job& job, const JobView& view,
+                     const std::set<int32_t>& lost) {
+  bool survives = false;
+  for (const TaskStatus& task : job.tasks) {
+    for (const RankStatus& rank : task.ranks) {
+      if (!lost.contains(rank.rank)) {
+        survives = survives || Survives(job, rank);
+      } else if (NeedsTheGang(job, view, task, rank)) {
+        return true;
+      }
+    }
+  }
+  return !survives;
+}
+
+}  // namespace
+
+bool IsRecovering(const Job& job) {
+  if (job.state != JobState::kRunning || job.failing ||
+      !AllAreRecoverable(job)) {
+    return false;
+  }
+  const auto ranks = RanksOf(job);
+  return std::any_of(ranks.begin(), ranks.end(), [&](const RankStatus* rank) {
+    return rank->recovery < job.recovery || Waits(job, *rank);
+  });
+}
+
+bool CanRecover(const Job& job, const JobView& view) {
+  if (!AllAreRecoverable(job) || MustLeave(job, view)) return false;
+  const auto ranks = RanksOf(job);
+  return std::none_of(ranks.begin(), ranks.end(), [](const RankStatus* rank) {
+    return rank->exit && rank->exit->ok();
+  });
+}
+
+std::optional<Cause> Recover(Job* job, const JobView& view, Time now) {
+  // All failed ranks are replaced together, those that wait included.
+  const std::map<int32_t, LoneRank> lone_ranks = job->lone_ranks;
+  const std::optional<Failure> newest = FirstFailure(*job);
+  for (auto& [rank, lone] : job->lone_ranks) lone.waits = false;
+  std::optional<Loss> loss = FindLoss(*job, view, now);
+  if (!loss) return std::nullopt;
+  if (MustRestartGang(*job, view, loss->ranks)) {
+    if (!newest) return loss->failure.cause;
+    job->lone_ranks = lone_ranks;
+    return newest->cause;
+  }
+  if (loss->known) {
+    Begin(job, view, *loss, RestartPlan(), now);
+    return std::nullopt;
+  }
+  Failure& failure = loss->failure;
+  failure.uncharged = IsWithoutEvidence(
+      *job, view, failure, EvidenceOf(job->tasks, job->generation, view));
+  const bool progress = MadeProgress(*job, view, failure, now);
+  const RestartPlan plan = PlanRestart(*job, failure, progress, now);
+  if (!plan.restart) return failure.cause;
+  // The first one is immediate, as for the gang.
+  const bool first = plan.uncharged ? UnchargedFailures(*job, now.wall) == 0
+                                    : plan.failures_without_progress <= 1;
+  if (!first && loss->waited < plan.backoff) {
+    Wait(job, *loss, plan);
+    return std::nullopt;
+  }
+  Account(job, failure, plan, progress, now);
+  Begin(job, view, *loss, plan, now);
+  return std::nullopt;
+}
+
+void EndRecovery(Job* job) {
+  if (job->cause.reason == Reason::kRecovering && !IsRecovering(*job)) {
+    job->cause = {Reason::kRunning, ""};
+  }
+}
+
+void AwaitRecovery(const Job& job, const JobView& view, Time now,
+                   RecoveryWaits* waits) {
+  RecoveryWaits next;
+  next.recovery = job.recovery;
+  const bool same = waits->recovery == job.recovery;
+  const auto ranks = RanksOf(job);
+  const bool runs =
+      job.state == JobState::kRunning && !job.failing &&
+      AllAreRecoverable(job) &&
+      std::none_of(ranks.begin(), ranks.end(), [](const RankStatus* rank) {
+        return rank->exit.has_value();
+      });
+  if (runs && AllNodesTell(job, view)) {
+    const bool parked = std::any_of(
+        ranks.begin(), ranks.end(),
+        [&](const RankStatus* rank) { return rank->parked > job.recovery; });
+    const bool started =
+        IsRecovering(job) &&
+        std::all_of(ranks.begin(), ranks.end(), [](const RankStatus* rank) {
+          return rank->state >= RankState::kStarted;
+        });
+    if (parked) next.parked = same && waits->parked ? *waits->parked : now.mono;
+    if (started) {
+      next.started = same && waits->started ? *waits->started : now.mono;
+    }
+  }
+  *waits = next;
+}
+
+std::optional<Cause> LateRecovery(const Job& job, const JobView& view,
+                                  Duration timeout, Time now) {
+  if (!IsRecovering(job) || !view.recovery.started ||
+      now.mono - *view.recovery.started <= timeout) {
+    return std::nullopt;
+  }
+  std::set<int32_t> missing;
+  for (const RankStatus* rank : RanksOf(job)) {
+    if (rank->recovery < job.recovery) missing.insert(rank->rank);
+  }
+  return Cause{
+      Reason::kFormTimeout,
+      fmt::format("recovery {} has not ended after {}: {} {} not "
+                  "joined",
+                  job.recovery, FormatDuration(timeout), Named(missing),
+                  missing.size() == 1 ? "has" : "have")};
+}
+
+}  // namespace lockstep::server

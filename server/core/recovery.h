@@ -1,0 +1,58 @@
+// Decides whether lost ranks of a job are replaced while the others keep their
+// state (docs/design/recovery.md): of a native job, or of a program whose ranks
+// have all joined as recoverable. Pure; for lifecycle.cc.
+//
+// Ranks are lost when they fail, or when one stands still (stall.h). Where the
+// network between the ranks has failed and no process, the ranks have left
+// their communicator for kParkedPatience: then a recovery replaces none.
+// Retries follow the rules of verdict.h and use up the budget of all failures;
+// a failure has a wait as for a worker that restarts alone. Ranks that had
+// failed when the last recovery was decided, and were reported after it, belong
+// to the same failure: they cost nothing more and do not wait.
+//
+// The gang restarts instead, by restart.h, if
+//   - a rank cannot recover, has exited with 0, or none is left that has joined
+//     and runs;
+//   - the job leaves a drained node;
+//   - a rank failed fatally, lost a port, asked for a restart, or disagrees
+//     about the state; its GPU is faulty; its node cools down;
+//   - the budget is used up;
+//   - a replacement does not start in time, or the ranks do not join in time.
+#ifndef LOCKSTEP_SERVER_CORE_RECOVERY_H_
+#define LOCKSTEP_SERVER_CORE_RECOVERY_H_
+
+#include <optional>
+
+#include "server/core/job_view.h"
+
+namespace lockstep::server {
+
+inline constexpr Duration kParkedPatience = std::chrono::seconds(2);
+
+// Whether a RUNNING job has lost ranks that are being replaced, or that wait
+// for it, or has ranks that have not joined its newest recovery.
+bool IsRecovering(const Job& job);
+
+// Whether lost ranks of the job may be replaced.
+bool CanRecover(const Job& job, const JobView& view);
+
+// For a job that CanRecover: begins a recovery if it must. Returns the cause
+// for which the gang must restart instead; nullopt if there is none.
+std::optional<Cause> Recover(Job* job, const JobView& view, Time now);
+
+// The cause of a job whose recovery is over is RUNNING again.
+void EndRecovery(Job* job);
+
+// Updates JobView::recovery from `view`. Time in which a node is silent or the
+// coordinator is down does not count. Call it before each decision.
+void AwaitRecovery(const Job& job, const JobView& view, Time now,
+                   RecoveryWaits* waits);
+
+// Returns a cause if all ranks run and have not joined the newest recovery
+// after `timeout`.
+std::optional<Cause> LateRecovery(const Job& job, const JobView& view,
+                                  Duration timeout, Time now);
+
+}  // namespace lockstep::server
+
+#endif  // LOCKSTEP_SERVER_CORE_RECOVERY_H_

@@ -1,0 +1,152 @@
+// What the checker knows of training: S1 to S4, S6.
+#include <fmt/format.h>
+
+#include "tests/simulation/checker.h"
+
+namespace lockstep::simulation {
+
+uint64_t Checker::TruthAfter(Lineage* lineage, const std::string& uid,
+                             int64_t step) {
+  std::vector<uint64_t>& truth = lineage->truth;
+  if (truth.empty()) truth.push_back(FirstState(uid));
+  while (static_cast<int64_t>(truth.size()) <= step) {
+    const auto next = static_cast<int64_t>(truth.size());
+    truth.push_back(NextState(truth.back(), uid, next,
+                              static_cast<uint64_t>(next - 1) * kBatch));
+  }
+  return truth[static_cast<size_t>(step)];
+}
+
+void Checker::OnResumed(const std::string& uid, Generation generation,
+                        const SavedState* from, int32_t world_size) {
+  Lineage& lineage = lineages_[uid];
+  const int64_t step = from == nullptr ? 0 : from->step;
+  lineage.began[generation] = step;
+  for (int32_t rank = 0; rank < world_size; ++rank) {
+    lineage.last[{generation, rank}] = step;
+  }
+  if (from != nullptr && from->parts.size() < static_cast<size_t>(world_size)) {
+    Break(Invariant::kS6,
+          fmt::format("the checkpoint of step {} (g{}), which was listed, has "
+                      "{} of {} parts",
+                      step, from->generation, from->parts.size(), world_size));
+    return;
+  }
+  const auto key = [](const SavedState& saved) {
+    return std::make_pair(saved.generation, saved.step);
+  };
+  if (lineage.newest &&
+      (from == nullptr || key(*from) < key(*lineage.newest))) {
+    Break(Invariant::kS1,
+          fmt::format("g{} resumes after step {}, and step {} of g{} is saved",
+                      generation, step, lineage.newest->step,
+                      lineage.newest->generation));
+    return;
+  }
+  if (from != nullptr && from->state != TruthAfter(&lineage, uid, step)) {
+    Break(Invariant::kS6, fmt::format("the checkpoint of step {} (g{}) has "
+                                      "another state",
+                                      step, from->generation));
+  }
+}
+
+void Checker::OnCommitted(const CommittedStep& step) {
+  Lineage& lineage = lineages_[step.uid];
+  ++coverage_.steps;
+  int64_t& last = lineage.last[{step.generation, step.rank}];
+  if (step.step != last + 1) {
+    Break(Invariant::kS3,
+          fmt::format("g{} rank {} commits step {} after step {}",
+                      step.generation, step.rank, step.step, last));
+  }
+  last = step.step;
+  if (step.sample != static_cast<uint64_t>(step.step - 1) * kBatch) {
+    Break(Invariant::kS4,
+          fmt::format("g{} rank {} uses sample {} in step {}, whose first one "
+                      "is {}",
+                      step.generation, step.rank, step.sample, step.step,
+                      static_cast<uint64_t>(step.step - 1) * kBatch));
+  }
+  auto& [state, ranks] = lineage.held[{step.generation, step.step}];
+  if (ranks == 0) state = step.state;
+  if (state != step.state) {
+    Break(Invariant::kS2,
+          fmt::format("g{} rank {} has another state after step {}",
+                      step.generation, step.rank, step.step));
+  }
+  if (++ranks < step.world_size) return;
+  if (state != TruthAfter(&lineage, step.uid, step.step)) {
+    Break(Invariant::kS3,
+          fmt::format("g{}: the state after step {} is not that of its steps",
+                      step.generation, step.step));
+  }
+}
+
+void Checker::OnFormed(const std::string& uid, Generation generation,
+                       uint32_t recovery, const std::set<int64_t>& pids) {
+  uint32_t& newest = lineages_[uid].formed[generation];
+  if (recovery <= newest) {
+    Break(Invariant::kS8, fmt::format("g{}: recovery {} forms after {}",
+                                      generation, recovery, newest));
+  }
+  newest = std::max(newest, recovery);
+  std::set<int32_t> ranks;
+  for (const int64_t pid : pids) {
+    const auto live = live_.find(pid);
+    if (live != live_.end() && live->second.uid == uid &&
+        live->second.generation == generation &&
+        ranks.insert(live->second.rank).second) {
+      continue;
+    }
+    Break(Invariant::kS7,
+          fmt::format("g{}: process {} is no rank of its own of recovery {}",
+                      generation, pid, recovery));
+  }
+}
+
+void Checker::OnLevelled(const CommittedStep& step, bool had) {
+  Lineage& lineage = lineages_[step.uid];
+  int64_t& last = lineage.last[{step.generation, step.rank}];
+  if (had && (step.step < last || step.step > last + 1)) {
+    Break(Invariant::kS3,
+          fmt::format("g{} rank {} gets step {} after step {}", step.generation,
+                      step.rank, step.step, last));
+  }
+  // The process before it may have had one more, and taken it along.
+  for (; last > step.step; --last) {
+    --lineage.held[{step.generation, last}].second;
+  }
+  if (last < step.step) {
+    // Of a process that was not there for all of them, the others hold them.
+    for (; last < step.step; ++last) {
+      ++lineage.held[{step.generation, last + 1}].second;
+    }
+  }
+  const auto held = lineage.held.find({step.generation, step.step});
+  if (held != lineage.held.end() && held->second.second > 0 &&
+      held->second.first != step.state) {
+    Break(Invariant::kS2,
+          fmt::format("g{} rank {} gets another state of step {}",
+                      step.generation, step.rank, step.step));
+  }
+}
+
+void Checker::OnPublished(const std::string& uid, const SavedState& saved,
+                          int32_t world_size) {
+  Lineage& lineage = lineages_[uid];
+  ++coverage_.checkpoints;
+  const auto held = lineage.held.find({saved.generation, saved.step});
+  const auto began = lineage.began.find(saved.generation);
+  const bool from_start =
+      began != lineage.began.end() && began->second == saved.step;
+  if (!from_start &&
+      (held == lineage.held.end() || held->second.second < world_size)) {
+    Break(Invariant::kS1,
+          fmt::format("the checkpoint of step {} (g{}) is shown, and not all "
+                      "ranks hold the step",
+                      saved.step, saved.generation));
+  }
+  lineage.newest = saved;
+}
+
+}  // namespace lockstep::simulation
