@@ -179,8 +179,8 @@ absl::Status Train(rt::Session* session) {
 }  // namespace
 
 int main() {
-  auto session = rt::Session::Join(
-      {.recoverable = true, .local_output_directory = "."});
+  auto session =
+      rt::Session::Join({.recoverable = true, .local_output_directory = "."});
   if (!session.ok()) {
     std::fprintf(stderr, "%s\n", session.status().ToString().c_str());
     return 1;

@@ -16,9 +16,9 @@ Status RankLink::Impl::WaitForWelcome(MonoTime deadline) {
   while (!welcome_) {
     if (!over_.ok()) return over_;
     if (!changed_.WaitUntil(&mu_, deadline) && MonotonicNow() >= deadline) {
-      return DeadlineExceeded(
-          "no welcome from the worker daemon at {}{}{}", identity.path,
-          connect_error_.empty() ? "" : ": ", connect_error_);
+      return DeadlineExceeded("no welcome from the worker daemon at {}{}{}",
+                              identity.path, connect_error_.empty() ? "" : ": ",
+                              connect_error_);
     }
   }
   return OkStatus();
@@ -109,7 +109,8 @@ StatusOr<uint32_t> RankLink::Impl::WaitForRecovery(uint32_t above,
     }
     if (!changed_.WaitUntil(&mu_, deadline) && MonotonicNow() >= deadline) {
       return DeadlineExceeded(
-          "no recovery of job {} g{} after recovery {} came before the deadline",
+          "no recovery of job {} g{} after recovery {} came before the "
+          "deadline",
           identity.key.job, identity.key.generation, above);
     }
   }

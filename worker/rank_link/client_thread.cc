@@ -77,7 +77,8 @@ void RankLink::Impl::Loop() {
       continue;
     }
     Sleep(wake_.get(), fd_.get(),
-          static_cast<short>(POLLIN | (wants_write ? POLLOUT : 0)), kLastBackoff);
+          static_cast<short>(POLLIN | (wants_write ? POLLOUT : 0)),
+          kLastBackoff);
     // What it said before it closed is read in any case.
     const bool sent = Send();
     if (!Receive() || !sent) {

@@ -355,7 +355,7 @@ TEST_F(RankLinkTest, TheNewestRecoveryIsJoinedAgainAfterAReconnect) {
   ASSERT_TRUE(link->Put("plan/0", "text").ok());
   // Of an older one: not sent.
   link->SendJoined(1, true);
-  ASSERT_TRUE(daemon_.WaitFor([&] { return daemon_.reports.size() >= 2; }));
+  ASSERT_TRUE(daemon_.WaitFor([&] { return daemon_.reports.size() >= 1; }));
   daemon_.With([&](RankLinkServer*) { daemon_.joined_as.clear(); });
   daemon_.Stop();
   daemon_.reports.clear();

@@ -148,9 +148,9 @@ class GradientBuckets {
   const collective::Buffer* buffer_ = nullptr;  // The communicator's.
   collective::Buffer place_;                    // As it was at first.
   const collective::Buffer* tail_buffer_ =
-      nullptr;                           // On a device; else in buffer_.
-  std::vector<size_t> begin_;            // By bucket, in bytes.
-  std::vector<float> own_;               // With bfloat16 on the wire.
+      nullptr;                 // On a device; else in buffer_.
+  std::vector<size_t> begin_;  // By bucket, in bytes.
+  std::vector<float> own_;     // With bfloat16 on the wire.
   std::vector<std::span<float>> gradients_;
   std::vector<std::span<uint16_t>> wire_;  // With bfloat16 on the wire.
   std::vector<size_t> bucket_of_;

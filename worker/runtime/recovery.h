@@ -1,5 +1,5 @@
-// Recovery in place: a lost rank is replaced, and the other processes keep their
-// state (docs/design/recovery.md).
+// Recovery in place: a lost rank is replaced, and the other processes keep
+// their state (docs/design/recovery.md).
 //
 //   Session::Join({.recoverable = true}), Form
 //   bool recovering = session->identity().recovering;
@@ -59,7 +59,7 @@ struct Recovered {
   // Since Recover was called, and of that for the levelling.
   Duration time{};
   Duration level_time{};
-  // What each rank that lacked the state received.
+  // Received by each rank that lacked the state.
   int64_t bytes = 0;
 };
 
@@ -67,15 +67,15 @@ struct Recovered {
 // which the ranks may go on in place.
 bool CanRecover(const Session& session, const Status& error);
 
-// Waits for the next recovery, forms the ranks anew and levels them, again where
-// another rank is lost meanwhile. `lost` is the error; OK on a rank that
+// Waits for the next recovery, forms the ranks anew and levels them, again
+// where another rank is lost meanwhile. `lost` is the error; OK on a rank that
 // replaces one (SessionIdentity::recovering). Call it before the optimizer has
 // changed the state of a step, or after Commit. gradient(i) stays where it is,
 // unless this rank takes over an order that it has not learned.
 //
 // Errors: `lost` where no recovery is possible; with reason PEER_LOST, that the
-// generation was ended or no recovery came in SessionOptions::hold_timeout; with
-// CONFIG_MISMATCH, that a rank differs; DIVERGED. Pass them to Leave.
+// generation was ended or no recovery came in SessionOptions::hold_timeout;
+// with CONFIG_MISMATCH, that a rank differs; DIVERGED. Pass them to Leave.
 StatusOr<Recovered> Recover(Session* session, const Status& lost,
                             Reducer* reducer, const ReplicaState& state);
 

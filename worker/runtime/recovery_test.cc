@@ -245,9 +245,8 @@ class Job {
     const int64_t step = rank->reducer->committed();
     if (Dies(*rank, step, Point::kInRecover)) return Dead();
     ReplicaState state;
-    state.memory = {
-        std::as_writable_bytes(std::span(rank->model.weights)),
-        std::as_writable_bytes(std::span(&rank->model.steps, 1))};
+    state.memory = {std::as_writable_bytes(std::span(rank->model.weights)),
+                    std::as_writable_bytes(std::span(&rank->model.steps, 1))};
     state.save = [rank] { return std::to_string(rank->position); };
     state.load = [rank](std::string_view text) {
       rank->position = std::stoull(std::string(text));
@@ -337,10 +336,10 @@ class RecoveryTest : public ::testing::TestWithParam<const char*> {
     for (size_t r = 0; r < ranks.size(); ++r) {
       EXPECT_TRUE(job.ends[r].ok()) << r << ": " << job.ends[r];
       EXPECT_EQ(ranks[r].model.steps, steps);
-      EXPECT_EQ(std::memcmp(ranks[r].model.weights.data(),
-                            expected.weights.data(),
-                            expected.weights.size() * sizeof(float)),
-                0)
+      EXPECT_EQ(
+          std::memcmp(ranks[r].model.weights.data(), expected.weights.data(),
+                      expected.weights.size() * sizeof(float)),
+          0)
           << "rank " << r;
     }
   }
@@ -434,9 +433,8 @@ TEST_P(RecoveryTest, OneRecoveryAfterTheOther) {
   Job job(GetParam(), 3, 20);
   std::vector<Death> deaths;
   for (int i = 0; i < 8; ++i) {
-    deaths.push_back({.rank = i % 3,
-                      .step = 2 * i + 2,
-                      .point = static_cast<Point>(i % 3)});
+    deaths.push_back(
+        {.rank = i % 3, .step = 2 * i + 2, .point = static_cast<Point>(i % 3)});
   }
   const std::vector<Rank> ranks = job.Run(deaths);
   ExpectUndisturbed(job, ranks, 20);
@@ -460,9 +458,9 @@ TEST_P(RecoveryTest, TheOrderIsLearnedWhoeverDies) {
 TEST_P(RecoveryTest, AnOrderToStopSurvives) {
   Job job(GetParam(), 3, 1000);
   job.stop_at = 5;
-  const std::vector<Rank> ranks = job.Run(
-      {{.rank = 1, .step = 6, .point = Point::kAfterFinish},
-       {.rank = 0, .step = 6, .point = Point::kHalfReduced}});
+  const std::vector<Rank> ranks =
+      job.Run({{.rank = 1, .step = 6, .point = Point::kAfterFinish},
+               {.rank = 0, .step = 6, .point = Point::kHalfReduced}});
   const int64_t stopped = ranks[0].model.steps;
   EXPECT_LT(stopped, 1000);
   ExpectUndisturbed(job, ranks, stopped);

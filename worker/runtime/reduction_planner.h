@@ -84,8 +84,8 @@ class ReductionPlanner {
   // Empty: there is none, or none that can be kept.
   const std::string& text() const { return text_; }
   std::string hash() const { return plan_ ? HashOf(*plan_) : ""; }
-  // In a recovery: takes the plan `text` of the ranks that have a state. It must
-  // fit. CONFIG_MISMATCH.
+  // In a recovery: takes the plan `text` of the ranks that have a state. It
+  // must fit. CONFIG_MISMATCH.
   Status Follow(const std::string& text);
   // The plan without what is learned on the way, for comparing.
   std::string Shape() const;

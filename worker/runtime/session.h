@@ -22,7 +22,8 @@
 // the daemon says that the generation is over: the loop then gets kAborted from
 // whatever it waits for and must leave. Every wait has a deadline.
 //
-// After the loss of a peer a recoverable session may go on in place: recovery.h.
+// After the loss of a peer a recoverable session may go on in place:
+// recovery.h.
 //
 // The process's parts (link, status page, timer) are separate from those of a
 // generation (communicator, reducer), so that the same process can form a later

@@ -14,8 +14,7 @@ Status Newer(uint32_t recovery) {
 }  // namespace
 
 Status SessionCommunicator::Adopt(
-    std::unique_ptr<collective::Communicator> communicator,
-    uint32_t recovery) {
+    std::unique_ptr<collective::Communicator> communicator, uint32_t recovery) {
   MutexLock lock(&mu_);
   communicator_ = std::move(communicator);
   view_ = communicator_.get();

@@ -30,8 +30,9 @@ inline constexpr char kReasonCheckpointFailed[] = "CHECKPOINT_FAILED";
 inline constexpr char kReasonNoCheckpoint[] = "NO_CHECKPOINT";
 inline constexpr char kReasonOutputMissing[] = "OUTPUT_MISSING";
 
-// Names a communicator, in handshakes and control words. Those of one generation
-// differ in their low bits, too, which are all that a control word has.
+// Names a communicator, in handshakes and control words. Those of one
+// generation differ in their low bits, too, which are all that a control word
+// has.
 inline uint64_t CommunicatorNumber(uint64_t generation, uint32_t recovery) {
   return generation ^ (recovery * 0x9e3779b97f4a7c15ull);
 }
@@ -78,13 +79,13 @@ class Session::Impl {
   // session_recovery.cc.
   class Recovering;
 
-  // What a recovery needs of the forming before.
+  // Kept of the forming before, for recoveries.
   struct Kept {
     // The recovery of the communicator; 0: none.
     uint32_t recovery = 0;
     // SessionOptions::recoverable, where the backend can.
     bool recoverable = false;
-    // This rank has a state: it is no replacement, or has been levelled.
+    // This rank has a state. A replacement has none before it is levelled.
     bool has_state = true;
     // Form's and MakeReducer's, for comparing.
     ConfigMap config = {};

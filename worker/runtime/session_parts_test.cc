@@ -24,17 +24,35 @@ TEST(SessionCommunicatorTest, AnEndWhileItFormedAbortsItAtOnce) {
   SessionCommunicator communicator;
   communicator.EndGeneration("the generation is over");
   const Status adopted =
-      communicator.Adopt(collective::MakeSelfCommunicator("job"));
+      communicator.Adopt(collective::MakeSelfCommunicator("job"), 0);
   EXPECT_EQ(adopted.code(), StatusCode::kAborted);
   EXPECT_EQ(ReasonOf(adopted), kReasonPeerLost);
   ASSERT_NE(communicator.get(), nullptr);
   EXPECT_EQ(StartCode(communicator.get()), StatusCode::kAborted);
 }
 
+TEST(SessionCommunicatorTest, ANewerRecoveryAbortsTheOldOnesAtOnce) {
+  SessionCommunicator communicator;
+  communicator.EndRecoveries(2);
+  const Status old =
+      communicator.Adopt(collective::MakeSelfCommunicator("job"), 1);
+  EXPECT_EQ(ReasonOf(old), kReasonPeerLost);
+  communicator.Drop();
+  EXPECT_TRUE(
+      communicator.Adopt(collective::MakeSelfCommunicator("job"), 2).ok());
+  const auto start = [&] {
+    return communicator.get()->Start({collective::CollectiveKind::kBarrier});
+  };
+  EXPECT_TRUE(start().ok());
+  communicator.EndRecoveries(3);
+  EXPECT_EQ(start().status().code(), StatusCode::kAborted);
+}
+
 TEST(SessionCommunicatorTest, DropForgetsItAndAnAbortOfNoneIsHarmless) {
   SessionCommunicator communicator;
   communicator.Abort("there is none");
-  ASSERT_TRUE(communicator.Adopt(collective::MakeSelfCommunicator("job")).ok());
+  ASSERT_TRUE(
+      communicator.Adopt(collective::MakeSelfCommunicator("job"), 0).ok());
   EXPECT_EQ(StartCode(communicator.get()), StatusCode::kOk);
   communicator.Drop();
   EXPECT_EQ(communicator.get(), nullptr);

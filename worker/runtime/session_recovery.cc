@@ -45,9 +45,8 @@ struct SmallPart {
 
 // Sizes in front: "12 345 6 " and the texts.
 std::string JoinParts(const SmallPart& part) {
-  return fmt::format("{} {} {} {}{}{}", part.program.size(),
-                     part.agreed.size(), part.plan.size(), part.program,
-                     part.agreed, part.plan);
+  return fmt::format("{} {} {} {}{}{}", part.program.size(), part.agreed.size(),
+                     part.plan.size(), part.program, part.agreed, part.plan);
 }
 
 StatusOr<SmallPart> SplitParts(std::string_view text) {
@@ -188,8 +187,8 @@ Status Session::Impl::Recovering::Form() {
 
 Status Session::Impl::Recovering::Follow() {
   while (true) {
-    StatusOr<uint32_t> next = session_.link_->WaitForRecovery(
-        session_.kept_.recovery, deadline_);
+    StatusOr<uint32_t> next =
+        session_.link_->WaitForRecovery(session_.kept_.recovery, deadline_);
     if (!next.ok()) return MarkPeerLost(next.status());
     session_.kept_.recovery = *next;
     Status done = Form();
@@ -211,9 +210,8 @@ Status Session::Impl::Recovering::Level() {
     input.record.digest = digest_.hash;
     input.record.in_flight = reducer_->in_flight().has_value();
     input.record.learned = !reducer_->order().empty();
-    input.small =
-        JoinParts({state_->save ? state_->save() : "", reducer_->Agreed(),
-                   s.planner_->text()});
+    input.small = JoinParts({state_->save ? state_->save() : "",
+                             reducer_->Agreed(), s.planner_->text()});
   }
   StatusOr<LevelResult> level = collective::Level(
       s.communicator(), std::move(input), s.options_.operation_timeout);

@@ -102,8 +102,8 @@ StatusOr<std::unique_ptr<Reducer>> Session::Impl::MakeReducer(
   }
   // The last guard of a program that looks for checkpoints by itself.
   const SessionResume& resume = identity_.resume;
-  if (kept_.has_state && options.start_step <= 0 && resume.known_generation > 0 &&
-      !resume.from_start) {
+  if (kept_.has_state && options.start_step <= 0 &&
+      resume.known_generation > 0 && !resume.from_start) {
     return WithReason(
         FailedPrecondition(
             "rank {} would begin from the start, and job {} has saved a "
@@ -172,9 +172,8 @@ StatusOr<std::unique_ptr<Reducer>> Session::Impl::MakeReducer(
     checkpoints_.Tried(order.step);
   };
   stepped.on_early_stop = [this] { checkpoints_.StoppedEarly(); };
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      std::unique_ptr<RecoverableReducer> reducer,
-      MakeSteppedReducer(parameters, std::move(stepped)));
+  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<RecoverableReducer> reducer,
+                            MakeSteppedReducer(parameters, std::move(stepped)));
   kept_.reducer = reducer.get();
   return std::unique_ptr<Reducer>(std::move(reducer));
 }

@@ -105,7 +105,7 @@ struct StepOrders {
   bool drain = false;
 };
 
-// What the steps in the state have used up.
+// Counts of the steps in the state.
 struct StepCounts {
   int64_t committed = 0;
   int64_t skipped = 0;

@@ -92,7 +92,6 @@ class SteppedReducer final : public RecoverableReducer {
   // Reads the sum, which also has what the step before cost each rank.
   StatusOr<Verdict> ReadStepTail(StepTailSum* sum);
   Status Learn();
-  void NoteStop(const StepOrders& orders);
 
   SteppedReducerOptions options_;
   Progress* const progress_;
@@ -107,6 +106,13 @@ class SteppedReducer final : public RecoverableReducer {
   // Of a Commit that failed after it had counted the step.
   std::optional<StepOrders> untold_;
 };
+
+void NoteStop(const SteppedReducerOptions& options, int64_t committed,
+              const StepOrders& orders) {
+  const int64_t planned = options.reducer.total_steps;
+  const bool early = planned <= 0 || committed < planned;
+  if (orders.stop && early && options.on_early_stop) options.on_early_stop();
+}
 
 Status CheckIndex(const BucketReduction& reduction, size_t i, size_t elements,
                   size_t wanted) {
@@ -271,14 +277,8 @@ StatusOr<StepOrders> SteppedReducer::Commit() {
     options_.on_drain();
   }
   reported_drain_ = reported_drain_ || orders.drain;
-  NoteStop(orders);
+  NoteStop(options_, controller_.committed(), orders);
   return orders;
-}
-
-void SteppedReducer::NoteStop(const StepOrders& orders) {
-  const int64_t planned = options_.reducer.total_steps;
-  const bool early = planned <= 0 || controller_.committed() < planned;
-  if (orders.stop && early && options_.on_early_stop) options_.on_early_stop();
 }
 
 StatusOr<StepOrders> SteppedReducer::Settle() {
@@ -328,16 +328,14 @@ StatusOr<StepOrders> SteppedReducer::Resume(const std::string& text,
                             DecodeAgreedOrders(lines[0]));
   LOCKSTEP_ASSIGN_OR_RETURN(std::vector<uint32_t> order, ParseOrder(lines[1]));
   LOCKSTEP_ASSIGN_OR_RETURN(known.order, ParseOrder(lines[3]));
-  LOCKSTEP_RETURN_IF_ERROR(
-      learner_.Resume(lines[2] == "1", std::move(known)));
+  LOCKSTEP_RETURN_IF_ERROR(learner_.Resume(lines[2] == "1", std::move(known)));
   GradientBuckets* const buckets = reduction_.buckets();
   if (order != buckets->order()) {
     LOCKSTEP_RETURN_IF_ERROR(buckets->Rearrange(std::move(order)));
   }
   options_.fingerprint = fingerprint;
-  StepOrders orders =
-      controller_.Import(agreed, generation,
-                         fingerprint ^ ValueOf(buckets->plan_hash()));
+  StepOrders orders = controller_.Import(
+      agreed, generation, fingerprint ^ ValueOf(buckets->plan_hash()));
   // The program knows of no checkpoint that this Commit began.
   if (untold_ && (untold_->settled || untold_->checkpoint)) {
     orders.settled = untold_->settled;
@@ -346,7 +344,7 @@ StatusOr<StepOrders> SteppedReducer::Resume(const std::string& text,
   last_wait_ = Duration(0);
   progress_->SetCommitted(controller_.committed());
   NextStep();
-  NoteStop(orders);
+  NoteStop(options_, controller_.committed(), orders);
   return orders;
 }
 

@@ -67,8 +67,8 @@ class RecoverableReducer : public Reducer {
   virtual Status Unbind() = 0;
   // After Unbind. Gradients keep their addresses and become zero.
   virtual Status Rebind(collective::Communicator* communicator) = 0;
-  // What all ranks with this one's state agree on: orders, the layout of the
-  // buckets.
+  // Orders and the layout of the buckets, equal on all ranks with this one's
+  // state.
   virtual std::string Agreed() const = 0;
   // This rank has the state that `agreed` belongs to; all ranks take the same.
   // The next step begins. Returns the orders of StepController::Import.

@@ -49,7 +49,7 @@ Status TrainLoop::Run() {
 Status TrainLoop::Train() {
   // A recovery may have interrupted the evaluation.
   const data::DataCursor& at = progress_.cursor;
-  if (progress_.step > start_step_ && at.position == 0) {
+  if (progress_.step > restored_.progress.step && at.position == 0) {
     LOCKSTEP_RETURN_IF_ERROR(EvaluateIfDue(static_cast<int64_t>(at.epoch)));
   }
   while (!Ended()) {
@@ -59,8 +59,7 @@ Status TrainLoop::Train() {
 }
 
 bool TrainLoop::IsPermanent(const Status& error) const {
-  if (!would_repeat_ || progress_.step > 0 ||
-      session_->identity().recovering ||
+  if (!would_repeat_ || progress_.step > 0 || session_->identity().recovering ||
       session_->identity().lineage.size() > 1 ||
       runtime::Session::IsVictim(error)) {
     return false;
@@ -119,8 +118,8 @@ Status TrainLoop::Step() {
   const data::DataCursor& end = input_->batch().end;
   if (end.epoch != input_->batch().begin.epoch ||
       end.position == job_->data.plan.samples()) {
-    LOCKSTEP_RETURN_IF_ERROR(EvaluateIfDue(
-        static_cast<int64_t>(input_->batch().begin.epoch) + 1));
+    LOCKSTEP_RETURN_IF_ERROR(
+        EvaluateIfDue(static_cast<int64_t>(input_->batch().begin.epoch) + 1));
   }
   LOCKSTEP_RETURN_IF_ERROR(saver_->Obey(orders_, [this] { return Save(); }));
   return saver_->Look();

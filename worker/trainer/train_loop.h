@@ -49,7 +49,7 @@ class TrainLoop {
   Status MakeModel();
   Status RestoreState();
   Status MakeReducer();
-  // What goes on from the state: input, checkpoints, log.
+  // Input, checkpoints and log, from the state on.
   Status Connect();
 
   // Steps to the end.
@@ -82,6 +82,7 @@ class TrainLoop {
 
   std::optional<PreparedTraining> job_;
   std::unique_ptr<LocalModel> model_;
+  // The generation's beginning; on a replacement only its step is known.
   Restored restored_;
   std::unique_ptr<runtime::Reducer> reducer_;
   std::unique_ptr<Saver> saver_;
@@ -90,8 +91,6 @@ class TrainLoop {
   std::optional<StopSignal> stop_signal_;
 
   TrainProgress progress_;
-  // Steps in the state with which the generation began.
-  int64_t start_step_ = 0;
   // Whether what is done now depends on options and data alone.
   bool would_repeat_ = true;
   // The orders of the last step: stop, by the coordinator; drain, by a signal

@@ -51,7 +51,8 @@ Status TrainLoop::Recover(const Status& lost) {
   }
   SmallState small;
   replica.save = [&] {
-    return Encode({start_step_, saver_->complete_step(), progress_});
+    return Encode(
+        {restored_.progress.step, saver_->complete_step(), progress_});
   };
   replica.load = [&](std::string_view text) -> Status {
     LOCKSTEP_ASSIGN_OR_RETURN(small, Decode(text));
@@ -60,7 +61,7 @@ Status TrainLoop::Recover(const Status& lost) {
   LOCKSTEP_ASSIGN_OR_RETURN(
       const runtime::Recovered recovered,
       runtime::Recover(session_, lost, reducer_.get(), replica));
-  start_step_ = small.start_step;
+  restored_.progress.step = small.start_step;
   progress_ = small.progress;
   orders_ = recovered.orders;
   if (saver_ == nullptr) {

@@ -40,7 +40,6 @@ Status TrainLoop::RestoreState() {
       restored_, Restore(fs_, session_, job_->checkpoint_root, job_->facts,
                          model_->replica(), model_->optimizer()));
   progress_ = restored_.progress;
-  start_step_ = progress_.step;
   if (restored_.from) {
     session_->progress()->CountCheckpointTime(task::CheckpointPhase::kRestore,
                                               MonotonicNow() - began);
@@ -86,7 +85,7 @@ Status TrainLoop::Connect() {
   SaverOptions saver;
   saver.root = job_->checkpoint_root;
   saver.metadata = job_->facts;
-  saver.start_step = start_step_;
+  saver.start_step = restored_.progress.step;
   saver.restored = restored_.from;
   saver_ = std::make_unique<Saver>(session_, reducer_.get(), saver);
 
