@@ -22,7 +22,6 @@ namespace {
 
 bool HasFailed(const RankStatus& rank) { return rank.exit && !rank.exit->ok(); }
 
-<<<<<<< HEAD
 // Only native ranks are ever JOINED.
 bool Survives(const Job& job, const RankStatus& rank) {
   const RankState runs = job.spec.kind == JobKind::kNative
@@ -35,10 +34,6 @@ bool AllAreRecoverable(const Job& job) {
   const auto ranks = RanksOf(job);
   return std::all_of(ranks.begin(), ranks.end(),
                      [](const RankStatus* rank) { return rank->recoverable; });
-=======
-bool Survives(const RankStatus& rank) {
-  return rank.state == RankState::kJoined && !rank.exit;
->>>>>>> h/control
 }
 
 bool Waits(const Job& job, const RankStatus& rank) {
@@ -158,11 +153,7 @@ std::string WhatNow(const Job& job, const Loss& loss) {
   const auto ranks = RanksOf(job);
   const auto holding =
       std::count_if(ranks.begin(), ranks.end(), [&](const RankStatus* rank) {
-<<<<<<< HEAD
         return Survives(job, *rank) && !loss.ranks.contains(rank->rank);
-=======
-        return Survives(*rank) && !loss.ranks.contains(rank->rank);
->>>>>>> h/control
       });
   const std::string others = fmt::format(
       "{} rank{} state", holding, holding == 1 ? " holds its" : "s hold their");
@@ -233,11 +224,7 @@ bool MustRestartGang(const Job& job, const JobView& view,
   for (const TaskStatus& task : job.tasks) {
     for (const RankStatus& rank : task.ranks) {
       if (!lost.contains(rank.rank)) {
-<<<<<<< HEAD
         survives = survives || Survives(job, rank);
-=======
-        survives = survives || Survives(rank);
->>>>>>> h/control
       } else if (NeedsTheGang(job, view, task, rank)) {
         return true;
       }
@@ -250,11 +237,7 @@ bool MustRestartGang(const Job& job, const JobView& view,
 
 bool IsRecovering(const Job& job) {
   if (job.state != JobState::kRunning || job.failing ||
-<<<<<<< HEAD
       !AllAreRecoverable(job)) {
-=======
-      job.spec.kind != JobKind::kNative) {
->>>>>>> h/control
     return false;
   }
   const auto ranks = RanksOf(job);
@@ -264,17 +247,10 @@ bool IsRecovering(const Job& job) {
 }
 
 bool CanRecover(const Job& job, const JobView& view) {
-<<<<<<< HEAD
   if (!AllAreRecoverable(job) || MustLeave(job, view)) return false;
   const auto ranks = RanksOf(job);
   return std::none_of(ranks.begin(), ranks.end(), [](const RankStatus* rank) {
     return rank->exit && rank->exit->ok();
-=======
-  if (job.spec.kind != JobKind::kNative || MustLeave(job, view)) return false;
-  const auto ranks = RanksOf(job);
-  return std::all_of(ranks.begin(), ranks.end(), [](const RankStatus* rank) {
-    return rank->recoverable && !(rank->exit && rank->exit->ok());
->>>>>>> h/control
   });
 }
 
@@ -326,11 +302,7 @@ void AwaitRecovery(const Job& job, const JobView& view, Time now,
   const auto ranks = RanksOf(job);
   const bool runs =
       job.state == JobState::kRunning && !job.failing &&
-<<<<<<< HEAD
       AllAreRecoverable(job) &&
-=======
-      job.spec.kind == JobKind::kNative &&
->>>>>>> h/control
       std::none_of(ranks.begin(), ranks.end(), [](const RankStatus* rank) {
         return rank->exit.has_value();
       });

@@ -1,11 +1,6 @@
-<<<<<<< HEAD
 // Decides whether lost ranks of a job are replaced while the others keep their
 // state (docs/design/recovery.md): of a native job, or of a program whose ranks
 // have all joined as recoverable. Pure; for lifecycle.cc.
-=======
-// Decides whether lost ranks of a native job are replaced while the others keep
-// their state (docs/design/recovery.md). Pure; for lifecycle.cc.
->>>>>>> h/control
 //
 // Ranks are lost when they fail, or when one stands still (stall.h). Where the
 // network between the ranks has failed and no process, the ranks have left

@@ -122,12 +122,7 @@ TEST(RecoveryTest, TheNodesAreToldOfTheRankAlone) {
   s.job.reduction_plan = "plan";
   s.Settle();
   const auto told = [&](const NodeName& node) {
-<<<<<<< HEAD
     return DesiredAssignments(s.job, s.view, node, StopGraces{}, s.now).front();
-=======
-    return DesiredAssignments(s.job, s.view, node, StopGraces{}, s.now)
-        .front();
->>>>>>> h/control
   };
   EXPECT_EQ(told("b").recovery, 0u);
   EXPECT_EQ(told("b").spec->reduction_plan, "");
@@ -337,12 +332,8 @@ TEST(RecoveryTest, RanksThatParkWithoutALossFormAgain) {
             "1; it uses up no try, 1 of 10 such failures an hour)");
   EXPECT_EQ(s.job.cause.message,
             "recovery 1: the ranks form a new communicator");
-<<<<<<< HEAD
   for (int32_t rank = 0; rank < 4; ++rank)
     EXPECT_EQ(Stored(s, rank).restarts, 0);
-=======
-  for (int32_t rank = 0; rank < 4; ++rank) EXPECT_EQ(Stored(s, rank).restarts, 0);
->>>>>>> h/control
   Join(&s);
   EXPECT_FALSE(IsRecovering(s.job));
 }
@@ -470,7 +461,6 @@ TEST(RecoveryTest, WhatAnEarlierProcessSaidIsNotTheNewOnes) {
   EXPECT_EQ(Stored(s, 0).recovery, 1u);
 }
 
-<<<<<<< HEAD
 // A program whose ranks say nothing restarts as a whole.
 TEST(RecoveryTest, RanksOfAProgramAreReplacedIfAllAreRecoverable) {
   for (const bool recoverable : {true, false}) {
@@ -513,7 +503,5 @@ TEST(RecoveryTest, RanksOfAProgramAreReplacedIfAllAreRecoverable) {
   }
 }
 
-=======
->>>>>>> h/control
 }  // namespace
 }  // namespace lockstep::server

@@ -42,7 +42,6 @@ bool WasRunning(const Job& job) {
 bool MadeProgress(const Job& job, const JobView& view, const Failure& failure,
                   Time now) {
   if (!WasRunning(job)) return false;
-<<<<<<< HEAD
   // A program that recovers in place tells its steps.
   const auto ranks = RanksOf(job);
   const bool steps =
@@ -51,11 +50,6 @@ bool MadeProgress(const Job& job, const JobView& view, const Failure& failure,
                   [](const RankStatus* rank) { return rank->recoverable; });
   return steps ? HighestCommitted(job, view) > job.committed_before
                : now.wall - LastStart(job, failure.rank) >= kProgramProgress;
-=======
-  return job.spec.kind == JobKind::kNative
-             ? HighestCommitted(job, view) > job.committed_before
-             : now.wall - LastStart(job, failure.rank) >= kProgramProgress;
->>>>>>> h/control
 }
 
 void Account(Job* job, const Failure& failure, const RestartPlan& plan,

@@ -346,12 +346,8 @@ void AgentCore::OnRankJoined(const GangKey& key, int32_t rank,
   RankStatus* status = FindRank(gang, rank);
   if (status == nullptr || status->state == RankState::kExited) return;
   const RankStatus before = *status;
-<<<<<<< HEAD
   // A program forms by itself, and its ranks stay STARTED.
   if (IsNative(gang->assignment)) status->state = RankState::kJoined;
-=======
-  status->state = RankState::kJoined;
->>>>>>> h/control
   status->recoverable = status->recoverable || recoverable;
   status->recovery = std::max(status->recovery, recovery);
   if (*status == before) return;

@@ -36,11 +36,7 @@
 //   STOPPED    `restarts` of a program's task      task's ranks; when all of
 //              and no STOP so far                  them ended, kStartRank
 //   LAUNCHED,  LAUNCH, GO with a higher            LAUNCHED, kKillTree of that
-<<<<<<< HEAD
 //   STOPPED    `restarts` of a native rank, or     rank, once and without
-=======
-//   STOPPED    `restarts` of a native rank         rank, once and without
->>>>>>> h/control
 //              and no STOP so far                  grace; when it has ended,
 //                                                  kStartRank
 //   LAUNCHED   GO with a higher `recovery` of a    kRecover to each rank that
@@ -116,10 +112,7 @@ class AgentCore {
   void OnRankStarted(const GangKey& key, int32_t rank, int64_t pid,
                      Actions* out);
   // The rank is a member of the communicator of `recovery`; 0: of the first.
-<<<<<<< HEAD
   // Ranks of programs say so only if they can recover.
-=======
->>>>>>> h/control
   void OnRankJoined(const GangKey& key, int32_t rank, uint32_t recovery,
                     bool recoverable, Actions* out);
   void OnRankNews(const GangKey& key, int32_t rank, const RankNews& news,

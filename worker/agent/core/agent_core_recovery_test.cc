@@ -170,7 +170,6 @@ TEST_F(RecoveryTest, TheNextDaemonTellsTheRanksAgain) {
               ElementsAre(Kind::kRecover, Kind::kRecover));
 }
 
-<<<<<<< HEAD
 TEST_F(RecoveryTest, RanksOfAProgramAreReplacedOneByOneInARecovery) {
   const auto of_program = [](Assignment order) {
     order.spec->kind = JobKind::kProgram;
@@ -189,7 +188,5 @@ TEST_F(RecoveryTest, RanksOfAProgramAreReplacedOneByOneInARecovery) {
   EXPECT_EQ(Status().ranks[1].recovery, 1u);
 }
 
-=======
->>>>>>> h/control
 }  // namespace
 }  // namespace lockstep::worker::agent

@@ -26,7 +26,6 @@ void KeepLostPeers(int32_t rank, const RankNews& news, LocalGang* gang) {
   }
 }
 
-<<<<<<< HEAD
 // Whether ranks are replaced one by one. Otherwise all ranks of a program's
 // task restart together.
 bool ReplacesRanks(const Assignment& assignment) {
@@ -38,13 +37,6 @@ bool ReplacesRanks(const Assignment& assignment) {
 int32_t RestartsOf(const Assignment& assignment, const LocalTask& task,
                    int32_t rank) {
   if (!ReplacesRanks(assignment)) return task.restarts;
-=======
-// The number of restarts that the assignment wants of `rank`. All ranks of a
-// program's task have the task's: an older coordinator sends no other.
-int32_t RestartsOf(const Assignment& assignment, const LocalTask& task,
-                   int32_t rank) {
-  if (!IsNative(assignment)) return task.restarts;
->>>>>>> h/control
   for (const RankSpec& spec : task.ranks) {
     if (spec.rank == rank) return spec.restarts;
   }
@@ -251,11 +243,7 @@ void Restart(const GangKey& key, Duration grace, LocalGang* gang,
   }
   bool started = false;
   for (const LocalTask& task : gang->assignment.spec->tasks) {
-<<<<<<< HEAD
     started = (ReplacesRanks(gang->assignment)
-=======
-    started = (IsNative(gang->assignment)
->>>>>>> h/control
                    ? ReplaceRanks(key, task, gang, out)
                    : RestartTask(key, task, grace, gang, out)) ||
               started;
@@ -268,11 +256,7 @@ void Restart(const GangKey& key, Duration grace, LocalGang* gang,
 void RecoverIfAsked(const GangKey& key, LocalGang* gang, Actions* out) {
   const uint32_t recovery = gang->assignment.recovery;
   if (gang->status.phase != GangPhase::kLaunched ||
-<<<<<<< HEAD
       recovery <= gang->last_recovery) {
-=======
-      !IsNative(gang->assignment) || recovery <= gang->last_recovery) {
->>>>>>> h/control
     return;
   }
   gang->last_recovery = recovery;
