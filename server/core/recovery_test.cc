@@ -34,7 +34,7 @@ const RankStatus& Stored(const Scene& s, int32_t rank) {
 }
 
 // The node does as it is told: the rank's process is new.
-void StartAgain(Scene* s, int32_t rank) {
+void ComeBack(Scene* s, int32_t rank) {
   RankStatus fresh;
   fresh.rank = rank;
   fresh.state = RankState::kStarted;
@@ -63,7 +63,7 @@ void Commit(Scene* s, int64_t step) {
 void LoseOne(Scene* s) {
   s->Exited(1, Signal(SIGKILL));
   s->Settle();
-  StartAgain(s, 1);
+  ComeBack(s, 1);
   Join(s);
 }
 
@@ -108,7 +108,7 @@ TEST(RecoveryTest, ALostRankIsReplacedWhileTheOthersStay) {
   s.Advance(1s);
   s.Settle();
   EXPECT_EQ(s.job, before);
-  StartAgain(&s, 1);
+  ComeBack(&s, 1);
   EXPECT_TRUE(IsRecovering(s.job));
   const size_t events = s.job.events.size();
   Join(&s);
@@ -231,7 +231,7 @@ TEST(RecoveryTest, AFailureDuringARecoveryIsTheNextOne) {
   Scene s = Recoverable();
   s.Exited(1, Signal(SIGKILL));
   s.Settle();
-  StartAgain(&s, 1);
+  ComeBack(&s, 1);
   s.Exited(1, Code(3));
   s.Settle();
   EXPECT_EQ(s.job.recovery, 1u) << "it waits, as it is the second failure";
@@ -242,7 +242,7 @@ TEST(RecoveryTest, AFailureDuringARecoveryIsTheNextOne) {
   EXPECT_EQ(s.job.recovery, 2u);
   EXPECT_EQ(s.job.failures_without_progress, 2);
   EXPECT_EQ(Stored(s, 1).restarts, 2);
-  StartAgain(&s, 1);
+  ComeBack(&s, 1);
   Join(&s);
   EXPECT_FALSE(IsRecovering(s.job));
 }
@@ -255,7 +255,7 @@ TEST(RecoveryTest, NoReplacementHoldsTheState) {
   s.Settle();
   s.Exited(1, Signal(SIGKILL));
   s.Settle();
-  StartAgain(&s, 1);
+  ComeBack(&s, 1);
   ASSERT_EQ(s.job.recovery, 1u);
   s.Exited(0, Signal(SIGKILL));
   s.Settle();
@@ -269,7 +269,7 @@ TEST(RecoveryTest, TheBudgetIsThatOfAllFailures) {
   s.Exited(1, Code(1));
   s.Advance(2s);
   s.Settle();
-  StartAgain(&s, 1);
+  ComeBack(&s, 1);
   Join(&s);
   EXPECT_EQ(s.job.failures_without_progress, 2);
   s.Exited(1, Code(7));
@@ -308,7 +308,7 @@ TEST(RecoveryTest, AFrozenRankIsReplaced) {
   EXPECT_THAT(s.job.events.back().message,
               HasSubstr("rank 2 (worker 1 on c) has stalled in compute"));
   s.view.stall.reset();
-  StartAgain(&s, 2);
+  ComeBack(&s, 2);
   Join(&s);
   EXPECT_FALSE(IsRecovering(s.job));
 }
@@ -388,7 +388,7 @@ TEST(RecoveryTest, RanksThatDoNotJoinFailTheGeneration) {
   s.Exited(1, Signal(SIGKILL));
   s.Settle();
   s.Advance(100s);
-  StartAgain(&s, 1);
+  ComeBack(&s, 1);
   s.Settle();
   s.Rank(0).recovery = s.Rank(2).recovery = s.Rank(3).recovery = 1;
   s.Settle();
@@ -454,7 +454,7 @@ TEST(RecoveryTest, WhatAnEarlierProcessSaidIsNotTheNewOnes) {
   s.Settle();
   EXPECT_EQ(Stored(s, 1).recovery, 0u);
   // What a node says later is never less.
-  StartAgain(&s, 1);
+  ComeBack(&s, 1);
   Join(&s);
   s.Rank(0).recovery = 0;
   s.Settle();
@@ -478,7 +478,7 @@ TEST(RecoveryTest, RanksOfAProgramAreReplacedIfAllAreRecoverable) {
     EXPECT_EQ(s.job.recovery, 1u);
     EXPECT_EQ(Stored(s, 1).restarts, 1);
     EXPECT_EQ(Stored(s, 0).restarts, 0);
-    StartAgain(&s, 1);
+    ComeBack(&s, 1);
     EXPECT_TRUE(IsRecovering(s.job));
     for (int32_t rank = 0; rank < 3; ++rank) {
       s.Rank(rank).recoverable = true;
@@ -493,7 +493,7 @@ TEST(RecoveryTest, RanksOfAProgramAreReplacedIfAllAreRecoverable) {
       s.Settle();
       ASSERT_FALSE(s.job.failing);
       EXPECT_EQ(s.job.failures_without_progress, 1);
-      StartAgain(&s, 2);
+      ComeBack(&s, 2);
       for (int32_t rank = 0; rank < 3; ++rank) {
         s.Rank(rank).recoverable = true;
         s.Rank(rank).recovery = s.job.recovery;

@@ -34,19 +34,21 @@ using std::chrono::seconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr char kJob[] = "mnist";
-constexpr uint64_t kGeneration = 3;
+constexpr char kRecoveredJob[] = "mnist";
+constexpr uint64_t kRecoveredGeneration = 3;
 const std::vector<Parameter> kModel = {{"w", 5000}, {"b", 10}};
 
-RankKey Key(int rank) { return {kJob, kGeneration, rank}; }
+RankKey KeyOfRank(int rank) {
+  return {kRecoveredJob, kRecoveredGeneration, rank};
+}
 
 v1::RankWelcome Welcome(int rank, int world_size, uint32_t recovery) {
   v1::RankWelcome welcome;
   welcome.set_rank(rank);
   welcome.set_world_size(world_size);
   welcome.set_local_size(world_size);
-  welcome.set_generation(kGeneration);
-  welcome.set_job(kJob);
+  welcome.set_generation(kRecoveredGeneration);
+  welcome.set_job(kRecoveredJob);
   welcome.set_job_key(std::string(32, 'k'));
   welcome.set_spec_hash(std::string(32, 's'));
   welcome.set_bind_address("127.0.0.1");
@@ -115,7 +117,7 @@ class Job {
   Job(std::string backend, int ranks, int64_t steps)
       : backend_(std::move(backend)), steps_(steps), ranks_(ranks) {
     for (int r = 0; r < ranks; ++r) {
-      daemon_.Expect(Key(r), RankNonce(r), Welcome(r, ranks, 0));
+      daemon_.Expect(KeyOfRank(r), RankNonce(r), Welcome(r, ranks, 0));
     }
   }
   ~Job() { ClearRankEnvironment(); }
@@ -162,7 +164,7 @@ class Job {
  private:
   void JoinRank(int r, Rank* rank) {
     MutexLock lock(&mu_);
-    SetRankEnvironment(daemon_.path(), kJob, kGeneration, r);
+    SetRankEnvironment(daemon_.path(), kRecoveredJob, kRecoveredGeneration, r);
     SessionOptions given = options;
     given.backend = backend_;
     auto session = Session::Join(given);
@@ -177,7 +179,7 @@ class Job {
       MutexLock lock(&mu_);
       ++recovery_;
       for (int other = 0; other < ranks_; ++other) {
-        daemon_.Expect(Key(other), RankNonce(other),
+        daemon_.Expect(KeyOfRank(other), RankNonce(other),
                        Welcome(other, ranks_, recovery_));
       }
     }
@@ -283,7 +285,7 @@ class Job {
     Model* const model = &rank->model;
     if (r == 0 && step == stop_at) {
       daemon_.With([&](RankLinkServer* server) {
-        server->SendDirective(Key(0), 7, v1::RankDirective::STOP);
+        server->SendDirective(KeyOfRank(0), 7, v1::RankDirective::STOP);
       });
     }
     for (size_t p : {size_t{1}, size_t{0}}) {
@@ -366,7 +368,7 @@ TEST_P(RecoveryTest, ARankThatDiesInAReductionIsReplaced) {
   EXPECT_EQ(ranks[1].last.step, 4);
   EXPECT_EQ(ranks[1].last.bytes, 5010 * 4 + 8);
   ASSERT_TRUE(job.daemon_.WaitFor([&] {
-    return job.daemon_.joined_as[Key(1)] == std::make_pair(1u, true);
+    return job.daemon_.joined_as[KeyOfRank(1)] == std::make_pair(1u, true);
   }));
   // Step 4 had a checkpoint, and all had voted: it was in flight.
   EXPECT_EQ(ranks[2].abandoned, 1);
@@ -386,7 +388,7 @@ TEST_P(RecoveryTest, ARankThatDiesInAReductionIsReplaced) {
       }
     }
   });
-  EXPECT_EQ(parked, (std::set<RankKey>{Key(0), Key(2)}));
+  EXPECT_EQ(parked, (std::set<RankKey>{KeyOfRank(0), KeyOfRank(2)}));
 }
 
 TEST_P(RecoveryTest, TheFirstRankIsReplacedToo) {
@@ -496,7 +498,7 @@ TEST_P(RecoveryTest, TheEndOfTheGenerationEndsTheWait) {
       return false;
     }));
     job.daemon_.With([&](RankLinkServer* server) {
-      server->SendAbort(Key(0), "the gang restarts");
+      server->SendAbort(KeyOfRank(0), "the gang restarts");
     });
   });
   job.Run({{.rank = 1, .step = 4, .point = Point::kHalfReduced}});

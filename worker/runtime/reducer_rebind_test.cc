@@ -23,7 +23,7 @@ using collective::MapRendezvousStore;
 using std::chrono::seconds;
 using ::testing::Each;
 
-constexpr int kRanks = 4;
+constexpr int kReboundRanks = 4;
 
 class RebindTest : public ::testing::TestWithParam<const char*> {
  protected:
@@ -33,7 +33,7 @@ class RebindTest : public ::testing::TestWithParam<const char*> {
   static std::unique_ptr<Communicator> Form(int rank, MapRendezvousStore* store,
                                             AddressRange* addresses) {
     collective::CommunicatorOptions options =
-        collective::TestOptionsOf(GetParam(), rank, kRanks, store);
+        collective::TestOptionsOf(GetParam(), rank, kReboundRanks, store);
     options.addresses = addresses;
     // Two ranks on a host of their own each, and two that share one.
     options.host = rank < 2 ? "shared" : "host-" + std::to_string(rank);
@@ -59,7 +59,7 @@ class RebindTest : public ::testing::TestWithParam<const char*> {
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_TRUE(result->apply);
     for (size_t i = 0; i < rank->reducer->parameters(); ++i) {
-      EXPECT_THAT(rank->reducer->gradient(i), Each(kRanks));
+      EXPECT_THAT(rank->reducer->gradient(i), Each(kReboundRanks));
     }
     EXPECT_TRUE(rank->reducer->Commit().ok());
   }
@@ -71,8 +71,8 @@ INSTANTIATE_TEST_SUITE_P(Backends, RebindTest,
 TEST_P(RebindTest, GradientsKeepTheirAddresses) {
   MapRendezvousStore first;
   MapRendezvousStore second;
-  std::barrier all(kRanks);
-  RunRanks(kRanks, [&](int r) {
+  std::barrier all(kReboundRanks);
+  RunRanks(kReboundRanks, [&](int r) {
     auto addresses = *AddressRange::Reserve(size_t{64} << 20);
     std::unique_ptr<Communicator> communicator =
         Form(r, &first, addresses.get());
