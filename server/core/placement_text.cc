@@ -394,8 +394,8 @@ std::vector<std::string> TooLargeForAnyHost(
   std::vector<const RoleSpec*> described;
   for (const RoleSpec& role : spec.roles) {
     // A worker with the chief's request needs no sentence of its own.
-    const bool again =
-        std::any_of(described.begin(), described.end(), [&](const RoleSpec* other) {
+    const bool again = std::any_of(
+        described.begin(), described.end(), [&](const RoleSpec* other) {
           return other->resources == role.resources &&
                  other->container.has_value() == role.container.has_value();
         });

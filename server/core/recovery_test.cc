@@ -34,7 +34,7 @@ const RankStatus& Stored(const Scene& s, int32_t rank) {
 }
 
 // The node does as it is told: the rank's process is new.
-void StartAgain(Scene* s, int32_t rank) {
+void ComeBack(Scene* s, int32_t rank) {
   RankStatus fresh;
   fresh.rank = rank;
   fresh.state = RankState::kStarted;
@@ -63,7 +63,7 @@ void Commit(Scene* s, int64_t step) {
 void LoseOne(Scene* s) {
   s->Exited(1, Signal(SIGKILL));
   s->Settle();
-  StartAgain(s, 1);
+  ComeBack(s, 1);
   Join(s);
 }
 
@@ -108,7 +108,7 @@ TEST(RecoveryTest, ALostRankIsReplacedWhileTheOthersStay) {
   s.Advance(1s);
   s.Settle();
   EXPECT_EQ(s.job, before);
-  StartAgain(&s, 1);
+  ComeBack(&s, 1);
   EXPECT_TRUE(IsRecovering(s.job));
   const size_t events = s.job.events.size();
   Join(&s);
@@ -122,8 +122,7 @@ TEST(RecoveryTest, TheNodesAreToldOfTheRankAlone) {
   s.job.reduction_plan = "plan";
   s.Settle();
   const auto told = [&](const NodeName& node) {
-    return DesiredAssignments(s.job, s.view, node, StopGraces{}, s.now)
-        .front();
+    return DesiredAssignments(s.job, s.view, node, StopGraces{}, s.now).front();
   };
   EXPECT_EQ(told("b").recovery, 0u);
   EXPECT_EQ(told("b").spec->reduction_plan, "");
@@ -232,18 +231,18 @@ TEST(RecoveryTest, AFailureDuringARecoveryIsTheNextOne) {
   Scene s = Recoverable();
   s.Exited(1, Signal(SIGKILL));
   s.Settle();
-  StartAgain(&s, 1);
+  ComeBack(&s, 1);
   s.Exited(1, Code(3));
   s.Settle();
   EXPECT_EQ(s.job.recovery, 1u) << "it waits, as it is the second failure";
   EXPECT_TRUE(IsRecovering(s.job));
-  EXPECT_EQ(s.job.cause.message, "rank 1 is replaced after 2 s");
+  EXPECT_EQ(s.job.cause.message, "rank 1 is replaced after 2.0 s");
   s.Advance(2s);
   s.Settle();
   EXPECT_EQ(s.job.recovery, 2u);
   EXPECT_EQ(s.job.failures_without_progress, 2);
   EXPECT_EQ(Stored(s, 1).restarts, 2);
-  StartAgain(&s, 1);
+  ComeBack(&s, 1);
   Join(&s);
   EXPECT_FALSE(IsRecovering(s.job));
 }
@@ -256,7 +255,7 @@ TEST(RecoveryTest, NoReplacementHoldsTheState) {
   s.Settle();
   s.Exited(1, Signal(SIGKILL));
   s.Settle();
-  StartAgain(&s, 1);
+  ComeBack(&s, 1);
   ASSERT_EQ(s.job.recovery, 1u);
   s.Exited(0, Signal(SIGKILL));
   s.Settle();
@@ -270,7 +269,7 @@ TEST(RecoveryTest, TheBudgetIsThatOfAllFailures) {
   s.Exited(1, Code(1));
   s.Advance(2s);
   s.Settle();
-  StartAgain(&s, 1);
+  ComeBack(&s, 1);
   Join(&s);
   EXPECT_EQ(s.job.failures_without_progress, 2);
   s.Exited(1, Code(7));
@@ -309,7 +308,7 @@ TEST(RecoveryTest, AFrozenRankIsReplaced) {
   EXPECT_THAT(s.job.events.back().message,
               HasSubstr("rank 2 (worker 1 on c) has stalled in compute"));
   s.view.stall.reset();
-  StartAgain(&s, 2);
+  ComeBack(&s, 2);
   Join(&s);
   EXPECT_FALSE(IsRecovering(s.job));
 }
@@ -333,7 +332,8 @@ TEST(RecoveryTest, RanksThatParkWithoutALossFormAgain) {
             "1; it uses up no try, 1 of 10 such failures an hour)");
   EXPECT_EQ(s.job.cause.message,
             "recovery 1: the ranks form a new communicator");
-  for (int32_t rank = 0; rank < 4; ++rank) EXPECT_EQ(Stored(s, rank).restarts, 0);
+  for (int32_t rank = 0; rank < 4; ++rank)
+    EXPECT_EQ(Stored(s, rank).restarts, 0);
   Join(&s);
   EXPECT_FALSE(IsRecovering(s.job));
 }
@@ -388,7 +388,7 @@ TEST(RecoveryTest, RanksThatDoNotJoinFailTheGeneration) {
   s.Exited(1, Signal(SIGKILL));
   s.Settle();
   s.Advance(100s);
-  StartAgain(&s, 1);
+  ComeBack(&s, 1);
   s.Settle();
   s.Rank(0).recovery = s.Rank(2).recovery = s.Rank(3).recovery = 1;
   s.Settle();
@@ -454,7 +454,7 @@ TEST(RecoveryTest, WhatAnEarlierProcessSaidIsNotTheNewOnes) {
   s.Settle();
   EXPECT_EQ(Stored(s, 1).recovery, 0u);
   // What a node says later is never less.
-  StartAgain(&s, 1);
+  ComeBack(&s, 1);
   Join(&s);
   s.Rank(0).recovery = 0;
   s.Settle();
