@@ -98,6 +98,8 @@ class Chaos {
     rank.restarts = Upto(4) == 0 ? Upto(4) : stored.restarts;
     if (recoverable_) {
       const auto recovery = scene_.job.recovery;
+      // Else hardly any gang would run with all of its ranks.
+      if (Upto(4) > 0) rank.state = RankState::kJoined;
       rank.recoverable = Upto(20) > 0;
       rank.recovery = Upto(3) > 0 ? recovery : static_cast<uint32_t>(Upto(4));
       rank.parked = Upto(8) == 0 ? recovery + 1 : 0;
@@ -112,6 +114,11 @@ class Chaos {
     }
     if (rank.state != RankState::kExited) {
       rank.exit.reset();
+      return;
+    }
+    if (recoverable_ && Upto(4) > 0) {
+      rank.exit = Signal(9);
+      rank.exit->end_time = scene_.now.wall;
       return;
     }
     static constexpr int32_t kCodes[] = {0, 0, 1, 2, 42, 42, 75, 137};

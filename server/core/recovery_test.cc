@@ -236,7 +236,7 @@ TEST(RecoveryTest, AFailureDuringARecoveryIsTheNextOne) {
   s.Settle();
   EXPECT_EQ(s.job.recovery, 1u) << "it waits, as it is the second failure";
   EXPECT_TRUE(IsRecovering(s.job));
-  EXPECT_EQ(s.job.cause.message, "rank 1 is replaced after 2 s");
+  EXPECT_EQ(s.job.cause.message, "rank 1 is replaced after 2.0 s");
   s.Advance(2s);
   s.Settle();
   EXPECT_EQ(s.job.recovery, 2u);

@@ -1,7 +1,8 @@
 // A native rank for tests, with the real end of the link and no training.
 //
 //   fake_rank ok      puts, gets, joins, waits for Go, reports, exits 0
-//   fake_rank wait    the same, then waits for Abort and exits 75. In a rank that
+//   fake_rank wait    the same, then waits for Abort and exits 75. In a rank
+//   that
 //                     is replaced: waits at once
 //   fake_rank fail    joins, then fails with last words, the other one of two
 //                     ranks as a lost peer

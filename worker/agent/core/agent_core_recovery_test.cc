@@ -75,8 +75,14 @@ TEST_F(RecoveryTest, ARankThatRunsIsKilledOnceAndAtOnce) {
 }
 
 TEST_F(RecoveryTest, ARecoveryWithoutLossTellsAllRanks) {
+  Actions actions;
+  RankNews lost;
+  lost.lost_peers = {1};
+  core_.OnRankNews(key_, 0, lost, now_, &actions);
+  ASSERT_EQ(Status().lost_peers.size(), 1u);
   EXPECT_THAT(Kinds(News(Do(Order(Goal::kGo, 1)))),
               ElementsAre(Kind::kRecover, Kind::kRecover));
+  EXPECT_THAT(Status().lost_peers, IsEmpty());
   EXPECT_THAT(News(Do(Order(Goal::kGo, 1))), IsEmpty());
   EXPECT_THAT(News(Do(Order(Goal::kGo, 0))), IsEmpty());
   EXPECT_THAT(Kinds(News(Do(Order(Goal::kGo, 3)))),

@@ -260,6 +260,8 @@ void RecoverIfAsked(const GangKey& key, LocalGang* gang, Actions* out) {
     return;
   }
   gang->last_recovery = recovery;
+  // They were peers of a communicator that is over.
+  gang->status.lost_peers.clear();
   for (const RankStatus& rank : gang->status.ranks) {
     if (rank.state == RankState::kExited || MustRestart(*gang, rank)) continue;
     out->push_back(MakeAction(Action::Kind::kRecover, key, rank.rank));
