@@ -22,12 +22,12 @@ namespace {
 
 bool HasFailed(const RankStatus& rank) { return rank.exit && !rank.exit->ok(); }
 
-// Only native ranks are ever JOINED.
+// Ranks of programs never report that they have joined.
 bool Survives(const Job& job, const RankStatus& rank) {
   const RankState runs = job.spec.kind == JobKind::kNative
                              ? RankState::kJoined
                              : RankState::kStarted;
-  return rank.state == runs && !rank.exit;
+  return rank.state >= runs && !rank.exit;
 }
 
 bool AllAreRecoverable(const Job& job) {
