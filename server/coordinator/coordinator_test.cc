@@ -95,6 +95,54 @@ TEST_F(CoordinatorTest, WaitingJobDoesNotSlipIntoARestart) {
   CheckBooking();
 }
 
+TEST_F(CoordinatorTest, ALostRankIsReplacedWhileTheOtherStays) {
+  Connect(&a_);
+  Connect(&b_);
+  MustSubmit(Wide("j"));
+  Run();
+  ASSERT_EQ(State("j"), JobState::kRunning);
+  RankStatus& first = a_.Find("j")->status.ranks[0];
+  RankStatus& second = b_.Find("j")->status.ranks[0];
+  const auto report = [&] {
+    a_.Find("j")->dirty = b_.Find("j")->dirty = true;
+    Run();
+  };
+  first.recoverable = second.recoverable = true;
+  report();
+  ASSERT_TRUE(coordinator_->sessions()
+                  ->OnRendezvousPut(a_.session(), "j", 1, "k", "old")
+                  .ok());
+  b_.Exit("j", 1, KilledBy(SIGKILL));
+  Run();
+  EXPECT_EQ(State("j"), JobState::kRunning);
+  EXPECT_EQ(Get("j").generation, 1u);
+  EXPECT_EQ(Get("j").recovery, 1u);
+  EXPECT_EQ(Get("j").cause.reason, Reason::kRecovering);
+  EXPECT_EQ(a_.Find("j")->assignment.recovery, 1u);
+  const Assignment& told = b_.assignments.back();
+  EXPECT_EQ(told.recovery, 1u);
+  EXPECT_EQ(told.spec->tasks[0].ranks[0].restarts, 1);
+  // What the old communicator was formed with is gone.
+  ASSERT_TRUE(coordinator_->sessions()
+                  ->OnRendezvousGet(a_.session(), "j", 1, "k")
+                  .ok());
+  EXPECT_THAT(a_.rendezvous, testing::IsEmpty());
+  // A coordinator that starts now knows it.
+  Restart();
+  Connect(&a_);
+  Connect(&b_);
+  Run();
+  EXPECT_EQ(Get("j").recovery, 1u);
+  RankStatus fresh;
+  fresh.rank = 1;
+  fresh.restarts = 1;
+  second = fresh;
+  first.state = second.state = RankState::kJoined;
+  first.recovery = second.recovery = 1;
+  report();
+  EXPECT_EQ(Get("j").cause.reason, Reason::kRunning);
+}
+
 TEST_F(CoordinatorTest, CancelStopsEverythingThenEnds) {
   Connect(&a_);
   Connect(&b_);

@@ -115,10 +115,11 @@ void FailureDetector::ExtendLeasesAfterPause(Time now) {
       entry.all_started_since =
           std::min(now.mono, *entry.all_started_since + away);
     }
-    for (auto& [rank, since] : entry.awaited_since) {
+    for (auto& [rank, since] : entry.awaited.restarts) {
       since = std::min(now.mono, since + away);
     }
-    for (auto* since : {&entry.recovery.parked, &entry.recovery.started}) {
+    for (auto* since :
+         {&entry.awaited.recovery.parked, &entry.awaited.recovery.started}) {
       if (*since) *since = std::min(now.mono, **since + away);
     }
   }

@@ -46,8 +46,12 @@ struct JobEntry {
   ReportPace pace;
   MonoTime state_since;
   std::optional<MonoTime> all_started_since;
-  AwaitedSince awaited_since;
-  RecoveryWaits recovery;
+  // When waits for ranks began.
+  struct Awaited {
+    AwaitedSince restarts;
+    RecoveryWaits recovery;
+  };
+  Awaited awaited;
   std::optional<Cause> waiting;
   ProgressMeter meter;
   StallWatch stall;

@@ -193,10 +193,10 @@ Job Reconciler::DecideOne(JobEntry* entry, Time now) {
   entry->pace.Decided();
   NoteStarted(entry, now);
   JobView view = views_.ViewOf(*entry, now);
-  AwaitRestarts(*entry->job, view, now, &entry->awaited_since);
-  view.awaited_since = entry->awaited_since;
-  AwaitRecovery(*entry->job, view, now, &entry->recovery);
-  view.recovery = entry->recovery;
+  AwaitRestarts(*entry->job, view, now, &entry->awaited.restarts);
+  view.awaited_since = entry->awaited.restarts;
+  AwaitRecovery(*entry->job, view, now, &entry->awaited.recovery);
+  view.recovery = entry->awaited.recovery;
   if (IsRecovering(*entry->job)) entry->stall.Restart(now.mono);
   CaptureEvidence(entry, &view, now);
   if (entry->idle.end) {

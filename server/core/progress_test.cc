@@ -59,6 +59,16 @@ TEST_F(ProgressMeterTest, RateFollowsTheLastSeconds) {
   EXPECT_EQ(meter_.Info().steps_per_second, 0) << "it stands still";
 }
 
+TEST_F(ProgressMeterTest, AChiefThatIsReplacedMakesNoLeap) {
+  for (int i = 0; i <= 2; ++i) {
+    Take(0, At(1000 + i, (1000 + i) * 10), now_);
+    now_ += 1s;
+  }
+  Take(0, At(-1, 0), now_);
+  Take(0, At(1003, 10), now_ + 1s);
+  EXPECT_NEAR(meter_.Info().steps_per_second, 3.0 / 4, 1e-9);
+}
+
 // A restart: the page begins at 0, then jumps to the restored step.
 TEST_F(ProgressMeterTest, RestoredStepsWereNotMadeNow) {
   Take(0, At(0, 0, 10000), now_);

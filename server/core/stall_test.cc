@@ -462,6 +462,19 @@ TEST_F(ProgramStallTest, APlannedEndIsNoStall) {
   EXPECT_FALSE(Stalled());
 }
 
+// The survivors stood for as long as the recovery took.
+TEST_F(StallTest, ARecoveryBeginsAnew) {
+  Steps(20);
+  Freeze("compute");
+  for (int beat = 0; beat < 60; ++beat) {
+    Beat();
+    watch_.Restart(now_);
+  }
+  // The first step may be slow, as that of a generation's.
+  EXPECT_FALSE(After(59s));
+  EXPECT_TRUE(After(5s));
+}
+
 TEST(StallTextTest, SaysWhatIsMissingAndWhatFollows) {
   Job job;
   job.spec.kind = JobKind::kProgram;

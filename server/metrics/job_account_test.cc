@@ -110,6 +110,31 @@ TEST_F(JobAccountTest, EverySecondGoesSomewhere) {
   EXPECT_DOUBLE_EQ(sum, ToSeconds(scene_.now.mono - began_));
 }
 
+TEST_F(JobAccountTest, ARecoveryIsNeitherAStallNorProductive) {
+  Launch();
+  for (int32_t rank : {0, 1}) scene_.Rank(rank).recoverable = true;
+  scene_.Settle();
+  Tell();
+  Look(10);
+  scene_.Exited(1, Signal(9));
+  scene_.Settle();
+  Tell();
+  EXPECT_EQ(account_.state(), TimeState::kRecovering);
+  Pass(40s);
+  Look(10, 40s);
+  EXPECT_EQ(account_.state(), TimeState::kRecovering);
+  EXPECT_DOUBLE_EQ(Seconds(TimeState::kRecovering), 40);
+  scene_.Rank(1) = scene_.job.tasks[1].ranks[0];
+  for (int32_t rank : {0, 1}) {
+    scene_.Rank(rank).state = RankState::kJoined;
+    scene_.Rank(rank).recovery = 1;
+  }
+  scene_.Settle();
+  Tell();
+  Look(11);
+  EXPECT_EQ(account_.state(), TimeState::kProductive);
+}
+
 class ProgramAccountTest : public JobAccountTest {
  protected:
   ProgramAccountTest() : JobAccountTest(MakeSpec()) {}

@@ -131,6 +131,27 @@ TEST_F(RankTimeTest, CompilingHasItsClass) {
   ExpectAddsUp();
 }
 
+TEST_F(RankTimeTest, ARecoveryHasItsClassAndNewPages) {
+  Run();
+  Pass(2s);
+  for (RankProgress& page : pages_) page.phases.compute = 2;
+  Look();
+  // Rank 1 is replaced, in one decision with the report of its end.
+  job_.recovery = 1;
+  job_.tasks[1].ranks[0].restarts = 1;
+  Enter(JobState::kRunning);
+  Pass(3s);
+  job_.tasks[0].ranks[0].recovery = job_.tasks[1].ranks[0].recovery = 1;
+  Enter(JobState::kRunning);
+  Pass(1s);
+  pages_[0].phases.compute = 3;
+  pages_[1].phases = {.compute = 1};
+  Look();
+  EXPECT_DOUBLE_EQ(Of(TimeClass::kRecovering), 6);
+  EXPECT_DOUBLE_EQ(Of(TimeClass::kCompute), 4 + 2);
+  ExpectAddsUp();
+}
+
 // A short phase that ended beside a long one that has not gets no time of it.
 TEST_F(RankTimeTest, ARunningPhaseWaitsForItsEnd) {
   Run();

@@ -201,7 +201,8 @@ void Agent::Execute(const Actions& actions) {
         ranks_.links()->Tell(action);
         break;
       case Action::Kind::kRecover:
-        ranks_.Recover(ref);
+        ranks_.links()->Expect(ref,
+                               store_.PathsOf(action.gang, action.rank).page);
         break;
       case Action::Kind::kCapture:
         Capture(action.gang, action.evidence);

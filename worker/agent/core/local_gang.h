@@ -68,7 +68,7 @@ struct LocalGang {
   uint32_t last_event = 0;
   uint32_t last_directive = 0;
   uint32_t last_evidence = 0;
-  // The ranks were told of this recovery, by this daemon.
+  // The newest recovery of which this daemon has sent the Welcome.
   uint32_t last_recovery = 0;
   // Native ranks that were killed to be replaced, and by which number.
   std::map<int32_t, int32_t> replaced;

@@ -69,10 +69,6 @@ class Ranks final : public SupervisorHandler {
   void Kill(const RankRef& ref, Duration grace) {
     supervisor_.KillTree(ref, grace);
   }
-  // Action::Kind::kRecover.
-  void Recover(const RankRef& ref) {
-    links_.Expect(ref, table_.Get(ref).paths.page);
-  }
   // Starts the command of a session, or of a connection to a port, with its
   // descriptors (worker/shim/session.h).
   Status StartSession(const RankRef& ref, const SessionRequest& request,
