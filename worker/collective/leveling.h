@@ -34,7 +34,7 @@ struct StateDigest {
 };
 StateDigest DigestOf(const StateMemory& memory);
 
-// What one rank brings.
+// A rank's part in the decision.
 struct LevelRecord {
   // False for a replacement: it has no state yet.
   bool has_state = false;

@@ -52,10 +52,15 @@ STATE = [
           "Chief and worker ranks: requested and running. They differ while "
           "the job waits or recovers.",
           Query(metric("lockstep_job_world_size"), "{{job_id}} {{kind}}")),
-    graph("Restarts", "none", "Since the job was submitted, by reason.",
+    graph("Restarts", "none",
+          "Since the job was submitted, by reason; and recoveries, in which "
+          "lost ranks came back while the others stayed.",
           Query("sum by (job_id, reason) ("
                 + metric("lockstep_job_restarts_total") + ")",
-                "{{job_id}} {{reason}}")),
+                "{{job_id}} {{reason}}"),
+          Query("sum by (job_id) ("
+                + metric("lockstep_job_recoveries_total") + ")",
+                "{{job_id}} recoveries")),
     graph("GPUs and cores held", "none",
           "As billed: from allocation to release.",
           Query(rate("lockstep_job_resource_seconds_total",
@@ -405,6 +410,10 @@ DASHBOARD = dashboard(
                 "sum by (job_id, reason) (changes("
                 + metric("lockstep_job_restarts_total") + "[1m])) > 0",
                 RED, "Restart of {{job_id}}", "{{reason}}"),
+     annotation("Recoveries",
+                "sum by (job_id) (changes("
+                + metric("lockstep_job_recoveries_total") + "[1m])) > 0",
+                "orange", "Recovery of {{job_id}}", ""),
      annotation("Checkpoints",
                 "changes(" + metric(
                     "lockstep_checkpoint_last_success_timestamp_seconds")
