@@ -133,6 +133,7 @@ TEST_F(RankTimeTest, CompilingHasItsClass) {
 
 TEST_F(RankTimeTest, ARecoveryHasItsClassAndNewPages) {
   Run();
+  for (TaskStatus& task : job_.tasks) task.ranks[0].recoverable = true;
   Pass(2s);
   for (RankProgress& page : pages_) page.phases.compute = 2;
   Look();
