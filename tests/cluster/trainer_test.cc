@@ -1,5 +1,7 @@
 // The main job, small: pack, train on ranks, save; and the arithmetic of
 // synchronous training with a real network.
+#include <signal.h>
+
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -111,6 +113,42 @@ TEST_F(TrainerTest, TheMainJobSmall) {
                                                    job.artifacts().at("model"));
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_NE(model->Find("conv1.weight"), nullptr);
+}
+
+// Only the lost rank starts again; the model is trained to the end.
+TEST_F(TrainerTest, ALostRankIsReplacedInPlace) {
+  const std::string train = Pack("train", 1200);
+  const std::string eval = Pack("eval", 200);
+  v1::JobSpec spec = Train("stays", 2,
+                           {"--recover", "--train", train, "--eval", eval,
+                            "--epochs", "5", "--batch-size", "20"});
+  spec.mutable_checkpoint()->set_interval_steps(10);
+  Submit(spec);
+  const v1::Job before = WaitUntil(
+      "stays", "step 20",
+      [&](const v1::Job& job) {
+        return job.state() == v1::JOB_STATE_RUNNING &&
+               CommittedOnPage(job, 0) >= 20;
+      },
+      kTrainingTime);
+  ASSERT_EQ(kill(static_cast<pid_t>(PidOf(before, 1)), SIGKILL), 0);
+  const v1::Job after = WaitUntil(
+      "stays", "a new rank 1",
+      [&](const v1::Job& job) {
+        return Ranks(job)[1].recovery() == 1 && Ranks(job)[0].recovery() == 1;
+      },
+      kTrainingTime);
+  EXPECT_EQ(PidOf(after, 0), PidOf(before, 0));
+  EXPECT_NE(PidOf(after, 1), PidOf(before, 1));
+  const v1::Job job = WaitEnd("stays", v1::JOB_STATE_SUCCEEDED, kTrainingTime);
+  EXPECT_EQ(job.generation(), 1u);
+  EXPECT_EQ(job.recoveries(), 1);
+  EXPECT_EQ(job.committed_step(), 150);
+  EXPECT_EQ(job.last_checkpoint().step(), 150);
+  ASSERT_EQ(job.attempts_size(), 1);
+  EXPECT_GT(
+      job.attempts(0).tasks(0).ranks(0).progress().values().at("accuracy"),
+      0.9);
 }
 
 // The model is written last, maybe where no checkpoint was before.
