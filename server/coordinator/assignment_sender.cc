@@ -4,6 +4,19 @@
 #include <utility>
 
 namespace lockstep::server {
+namespace {
+
+void NoteRestarts(const Assignment& assignment,
+                  std::map<int32_t, int32_t>* restarts) {
+  if (!assignment.spec) return;
+  for (const LocalTask& task : assignment.spec->tasks) {
+    for (const RankSpec& rank : task.ranks) {
+      if (rank.restarts > 0) (*restarts)[rank.rank] = rank.restarts;
+    }
+  }
+}
+
+}  // namespace
 
 std::map<NodeName, AssignmentSender::Wanted> AssignmentSender::WantedOf(
     const std::set<NodeName>& nodes, Time now) const {
@@ -76,10 +89,14 @@ void AssignmentSender::SendTo(NodeEntry* node, Wanted wanted) {
     session.link->SendAssignment(message, ClusterOf(assignment));
     // What the node does with it needs no answer.
     if (assignment.goal == Goal::kForget) node->gangs.erase(key);
+    NoteRestarts(assignment, &session.restarts[key]);
     session.sent[key] = std::move(assignment);
   }
   std::erase_if(session.sent, [&](const auto& entry) {
     return !wanted.contains(entry.first) || entry.second.goal == Goal::kForget;
+  });
+  std::erase_if(session.restarts, [&](const auto& entry) {
+    return !session.sent.contains(entry.first);
   });
 }
 

@@ -1,6 +1,27 @@
 #include "server/coordinator/job_view_builder.h"
 
+#include <algorithm>
+
 namespace lockstep::server {
+namespace {
+
+// Whether the node was told to restart ranks of the gang and has not reported
+// it.
+bool IsRestarting(const NodeEntry& node, const GangKey& key) {
+  const auto told = node.session->restarts.find(key);
+  const auto gang = node.gangs.find(key);
+  if (told == node.session->restarts.end() || gang == node.gangs.end()) {
+    return false;
+  }
+  return std::any_of(gang->second.ranks.begin(), gang->second.ranks.end(),
+                     [&](const RankStatus& rank) {
+                       const auto number = told->second.find(rank.rank);
+                       return number != told->second.end() &&
+                              rank.restarts < number->second;
+                     });
+}
+
+}  // namespace
 
 JobView JobViewBuilder::ViewOf(const JobEntry& entry, Time now) const {
   std::set<NodeName> names = NodesOf(*entry.job);
@@ -78,6 +99,9 @@ JobView::Node JobViewBuilder::ViewOf(const JobEntry& entry,
     if (it->second.job_uid == job.uid) {
       node.gangs[it->first.second] = it->second;
     }
+  }
+  if (here->session) {
+    node.restarting = IsRestarting(*here, {job.spec.name, job.generation});
   }
   return node;
 }

@@ -33,6 +33,8 @@ struct NodeSession {
   std::shared_ptr<WorkerLink> link;
   // Without the cluster spec, which is constant within a generation.
   std::map<GangKey, Assignment> sent;
+  // By rank the highest number of restarts that the node was told.
+  std::map<GangKey, std::map<int32_t, int32_t>> restarts;
   // The last prefetch list sent to the node. Absent if none.
   std::optional<Prefetch> prefetch;
   // The last list of neighbours. Absent if none.

@@ -139,7 +139,8 @@ struct Job {
   std::vector<WallTime> uncharged_failures;
   // The ranks of `generation` that failed alone.
   std::map<int32_t, LoneRank> lone_ranks;
-  // The newest recovery of `generation`, from 1, and when it was decided.
+  // The newest recovery of `generation`, from 1, and when the first one was
+  // decided that followed the same failure.
   uint32_t recovery = 0;
   WallTime recovery_start{};
   // Signature of the last attempt's failure, see Failure::signature in

@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "server/core/clock_offset.h"
 #include "server/core/evidence.h"
 #include "server/core/moving.h"
 #include "server/core/reports.h"
@@ -69,16 +68,6 @@ bool NeedsTheGang(const Job& job, const JobView& view, const TaskStatus& task,
   const Failure failure = FailureOfRank(job, rank);
   return failure.fatal || failure.port_taken || failure.holds ||
          failure.free_restart || failure.cause.reason == Reason::kDiverged;
-}
-
-// Whether the rank had failed when the last recovery was decided, which did not
-// replace it.
-bool IsOfLastFailure(const Job& job, const RankStatus& rank) {
-  const auto lone = job.lone_ranks.find(rank.rank);
-  return job.recovery > 0 &&
-         rank.exit->end_time <= job.recovery_start + kSameTime &&
-         (lone == job.lone_ranks.end() ||
-          lone->second.start != job.recovery_start);
 }
 
 std::optional<Loss> FailedRanks(const Job& job, Time now) {
@@ -177,7 +166,7 @@ void Begin(Job* job, const JobView& view, const Loss& loss,
   }
   ++job->recovery;
   ++job->recoveries;
-  job->recovery_start = now.wall;
+  if (!loss.known) job->recovery_start = now.wall;
   for (TaskStatus& task : job->tasks) {
     for (RankStatus& rank : task.ranks) {
       if (!loss.ranks.contains(rank.rank)) continue;

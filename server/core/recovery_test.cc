@@ -247,6 +247,49 @@ TEST(RecoveryTest, AFailureDuringARecoveryIsTheNextOne) {
   EXPECT_FALSE(IsRecovering(s.job));
 }
 
+// The node reported one after the other, and now none has the state.
+TEST(RecoveryTest, AGangThatIsLostPieceByPieceIsOneFailure) {
+  Scene s(NativeSpec("j", 2));
+  s.job.spec.restart_budget = 1;
+  s.Run({"a", "b"});
+  for (int32_t rank = 0; rank < 2; ++rank) s.Rank(rank).recoverable = true;
+  s.Settle();
+  s.Exited(0, Signal(SIGKILL));
+  s.Settle();
+  ASSERT_EQ(s.job.recovery, 1u);
+  EXPECT_EQ(s.job.failures_without_progress, 1);
+  ExitStatus exit = Signal(SIGKILL);
+  exit.end_time = s.now.wall;
+  s.Advance(5ms);
+  s.Exited(1, exit);
+  s.Settle();
+  ASSERT_TRUE(s.job.failing);
+  s.AllStopped();
+  s.Settle();
+  EXPECT_EQ(s.job.generation, 2u);
+  EXPECT_EQ(s.job.failures_without_progress, 1);
+}
+
+// It said that all of its ranks have ended before it was told to restart one.
+TEST(RecoveryTest, ANodeThatIsToRestartARankIsNotFree) {
+  Scene s = Recoverable();
+  s.Exited(1, Signal(SIGKILL));
+  s.Gang("b").phase = GangPhase::kStopped;
+  s.Settle();
+  ASSERT_EQ(s.job.recovery, 1u);
+  s.view.nodes["b"].restarting = true;
+  s.Exited(2, Code(127));
+  s.Settle();
+  ASSERT_TRUE(s.job.failing);
+  for (const NodeName node : {"a", "c", "d"}) s.Stopped(node);
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kRunning);
+  EXPECT_EQ(s.job.holds.size(), 4u);
+  s.view.nodes["b"].restarting = false;
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kFailed);
+}
+
 // Only the rank that has the state is gone.
 TEST(RecoveryTest, NoReplacementHoldsTheState) {
   Scene s(NativeSpec("j", 2));

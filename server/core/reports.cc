@@ -182,10 +182,13 @@ void TakeReport(Job* job, const std::vector<size_t>& tasks,
 // gang acknowledges STOP, too.
 void ReleaseEndedHolds(Job* job, const JobView& view, Time now) {
   const auto gone = [&](const Hold& hold) {
+    if (IsLost(view, hold.node)) return true;
     const GangStatus* gang = GangOf(view, hold.node, hold.generation);
-    return IsLost(view, hold.node) ||
-           (gang != nullptr && (gang->phase == GangPhase::kStopped ||
-                                gang->phase == GangPhase::kRefused));
+    if (gang == nullptr) return false;
+    const bool restarts = hold.generation == job->generation &&
+                          view.nodes.at(hold.node).restarting;
+    return gang->phase == GangPhase::kRefused ||
+           (gang->phase == GangPhase::kStopped && !restarts);
   };
   // A failed generation keeps its holds until it is gone everywhere, because
   // its successor may use the same places.

@@ -122,6 +122,7 @@ void DecideAfterFailure(Job* job, const JobView& view, Time now) {
   failure.uncharged = IsWithoutEvidence(*job, view, failure, evidence);
   const bool was_running = WasRunning(*job);
   const bool progress = MadeProgress(*job, view, failure, now);
+  TakeBackTry(job, failure);
   const RestartPlan plan = PlanRestart(*job, failure, progress, now);
   MarkVictims(job, failure);
   CloseAttempt(job, view, failure.cause, now);

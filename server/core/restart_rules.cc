@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/core/clock_offset.h"
 #include "server/core/reports.h"
 
 namespace lockstep::server {
@@ -105,6 +106,25 @@ bool IsWithoutEvidence(const Job& job, const JobView& view,
     }
   }
   return false;
+}
+
+bool IsOfLastFailure(const Job& job, const RankStatus& rank) {
+  const auto lone = job.lone_ranks.find(rank.rank);
+  return job.recovery > 0 && rank.exit &&
+         rank.exit->end_time <= job.recovery_start + kSameTime &&
+         (lone == job.lone_ranks.end() ||
+          lone->second.start.value_or(WallTime{}) < job.recovery_start);
+}
+
+void TakeBackTry(Job* job, const Failure& failure) {
+  const auto& free = job->uncharged_failures;
+  for (const RankStatus* rank : RanksOf(*job)) {
+    if (rank->rank == failure.rank && IsOfLastFailure(*job, *rank) &&
+        std::count(free.begin(), free.end(), job->recovery_start) == 0 &&
+        job->failures_without_progress > 0) {
+      --job->failures_without_progress;
+    }
+  }
 }
 
 void RestartRank(Job* job, const JobView& view, const NodeName& node,

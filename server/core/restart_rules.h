@@ -31,6 +31,14 @@ bool HasBadGpu(const TaskStatus& task, const JobView& view);
 bool IsWithoutEvidence(const Job& job, const JobView& view,
                        const Failure& failure, const GangEvidence& evidence);
 
+// Whether the rank had failed when a recovery was decided that did not replace
+// it (recovery.h): it belongs to the failure that led to that recovery.
+bool IsOfLastFailure(const Job& job, const RankStatus& rank);
+
+// Takes the try back that the recovery used up: `failure`, which belongs to the
+// same failure, uses it up.
+void TakeBackTry(Job* job, const Failure& failure);
+
 // Puts a new process in the place of the rank's last one. The node follows: it
 // stops one that still runs.
 void RestartRank(Job* job, const JobView& view, const NodeName& node,

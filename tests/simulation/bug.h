@@ -31,6 +31,7 @@ enum class Bug {
   kAppliesTwice,
   kSkipsStep,
   kSkipsSamples,
+  kLevelsBack,
   kLetsStrangerIn,
 };
 
@@ -43,7 +44,7 @@ struct BugInfo {
   Invariant found_by;
 };
 
-inline constexpr std::array<BugInfo, 19> kBugs = {{
+inline constexpr std::array<BugInfo, 20> kBugs = {{
     {Bug::kForgetsEpochCheck, "forgets-epoch-check",
      "the daemon obeys orders of a stream that has ended, whatever their epoch",
      Invariant::kS10},
@@ -89,6 +90,9 @@ inline constexpr std::array<BugInfo, 19> kBugs = {{
     {Bug::kSkipsSamples, "skips-samples",
      "a generation that resumes begins with the first sample again",
      Invariant::kS4},
+    {Bug::kLevelsBack, "levels-back",
+     "a recovery gives all ranks the state of the one that is furthest behind",
+     Invariant::kS3},
     {Bug::kLetsStrangerIn, "lets-stranger-in",
      "the gateway does not ask who may cancel a job", Invariant::kS10},
 }};

@@ -308,8 +308,10 @@ void Training::Reduce(const GangId& id, uint64_t round) {
     for (size_t i = 0; i < sum.size(); ++i) sum[i] += words[i];
   }
   gang.words.clear();
+  // Of ranks that lose a peer meanwhile some have the step and others not.
+  const Duration late = IsRecoverable(id.first) ? 150ms : 8ms;
   for (const auto& [rank, pid] : gang.pids) {
-    Together(pid, Pause(*Find(pid), 1ms, 8ms, 14),
+    Together(pid, Pause(*Find(pid), 1ms, late, 14),
              [this, pid, sum](Member* m) { Receive(pid, m, sum); });
   }
 }

@@ -74,10 +74,13 @@ void Training::Level(const GangId& id, uint32_t recovery) {
   for (const auto& [rank, pid] : gang.pids) {
     const Member* const member = Find(pid);
     if (!member->controller) continue;
-    if (source == nullptr ||
-        member->controller->committed() > source->controller->committed()) {
+    if (source == nullptr) {
       source = member;
+      continue;
     }
+    const int64_t more =
+        member->controller->committed() - source->controller->committed();
+    if (bug_ == Bug::kLevelsBack ? more < 0 : more > 0) source = member;
   }
   // Without a state they begin as at the start of the generation.
   if (source == nullptr) gang.resumed = true;

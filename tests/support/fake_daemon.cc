@@ -278,6 +278,7 @@ void FakeDaemon::Take(const Assignment& assignment) {
         ImagesOf(gang) != gang.status.images) {
       gang.status.phase = GangPhase::kPreparing;
     }
+    RestartRanks(&gang);
     return;
   }
   Gang& gang = gangs[key];
@@ -332,6 +333,25 @@ bool FakeDaemon::Obey(Gang* gang) {
 }
 
 // One move towards the goal; false: nothing to do.
+// Says that it does; the new processes never start by themselves.
+void FakeDaemon::RestartRanks(Gang* gang) {
+  if (!gang->assignment.spec || gang->assignment.goal >= Goal::kStop) return;
+  for (const LocalTask& task : gang->assignment.spec->tasks) {
+    for (const RankSpec& spec : task.ranks) {
+      for (RankStatus& rank : gang->status.ranks) {
+        if (rank.rank != spec.rank || rank.restarts >= spec.restarts) continue;
+        RankStatus fresh;
+        fresh.rank = rank.rank;
+        fresh.local_rank = rank.local_rank;
+        fresh.restarts = spec.restarts;
+        rank = fresh;
+        gang->status.phase = GangPhase::kLaunched;
+        gang->dirty = true;
+      }
+    }
+  }
+}
+
 bool FakeDaemon::Live(Gang* gang) {
   GangStatus& status = gang->status;
   const bool over = status.phase == GangPhase::kStopped ||

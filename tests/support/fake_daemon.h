@@ -115,6 +115,7 @@ class FakeDaemon {
   void Prepare(Gang* gang);
   std::vector<ImageContent> ImagesOf(const Gang& gang) const;
   void Stop(Gang* gang);
+  static void RestartRanks(Gang* gang);
   bool Live(Gang* gang);
   void AnswerProbes();
   // Saves and ends as a directive says; false: none does.
