@@ -1,7 +1,7 @@
 // Plays many small clusters with everything going wrong (world.h), and shows
 // that bugs would be found.
 //
-//   LOCKSTEP_SIMULATION_SEEDS=N    how many (200; tests/run --all: more)
+//   LOCKSTEP_SIMULATION_SEEDS=N    how many (250; tests/run --all: more)
 //   LOCKSTEP_SIMULATION_SEED=N     plays the run of this seed alone, and tells
 //                                  it as a story
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ namespace {
 #if defined(__SANITIZE_ADDRESS__)
 constexpr int64_t kSeeds = 40;
 #else
-constexpr int64_t kSeeds = 200;
+constexpr int64_t kSeeds = 250;
 #endif
 
 int64_t FromEnvironment(const char* name, int64_t usual) {
@@ -78,7 +78,7 @@ TEST(SimulationTest, InvariantsHoldWhateverHappens) {
     printf("%s", Tell(DrawTrial(static_cast<uint64_t>(only))).c_str());
     return;
   }
-  if (seeds < 200) return;
+  if (seeds < kSeeds) return;
   // At each commit point the coordinator died before and after, and the disk
   // failed.
   for (int point = 0; point < kCommitPoints; ++point) {
