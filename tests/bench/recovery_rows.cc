@@ -126,9 +126,11 @@ class KilledJob {
     return page.progress.last_committed;
   }
 
-  // Of this generation by a rank other than `killed`, or of the next one.
+  // Of this generation by a rank other than `killed`, or the first one of the
+  // next generation after the restored step.
   Status AwaitStep(uint64_t generation, int64_t step, int killed) const {
     const MonoTime end = MonotonicNow() + kPatience;
+    std::map<int, int64_t> restored;  // By rank.
     while (MonotonicNow() < end) {
       for (const auto& task : job_.tasks()) {
         for (const auto& rank : task.ranks()) {
@@ -136,7 +138,9 @@ class KilledJob {
               OnPage(task.node(), rank.rank(), generation) >= step) {
             return OkStatus();
           }
-          if (OnPage(task.node(), rank.rank(), generation + 1) > 0) {
+          const int64_t next = OnPage(task.node(), rank.rank(), generation + 1);
+          if (next < 0) continue;
+          if (next > restored.emplace(rank.rank(), next).first->second) {
             return OkStatus();
           }
         }
@@ -165,8 +169,10 @@ Status KillAtRandom(BenchCluster* bench, int ranks, bool recovers, int count,
   LOCKSTEP_RETURN_IF_ERROR(job.Start(ranks, recovers));
   std::mt19937 random(1);  // NOLINT: the same moments in each run
   for (int i = 0; i < count; ++i) {
+    // A gang without a checkpoint since its last failure would have to wait.
     std::this_thread::sleep_for(
-        milliseconds(std::uniform_int_distribution(300, 900)(random)));
+        milliseconds(std::uniform_int_distribution(300, 900)(random)) +
+        (recovers ? milliseconds(0) : milliseconds(2500)));
     const int rank = std::uniform_int_distribution(0, ranks - 1)(random);
     LOCKSTEP_ASSIGN_OR_RETURN(samples->emplace_back(), job.Kill(rank));
   }
