@@ -44,6 +44,7 @@ def main() -> None:
         session.resumed(committed)
 
     replica = lockstep.torch.Replica(model, optimizer, committed=committed)
+    print(f"rank {replica.rank} is process {os.getpid()}", flush=True)
     points, classes = data()
     each = options.batch * replica.world_size
     session.progress(total_steps=options.steps, global_batch=each)

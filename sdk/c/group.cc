@@ -308,8 +308,22 @@ int32_t lockstep_group_level(lockstep_group* group, const lockstep_level* level,
       input.small.assign(static_cast<const char*>(own.small_part),
                          own.small_bytes);
     }
-    LOCKSTEP_ASSIGN_OR_RETURN(collective::LevelResult done,
-                              group->group->Level(std::move(input)));
+    const size_t size = leveled->size;
+    const collective::StateMemory memory = input.memory;
+    const uint64_t digest = input.record.digest;
+    StatusOr<collective::LevelResult> leveling =
+        group->group->Level(std::move(input));
+    if (!leveling.ok()) {
+      const bool changed =
+          own.has_state != 0 && collective::DigestOf(memory).hash != digest;
+      result = {};
+      result.size = size;
+      result.received = changed ? 1 : 0;
+      std::memcpy(leveled, &result,
+                  size < sizeof(result) ? size : sizeof(result));
+      return leveling.status();
+    }
+    collective::LevelResult& done = *leveling;
     group->small_part = std::move(done.small);
     const auto& receivers = done.plan.receivers;
     result.committed = done.plan.step;
@@ -321,7 +335,6 @@ int32_t lockstep_group_level(lockstep_group* group, const lockstep_level* level,
                           : 0;
     result.source = done.plan.sources.front();
     result.small_bytes = group->small_part.size();
-    const size_t size = leveled->size;
     result.size = size;
     std::memcpy(leveled, &result,
                 size < sizeof(result) ? size : sizeof(result));

@@ -153,7 +153,7 @@ class StepTrainer {
     }
     LOCKSTEP_RETURN_IF_ERROR(saver_->SaveNow());
     Say("stopped {}", reducer_->committed());
-    // Who leaves early looks lost to who still writes.
+    // A rank that leaves early looks lost to the ranks that still write.
     return session_->Barrier();
   }
 

@@ -31,12 +31,11 @@ import lockstep, lockstep.torch
 steps, pause = int(sys.argv[1]), float(sys.argv[2])
 torch.manual_seed(3)
 model = torch.nn.Sequential(
-    torch.nn.Linear(16, 64), torch.nn.BatchNorm1d(64), torch.nn.Dropout(0.2),
+    torch.nn.Linear(16, 64), torch.nn.BatchNorm1d(64, track_running_stats=False),
+    torch.nn.Dropout(0.2),
     torch.nn.ReLU(), torch.nn.Linear(64, 1))
-for module in model.modules():
-    if isinstance(module, torch.nn.BatchNorm1d):
-        module.track_running_stats = False
-        module.running_mean = module.running_var = module.num_batches_tracked = None
+if len(sys.argv) > 3:
+    model = torch.nn.Sequential(torch.nn.BatchNorm1d(16), model)
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10, 0.9)
 replica = lockstep.torch.Replica(model, optimizer, scheduler=scheduler, seed=7)
@@ -77,9 +76,9 @@ class ReplicaTest(unittest.TestCase):
         self.program = pathlib.Path(folder.name) / "train.py"
         self.program.write_text(PROGRAM)
 
-    def submit(self, steps: int, pause: float, tasks: int) -> lockstep.client.Job:
+    def submit(self, steps: int, pause: float, tasks: int, *more: str) -> lockstep.client.Job:
         job = self.client.submit(
-            [python("torch"), str(self.program), str(steps), str(pause)],
+            [python("torch"), str(self.program), str(steps), str(pause), *more],
             tasks=tasks,
             env=VARIABLES,
         )
@@ -156,6 +155,12 @@ class ReplicaTest(unittest.TestCase):
         # Rank 2 has seen all of it: each recovery costs it at most one step.
         computed = self.lines(job, "computed")[-1].split()
         self.assertLessEqual(int(computed[1]), 122)
+
+    def test_statistics_of_each_rank_are_refused(self) -> None:
+        job = self.submit(10, 0.0, 2, "statistics")
+        status = job.wait(timeout=LONG, progress=False)
+        self.assertEqual(status.state, "FAILED")
+        self.assertIn("0 is a BatchNorm1d with running statistics", status.message)
 
     def test_two_at_once(self) -> None:
         wanted = self.finish(self.submit(60, 0.0, 3))

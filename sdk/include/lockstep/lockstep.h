@@ -475,7 +475,8 @@ typedef struct lockstep_leveled {
   /* Bytes that each receiver got; 0: no rank received. */
   int64_t bytes;
   int64_t time_ns;
-  /* 1: this rank received the memory. */
+  /* 1: this rank received the memory. After an error: its memory has changed
+   * and is no state any more. */
   int32_t received;
   /* The first rank that sent. */
   int32_t source;
@@ -486,7 +487,7 @@ typedef struct lockstep_leveled {
  * advanced ranks to the others. The source's small part is read by
  * lockstep_group_small_part. FAILED_PRECONDITION: no rank has a state (reason
  * NO_STATE), or ranks with equal steps differ (reason DIVERGED). After an error
- * the memory of a rank that is to receive is undefined. */
+ * the memory of a rank that was to receive is undefined. */
 LOCKSTEP_API int32_t lockstep_group_level(lockstep_group* group,
                                           const lockstep_level* level,
                                           lockstep_leveled* leveled,

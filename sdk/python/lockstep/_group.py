@@ -177,6 +177,7 @@ class Group:
         self.rank = rank
         self.world_size = world_size
         self.label = label
+        self.spoiled = False
         self._pid = os.getpid()
         self._live: dict[int, Work] = {}
         self._running = 0
@@ -270,8 +271,10 @@ class Group:
           committed: the steps of this rank's state; None: it has none.
 
         Returns:
-          What happened, and the small part of the rank that sent first.
+          What happened, and the small part of the rank that sent first. After an
+          error ``spoiled`` says whether this rank's memory is no state any more.
         """
+        self.spoiled = False
         spans = (_library.Span * len(memory))(*[_library.Span(*part) for part in memory])
         level = _library.Level(
             memory=spans,
@@ -284,9 +287,9 @@ class Group:
         leveled = _library.Leveled()
         record = _library.error_record()
         with _InUse(self) as handle:
-            _library.check(
-                self.library.group_level(handle, level, leveled, record), record, peer=True
-            )
+            code = self.library.group_level(handle, level, leveled, record)
+            self.spoiled = code != _library.OK and leveled.received != 0
+            _library.check(code, record, peer=True)
             part = ctypes.create_string_buffer(max(1, leveled.small_bytes))
             _library.check(
                 self.library.group_small_part(handle, part, leveled.small_bytes, record), record

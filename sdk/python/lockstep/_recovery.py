@@ -12,10 +12,11 @@ from typing import Callable, Optional, Sequence
 
 from . import _group
 from ._session import Session
-from .errors import Error
+from .errors import Error, error_for
 
 _VALUE_BYTES = 32 << 10
-_KEY_S = 30.0
+# A thread that waits for recoveries looks up so often.
+_WAIT_S = 30.0
 # Errors of a group that a recovery may follow: a peer is gone, or did not come.
 _LOST = ("ABORTED", "UNAVAILABLE", "DEADLINE_EXCEEDED")
 
@@ -88,6 +89,10 @@ class Membership:
         while True:
             try:
                 self.group = self._form()
+                # One that was announced before there was a group to abort.
+                newest = self._session.recovery
+                if newest > self.recovery:
+                    raise error_for("ABORTED", f"recovery {newest} has begun")
                 level(self.group)
                 break
             except Error as error:
@@ -151,7 +156,7 @@ class Membership:
                 self._session._wait(
                     lib.session_await_recovery,
                     seen,
-                    int(_KEY_S * _group.NANOSECONDS),
+                    int(_WAIT_S * _group.NANOSECONDS),
                     ctypes.byref(number),
                 )
             except Error as error:

@@ -39,8 +39,8 @@
 //   STOPPED    `restarts` of a native rank, or     rank, once and without
 //              and no STOP so far                  grace; when it has ended,
 //                                                  kStartRank
-//   LAUNCHED   GO with a higher `recovery` of a    kRecover to each rank that
-//              native job                          has not ended and stays
+//   LAUNCHED   GO with a higher `recovery`         kRecover to each rank that
+//                                                  has not ended and stays
 //   REFUSED,
 //   STOPPED    FORGET                              (none), kForget
 //   others     FORGET                              as STOP, later forgotten

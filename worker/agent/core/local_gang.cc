@@ -229,6 +229,7 @@ bool HasEnded(const LocalGang& gang) {
 }
 
 bool MustRestart(const LocalGang& gang, const RankStatus& rank) {
+  if (!gang.assignment.spec) return false;
   const LocalTask* task = TaskOf(*gang.assignment.spec, rank.rank);
   return task != nullptr &&
          rank.restarts < RestartsOf(gang.assignment, *task, rank.rank);

@@ -40,7 +40,7 @@ class Replica:
             loss = replica.step(lambda: loss_fn(model(batch.x), batch.y))
 
     The model's gradients lie in buckets of the replica, so do not wrap the model
-    in DistributedDataParallel. Parameters are of one type and on the CPU.
+    in DistributedDataParallel. Parameters are floats on the CPU.
 
     Attributes:
       rank, world_size: of this process in its job.
@@ -86,7 +86,8 @@ class Replica:
         self._seed = seed
         self.recoveries = 0
         self.redone = 0
-        self._gradients = _Gradients(model, self.world_size)
+        _check_statistics(model, self.world_size)
+        self._gradients = _Gradients(model)
         self._member = _recovery.Membership(
             session,
             bind_address=bind_address(),
@@ -170,7 +171,12 @@ class Replica:
             tensors = [torch.empty(shape, dtype=kind) for kind, shape in shapes]
         memory = _recovery.spans([_memory_of(tensor) for tensor in tensors])
         committed = self._committed if self._has_state else None
-        leveled, part = group.level(memory, small, committed)
+        try:
+            leveled, part = group.level(memory, small, committed)
+        except Error:
+            # Half of a peer's state: this rank must not give it to others.
+            self._has_state = self._has_state and not group.spoiled
+            raise
         if leveled.received:
             self._load(_unpack(part, tensors))
             self._received = True
@@ -229,9 +235,8 @@ class _Gradients:
     makes them. Sums are the same bits on all ranks.
     """
 
-    def __init__(self, model: torch.nn.Module, world_size: int) -> None:
+    def __init__(self, model: torch.nn.Module) -> None:
         self.last_loss = float("nan")
-        self._world_size = world_size
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         _check(self._parameters)
         self._buckets: list[torch.Tensor] = []
@@ -320,6 +325,19 @@ def _check(parameters: Sequence[torch.nn.Parameter]) -> None:
             )
     if not parameters:
         raise error_for("INVALID_ARGUMENT", "the model has no parameter that is trained")
+
+
+def _check_statistics(model: torch.nn.Module, world_size: int) -> None:
+    """Refuses what makes the states of ranks differ."""
+    for name, module in model.named_modules():
+        norm = isinstance(module, torch.nn.modules.batchnorm._BatchNorm)
+        if norm and module.running_mean is not None and world_size > 1:
+            raise error_for(
+                "INVALID_ARGUMENT",
+                f"{name or 'the model'} is a {type(module).__name__} with running statistics, "
+                "which differ from rank to rank, and the ranks of a Replica must have equal "
+                "states: use track_running_stats=False, or another normalisation",
+            )
 
 
 def _split(parameters: Iterable[torch.nn.Parameter]) -> list[list[torch.nn.Parameter]]:
