@@ -86,8 +86,9 @@ JobRegistry::Applied JobRegistry::Apply(std::shared_ptr<const Job> job,
   applied.new_generation =
       before == nullptr || before->generation != job->generation;
   if (before == nullptr) entry.spec_bytes = SpecBytes(job->spec);
-  // Within a generation it never changes, but for coming and going.
-  if (!job->cluster || IsFinal(job->state) || applied.new_generation) {
+  // Within a generation it comes, goes, and changes with a recovery.
+  if (!job->cluster || IsFinal(job->state) || applied.new_generation ||
+      (before != nullptr && before->recovery != job->recovery)) {
     entry.cluster.reset();
   }
   entry.places = JobPlaces(*job);

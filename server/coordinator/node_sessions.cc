@@ -290,8 +290,9 @@ StatusOr<bool> NodeSessions::MayMeet(const NodeName& node, const JobName& job,
                                      Generation generation) const {
   const JobEntry* const entry = parts_.state->jobs.FindCurrent(job, generation);
   if (entry == nullptr) return false;
-  // The nodes of a generation never change, so this is no late message.
   if (entry->places.TasksOn(node).empty()) {
+    // Its ranks have moved to another node.
+    if (entry->job->recovery > 0) return false;
     return PermissionDenied("job {} g{}: node {} has no rank of it", job,
                             generation, node);
   }

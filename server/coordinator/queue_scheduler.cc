@@ -1,8 +1,10 @@
 #include "server/coordinator/queue_scheduler.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
+#include "server/core/replacing.h"
 #include "server/core/verdict.h"
 
 namespace lockstep::server {
@@ -77,14 +79,37 @@ std::vector<QueuedJob> QueueScheduler::Queue(
   return queue;
 }
 
+void QueueScheduler::PlaceReplacements(Time now,
+                                       std::vector<HostCapacity>* hosts,
+                                       std::map<JobName, Job>* changed) const {
+  std::vector<QueuePlace> order;
+  for (const JobName& name : parts_.state->jobs.live()) {
+    const Job& job = *parts_.state->jobs.At(name).job;
+    if (WantsPlaces(job) && !changed->contains(name)) {
+      order.push_back(PlaceInQueue(job));
+    }
+  }
+  std::sort(order.begin(), order.end());
+  for (const QueuePlace& place : order) {
+    const Job& before = *parts_.state->jobs.At(place.job).job;
+    if (hosts->empty()) *hosts = Hosts();
+    Job job = before;
+    server::PlaceReplacements(&job, hosts, now);
+    if (!(job == before)) changed->emplace(place.job, std::move(job));
+  }
+}
+
 void QueueScheduler::Schedule(Time now, std::map<JobName, Job>* changed) {
+  std::vector<HostCapacity> hosts;
+  PlaceReplacements(now, &hosts, changed);
   std::vector<QueuedJob> queue = Queue(now, *changed);
   parts_.state->agenda.capacity_changed = false;
   parts_.state->agenda.ahead_changed = true;
   if (queue.empty()) return;
   const MonoTime began = parts_.clock->Now().mono;
-  ScheduleResult result =
-      server::Schedule(std::move(queue), Hosts(), parts_.options->scheduler);
+  if (hosts.empty()) hosts = Hosts();
+  ScheduleResult result = server::Schedule(std::move(queue), std::move(hosts),
+                                           parts_.options->scheduler);
   if (parts_.options->observer != nullptr) {
     parts_.options->observer->OnSchedule(parts_.clock->Now().mono - began,
                                          result);

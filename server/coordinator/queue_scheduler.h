@@ -33,10 +33,14 @@ class QueueScheduler {
   // early if room was made since.
   bool BacksOff(const JobEntry& entry, Time now) const;
   // Adds placed jobs to `changed` and gives the others their reason to wait.
-  // Ignores jobs already in `changed`.
+  // Ignores jobs already in `changed`. Running jobs that wait for a node in
+  // place of another (replacing.h) come before the queue.
   void Schedule(Time now, std::map<JobName, Job>* changed);
 
  private:
+  // Adds jobs whose replacements got a node, and takes the room from `hosts`.
+  void PlaceReplacements(Time now, std::vector<HostCapacity>* hosts,
+                         std::map<JobName, Job>* changed) const;
   // Returns the queue in order, without jobs that wait for their own unknown
   // gangs.
   std::vector<QueuedJob> Queue(Time now, const std::map<JobName, Job>& changed);

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/core/replacing.h"
 #include "server/core/restart.h"
 
 namespace lockstep::server {
@@ -248,6 +249,11 @@ void Reconciler::Reconcile(Time now) {
       break;
     }
     agenda.jobs.insert(names.begin(), names.end());
+    for (const JobName& name : names) {
+      const JobEntry* const entry = parts_.state->jobs.Find(name);
+      agenda.capacity_changed = agenda.capacity_changed ||
+                                (entry != nullptr && WantsPlaces(*entry->job));
+    }
   }
   sender_.Send(now);
   // After the assignments: a gang joins what is being fetched for it.

@@ -9,17 +9,12 @@
 #include "server/core/images.h"
 #include "server/core/job_roles.h"
 #include "server/core/moving.h"
+#include "server/core/replacing.h"
+#include "server/core/reports.h"
 #include "server/core/verdict.h"
 
 namespace lockstep::server {
 namespace {
-
-const RoleSpec* RoleOf(const Job& job, TaskType type) {
-  for (const RoleSpec& role : job.spec.roles) {
-    if (role.type == type) return &role;
-  }
-  return nullptr;
-}
 
 // Ranks use it at their start; later reports are for the next generation, and
 // for ranks that are replaced.
@@ -50,8 +45,8 @@ bool SameForAll(const Job& a, const Job& b) {
          a.output_identity == b.output_identity && a.restore == b.restore &&
          KnownCheckpoint(a) == KnownCheckpoint(b) && a.recovery == b.recovery &&
          a.reduction_plan == b.reduction_plan && a.uid == b.uid &&
-         a.owner == b.owner && a.spec == b.spec &&
-         a.tasks.size() == b.tasks.size();
+         a.replacements == b.replacements && a.owner == b.owner &&
+         a.spec == b.spec && a.tasks.size() == b.tasks.size();
 }
 
 void AddNodesOf(const Job& job, std::set<NodeName>* nodes) {
@@ -74,6 +69,27 @@ Assigner::Assigner(const Job& job, const JobPlaces& places, const JobView& view,
   }
 }
 
+void Assigner::AddTask(const TaskStatus& task, GangSpec* spec) const {
+  const RoleSpec* role = RoleOf(job_, task.type);
+  if (role == nullptr) return;
+  LocalTask local;
+  local.type = task.type;
+  local.index = task.index;
+  local.resources = role->resources;
+  local.gpus = task.gpus;
+  local.argv = role->argv.empty() ? job_.spec.argv.get() : role->argv;
+  local.environment = job_.spec.environment;
+  for (const auto& [name, value] : role->environment) {
+    local.environment[name] = value;
+  }
+  local.container = role->container;
+  for (const RankStatus& rank : task.ranks) {
+    local.restarts = std::max(local.restarts, rank.restarts);
+    local.ranks.push_back({rank.rank, rank.local_rank, {}, 0, rank.restarts});
+  }
+  spec->tasks.push_back(std::move(local));
+}
+
 GangSpec Assigner::SpecFor(const NodeName& node) const {
   const Job& job = job_;
   GangSpec spec;
@@ -93,26 +109,18 @@ GangSpec Assigner::SpecFor(const NodeName& node) const {
   spec.progress_pattern = job.spec.progress_pattern;
   spec.fence = view_.fence;
   spec.services = ServicesOf(job.spec);
-  for (const size_t index : places_.TasksOn(node)) {
-    const TaskStatus& task = job.tasks[index];
-    const RoleSpec* role = RoleOf(job, task.type);
-    if (role == nullptr) continue;
-    LocalTask local;
-    local.type = task.type;
-    local.index = task.index;
-    local.resources = role->resources;
-    local.gpus = task.gpus;
-    local.argv = role->argv.empty() ? job.spec.argv.get() : role->argv;
-    local.environment = job.spec.environment;
-    for (const auto& [name, value] : role->environment) {
-      local.environment[name] = value;
+  if (const Replacement* replacement = ReplacementOn(job, node)) {
+    size_t moved = 0;
+    for (const size_t index : places_.TasksOn(replacement->from)) {
+      TaskStatus task = job.tasks[index];
+      task.gpus = replacement->gpus[moved++];
+      for (RankStatus& rank : task.ranks) ++rank.restarts;
+      AddTask(task, &spec);
     }
-    local.container = role->container;
-    for (const RankStatus& rank : task.ranks) {
-      local.restarts = std::max(local.restarts, rank.restarts);
-      local.ranks.push_back({rank.rank, rank.local_rank, {}, 0, rank.restarts});
+  } else {
+    for (const size_t index : places_.TasksOn(node)) {
+      AddTask(job.tasks[index], &spec);
     }
-    spec.tasks.push_back(std::move(local));
   }
   spec.images = SettledFor(job, spec.tasks);
   spec.output_identity = job.output_identity;
@@ -135,20 +143,42 @@ bool Assigner::MayEndByThemselves(const NodeName& node) const {
   return false;
 }
 
+// Ranks that have moved here start when nothing is left where they were: there
+// are never two processes of one rank.
+bool Assigner::MustWaitForOldRanks(const NodeName& node) const {
+  if (job_.recovery == 0) return false;
+  const GangStatus* gang = GangOf(view_, node, job_.generation);
+  return gang != nullptr && gang->phase < GangPhase::kLaunched &&
+         std::any_of(job_.holds.begin(), job_.holds.end(),
+                     [&](const Hold& hold) {
+                       return hold.generation == job_.generation &&
+                              !HasPartIn(job_, places_, hold.node);
+                     });
+}
+
 Goal Assigner::CurrentGoal(const NodeName& node) const {
-  if (job_.failing) return Goal::kStop;
+  if (job_.failing || !HasPartIn(job_, places_, node)) return Goal::kStop;
+  if (ReplacementOn(job_, node) != nullptr) return Goal::kPrepare;
   switch (job_.state) {
     case JobState::kPreparing:
       return job_.cluster ? Goal::kLaunch : Goal::kPrepare;
     case JobState::kForming:
       return Goal::kLaunch;
     case JobState::kRunning:
-      return Goal::kGo;
+      return MustWaitForOldRanks(node) ? Goal::kPrepare : Goal::kGo;
     case JobState::kFinishing:
       return MayEndByThemselves(node) ? Goal::kGo : Goal::kStop;
     default:
       return Goal::kStop;
   }
+}
+
+// The node came back without its ranks, and they go to another node: it is to
+// do nothing.
+bool Assigner::IsReplacedWhileEmpty(const NodeName& node) const {
+  const Replacement* replacement = ReplacementOf(job_, node);
+  return replacement != nullptr && replacement->to != node &&
+         HasNoReport(view_, node, job_.generation);
 }
 
 Duration Assigner::Grace() const {
@@ -182,11 +212,16 @@ std::vector<Assignment> Assigner::For(const NodeName& node) const {
     const Hold& hold = job_.holds[index];
     const bool current = hold.generation == job_.generation;
     if (const auto it = view_.nodes.find(node);
-        current && it != view_.nodes.end() && it->second.unseen) {
+        current && it != view_.nodes.end() &&
+        (it->second.unseen || IsReplacedWhileEmpty(node))) {
       continue;
     }
     const Goal goal = current ? CurrentGoal(node) : Goal::kStop;
     Assignment a = Make(hold.generation, goal);
+    if (current && !HasPartIn(job_, places_, node)) {
+      a.grace = graces_.failure;
+      a.stop_message = "its ranks have moved to another node";
+    }
     a.keep_evidence = current && goal == Goal::kStop && job_.failing &&
                       FailedByItsRanks(job_.failing->reason);
     if (goal < Goal::kStop) {
@@ -253,6 +288,10 @@ std::set<NodeName> NodesToUpdate(const Job* before, const Job& after) {
     }
   }
   for (; kept != after.holds.end(); ++kept) nodes.insert(kept->node);
+  // Ranks that have moved may wait for the release of their old node.
+  if (after.recovery > 0 && before->holds != after.holds) {
+    AddNodesOf(after, &nodes);
+  }
   return nodes;
 }
 

@@ -42,7 +42,10 @@ class Assigner {
 
  private:
   Assignment Make(Generation generation, Goal goal) const;
+  void AddTask(const TaskStatus& task, GangSpec* spec) const;
   GangSpec SpecFor(const NodeName& node) const;
+  bool MustWaitForOldRanks(const NodeName& node) const;
+  bool IsReplacedWhileEmpty(const NodeName& node) const;
   Goal CurrentGoal(const NodeName& node) const;
   bool MayEndByThemselves(const NodeName& node) const;
   Duration Grace() const;

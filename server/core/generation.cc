@@ -69,6 +69,7 @@ void StartGeneration(Job* job, Time now) {
   job->lone_ranks.clear();
   job->recovery = 0;
   job->recovery_start = {};
+  job->replacements.clear();
   // The stop was carried out. Ids count from 1 in each generation.
   std::erase_if(job->directives, [](const Directive& directive) {
     return directive.kind == DirectiveKind::kStop;
@@ -118,6 +119,18 @@ bool AllPrepared(const Job& job, const JobView& view,
   return missing->empty();
 }
 
+void SetMaster(const GangStatus& gang, const std::string& address,
+               const JobSpec& job, ClusterSpec* spec) {
+  spec->master_address = address;
+  spec->master_port = gang.master_port;
+  for (const std::string& service : ServicesOf(job)) {
+    // A daemon from before services leases none.
+    const auto port = gang.service_ports.find(service);
+    if (port == gang.service_ports.end()) continue;
+    spec->services[service] = fmt::format("{}:{}", address, port->second);
+  }
+}
+
 void MakeClusterSpec(Job* job, const JobView& view) {
   ClusterSpec spec;
   spec.job = job->spec.name;
@@ -147,16 +160,8 @@ void MakeClusterSpec(Job* job, const JobView& view) {
     spec.tasks.push_back(std::move(entry));
   }
   const NodeName& first = job->tasks.front().node;
-  spec.master_address = view.nodes.at(first).address;
-  const GangStatus& gang = *GangOf(view, first, job->generation);
-  spec.master_port = gang.master_port;
-  for (const std::string& service : ServicesOf(job->spec)) {
-    // A daemon from before services leases none.
-    const auto port = gang.service_ports.find(service);
-    if (port == gang.service_ports.end()) continue;
-    spec.services[service] =
-        fmt::format("{}:{}", spec.master_address, port->second);
-  }
+  SetMaster(*GangOf(view, first, job->generation),
+            view.nodes.at(first).address, job->spec, &spec);
   job->cluster = std::move(spec);
   job->job_key = view.fresh_key;
 }

@@ -23,6 +23,11 @@ bool AllPrepared(const Job& job, const JobView& view,
 // REQUIRES: AllPrepared.
 void MakeClusterSpec(Job* job, const JobView& view);
 
+// Sets the addresses that ranks find by rank 0's node: its `address`, and the
+// ports that its gang leased.
+void SetMaster(const GangStatus& gang, const std::string& address,
+               const JobSpec& job, ClusterSpec* spec);
+
 // Appends the generation to the job's attempts. A repeated call does nothing.
 void CloseAttempt(Job* job, const JobView& view, const Cause& cause, Time now);
 

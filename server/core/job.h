@@ -47,6 +47,22 @@ struct LoneRank {
   bool operator==(const LoneRank&) const = default;
 };
 
+// The tasks of one node are to run on another while the job's other ranks stay
+// (replacing.h).
+struct Replacement {
+  NodeName from;
+  // The ranks on `from` are gone. Otherwise they run until the others do.
+  bool lost = false;
+  Cause cause;
+  WallTime since{};
+  // Where they will run; empty: no node has room yet.
+  NodeName to;
+  // The GPUs there of each task, in the order of the job's tasks.
+  std::vector<std::vector<int32_t>> gpus;
+
+  bool operator==(const Replacement&) const = default;
+};
+
 // The state of a job that holds (holding.h).
 struct OutputHold {
   // OUTPUT_MISSING or NO_CHECKPOINT.
@@ -143,6 +159,8 @@ struct Job {
   // decided that followed the same failure.
   uint32_t recovery = 0;
   WallTime recovery_start{};
+  // By node, in the order in which they were decided; each node once.
+  std::vector<Replacement> replacements;
   // Signature of the last attempt's failure, see Failure::signature in
   // verdict.h. Empty if it did not fail, or if its failure does not predict the
   // next one.

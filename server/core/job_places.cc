@@ -1,5 +1,7 @@
 #include "server/core/job_places.h"
 
+#include <algorithm>
+
 namespace lockstep::server {
 
 JobPlaces::JobPlaces(const Job& job) {
@@ -23,6 +25,14 @@ const std::vector<size_t>& JobPlaces::TasksOn(const NodeName& node) const {
 
 const std::vector<size_t>& JobPlaces::HoldsOn(const NodeName& node) const {
   return On(holds_, node);
+}
+
+bool HasPartIn(const Job& job, const JobPlaces& places, const NodeName& node) {
+  return !places.TasksOn(node).empty() ||
+         std::any_of(job.replacements.begin(), job.replacements.end(),
+                     [&](const Replacement& replacement) {
+                       return replacement.to == node;
+                     });
 }
 
 }  // namespace lockstep::server

@@ -32,6 +32,10 @@ class JobPlaces {
   Index holds_;
 };
 
+// Whether the current generation has tasks on the node, or will have
+// (Job::replacements). `places` are the job's.
+bool HasPartIn(const Job& job, const JobPlaces& places, const NodeName& node);
+
 }  // namespace lockstep::server
 
 #endif  // LOCKSTEP_SERVER_CORE_JOB_PLACES_H_

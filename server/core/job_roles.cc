@@ -8,6 +8,13 @@ bool IsOfGroup(TaskType type) {
   return type == TaskType::kChief || type == TaskType::kWorker;
 }
 
+const RoleSpec* RoleOf(const Job& job, TaskType type) {
+  for (const RoleSpec& role : job.spec.roles) {
+    if (role.type == type) return &role;
+  }
+  return nullptr;
+}
+
 bool HasParameterServers(const JobSpec& spec) {
   return std::any_of(
       spec.roles.begin(), spec.roles.end(),

@@ -10,6 +10,8 @@
 namespace lockstep::server {
 
 bool IsOfGroup(TaskType type);
+// Returns null if the job has no role of this type.
+const RoleSpec* RoleOf(const Job& job, TaskType type);
 bool HasParameterServers(const JobSpec& spec);
 
 // Returns the rule for a spec that names none: kChief with parameter servers,

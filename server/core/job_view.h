@@ -33,6 +33,9 @@ struct LifecycleTimeouts {
   // From when every rank runs until every rank has joined a recovery, which
   // includes the transfer of the state.
   Duration recover = std::chrono::minutes(2);
+  // How long ranks hold their state until another node is ready in place of a
+  // lost one. No longer than the ranks themselves hold it.
+  Duration hold = std::chrono::minutes(10);
 };
 
 // When what a recovery waits for began (recovery.h).

@@ -12,6 +12,7 @@
 #include "server/core/moving.h"
 #include "server/core/preparing.h"
 #include "server/core/recovery.h"
+#include "server/core/replacing.h"
 #include "server/core/reports.h"
 #include "server/core/restart.h"
 #include "server/core/transitions.h"
@@ -50,21 +51,9 @@ bool CheckNodes(Job* job, const JobView& view, bool launched, Time now) {
   const JobPlaces places(*job);
   for (const NodeName& node : NodesOf(*job)) {
     if (launched && IsDoneOn(*job, places, node)) continue;
-    if (IsLost(view, node)) {
-      const bool forgotten = view.nodes.at(node).forgotten;
-      Fail(job,
-           forgotten
-               ? Cause{Reason::kNodeForgotten,
-                       fmt::format("an operator declared node {} gone", node)}
-               : Cause{Reason::kNodeLost, fmt::format("node {} is lost", node)},
-           now);
-      return true;
-    }
-    if (launched && HasNoReport(view, node, job->generation)) {
-      Fail(job,
-           {Reason::kNodeLost,
-            fmt::format("node {} returned without the job's ranks", node)},
-           now);
+    if (ReplacementOf(*job, node) != nullptr) continue;
+    if (auto loss = LossOf(view, node, job->generation, launched)) {
+      Fail(job, *std::move(loss), now);
       return true;
     }
     const GangStatus* gang = GangOf(view, node, job->generation);
@@ -221,17 +210,25 @@ void DecideRunning(Job* job, const JobView& view,
     return;
   }
   // Before its ranks: a worker on a lost node does not restart there.
+  bool give_up = false;
+  std::optional<Cause> why =
+      PlanReplacements(job, view, timeouts.hold, now, &give_up);
+  if (why) {
+    Fail(job, *std::move(why), now);
+    return;
+  }
   if (CheckNodes(job, view, true, now)) return;
   EndRecovery(job);
-  std::optional<Cause> why = CanRecover(*job, view)
-                                 ? Recover(job, view, now)
-                                 : FailureOfGang(job, view, now);
+  why = CanRecover(*job, view) ? Recover(job, view, now)
+                               : FailureOfGang(job, view, now);
   if (!why) why = LateRestart(*job, view, timeouts.launch, now);
   if (!why) why = LateRecovery(*job, view, timeouts.recover, now);
   if (!why && view.stall && !IsRecovering(*job)) {
     why = CauseOf(*job, *view.stall);
   }
-  if (!why) why = Leave(job, view, now);
+  if (!why && (give_up || !LeavesInPlace(*job, view))) {
+    why = Leave(job, view, now);
+  }
   if (why) {
     Fail(job, *std::move(why), now);
     return;

@@ -12,6 +12,7 @@
 
 #include "server/core/evidence.h"
 #include "server/core/moving.h"
+#include "server/core/replacing.h"
 #include "server/core/reports.h"
 #include "server/core/restart_rules.h"
 #include "server/core/verdict.h"
@@ -45,6 +46,10 @@ struct Loss {
   Failure failure;
   // None: the network failed.
   std::set<int32_t> ranks;
+  // The nodes that they move away from.
+  std::vector<NodeName> from;
+  // No failure: the ranks move away from a drained node.
+  bool drained = false;
   // How long the replacement has waited.
   Duration waited{};
   // It belongs to the failure that led to the last recovery.
@@ -64,22 +69,28 @@ bool NeedsTheGang(const Job& job, const JobView& view, const TaskStatus& task,
       (node != view.nodes.end() && node->second.cools)) {
     return true;
   }
-  if (!HasFailed(rank)) return false;
-  const Failure failure = FailureOfRank(job, rank);
-  return failure.fatal || failure.port_taken || failure.holds ||
-         failure.free_restart || failure.cause.reason == Reason::kDiverged;
+  return HasFailed(rank) && !MayReplaceRank(FailureOfRank(job, rank));
+}
+
+// Another node will have the rank, or has it already.
+bool WaitsForNode(const Job& job, const TaskStatus& task) {
+  const Replacement* replacement = ReplacementOf(job, task.node);
+  return replacement != nullptr && replacement->lost;
 }
 
 std::optional<Loss> FailedRanks(const Job& job, Time now) {
   Loss loss;
   loss.known = true;
   std::optional<WallTime> first;
-  for (const RankStatus* rank : RanksOf(job)) {
-    if (!HasFailed(*rank)) continue;
-    loss.ranks.insert(rank->rank);
-    loss.known = loss.known && IsOfLastFailure(job, *rank);
-    first =
-        std::min(first.value_or(rank->exit->end_time), rank->exit->end_time);
+  for (const TaskStatus& task : job.tasks) {
+    if (WaitsForNode(job, task)) continue;
+    for (const RankStatus& rank : task.ranks) {
+      if (!HasFailed(rank)) continue;
+      loss.ranks.insert(rank.rank);
+      loss.known = loss.known && IsOfLastFailure(job, rank);
+      first =
+          std::min(first.value_or(rank.exit->end_time), rank.exit->end_time);
+    }
   }
   if (!first) return std::nullopt;
   loss.failure = *FirstFailure(job);
@@ -119,16 +130,34 @@ std::optional<Loss> LostNetwork(const Job& job, const JobView& view, Time now) {
   return loss;
 }
 
+// Ranks whose new node has prepared. Ranks that failed elsewhere join them.
+std::optional<Loss> MovedRanks(const Job& job, const JobView& view, Time now) {
+  const std::vector<NodeName> from = ReadyToMove(job, view);
+  if (from.empty()) return std::nullopt;
+  Loss loss = FailedRanks(job, now).value_or(Loss{});
+  const Replacement& first = *ReplacementOf(job, from.front());
+  // One that waits for the end of a recovery can wait.
+  if (!first.lost && IsRecovering(job)) return std::nullopt;
+  loss.drained = !first.lost && loss.ranks.empty();
+  loss.failure = FailureOf(first.cause);
+  loss.from = from;
+  loss.known = false;
+  loss.waited = kLongestBackoff;
+  for (const NodeName& node : from) loss.ranks.merge(RanksOn(job, node));
+  return loss;
+}
+
 std::optional<Loss> FindLoss(const Job& job, const JobView& view, Time now) {
-  std::optional<Loss> loss = FailedRanks(job, now);
+  std::optional<Loss> loss = MovedRanks(job, view, now);
+  if (!loss) loss = FailedRanks(job, now);
   if (!loss) loss = FrozenRank(job, view);
-  if (!loss) loss = LostNetwork(job, view, now);
+  if (!loss && !HasLostNode(job)) loss = LostNetwork(job, view, now);
   return loss;
 }
 
 std::string Tries(const Job& job, const Loss& loss, const RestartPlan& plan,
                   Time now) {
-  if (loss.known) return "";
+  if (loss.known || loss.drained) return "";
   if (plan.uncharged) {
     return fmt::format("; it uses up no try, {} of {} such failures an hour",
                        UnchargedFailures(job, now.wall), kMostUncharged);
@@ -148,6 +177,15 @@ std::string WhatNow(const Job& job, const Loss& loss) {
       "{} rank{} state", holding, holding == 1 ? " holds its" : "s hold their");
   if (loss.ranks.empty()) {
     return fmt::format("a new communicator is formed while {}", others);
+  }
+  if (!loss.from.empty()) {
+    std::vector<NodeName> to;
+    for (const NodeName& node : loss.from) {
+      to.push_back(ReplacementOf(job, node)->to);
+    }
+    return fmt::format("{} {} replaced on {} while {}", Named(loss.ranks),
+                       loss.ranks.size() == 1 ? "is" : "are",
+                       fmt::join(to, ", "), others);
   }
   return fmt::format("{} replaced while {}",
                      loss.ranks.size() == 1
@@ -173,6 +211,7 @@ void Begin(Job* job, const JobView& view, const Loss& loss,
       RestartRank(job, view, task.node, &rank, now);
     }
   }
+  for (const NodeName& node : loss.from) MoveTasks(job, view, node);
   AddEvent(job, Reason::kRecovering,
            fmt::format("{}; {} (recovery {}{})", loss.failure.cause.message,
                        what, job->recovery, Tries(*job, loss, plan, now)),
@@ -214,7 +253,8 @@ bool MustRestartGang(const Job& job, const JobView& view,
     for (const RankStatus& rank : task.ranks) {
       if (!lost.contains(rank.rank)) {
         survives = survives || Survives(job, rank);
-      } else if (NeedsTheGang(job, view, task, rank)) {
+      } else if (!WaitsForNode(job, task) &&
+                 NeedsTheGang(job, view, task, rank)) {
         return true;
       }
     }
@@ -229,6 +269,7 @@ bool IsRecovering(const Job& job) {
       !AllAreRecoverable(job)) {
     return false;
   }
+  if (HasLostNode(job)) return true;
   const auto ranks = RanksOf(job);
   return std::any_of(ranks.begin(), ranks.end(), [&](const RankStatus* rank) {
     return rank->recovery < job.recovery || Waits(job, *rank);
@@ -236,7 +277,10 @@ bool IsRecovering(const Job& job) {
 }
 
 bool CanRecover(const Job& job, const JobView& view) {
-  if (!AllAreRecoverable(job) || MustLeave(job, view)) return false;
+  if (!AllAreRecoverable(job) || IsAskedToStop(job) ||
+      !LeavesInPlace(job, view)) {
+    return false;
+  }
   const auto ranks = RanksOf(job);
   return std::none_of(ranks.begin(), ranks.end(), [](const RankStatus* rank) {
     return rank->exit && rank->exit->ok();
@@ -255,7 +299,7 @@ std::optional<Cause> Recover(Job* job, const JobView& view, Time now) {
     job->lone_ranks = lone_ranks;
     return newest->cause;
   }
-  if (loss->known) {
+  if (loss->known || loss->drained) {
     Begin(job, view, *loss, RestartPlan(), now);
     return std::nullopt;
   }
@@ -295,7 +339,7 @@ void AwaitRecovery(const Job& job, const JobView& view, Time now,
       std::none_of(ranks.begin(), ranks.end(), [](const RankStatus* rank) {
         return rank->exit.has_value();
       });
-  if (runs && AllNodesTell(job, view)) {
+  if (runs && !HasLostNode(job) && AllNodesTell(job, view)) {
     const bool parked = std::any_of(
         ranks.begin(), ranks.end(),
         [&](const RankStatus* rank) { return rank->parked > job.recovery; });

@@ -13,9 +13,11 @@
 // The gang restarts instead, by restart.h, if
 //   - a rank cannot recover, has exited with 0, or none is left that has joined
 //     and runs;
-//   - the job leaves a drained node;
+//   - the job leaves a drained node as a whole (moving.h);
 //   - a rank failed fatally, lost a port, asked for a restart, or disagrees
-//     about the state; its GPU is faulty; its node cools down;
+//     about the state;
+//   - its GPU is faulty, its node cools down, is lost or drained, and no other
+//     node can replace that one (replacing.h);
 //   - the budget is used up;
 //   - a replacement does not start in time, or the ranks do not join in time.
 #ifndef LOCKSTEP_SERVER_CORE_RECOVERY_H_

@@ -181,8 +181,15 @@ void TakeReport(Job* job, const std::vector<size_t>& tasks,
 // A node whose gang is gone holds no resources. A node that does not know the
 // gang acknowledges STOP, too.
 void ReleaseEndedHolds(Job* job, const JobView& view, Time now) {
+  const JobPlaces places(*job);
   const auto gone = [&](const Hold& hold) {
     if (IsLost(view, hold.node)) return true;
+    // Its tasks moved away while it was lost.
+    if (HasNoReport(view, hold.node, hold.generation) &&
+        hold.generation == job->generation &&
+        !HasPartIn(*job, places, hold.node)) {
+      return true;
+    }
     const GangStatus* gang = GangOf(view, hold.node, hold.generation);
     if (gang == nullptr) return false;
     const bool restarts = hold.generation == job->generation &&
@@ -195,7 +202,9 @@ void ReleaseEndedHolds(Job* job, const JobView& view, Time now) {
   const bool all_gone = std::all_of(job->holds.begin(), job->holds.end(), gone);
   std::map<NodeName, Release> over;
   for (const Hold& hold : job->holds) {
+    // A node whose tasks have moved (replacing.h) is needed no more.
     const bool wanted = hold.generation == job->generation && !job->outcome &&
+                        HasPartIn(*job, places, hold.node) &&
                         !(job->failing && all_gone && !view.testing_pairs);
     if (wanted || !gone(hold)) continue;
     Release& release = over[hold.node];
@@ -222,6 +231,22 @@ const GangStatus* GangOf(const JobView& view, const NodeName& node,
 bool IsLost(const JobView& view, const NodeName& node) {
   const auto it = view.nodes.find(node);
   return it != view.nodes.end() && it->second.state == NodeState::kLost;
+}
+
+std::optional<Cause> LossOf(const JobView& view, const NodeName& node,
+                            Generation generation, bool launched) {
+  if (IsLost(view, node)) {
+    if (view.nodes.at(node).forgotten) {
+      return Cause{Reason::kNodeForgotten,
+                   fmt::format("an operator declared node {} gone", node)};
+    }
+    return Cause{Reason::kNodeLost, fmt::format("node {} is lost", node)};
+  }
+  if (launched && HasNoReport(view, node, generation)) {
+    return Cause{Reason::kNodeLost,
+                 fmt::format("node {} returned without the job's ranks", node)};
+  }
+  return std::nullopt;
 }
 
 bool HasNoReport(const JobView& view, const NodeName& node,

@@ -12,6 +12,12 @@ const GangStatus* GangOf(const JobView& view, const NodeName& node,
 
 bool IsLost(const JobView& view, const NodeName& node);
 
+// Why the node has nothing of a launched generation any more, or will never say
+// what it has: it is lost, forgotten, or came back without. Before the launch
+// only a loss counts. nullopt: it has its part.
+std::optional<Cause> LossOf(const JobView& view, const NodeName& node,
+                            Generation generation, bool launched = true);
+
 // Whether the node is READY and has reported since the coordinator started, but
 // not this generation.
 bool HasNoReport(const JobView& view, const NodeName& node,

@@ -70,6 +70,11 @@ void Account(Job* job, const Failure& failure, const RestartPlan& plan,
   if (plan.uncharged) job->uncharged_failures.push_back(now.wall);
 }
 
+bool MayReplaceRank(const Failure& failure) {
+  return !failure.fatal && !failure.port_taken && !failure.holds &&
+         !failure.free_restart && failure.cause.reason != Reason::kDiverged;
+}
+
 bool HasBadGpu(const TaskStatus& task, const JobView& view) {
   const auto node = view.nodes.find(task.node);
   if (node == view.nodes.end()) return false;

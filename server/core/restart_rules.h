@@ -21,6 +21,10 @@ bool MadeProgress(const Job& job, const JobView& view, const Failure& failure,
 void Account(Job* job, const Failure& failure, const RestartPlan& plan,
              bool progress, Time now);
 
+// Whether a new process of the rank alone may help: the failure asks for no
+// restart of the gang, and is not fatal.
+bool MayReplaceRank(const Failure& failure);
+
 // True if `task` has a faulty GPU, which may have caused its failure.
 bool HasBadGpu(const TaskStatus& task, const JobView& view);
 

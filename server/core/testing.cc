@@ -63,6 +63,25 @@ Scene::Scene(JobSpec spec) {
   view.state_since = now.mono;
 }
 
+// One hold for each node, and for each that is to replace one. A node that was
+// replaced holds until it has stopped.
+static bool HoldsItsPlaces(const Job& job) {
+  std::set<NodeName> nodes = NodesOf(job);
+  for (const Replacement& replacement : job.replacements) {
+    if (!replacement.to.empty()) nodes.insert(replacement.to);
+  }
+  std::set<NodeName> held;
+  for (const Hold& hold : job.holds) {
+    if (!held.insert(hold.node).second) return false;
+  }
+  const auto ranks = RanksOf(job);
+  const bool moves =
+      std::all_of(ranks.begin(), ranks.end(),
+                  [](const RankStatus* rank) { return rank->recoverable; });
+  return held == nodes || (moves && std::includes(held.begin(), held.end(),
+                                                  nodes.begin(), nodes.end()));
+}
+
 std::string BrokenRule(const Job& before, const Job& after) {
   if (IsFinal(before.state) && !(after == before)) return "a final job changed";
   if (after.generation < before.generation) return "a generation went back";
@@ -73,7 +92,7 @@ std::string BrokenRule(const Job& before, const Job& after) {
     if (hold.generation != after.generation) return "two generations hold";
   }
   if (IsActive(after.state) && after.state != JobState::kFinishing &&
-      after.holds.size() != NodesOf(after).size()) {
+      !HoldsItsPlaces(after)) {
     return "does not hold its places";
   }
   if (after.state == JobState::kFinishing && !after.outcome) {
@@ -84,8 +103,9 @@ std::string BrokenRule(const Job& before, const Job& after) {
     return "the lineage does not end with the generation";
   }
   if (before.generation == after.generation && before.cluster &&
-      after.cluster != before.cluster && IsActive(after.state)) {
-    return "a cluster spec changed within its generation";
+      after.cluster != before.cluster && IsActive(after.state) &&
+      after.recovery == before.recovery) {
+    return "a cluster spec changed between recoveries";
   }
   if (before.generation == after.generation && !after.failing &&
       after.recovery < before.recovery && !IsFinal(after.state)) {
@@ -105,6 +125,7 @@ void Scene::Settle() {
   for (int round = 0;; ++round) {
     ASSERT_LT(round, 12) << "never settles: " << Name(job.state);
     for (const NodeName& node : NodesOf(job)) view.nodes[node];
+    for (const Hold& hold : job.holds) view.nodes[hold.node];
     AwaitRestarts(job, view, now, &view.awaited_since);
     AwaitRecovery(job, view, now, &view.recovery);
     const Job next = Decide(job, view, timeouts, now);

@@ -7,6 +7,7 @@ void Finish(Job* job, JobState outcome, Cause cause, int32_t exit_code,
   job->outcome = outcome;
   job->exit_code = exit_code;
   job->failing.reset();
+  job->replacements.clear();
   EnterState(job, JobState::kFinishing, std::move(cause), now);
 }
 
@@ -16,6 +17,7 @@ void Fail(Job* job, Cause cause, Time now) {
   job->cause = {Reason::kStoppingRanks,
                 cause.message + "; stopping the other ranks"};
   job->failing = std::move(cause);
+  job->replacements.clear();
 }
 
 void ForgetEvents(Job* job) {

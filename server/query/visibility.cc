@@ -202,6 +202,7 @@ Job Shown(const Job& job) {
   out.lone_ranks = job.lone_ranks;
   out.recovery = job.recovery;
   out.recovery_start = job.recovery_start;
+  out.replacements = job.replacements;
   return out;
 }
 

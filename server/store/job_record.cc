@@ -58,6 +58,32 @@ void PutShownState(const Job& job, v1::Job* out) {
   if (job.restore) *out->mutable_restore() = ToProto(*job.restore);
 }
 
+v1::Replacement PutReplacement(const Replacement& replacement) {
+  v1::Replacement message;
+  message.set_from(replacement.from);
+  message.set_lost(replacement.lost);
+  *message.mutable_cause() = ToProto(replacement.cause);
+  *message.mutable_since() = ToProto(replacement.since);
+  message.set_to(replacement.to);
+  for (const std::vector<int32_t>& gpus : replacement.gpus) {
+    message.add_gpus()->mutable_index()->Add(gpus.begin(), gpus.end());
+  }
+  return message;
+}
+
+StatusOr<Replacement> GetReplacement(const v1::Replacement& message) {
+  Replacement replacement;
+  replacement.from = message.from();
+  replacement.lost = message.lost();
+  LOCKSTEP_ASSIGN_OR_RETURN(replacement.cause, FromProto(message.cause()));
+  LOCKSTEP_ASSIGN_OR_RETURN(replacement.since, FromProto(message.since()));
+  replacement.to = message.to();
+  for (const v1::Replacement::Gpus& gpus : message.gpus()) {
+    replacement.gpus.emplace_back(gpus.index().begin(), gpus.index().end());
+  }
+  return replacement;
+}
+
 // What was asked for.
 void PutRequest(const Job& job, v1::Job* out) {
   *out->mutable_spec() = ToProto(job.spec);
@@ -104,6 +130,9 @@ void PutDecisionState(const Job& job, v1::StoredJob* out) {
   out->set_recovery(job.recovery);
   if (job.recovery_start != WallTime{}) {
     *out->mutable_recovery_start() = ToProto(job.recovery_start);
+  }
+  for (const Replacement& replacement : job.replacements) {
+    *out->add_replacements() = PutReplacement(replacement);
   }
   if (job.attempt_start != WallTime{}) {
     *out->mutable_attempt_start() = ToProto(job.attempt_start);
@@ -162,6 +191,10 @@ Status GetDecisionState(const v1::StoredJob& stored, Job* job) {
   if (stored.has_recovery_start()) {
     LOCKSTEP_ASSIGN_OR_RETURN(job->recovery_start,
                               FromProto(stored.recovery_start()));
+  }
+  for (const v1::Replacement& message : stored.replacements()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(Replacement replacement, GetReplacement(message));
+    job->replacements.push_back(std::move(replacement));
   }
   if (stored.has_attempt_start()) {
     LOCKSTEP_ASSIGN_OR_RETURN(job->attempt_start,

@@ -156,11 +156,12 @@ void Checker::CheckJob(const server::Job* before, const server::Job& after) {
     lineage.highest = std::max(lineage.highest, after.generation);
   }
   if (after.cluster) {
-    const auto [known, is_new] =
-        lineage.clusters.try_emplace(after.generation, *after.cluster);
+    const auto [known, is_new] = lineage.clusters.try_emplace(
+        {after.generation, after.recovery}, *after.cluster);
     if (!is_new && !(known->second == *after.cluster)) {
-      Break(Invariant::kS8, fmt::format("job {} g{} has a second cluster spec",
-                                        name, after.generation));
+      Break(Invariant::kS8,
+            fmt::format("job {} g{} r{} has a second cluster spec", name,
+                        after.generation, after.recovery));
     }
   }
   if (after.lineage.empty()) return;
@@ -262,7 +263,7 @@ void Checker::OnOrder(const NodeName& node, const Assignment& order) {
   }
   if (!order.cluster) return;
   const auto& clusters = lineages_[order.job_uid].clusters;
-  const auto known = clusters.find(order.generation);
+  const auto known = clusters.find({order.generation, order.recovery});
   if (known != clusters.end() && known->second == *order.cluster) return;
   Break(Invariant::kS8,
         fmt::format("node {} gets another cluster spec of job {} g{}", node,
@@ -322,7 +323,12 @@ void Checker::CheckTwins(const LiveRank& rank) {
   for (const auto& [pid, other] : live_) {
     if (other.uid != rank.uid) continue;
     if (other.generation == rank.generation) {
-      if (other.rank != rank.rank) continue;
+      // Its tasks moved away from a node that was lost. What lives there is a
+      // member of no communicator.
+      if (other.rank != rank.rank ||
+          given_up_.contains({other.node, other.uid, other.generation})) {
+        continue;
+      }
       Break(Invariant::kS7,
             fmt::format("rank {} of job {} g{} starts on node {} and lives on "
                         "node {}",

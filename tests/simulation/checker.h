@@ -145,7 +145,8 @@ class Checker final : public SimStore::Listener {
     Generation highest = 0;
     // By generation: the newest recovery whose communicator was formed.
     std::map<Generation, uint32_t> formed;
-    std::map<Generation, ClusterSpec> clusters;
+    // By generation and recovery: ranks may move to other nodes.
+    std::map<std::pair<Generation, uint32_t>, ClusterSpec> clusters;
   };
 
   void CheckRequest(const server::AnsweredRequest& request,

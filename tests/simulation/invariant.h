@@ -29,7 +29,8 @@ enum class Invariant {
   // process that no shim reaps or that its daemon only imagines; no resource
   // is given twice.
   kS7,
-  // Never two cluster specs of one generation, never a generation's number
+  // Never two cluster specs of one communicator (a generation and a recovery),
+  // never a generation's number
   // twice, and none is heard of before it is stored.
   kS8,
   // Every request gets an answer, every waiter its value, and every job an end

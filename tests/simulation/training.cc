@@ -277,6 +277,9 @@ void Training::Contribute(int64_t pid, Member* member,
   Gang& gang = GangOf(*member);
   member->progress.phase = "allreduce";
   ++member->progress.collectives;
+  // It runs on a host that was given up, and its rank is elsewhere: the others
+  // do not know it.
+  if (gang.pids.at(member->rank) != pid) return;
   gang.words[member->rank] = *words;
   if (gang.words.size() == static_cast<size_t>(gang.world_size)) {
     Reduce(member->gang, gang.rounds);
@@ -442,7 +445,7 @@ void Training::OnDead(int64_t pid, bool well) {
   const Gang& gang = gangs_.at(id);
   const int32_t rank = it->second.rank;
   members_.erase(it);
-  if (well) return;
+  if (well || gang.pids.at(rank) != pid) return;
   if (IsRecoverable(id.first)) return ParkAll(gang);
   for (const auto& [other, peer] : gang.pids) {
     Member* const member = Find(peer);

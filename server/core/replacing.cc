@@ -1,0 +1,433 @@
+#include "server/core/replacing.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "server/core/generation.h"
+#include "server/core/host_fit.h"
+#include "server/core/images.h"
+#include "server/core/job_roles.h"
+#include "server/core/moving.h"
+#include "server/core/preparing.h"
+#include "server/core/reports.h"
+#include "server/core/restart_rules.h"
+#include "server/core/verdict.h"
+
+namespace lockstep::server {
+namespace {
+
+std::vector<TaskStatus*> TasksOn(Job* job, const NodeName& node) {
+  std::vector<TaskStatus*> tasks;
+  for (TaskStatus& task : job->tasks) {
+    if (task.node == node) tasks.push_back(&task);
+  }
+  return tasks;
+}
+
+// Why the job must be without the node.
+struct Reasoned {
+  bool lost = false;
+  Cause cause;
+};
+
+// A rank that failed on a node where it must not start again.
+std::optional<Cause> FailedForGood(const Job& job, const JobView& view,
+                                   const NodeName& name) {
+  const auto node = view.nodes.find(name);
+  for (const TaskStatus& task : job.tasks) {
+    if (task.node != name) continue;
+    const bool cools = node != view.nodes.end() && node->second.cools;
+    if (!cools && !HasBadGpu(task, view)) continue;
+    for (const RankStatus& rank : task.ranks) {
+      if (!rank.exit || rank.exit->ok()) continue;
+      const Failure failure = FailureOfRank(job, rank);
+      if (!MayReplaceRank(failure)) continue;
+      return Cause{failure.cause.reason,
+                   fmt::format("{}, and {}", failure.cause.message,
+                               cools ? fmt::format("node {} cools down", name)
+                                     : "its GPU is faulty")};
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Reasoned> WhyWithout(const Job& job, const JobView& view,
+                                   const NodeName& name, Time now) {
+  if (std::optional<Cause> loss = LossOf(view, name, job.generation)) {
+    return Reasoned{true, *std::move(loss)};
+  }
+  if (std::optional<Cause> failed = FailedForGood(job, view, name)) {
+    return Reasoned{true, *std::move(failed)};
+  }
+  const auto node = view.nodes.find(name);
+  if (node == view.nodes.end() || !node->second.drain) return std::nullopt;
+  const Drain& drain = *node->second.drain;
+  const std::optional<WallTime> deadline = drain.deadline();
+  if (!deadline || now.wall >= *deadline - *drain.grace / 2) {
+    return std::nullopt;
+  }
+  return Reasoned{false,
+                  {Reason::kNodeDrained,
+                   fmt::format("node {} is {}", name, Describe(drain))}};
+}
+
+// A node that came back empty prepares for its ranks again.
+bool PreparesAgain(const Job& job, const JobView& view, const NodeName& node) {
+  const Replacement* replacement = ReplacementOf(job, node);
+  const GangStatus* gang = GangOf(view, node, job.generation);
+  return replacement != nullptr && replacement->to == node && gang != nullptr &&
+         gang->phase < GangPhase::kLaunched;
+}
+
+bool MayReplace(const Job& job) {
+  if (job.state != JobState::kRunning || job.failing || job.outcome ||
+      IsAskedToStop(job)) {
+    return false;
+  }
+  const auto ranks = RanksOf(job);
+  return std::all_of(ranks.begin(), ranks.end(), [](const RankStatus* rank) {
+    return rank->recoverable && !(rank->exit && rank->exit->ok());
+  });
+}
+
+// Whether a rank is left that runs and is not on a lost node.
+bool AnyRemains(const Job& job, const std::map<NodeName, Reasoned>& without) {
+  for (const TaskStatus& task : job.tasks) {
+    const auto why = without.find(task.node);
+    if (why != without.end() && why->second.lost) continue;
+    for (const RankStatus& rank : task.ranks) {
+      if (!rank.exit && rank.state >= RankState::kStarted) return true;
+    }
+  }
+  return false;
+}
+
+// "rank 1", "ranks 2, 3".
+std::string RanksText(const Job& job, const NodeName& node) {
+  const std::set<int32_t> ranks = RanksOn(job, node);
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s",
+                     fmt::join(ranks, ", "));
+}
+
+void Note(Job* job, const Replacement& replacement, Time now) {
+  const std::string ranks = RanksText(*job, replacement.from);
+  AddEvent(job, replacement.cause.reason,
+           replacement.lost
+               ? fmt::format("{}; the other ranks hold their state until "
+                             "another node has {}",
+                             replacement.cause.message, ranks)
+               : fmt::format("{}; {} moves as soon as another node has "
+                             "prepared for it",
+                             replacement.cause.message, ranks),
+           now);
+}
+
+void Explain(Job* job) {
+  for (const Replacement& replacement : job->replacements) {
+    if (!replacement.lost) continue;
+    const std::string ranks = RanksText(*job, replacement.from);
+    job->cause = {
+        Reason::kRecovering,
+        replacement.to.empty()
+            ? fmt::format("{}: {} waits for a node with room",
+                          replacement.cause.message, ranks)
+            : fmt::format("{}: node {} prepares for {}",
+                          replacement.cause.message, replacement.to, ranks)};
+    return;
+  }
+}
+
+// A node that came back without the job's ranks needs no scheduler: their
+// places there are still held.
+bool IsBackEmpty(const Job& job, const JobView& view, const NodeName& name) {
+  const auto node = view.nodes.find(name);
+  return node != view.nodes.end() && node->second.takes_work &&
+         HasNoReport(view, name, job.generation);
+}
+
+void GiveSamePlace(Job* job, Replacement* replacement) {
+  replacement->to = replacement->from;
+  replacement->gpus.clear();
+  for (const TaskStatus* task : TasksOn(job, replacement->from)) {
+    replacement->gpus.push_back(task->gpus);
+  }
+}
+
+// Updates the replacement of `node`, or adds one.
+void Want(Job* job, const JobView& view, const NodeName& node, Reasoned why,
+          Time now) {
+  const auto known = std::find_if(
+      job->replacements.begin(), job->replacements.end(),
+      [&](const Replacement& other) { return other.from == node; });
+  if (known == job->replacements.end()) {
+    Replacement& added = job->replacements.emplace_back();
+    added.from = node;
+    added.lost = why.lost;
+    added.cause = std::move(why.cause);
+    added.since = now.wall;
+    Note(job, added, now);
+    if (added.lost && IsBackEmpty(*job, view, node)) GiveSamePlace(job, &added);
+    return;
+  }
+  if (why.lost && !known->lost) {
+    known->lost = true;
+    known->cause = std::move(why.cause);
+    known->since = now.wall;
+    Note(job, *known, now);
+  }
+  if (!known->to.empty() && known->to != node && IsLost(view, known->to)) {
+    known->to.clear();
+    known->gpus.clear();
+  }
+  if (known->to.empty() && known->lost && IsBackEmpty(*job, view, node)) {
+    GiveSamePlace(job, &*known);
+  }
+}
+
+// What a new node's refusal, or a wait that was too long, leads to.
+std::optional<Cause> Refused(const Job& job, const JobView& view,
+                             const Replacement& replacement, Duration hold,
+                             Time now) {
+  const GangStatus* gang = replacement.to.empty()
+                               ? nullptr
+                               : GangOf(view, replacement.to, job.generation);
+  if (gang != nullptr && gang->phase == GangPhase::kRefused) {
+    return RefusalBy(job, replacement.to, gang->refusal);
+  }
+  if (replacement.lost && now.wall - replacement.since > hold) {
+    return Cause{
+        replacement.cause.reason,
+        fmt::format("{}, and no other node was ready for {} within {}",
+                    replacement.cause.message, RanksText(job, replacement.from),
+                    FormatDuration(hold))};
+  }
+  return std::nullopt;
+}
+
+bool IsReady(const Job& job, const JobView& view,
+             const Replacement& replacement) {
+  if (replacement.to.empty()) return false;
+  const GangStatus* gang = GangOf(view, replacement.to, job.generation);
+  return gang != nullptr && gang->phase == GangPhase::kPrepared &&
+         gang->ports.size() == replacement.gpus.size() &&
+         view.nodes.at(replacement.to).state == NodeState::kReady &&
+         HasSettledImages(job, *gang) && SeesOutput(job, *gang);
+}
+
+// The GPUs of each task of the replacement on the host; nullopt if they do not
+// fit there together.
+std::optional<std::vector<std::vector<int32_t>>> Fit(
+    const Job& job, const Replacement& replacement, const HostCapacity& host) {
+  FreeHost free = FreeOf(host);
+  std::vector<std::vector<int32_t>> gpus;
+  for (const TaskStatus& task : job.tasks) {
+    if (task.node != replacement.from) continue;
+    const RoleSpec* role = RoleOf(job, task.type);
+    if (role == nullptr || !Fits(*role, free)) return std::nullopt;
+    gpus.push_back(Take(role->resources, &free));
+  }
+  return gpus;
+}
+
+// Whether the host may share the gang with the nodes that stay.
+bool MayJoin(const Job& job, const Replacement& replacement,
+             const HostCapacity& host) {
+  if (!host.ready || (!job.spec.pool.empty() && host.pool != job.spec.pool)) {
+    return false;
+  }
+  for (const Hold& hold : job.holds) {
+    if (hold.node == host.node) return false;
+    if (hold.node != replacement.from && host.apart.contains(hold.node)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void Hand(Job* job, Replacement* replacement, HostCapacity* host,
+          std::vector<std::vector<int32_t>> gpus, Time now) {
+  replacement->to = host->node;
+  replacement->gpus = std::move(gpus);
+  Hold hold;
+  hold.node = host->node;
+  hold.generation = job->generation;
+  hold.since = now.wall;
+  for (const TaskStatus* task : TasksOn(job, replacement->from)) {
+    const RoleSpec* role = RoleOf(*job, task->type);
+    hold.resources.cpus += role->resources.cpus;
+    hold.resources.memory_bytes += role->resources.memory_bytes;
+    hold.resources.gpus += role->resources.gpus;
+  }
+  for (const std::vector<int32_t>& task : replacement->gpus) {
+    hold.gpus.insert(hold.gpus.end(), task.begin(), task.end());
+  }
+  host->allocated.cpus += hold.resources.cpus;
+  host->allocated.memory_bytes += hold.resources.memory_bytes;
+  host->allocated.gpus += hold.resources.gpus;
+  host->allocated_gpus.insert(host->allocated_gpus.end(), hold.gpus.begin(),
+                              hold.gpus.end());
+  job->holds.push_back(std::move(hold));
+}
+
+void UpdateCluster(Job* job, const JobView& view, size_t index) {
+  ClusterSpec& cluster = *job->cluster;
+  const TaskStatus& task = job->tasks[index];
+  TaskSpec& entry = cluster.tasks[index];
+  entry.node = task.node;
+  entry.address = task.address;
+  const size_t per_rank = task.gpus.size() / task.ranks.size();
+  for (RankSpec& rank : entry.ranks) {
+    const auto first =
+        task.gpus.begin() +
+        static_cast<ptrdiff_t>(static_cast<size_t>(rank.local_rank) * per_rank);
+    rank.gpus.assign(first, first + static_cast<ptrdiff_t>(per_rank));
+  }
+  if (index == 0) {
+    SetMaster(*GangOf(view, task.node, job->generation),
+              view.nodes.at(task.node).address, job->spec, &cluster);
+  }
+}
+
+}  // namespace
+
+const Replacement* ReplacementOf(const Job& job, const NodeName& from) {
+  for (const Replacement& replacement : job.replacements) {
+    if (replacement.from == from) return &replacement;
+  }
+  return nullptr;
+}
+
+const Replacement* ReplacementOn(const Job& job, const NodeName& to) {
+  for (const Replacement& replacement : job.replacements) {
+    if (replacement.to == to) return &replacement;
+  }
+  return nullptr;
+}
+
+bool HasLostNode(const Job& job) {
+  return std::any_of(
+      job.replacements.begin(), job.replacements.end(),
+      [](const Replacement& replacement) { return replacement.lost; });
+}
+
+bool LeavesInPlace(const Job& job, const JobView& view) {
+  const std::set<NodeName> nodes = NodesOf(job);
+  return std::all_of(nodes.begin(), nodes.end(), [&](const NodeName& name) {
+    const auto node = view.nodes.find(name);
+    return node == view.nodes.end() || !node->second.drain ||
+           !node->second.drain->deadline() ||
+           ReplacementOf(job, name) != nullptr;
+  });
+}
+
+std::optional<Cause> PlanReplacements(Job* job, const JobView& view,
+                                      Duration hold, Time now, bool* give_up) {
+  std::map<NodeName, Reasoned> without;
+  if (MayReplace(*job)) {
+    for (const NodeName& node : NodesOf(*job)) {
+      if (auto why = WhyWithout(*job, view, node, now)) {
+        without[node] = *std::move(why);
+      } else if (PreparesAgain(*job, view, node)) {
+        without[node] = {true, ReplacementOf(*job, node)->cause};
+      }
+    }
+  }
+  if (without.size() == NodesOf(*job).size() || !AnyRemains(*job, without)) {
+    without.clear();
+  }
+  std::erase_if(job->replacements, [&](const Replacement& replacement) {
+    return !without.contains(replacement.from);
+  });
+  for (auto& [node, why] : without) Want(job, view, node, std::move(why), now);
+  for (const Replacement& replacement : job->replacements) {
+    std::optional<Cause> cause = Refused(*job, view, replacement, hold, now);
+    if (!cause) continue;
+    if (replacement.lost) return cause;
+    *give_up = true;
+  }
+  if (*give_up) {
+    std::erase_if(job->replacements, [](const Replacement& replacement) {
+      return !replacement.lost;
+    });
+  }
+  Explain(job);
+  return std::nullopt;
+}
+
+bool WantsPlaces(const Job& job) {
+  return std::any_of(
+      job.replacements.begin(), job.replacements.end(),
+      [](const Replacement& replacement) { return replacement.to.empty(); });
+}
+
+void PlaceReplacements(Job* job, std::vector<HostCapacity>* hosts, Time now) {
+  for (Replacement& replacement : job->replacements) {
+    if (!replacement.to.empty()) continue;
+    HostCapacity* best = nullptr;
+    std::vector<std::vector<int32_t>> best_gpus;
+    // The least that stays free, so that large tasks still find room.
+    const auto rest = [](const HostCapacity& host) {
+      return std::tuple(host.gpus.size() - host.allocated_gpus.size(),
+                        host.capacity.cpus - host.allocated.cpus, host.node);
+    };
+    for (HostCapacity& host : *hosts) {
+      if (!MayJoin(*job, replacement, host)) continue;
+      auto gpus = Fit(*job, replacement, host);
+      if (!gpus || (best != nullptr && rest(*best) <= rest(host))) continue;
+      best = &host;
+      best_gpus = *std::move(gpus);
+    }
+    if (best != nullptr) {
+      Hand(job, &replacement, best, std::move(best_gpus), now);
+    }
+  }
+  Explain(job);
+}
+
+std::vector<NodeName> ReadyToMove(const Job& job, const JobView& view) {
+  std::vector<NodeName> lost;
+  for (const Replacement& replacement : job.replacements) {
+    if (!replacement.lost) continue;
+    if (!IsReady(job, view, replacement)) return {};
+    lost.push_back(replacement.from);
+  }
+  if (!lost.empty()) return lost;
+  for (const Replacement& replacement : job.replacements) {
+    if (IsReady(job, view, replacement)) return {replacement.from};
+  }
+  return {};
+}
+
+std::set<int32_t> RanksOn(const Job& job, const NodeName& node) {
+  std::set<int32_t> ranks;
+  for (const TaskStatus& task : job.tasks) {
+    if (task.node != node) continue;
+    for (const RankStatus& rank : task.ranks) ranks.insert(rank.rank);
+  }
+  return ranks;
+}
+
+void MoveTasks(Job* job, const JobView& view, const NodeName& from) {
+  const Replacement replacement = *ReplacementOf(*job, from);
+  std::erase_if(job->replacements,
+                [&](const Replacement& other) { return other.from == from; });
+  const GangStatus& gang = *GangOf(view, replacement.to, job->generation);
+  size_t moved = 0;
+  for (size_t i = 0; i < job->tasks.size(); ++i) {
+    TaskStatus& task = job->tasks[i];
+    if (task.node != from || moved == replacement.gpus.size()) continue;
+    task.node = replacement.to;
+    task.gpus = replacement.gpus[moved];
+    task.address = fmt::format("{}:{}", view.nodes.at(task.node).address,
+                               gang.ports[moved]);
+    task.preparation = {};
+    ++moved;
+    UpdateCluster(job, view, i);
+  }
+}
+
+}  // namespace lockstep::server
