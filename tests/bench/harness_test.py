@@ -140,6 +140,10 @@ class VerdictTest(unittest.TestCase):
         self.assertEqual(judge([with_round(3.5, by_turns=True)])[0], 1)
         self.assertEqual(judge([with_round(2.9)])[0], 1)
 
+    def test_missed_without_a_common_cache_is_not_measured(self):
+        self.assertEqual(judge([twice(must=3, apart=True)])[0], NOT_MEASURED)
+        self.assertEqual(judge([twice(must=3, kept_parted_runs=1)])[0], NOT_MEASURED)
+
 
 class MachineTest(unittest.TestCase):
     BUSY, QUIET = machine.CpuShares(0.2, 0), machine.CpuShares(0.01, 0)

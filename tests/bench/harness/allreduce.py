@@ -353,6 +353,7 @@ class Engine:
             result.repeated_rounds, result.busy_rounds = self.busy.repeated, self.busy.kept
             result.parted_runs, result.kept_parted_runs = distance.parted, distance.kept
             distance.wait_until_near()
+            result.apart = distance.always_apart
             self.set_limit(result)
             self.set_bare_limit(i, result)
         if distance.always_apart:

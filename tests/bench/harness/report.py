@@ -42,6 +42,9 @@ class Result:
     busy_rounds: int = 0  # kept although others used the machine
     parted_runs: int = 0  # repeated because processors parted (CoreDistance)
     kept_parted_runs: int = 0
+    # The processors had no common cache all the time. What must be was measured
+    # on machines where they have one.
+    apart: bool = False
     # The sides took samples by turns in the same processes, so that what the
     # machine did meanwhile is in both.
     by_turns: bool = False
@@ -133,8 +136,9 @@ def is_steady(result):
 def judge(results, factor=1, on_median=False):
     """(exit code, a line for each result that must be something, why).
 
-    What is missed on a machine that others used, or that was much quicker in
-    one round than in another, was not measured."""
+    What is missed on a machine that others used, that was much quicker in one
+    round than in another, or whose processors shared no cache, was not
+    measured."""
     lines, wrong, missed, quiet = [], [], [], False
     for result in results:
         if not result.verified:
@@ -150,14 +154,15 @@ def judge(results, factor=1, on_median=False):
                 f"{'met' if shown >= must else 'MISSED'}")
             if shown < must:
                 missed.append(result.name())
-                quiet |= not result.busy_rounds and is_steady(result)
+                quiet |= not (result.busy_rounds or result.kept_parted_runs or
+                              result.apart) and is_steady(result)
     if wrong:
         return 1, lines, "wrong data: " + ", ".join(wrong)
     if missed and quiet:
         return 1, lines, "missed: " + ", ".join(missed)
     if missed:
         return NOT_MEASURED, lines, (
-            "missed on a busy or unsteady machine: " + ", ".join(missed))
+            "missed on a busy or unsteady machine, or without a common cache: " + ", ".join(missed))
     return 0, lines, ""
 
 
