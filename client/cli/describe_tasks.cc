@@ -151,6 +151,17 @@ std::string EntriesText(const v1::WorkDirectory& work) {
   return names.empty() ? "" : fmt::format(" ({})", fmt::join(names, ", "));
 }
 
+// "c (before: a, b)".
+std::string NodeText(const v1::TaskStatus& task) {
+  std::string text = Printable(task.node());
+  if (task.former_nodes().empty()) return text;
+  std::vector<std::string> before;
+  for (const std::string& node : task.former_nodes()) {
+    before.push_back(Printable(node));
+  }
+  return text + fmt::format(" (before: {})", fmt::join(before, ", "));
+}
+
 std::string Percent(double share) {
   return fmt::format("{:.0f} %", share * 100);
 }
@@ -163,7 +174,7 @@ std::string RanksTable(const v1::Job& job) {
     const v1::Usage& usage = view.rank->usage();
     rows.push_back(
         {fmt::format("{}", view.rank->rank()), TaskText(*view.task),
-         Printable(view.task->node()), RankStateText(*view.rank),
+         NodeText(*view.task), RankStateText(*view.rank),
          view.rank->progress().committed_step() > 0
              ? Grouped(view.rank->progress().committed_step())
              : "-",

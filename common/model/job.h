@@ -514,6 +514,8 @@ struct WorkDirectory {
 };
 inline constexpr size_t kMaxWorkEntries = 20;
 
+inline constexpr size_t kMaxFormerNodes = 100;
+
 // The placement of one task in the current generation.
 struct TaskStatus {
   TaskType type = TaskType::kChief;
@@ -524,6 +526,8 @@ struct TaskStatus {
   std::vector<RankStatus> ranks;
   TaskPreparation preparation = {};
   std::optional<WorkDirectory> work = std::nullopt;
+  // Where it ran before in this generation, oldest first: a recovery moved it.
+  std::vector<NodeName> former_nodes = {};
 
   bool operator==(const TaskStatus&) const = default;
 };

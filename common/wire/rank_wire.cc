@@ -106,6 +106,7 @@ LOCKSTEP_FIELDS(TaskStatus, v1::TaskStatus) {
   LOCKSTEP_FIELD(ranks, AtMost(kMaxRanks));
   LOCKSTEP_FIELD(preparation, OmitDefault());
   LOCKSTEP_FIELD(work);
+  LOCKSTEP_FIELD(former_nodes, AtMost(kMaxFormerNodes));
 }
 
 }  // namespace lockstep

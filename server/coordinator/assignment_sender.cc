@@ -8,7 +8,8 @@ namespace {
 
 void NoteRestarts(const Assignment& assignment,
                   std::map<int32_t, int32_t>* restarts) {
-  if (!assignment.spec) return;
+  // What is only prepared starts nothing.
+  if (!assignment.spec || assignment.goal < Goal::kLaunch) return;
   for (const LocalTask& task : assignment.spec->tasks) {
     for (const RankSpec& rank : task.ranks) {
       if (rank.restarts > 0) (*restarts)[rank.rank] = rank.restarts;

@@ -26,13 +26,30 @@ Status NoteArrival(const GangStatus& status, std::vector<GangStatus>* gangs) {
   return OkStatus();
 }
 
-std::vector<size_t> TasksOn(const std::vector<TaskStatus>& tasks,
-                            const NodeName& node) {
-  std::vector<size_t> here;
-  for (size_t i = 0; i < tasks.size(); ++i) {
-    if (tasks[i].node == node) here.push_back(i);
+// The task of the rank, if it runs on the node or ran there before.
+const TaskStatus* TaskThatRanOn(const std::vector<TaskStatus>& tasks,
+                                const NodeName& node, int32_t rank) {
+  for (const TaskStatus& task : tasks) {
+    const auto has = [rank](const RankStatus& status) {
+      return status.rank == rank;
+    };
+    if (std::none_of(task.ranks.begin(), task.ranks.end(), has)) continue;
+    const auto& before = task.former_nodes;
+    const bool ran =
+        task.node == node || std::count(before.begin(), before.end(), node) > 0;
+    return ran ? &task : nullptr;
   }
-  return here;
+  return nullptr;
+}
+
+// After how many moves it was there, for the last time.
+int32_t MovesUpTo(const TaskStatus& task, const NodeName& node) {
+  const auto& before = task.former_nodes;
+  const auto last = task.node == node
+                        ? before.rbegin()
+                        : std::find(before.rbegin(), before.rend(), node);
+  return static_cast<int32_t>(before.rend() - last) -
+         (task.node == node ? 0 : 1);
 }
 
 // Null: none of `here`, which are indices of `tasks`, has it.
@@ -353,7 +370,7 @@ int32_t NodeSessions::LifeOf(const NodeName& node, const GangKey& gang,
 
 Status NodeSessions::CheckLog(SessionId session, const JobName& job,
                               const std::string& uid, Generation generation,
-                              int32_t rank, int32_t* life) {
+                              int32_t rank, LogPlace* place) {
   MutexLock lock(&mu_);
   LOCKSTEP_ASSIGN_OR_RETURN(const NodeName node,
                             parts_.state->nodes.NodeOf(session));
@@ -370,14 +387,14 @@ Status NodeSessions::CheckLog(SessionId session, const JobName& job,
     return NotFound("log of job {}: there is no such job", job);
   }
   const Job& stored = *entry->job;
-  const RankStatus* known = nullptr;
+  const TaskStatus* known = nullptr;
   bool kept = generation == stored.generation;
-  if (kept) known = FindRank(stored.tasks, entry->places.TasksOn(node), rank);
+  if (kept) known = TaskThatRanOn(stored.tasks, node, rank);
   for (const Attempt& attempt : stored.attempts) {
     if (kept) break;
     if (attempt.generation != generation) continue;
     kept = true;
-    known = FindRank(attempt.tasks, TasksOn(attempt.tasks, node), rank);
+    known = TaskThatRanOn(attempt.tasks, node, rank);
   }
   if (!kept) {
     return NotFound("log of job {} g{}: that attempt is no longer kept", job,
@@ -388,11 +405,14 @@ Status NodeSessions::CheckLog(SessionId session, const JobName& job,
         "log of job {} g{} rank {}: it never ran on node {}", job, generation,
         rank, node);
   }
-  if (life != nullptr) {
+  if (place != nullptr) {
     // Exit messages come after the end of the job, too: then the last report
     // is written down.
     const int32_t said = LifeOf(node, {job, generation}, rank);
-    *life = said < 0 ? known->restarts : said;
+    for (const RankStatus& status : known->ranks) {
+      if (status.rank == rank) place->life = said < 0 ? status.restarts : said;
+    }
+    place->moves = MovesUpTo(*known, node);
   }
   return OkStatus();
 }

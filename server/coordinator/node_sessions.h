@@ -106,10 +106,16 @@ class NodeSessions {
   // NotFound if the job or attempt is unknown; the node may delete the log.
   // FailedPrecondition if a replaced history knew it and this store does not;
   // the node must keep the log. PermissionDenied if that rank never ran on this
-  // node. `*life` is set to the number of lone restarts that the node reported
-  // for the rank.
+  // node. `place` may be null.
+  struct LogPlace {
+    // The number of lone restarts that the node reported for the rank.
+    int32_t life = 0;
+    // LogKey::moves.
+    int32_t moves = 0;
+  };
   Status CheckLog(SessionId session, const JobName& job, const std::string& uid,
-                  Generation generation, int32_t rank, int32_t* life = nullptr);
+                  Generation generation, int32_t rank,
+                  LogPlace* place = nullptr);
   void OnStreamEnd(SessionId session);
 
   // The job's logs are deleted. Connected nodes also remove its working

@@ -79,6 +79,18 @@ std::vector<QueuedJob> QueueScheduler::Queue(
   return queue;
 }
 
+std::set<NodeName> QueueScheduler::NodesThatKnow(const Job& job) const {
+  std::set<NodeName> nodes;
+  for (const auto& [name, member] : parts_.state->members.members()) {
+    const NodeEntry* const node = parts_.state->nodes.Find(name);
+    if (node != nullptr &&
+        node->gangs.contains({job.spec.name, job.generation})) {
+      nodes.insert(name);
+    }
+  }
+  return nodes;
+}
+
 void QueueScheduler::PlaceReplacements(Time now,
                                        std::vector<HostCapacity>* hosts,
                                        std::map<JobName, Job>* changed) const {
@@ -94,7 +106,7 @@ void QueueScheduler::PlaceReplacements(Time now,
     const Job& before = *parts_.state->jobs.At(place.job).job;
     if (hosts->empty()) *hosts = Hosts();
     Job job = before;
-    server::PlaceReplacements(&job, hosts, now);
+    server::PlaceReplacements(&job, NodesThatKnow(before), hosts, now);
     if (!(job == before)) changed->emplace(place.job, std::move(job));
   }
 }

@@ -4,6 +4,7 @@
 #define LOCKSTEP_SERVER_COORDINATOR_QUEUE_SCHEDULER_H_
 
 #include <map>
+#include <set>
 #include <vector>
 
 #include "common/base/clock.h"
@@ -38,6 +39,8 @@ class QueueScheduler {
   void Schedule(Time now, std::map<JobName, Job>* changed);
 
  private:
+  // The nodes that know the job's generation.
+  std::set<NodeName> NodesThatKnow(const Job& job) const;
   // Adds jobs whose replacements got a node, and takes the room from `hosts`.
   void PlaceReplacements(Time now, std::vector<HostCapacity>* hosts,
                          std::map<JobName, Job>* changed) const;

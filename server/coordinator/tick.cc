@@ -6,6 +6,7 @@
 #include "common/base/logging.h"
 #include "server/coordinator/coordinator.h"
 #include "server/core/holding.h"
+#include "server/core/replacing.h"
 
 namespace lockstep::server {
 namespace {
@@ -41,6 +42,8 @@ void Coordinator::TouchLiveJobs(Time now) {
     if (entry.job->state == JobState::kFinishing || entry.job->failing) {
       agenda.nodes.merge(NodesOf(*entry.job));
     }
+    // A node may have forgotten the generation since.
+    if (WantsPlaces(*entry.job)) agenda.capacity_changed = true;
     // Once: a job that has backed off may then wait for capacity for long.
     if (entry.waiting &&
         (entry.waiting->reason == Reason::kBackoff ||

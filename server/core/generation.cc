@@ -82,6 +82,7 @@ void StartGeneration(Job* job, Time now) {
     task.address.clear();
     task.preparation = {};
     task.work.reset();
+    task.former_nodes.clear();
     for (RankStatus& rank : task.ranks) {
       RankStatus fresh;
       fresh.rank = rank.rank;

@@ -222,6 +222,7 @@ void DecideRunning(Job* job, const JobView& view,
   why = CanRecover(*job, view) ? Recover(job, view, now)
                                : FailureOfGang(job, view, now);
   if (!why) why = LateRestart(*job, view, timeouts.launch, now);
+  if (!why) why = EndedWithoutRecovery(*job);
   if (!why) why = LateRecovery(*job, view, timeouts.recover, now);
   if (!why && view.stall && !IsRecovering(*job)) {
     why = CauseOf(*job, *view.stall);

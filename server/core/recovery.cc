@@ -374,4 +374,22 @@ std::optional<Cause> LateRecovery(const Job& job, const JobView& view,
                   missing.size() == 1 ? "has" : "have")};
 }
 
+std::optional<Cause> EndedWithoutRecovery(const Job& job) {
+  if (!IsRecovering(job)) return std::nullopt;
+  std::set<int32_t> ended, waiting;
+  for (const RankStatus* rank : RanksOf(job)) {
+    if (rank->exit && rank->exit->ok()) {
+      ended.insert(rank->rank);
+    } else if (!rank->exit && rank->recovery < job.recovery) {
+      waiting.insert(rank->rank);
+    }
+  }
+  if (ended.empty() || waiting.empty()) return std::nullopt;
+  return Cause{Reason::kFormTimeout,
+               fmt::format("{} {} for recovery {}, and {} {} exited with 0",
+                           Named(waiting),
+                           waiting.size() == 1 ? "waits" : "wait", job.recovery,
+                           Named(ended), ended.size() == 1 ? "has" : "have")};
+}
+
 }  // namespace lockstep::server

@@ -19,7 +19,8 @@
 //   - its GPU is faulty, its node cools down, is lost or drained, and no other
 //     node can replace that one (replacing.h);
 //   - the budget is used up;
-//   - a replacement does not start in time, or the ranks do not join in time.
+//   - a replacement does not start in time, or the ranks do not join in time;
+//   - ranks have exited with 0 meanwhile.
 #ifndef LOCKSTEP_SERVER_CORE_RECOVERY_H_
 #define LOCKSTEP_SERVER_CORE_RECOVERY_H_
 
@@ -54,6 +55,11 @@ void AwaitRecovery(const Job& job, const JobView& view, Time now,
 // after `timeout`.
 std::optional<Cause> LateRecovery(const Job& job, const JobView& view,
                                   Duration timeout, Time now);
+
+// Returns a cause if ranks have ended with 0 that a recovery waits for: the
+// last step was done when others were lost, or moved. A new rank would wait for
+// them for ever.
+std::optional<Cause> EndedWithoutRecovery(const Job& job);
 
 }  // namespace lockstep::server
 

@@ -427,6 +427,24 @@ TEST(RecoveryTest, RanksThatDoNotJoinFailTheGeneration) {
   EXPECT_FALSE(Stored(s, 0).recoverable);
 }
 
+// The others had done the last step when it was killed.
+TEST(RecoveryTest, ARankThatIsReplacedAfterTheLastStepRestartsTheGang) {
+  Scene s = Recoverable();
+  s.Exited(1, Signal(SIGKILL));
+  s.Settle();
+  ASSERT_EQ(s.job.recovery, 1u);
+  for (const int32_t rank : {0, 2, 3}) s.Exited(rank, Code(0));
+  s.Settle();
+  ASSERT_TRUE(s.job.failing);
+  EXPECT_EQ(
+      s.job.failing->message,
+      "rank 1 waits for recovery 1, and ranks 0, 2, 3 have exited with 0");
+  s.AllStopped();
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kPlacing);
+  EXPECT_EQ(s.job.failures_without_progress, 1) << "of the killed rank alone";
+}
+
 // One that waits to be replaced would be waited for, for ever.
 TEST(RecoveryTest, ARankThatWaitsIsACauseWhenTheGangMustRestart) {
   Scene s = Recoverable();

@@ -88,6 +88,13 @@ bool MayReplace(const Job& job) {
       IsAskedToStop(job)) {
     return false;
   }
+  // There is a log of each place.
+  if (std::any_of(job.tasks.begin(), job.tasks.end(),
+                  [](const TaskStatus& task) {
+                    return task.former_nodes.size() >= kMaxFormerNodes;
+                  })) {
+    return false;
+  }
   const auto ranks = RanksOf(job);
   return std::all_of(ranks.begin(), ranks.end(), [](const RankStatus* rank) {
     return rank->recoverable && !(rank->exit && rank->exit->ok());
@@ -157,6 +164,14 @@ void GiveSamePlace(Job* job, Replacement* replacement) {
   }
 }
 
+// Whether the new node is lost, or has ended the generation and will not begin
+// it again.
+bool IsUnfit(const Job& job, const JobView& view, const NodeName& to) {
+  const GangStatus* gang = GangOf(view, to, job.generation);
+  return IsLost(view, to) ||
+         (gang != nullptr && gang->phase >= GangPhase::kLaunched);
+}
+
 // Updates the replacement of `node`, or adds one.
 void Want(Job* job, const JobView& view, const NodeName& node, Reasoned why,
           Time now) {
@@ -179,7 +194,8 @@ void Want(Job* job, const JobView& view, const NodeName& node, Reasoned why,
     known->since = now.wall;
     Note(job, *known, now);
   }
-  if (!known->to.empty() && known->to != node && IsLost(view, known->to)) {
+  if (!known->to.empty() && known->to != node &&
+      IsUnfit(*job, view, known->to)) {
     known->to.clear();
     known->gpus.clear();
   }
@@ -364,7 +380,8 @@ bool WantsPlaces(const Job& job) {
       [](const Replacement& replacement) { return replacement.to.empty(); });
 }
 
-void PlaceReplacements(Job* job, std::vector<HostCapacity>* hosts, Time now) {
+void PlaceReplacements(Job* job, const std::set<NodeName>& know,
+                       std::vector<HostCapacity>* hosts, Time now) {
   for (Replacement& replacement : job->replacements) {
     if (!replacement.to.empty()) continue;
     HostCapacity* best = nullptr;
@@ -375,7 +392,9 @@ void PlaceReplacements(Job* job, std::vector<HostCapacity>* hosts, Time now) {
                         host.capacity.cpus - host.allocated.cpus, host.node);
     };
     for (HostCapacity& host : *hosts) {
-      if (!MayJoin(*job, replacement, host)) continue;
+      if (know.contains(host.node) || !MayJoin(*job, replacement, host)) {
+        continue;
+      }
       auto gpus = Fit(*job, replacement, host);
       if (!gpus || (best != nullptr && rest(*best) <= rest(host))) continue;
       best = &host;
@@ -420,6 +439,7 @@ void MoveTasks(Job* job, const JobView& view, const NodeName& from) {
   for (size_t i = 0; i < job->tasks.size(); ++i) {
     TaskStatus& task = job->tasks[i];
     if (task.node != from || moved == replacement.gpus.size()) continue;
+    if (replacement.to != from) task.former_nodes.push_back(from);
     task.node = replacement.to;
     task.gpus = replacement.gpus[moved];
     task.address = fmt::format("{}:{}", view.nodes.at(task.node).address,

@@ -53,8 +53,9 @@ std::optional<Cause> PlanReplacements(Job* job, const JobView& view,
 // Whether a replacement waits for a node with room.
 bool WantsPlaces(const Job& job);
 // Gives nodes with room to those that wait, the best fit first, and takes the
-// room from `hosts`.
-void PlaceReplacements(Job* job, std::vector<HostCapacity>* hosts, Time now);
+// room from `hosts`. Nodes that `know` the generation prepare for it no more.
+void PlaceReplacements(Job* job, const std::set<NodeName>& know,
+                       std::vector<HostCapacity>* hosts, Time now);
 
 // The nodes whose tasks can move now: all lost ones, or one that is left.
 // Empty: none, or a new node has not prepared.

@@ -33,7 +33,7 @@ class ReplacingTest : public testing::Test {
   // What the scheduler does.
   void Place() {
     std::vector<HostCapacity> hosts = hosts_;
-    PlaceReplacements(&s_.job, &hosts, s_.now);
+    PlaceReplacements(&s_.job, know_, &hosts, s_.now);
     for (const Hold& hold : s_.job.holds) {
       JobView::Node& node = s_.view.nodes[hold.node];
       if (node.address.empty()) {
@@ -105,6 +105,7 @@ class ReplacingTest : public testing::Test {
 
   Scene s_;
   std::vector<HostCapacity> hosts_;
+  std::set<NodeName> know_;
 };
 
 TEST_F(ReplacingTest, ALostNodeIsReplacedWhileTheOthersStay) {
@@ -364,7 +365,13 @@ TEST_F(ReplacingTest,
       DesiredAssignments(s_.job, s_.view, "b", StopGraces{}, s_.now).empty());
   Prepare("e", {1});
   EXPECT_EQ(s_.job.tasks[1].node, "e");
-  EXPECT_FALSE(Holds("b")) << "it has nothing of the job";
+  EXPECT_EQ(Told("b").goal, Goal::kStop) << "it must say that it has nothing";
+  EXPECT_TRUE(Holds("b"));
+  EXPECT_EQ(Told("e").goal, Goal::kPrepare);
+  s_.view.nodes["b"].gangs[1].phase = GangPhase::kStopped;
+  s_.Settle();
+  EXPECT_FALSE(Holds("b"));
+  EXPECT_EQ(Told("e").goal, Goal::kGo);
 }
 
 TEST_F(ReplacingTest, ARankThatMayNotStartAgainOnItsNodeMoves) {
@@ -391,6 +398,21 @@ TEST_F(ReplacingTest, Rank0TakesTheMasterAddressWithIt) {
   EXPECT_EQ(s_.job.tasks[0].node, "e");
   EXPECT_EQ(s_.job.cluster->master_address, "10.0.0.99");
   EXPECT_EQ(s_.job.cluster->master_port, 8999);
+}
+
+TEST_F(ReplacingTest, ANodeThatHadPartOfTheGenerationIsNotAskedAgain) {
+  Lose("b");
+  know_ = {"e"};
+  Place();
+  EXPECT_TRUE(WantsPlaces(s_.job));
+  know_ = {};
+  Place();
+  ASSERT_TRUE(Holds("e"));
+  // Its daemon ended it.
+  s_.view.nodes["e"].gangs[1].phase = GangPhase::kStopped;
+  s_.Settle();
+  EXPECT_TRUE(WantsPlaces(s_.job));
+  EXPECT_FALSE(Holds("e"));
 }
 
 TEST_F(ReplacingTest, TheBestFitIsTaken) {

@@ -184,12 +184,7 @@ void ReleaseEndedHolds(Job* job, const JobView& view, Time now) {
   const JobPlaces places(*job);
   const auto gone = [&](const Hold& hold) {
     if (IsLost(view, hold.node)) return true;
-    // Its tasks moved away while it was lost.
-    if (HasNoReport(view, hold.node, hold.generation) &&
-        hold.generation == job->generation &&
-        !HasPartIn(*job, places, hold.node)) {
-      return true;
-    }
+
     const GangStatus* gang = GangOf(view, hold.node, hold.generation);
     if (gang == nullptr) return false;
     const bool restarts = hold.generation == job->generation &&

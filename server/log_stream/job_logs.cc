@@ -109,12 +109,24 @@ void JobLogs::AddTasks(const Job& job, const std::vector<TaskStatus>& tasks,
                     rank.rank) == request_.ranks().end()) {
         continue;
       }
-      const LogKey key{job.uid, generation, rank.rank};
-      all_.try_emplace(
-              key, RankLog::Origin{key, attempt, task.type, task.index, name})
-          .first->second.Update(
-              rank, is_current &&
-                        (job.spec.restart_worker_alone || rank.recoverable));
+      const auto log = [&](size_t moves) -> RankLog& {
+        const LogKey key{job.uid, generation, rank.rank,
+                         static_cast<int32_t>(moves)};
+        return all_
+            .try_emplace(
+                key, RankLog::Origin{key, attempt, task.type, task.index, name})
+            .first->second;
+      };
+      // What it wrote on nodes that it has left.
+      RankStatus left = rank;
+      left.restarts = 0;
+      left.state = RankState::kExited;
+      for (size_t moves = 0; moves < task.former_nodes.size(); ++moves) {
+        log(moves).Update(left, /*may_restart=*/false);
+      }
+      log(task.former_nodes.size())
+          .Update(rank, is_current && (job.spec.restart_worker_alone ||
+                                       rank.recoverable));
     }
   }
 }

@@ -54,8 +54,9 @@ void LogStore::NotifyListeners(const std::set<std::string>& uids) {
 }
 
 std::string LogStore::PathOf(const LogKey& key, const char* suffix) const {
-  return fmt::format("{}/{}/g{}-r{}.{}", dir_, key.job_uid, key.generation,
-                     key.rank, suffix);
+  return fmt::format(
+      "{}/{}/g{}-r{}{}.{}", dir_, key.job_uid, key.generation, key.rank,
+      key.moves == 0 ? "" : fmt::format(".{}", key.moves), suffix);
 }
 
 Status LogStore::Append(const LogKey& key, uint64_t offset, std::string data,

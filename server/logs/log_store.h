@@ -1,7 +1,9 @@
 // Output of ranks, stored by the coordinator as plain files, one per rank and
 // generation, with the same bytes as on the node.
 //
-//   <dir>/<job uid>/g<generation>-r<rank>.log   CRI lines
+//   <dir>/<job uid>/g<generation>-r<rank>.log   CRI lines; on the rank's second
+//                                               node
+//                                               g<generation>-r<rank>.1.log
 //   <dir>/<job uid>/g<generation>-r<rank>.end   the log is complete; holds the
 //                                               rank's restart count (empty
 //                                               means 0)
@@ -33,6 +35,8 @@ struct LogKey {
   std::string job_uid;
   Generation generation = 0;
   int32_t rank = 0;
+  // How often its task had moved to another node: TaskStatus::former_nodes.
+  int32_t moves = 0;
 
   auto operator<=>(const LogKey&) const = default;
 };

@@ -177,6 +177,18 @@ TEST_F(LogStoreTest, BytesComeBackAsTheyCame) {
   EXPECT_EQ(store_->Read({"none", 1, 0}, 0, 3).value_or("x"), "");
 }
 
+// Each node counts its bytes from 0.
+TEST_F(LogStoreTest, ARankThatHasMovedHasALogOfEachNode) {
+  const LogKey second{"uid", 1, 0, 1};
+  Append(0, "on a\n", true);
+  EXPECT_EQ(Append(0, "on b\n", false, second).offset, 5u);
+  EXPECT_EQ(All(), "on a\n");
+  EXPECT_EQ(All(second), "on b\n");
+  EXPECT_TRUE(store_->Ended(kKey));
+  EXPECT_FALSE(store_->Ended(second));
+  EXPECT_EQ(store_->List()->size(), 1u);
+}
+
 TEST_F(LogStoreTest, RepeatsAreSkipped) {
   Append(0, "abcdef");
   EXPECT_EQ(Append(0, "abcdef").offset, 6u);

@@ -124,6 +124,7 @@ class JobAccount {
   RankTime rank_time_;
   TrainingCounts training_;
   PhaseTimer phases_;
+  RecoveryTimer recoveries_;
   StragglerWatch stragglers_;
 };
 

@@ -240,6 +240,17 @@ void MetricLedger::Collect(const CoordinatorView& view,
                       "parts.",
                       histogram, {{"phase", phase}});
   }
+  for (const auto& [phase, histogram] : timings_.in_place.phases) {
+    out->AddHistogram("lockstep_in_place_recovery_seconds",
+                      "Time from the decision to replace ranks until all ranks "
+                      "train again, and its parts.",
+                      histogram, {{"phase", phase}});
+  }
+  for (const auto& [kind, count] : timings_.in_place.kinds) {
+    out->Counter("lockstep_in_place_recoveries_total",
+                 "Recoveries in place that ended well, by what was replaced.",
+                 static_cast<double>(count), {{"kind", kind}});
+  }
   for (const Reason reason : AllReasons()) {
     const auto count = events_.find(reason);
     out->Counter(

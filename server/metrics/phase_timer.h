@@ -8,6 +8,7 @@
 
 #include "common/base/histogram.h"
 #include "server/core/job.h"
+#include "server/metrics/recovery_timer.h"
 
 namespace lockstep::server {
 
@@ -18,6 +19,8 @@ struct JobTimings {
   std::map<std::string, Histogram> launch;
   // teardown, reschedule, stage, rendezvous, restore, total.
   std::map<std::string, Histogram> recovery;
+  // Of recoveries in place.
+  RecoveryTimings in_place;
 };
 
 class PhaseTimer {

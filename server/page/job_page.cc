@@ -366,7 +366,14 @@ void EventTable(const std::vector<Event>& events, Html* html) {
 std::optional<LogKey> FailedLogOf(const Job& job) {
   const auto failure = FirstFailure(job);
   if (!failure || failure->rank < 0) return std::nullopt;
-  return LogKey{job.uid, job.generation, failure->rank};
+  int32_t moves = 0;
+  for (const TaskStatus& task : job.tasks) {
+    for (const RankStatus& rank : task.ranks) {
+      if (rank.rank != failure->rank) continue;
+      moves = static_cast<int32_t>(task.former_nodes.size());
+    }
+  }
+  return LogKey{job.uid, job.generation, failure->rank, moves};
 }
 
 http::HttpResponse JobPage(const std::string& cluster, const JobReader& reader,

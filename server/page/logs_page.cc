@@ -118,7 +118,10 @@ StatusOr<std::vector<LogKey>> SelectLogs(const Job& job,
   for (const TaskStatus& task : *attempt.tasks) {
     for (const RankStatus& rank : task.ranks) {
       if (query.rank && *query.rank != rank.rank) continue;
-      keys.push_back({job.uid, attempt.generation, rank.rank});
+      for (size_t move = 0; move <= task.former_nodes.size(); ++move) {
+        keys.push_back({job.uid, attempt.generation, rank.rank,
+                        static_cast<int32_t>(move)});
+      }
     }
   }
   if (query.rank && keys.empty() && !job.tasks.empty()) {

@@ -217,6 +217,11 @@ TEST(LogsPageTest, TheNewestAttemptIsReadUnlessAnotherIsAsked) {
   query.attempt = 1;
   query.rank = 1;
   EXPECT_THAT(*SelectLogs(job, query), ElementsAre(LogKey{job.uid, 1, 1}));
+  // A rank that has moved has a log of each node.
+  job.tasks[0].former_nodes = {"a"};
+  query.attempt = 0;
+  EXPECT_THAT(*SelectLogs(job, query),
+              ElementsAre(LogKey{job.uid, 7, 1}, LogKey{job.uid, 7, 1, 1}));
   query.attempt = 9;
   EXPECT_THAT(Message(SelectLogs(job, query).status()),
               HasSubstr("attempt: job train has 2 so far, not 9"));

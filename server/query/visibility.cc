@@ -89,6 +89,7 @@ TaskStatus Shown(const TaskStatus& task) {
   out.node = task.node;
   out.gpus = task.gpus;
   out.ranks = Shown(task.ranks);
+  out.former_nodes = task.former_nodes;
   out.preparation.parts = task.preparation.parts;
   out.preparation.current = task.preparation.current;
   return out;

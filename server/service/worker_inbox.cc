@@ -223,9 +223,9 @@ Status WorkerInbox::TakeLog(const v1::LogChunk& message) {
   };
   // A node reports a rank's restart before it sends that process's output, so
   // an end belongs to the last reported start.
-  int32_t life = 0;
+  NodeSessions::LogPlace place;
   const Status known = services_.sessions->CheckLog(
-      session_, piece.job, piece.job_uid, piece.generation, piece.rank, &life);
+      session_, piece.job, piece.job_uid, piece.generation, piece.rank, &place);
   // The store does not know this gang. The node keeps the bytes and resends
   // them.
   if (known.code() == StatusCode::kFailedPrecondition) return OkStatus();
@@ -238,8 +238,8 @@ Status WorkerInbox::TakeLog(const v1::LogChunk& message) {
   // Without an acknowledgement it is resent.
   if (options_.space && !options_.space().ok()) return OkStatus();
   const Status queued = services_.logs->Append(
-      {piece.job_uid, piece.generation, piece.rank}, piece.offset,
-      std::move(piece.data), piece.end, answer, life);
+      {piece.job_uid, piece.generation, piece.rank, place.moves}, piece.offset,
+      std::move(piece.data), piece.end, answer, place.life);
   // The queue is full. Without an acknowledgement it is resent.
   return queued.code() == StatusCode::kResourceExhausted ? OkStatus() : queued;
 }

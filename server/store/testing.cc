@@ -150,7 +150,9 @@ TaskStatus FullTask() {
           "10.0.0.2:7000",
           {3, 1},
           {FullRank(4), FullRank(5)},
-          {{{"fetch", std::chrono::seconds(3)}}, "ports", "two of three"}};
+          {{{"fetch", std::chrono::seconds(3)}}, "ports", "two of three"},
+          std::nullopt,
+          {"node-a", "node-c"}};
 }
 
 ClusterSpec FullCluster() {

@@ -136,6 +136,7 @@ void Checker::CheckJob(const server::Job* before, const server::Job& after) {
     if (IsFinal(after.state)) ++coverage_.final_jobs;
   } else if (after.recovery > before->recovery) {
     CheckRecovery(after);
+    if (NodesOf(after) != NodesOf(*before)) ++coverage_.moves;
   } else if (after.failing && !before->failing) {
     LOCKSTEP_TELL(story_, "  job {} g{} is being stopped: {}", name,
                   after.generation, after.failing->message);

@@ -72,6 +72,8 @@ class Checker final : public SimStore::Listener {
     int steps = 0;
     int late_messages = 0;
     int recoveries = 0;
+    // Those of them in which tasks moved to another node.
+    int moves = 0;
   };
 
   // Both are borrowed.

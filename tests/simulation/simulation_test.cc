@@ -67,13 +67,15 @@ TEST(SimulationTest, InvariantsHoldWhateverHappens) {
     reached.steps += outcome.coverage.steps;
     reached.late_messages += outcome.coverage.late_messages;
     reached.recoveries += outcome.coverage.recoveries;
+    reached.moves += outcome.coverage.moves;
   }
   printf(
       "%lld seeds, %lld events, %s of virtual time, %d jobs, %d "
-      "generations, %d recoveries, %d steps of ranks, %d checkpoints\n",
+      "generations, %d recoveries (%d to other nodes), %d steps of ranks, %d "
+      "checkpoints\n",
       static_cast<long long>(seeds), static_cast<long long>(events),
       FormatDuration(passed).c_str(), reached.final_jobs, reached.generations,
-      reached.recoveries, reached.steps, reached.checkpoints);
+      reached.recoveries, reached.moves, reached.steps, reached.checkpoints);
   if (only >= 0) {
     printf("%s", Tell(DrawTrial(static_cast<uint64_t>(only))).c_str());
     return;
@@ -93,6 +95,7 @@ TEST(SimulationTest, InvariantsHoldWhateverHappens) {
   EXPECT_GT(reached.late_messages, seeds / 10);
   EXPECT_GT(reached.checkpoints, seeds);
   EXPECT_GT(reached.recoveries, seeds / 8);
+  EXPECT_GT(reached.moves, seeds / 125);
   EXPECT_GT(reached.generations, 2 * seeds);
 }
 

@@ -384,8 +384,11 @@ void Training::Save(int64_t pid, Member* member, const CheckpointOrder& order) {
         entry.saved.generation = id.second;
         entry.saved.step = order.step;
         if (m->rank == 0) entry.saved.state = state;
-        entry.saved.parts.insert(m->rank);
-        entry.unsynced[m->rank] = m->host->index();
+        // Another order writes in a folder of its own: the part of an order
+        // that is being published stays as it is.
+        if (entry.saved.parts.insert(m->rank).second) {
+          entry.unsynced[m->rank] = m->host->index();
+        }
         const bool early = bug_ == Bug::kVotesEarly;
         if (early) (void)m->controller->Vote(order.id, true);
         const Duration sync =

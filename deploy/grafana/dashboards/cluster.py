@@ -156,6 +156,18 @@ JOBS = [
                 + ALL + "}[$__range])) / sum by (phase) (rate("
                 "lockstep_job_recovery_seconds_count{" + ALL +
                 "}[$__range])) >= 0", "{{phase}}"), no_value="no recovery"),
+    graph("Recovery in place", "s",
+          "Mean time from the decision to replace ranks until all train again, "
+          "by phase, while the other ranks stay.",
+          Query("sum by (phase) (rate(lockstep_in_place_recovery_seconds_sum{"
+                + ALL + "}[$__range])) / sum by (phase) (rate("
+                "lockstep_in_place_recovery_seconds_count{" + ALL +
+                "}[$__range])) >= 0", "{{phase}}"), no_value="no recovery"),
+    graph("Recoveries in place", "none",
+          "Number by what was replaced: ranks, the node of ranks, or the "
+          "connections alone.",
+          Query("sum by (kind) (increase(lockstep_in_place_recoveries_total{"
+                + ALL + "}[$__interval]))", "{{kind}}"), stacked=True),
 ]
 
 NODES = [

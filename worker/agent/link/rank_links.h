@@ -47,6 +47,11 @@ class RankLinks final : public rank_link::RankLinkHandler {
   // Nonces by rank, with which the ranks of the gang authenticate: created
   // before the gang's ranks start, or loaded from an earlier daemon.
   void MakeNonces(const GangKey& key, const std::vector<RankStatus>& ranks);
+  // False: none of the gang's ranks has started here, or it was forgotten.
+  bool HasNonces(const GangKey& key) const {
+    const auto it = nonces_.find(key);
+    return it != nonces_.end() && !it->second.empty();
+  }
   void SetNonces(const GangKey& key, std::map<int32_t, std::string> nonces);
   const std::map<int32_t, std::string>& NoncesOf(const GangKey& key) {
     return nonces_[key];

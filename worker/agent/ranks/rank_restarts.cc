@@ -44,7 +44,9 @@ void KillShim(const RankRef& ref, const std::string& task_record) {
 
 bool RankRestarts::IsRestart(const RankRef& ref) const {
   const RankStatus* status = StatusOf(parts_.core->Find(ref.gang), ref.rank);
-  return status != nullptr && status->restarts > 0;
+  return status != nullptr && status->restarts > 0 &&
+         parts_.table->all().contains(ref) &&
+         parts_.links->HasNonces(ref.gang);
 }
 
 void RankRestarts::Restart(const RankRef& ref) {

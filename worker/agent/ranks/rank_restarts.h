@@ -24,7 +24,8 @@ class RankRestarts {
                FileSystem* files, RankStarter* starter)
       : parts_(parts), hooks_(hooks), files_(files), starter_(starter) {}
 
-  // Returns whether the rank has run before in this generation.
+  // Returns whether the rank has run here before in this generation. One that
+  // has moved to this node has not.
   bool IsRestart(const RankRef& ref) const;
   // REQUIRES: IsRestart(ref), and its previous process has ended.
   void Restart(const RankRef& ref);
