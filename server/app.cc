@@ -210,7 +210,7 @@ void App::MakeServices() {
       std::make_unique<EvidenceCalls>(services.evidence.get());
   services.hangs = std::make_unique<HangReporter>(
       services.evidence.get(),
-      [this](const FoundRanks& ranks, const std::string& verdict) {
+      [this](const FoundRanks& ranks, const HangVerdict& verdict) {
         coordinator->jobs()->RecordVerdict(ranks, verdict);
       });
   services.sessions = std::make_unique<SessionDesk>();

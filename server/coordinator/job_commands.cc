@@ -316,7 +316,7 @@ void JobCommands::RecordSession(const FoundRanks& ranks,
 }
 
 void JobCommands::RecordVerdict(const FoundRanks& ranks,
-                                const std::string& verdict) {
+                                const HangVerdict& verdict) {
   MutexLock lock(&mu_);
   JobEntry* const entry = parts_.state->jobs.Find(ranks.job);
   if (entry == nullptr || entry->job->uid != ranks.job_uid ||
@@ -325,10 +325,15 @@ void JobCommands::RecordVerdict(const FoundRanks& ranks,
   }
   Job job = *entry->job;
   const bool runs = job.generation == ranks.generation && !job.failing;
-  if (runs) entry->noted.stall_verdict = verdict;
+  if (runs) {
+    entry->noted.stall_verdict = verdict.sentence;
+    entry->noted.stall_causes =
+        std::set<int32_t>(verdict.cause.begin(), verdict.cause.end());
+  }
   const Time now = parts_.clock->Now();
   AddEvent(&job, Reason::kNoProgress,
-           runs ? verdict : "when it stood still: " + verdict, now);
+           runs ? verdict.sentence : "when it stood still: " + verdict.sentence,
+           now);
   job.events.back().generation = ranks.generation;
   std::map<JobName, Job> changed;
   changed.emplace(ranks.job, std::move(job));

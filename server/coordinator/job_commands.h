@@ -26,6 +26,7 @@
 #include "server/coordinator/reconciler.h"
 #include "server/coordinator/snapshot.h"
 #include "server/coordinator/store_writer.h"
+#include "server/core/hang_verdict.h"
 #include "server/core/holding.h"
 
 namespace lockstep::server {
@@ -115,7 +116,7 @@ class JobCommands {
 
   // Adds to the job's history what evidence of `ranks`, which had stalled, says
   // about the cause. No effect if the job has ended or is another one by now.
-  void RecordVerdict(const FoundRanks& ranks, const std::string& verdict);
+  void RecordVerdict(const FoundRanks& ranks, const HangVerdict& verdict);
 
   // Adds to the job's history that a user entered `ranks`, so that an owner
   // sees what others did. The audit log has every session; the history has at

@@ -64,6 +64,10 @@ struct JobEntry {
     MonoTime stalled_since;
     // What evidence of its ranks says about that stall; empty: not known yet.
     std::string stall_verdict;
+    // And the ranks that it names. Absent: not known yet.
+    std::optional<std::set<int32_t>> stall_causes;
+    // When that evidence was on disk.
+    std::optional<MonoTime> captured;
     std::optional<Outlook::Kind> silence;
     bool idle = false;
   };

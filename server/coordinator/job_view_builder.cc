@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "server/core/recovery.h"
+
 namespace lockstep::server {
 namespace {
 
@@ -56,7 +58,9 @@ bool JobViewBuilder::IsLost(const JobEntry& entry, const Member& silent,
                             Time now) const {
   const NodeName& name = silent.info.name;
   if (entry.job->spec.kind == JobKind::kProgram) {
-    return parts_.detector->silent().IsLost(entry.job->spec.name, name);
+    return parts_.detector->silent().IsLost(entry.job->spec.name, name) ||
+           (NeedTheOthers(*entry.job, name) &&
+            parts_.detector->IsDead(silent, now));
   }
   return silent.SinceEvidence(now.mono) >
          parts_.detector->PatienceWith(entry, name);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/logging.h"
+#include "server/core/recovery.h"
 
 namespace lockstep::server {
 namespace {
@@ -141,7 +142,8 @@ void NodeSessions::TakeProgress(const NodeName& node, const RankStatus& rank,
   }
   entry->idle.watch.Take(rank, gpus, now.mono);
   entry->progress_news = true;
-  if (entry->job->spec.kind != JobKind::kNative ||
+  if ((entry->job->spec.kind != JobKind::kNative &&
+       !AllAreRecoverable(*entry->job)) ||
       entry->meter.last_step_time() == before) {
     return;
   }

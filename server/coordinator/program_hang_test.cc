@@ -96,7 +96,8 @@ TEST_F(ProgramHangTest, AWarningIsFollowedByItsVerdict) {
   EXPECT_EQ(captured_[0].kept_for, Reason::kNoProgress);
   EXPECT_EQ(captured_[0].ranks,
             (std::map<NodeName, std::vector<int32_t>>{{host->info.name, {0}}}));
-  coordinator_->jobs()->RecordVerdict(captured_[0], "rank 0 waits in f");
+  coordinator_->jobs()->RecordVerdict(captured_[0],
+                                      HangVerdict{"rank 0 waits in f"});
   EXPECT_EQ(Get("j").events.back().message, "rank 0 waits in f");
   const auto seen = coordinator_->queries()->GetJob("j");
   ASSERT_TRUE(seen.ok() && seen->waiting);
@@ -106,7 +107,7 @@ TEST_F(ProgramHangTest, AWarningIsFollowedByItsVerdict) {
   // Another job with its name is none of the verdict's business.
   FoundRanks other = captured_[0];
   other.job_uid = "another";
-  coordinator_->jobs()->RecordVerdict(other, "rank 0 runs in g");
+  coordinator_->jobs()->RecordVerdict(other, HangVerdict{"rank 0 runs in g"});
   EXPECT_EQ(Get("j").events.back().message, "rank 0 waits in f");
   // A later stall has a verdict of its own.
   Beat(0s);
@@ -164,6 +165,76 @@ TEST_F(ProgramHangTest, ARestartComesOnceEvidenceIsCaptured) {
   ASSERT_EQ(job.attempts.size(), 1u);
   EXPECT_EQ(job.attempts[0].end_cause.reason, Reason::kStalled);
   EXPECT_EQ(job.generation, 2u);
+}
+
+// Two ranks that can recover in place; both show no sign.
+class RecoverableHangTest : public ProgramHangTest {
+ protected:
+  void Stall() {
+    JobSpec spec =
+        ProgramSpec("j", {Role(TaskType::kChief, 1, {2, 0, 0, ""}),
+                          Role(TaskType::kWorker, 1, {2, 0, 0, ""})});
+    spec.hang = HangPolicy::kRestart;
+    MustSubmit(spec);
+    Run();
+    Run();
+    for (FakeDaemon* daemon : all_) {
+      FakeDaemon::Gang* const gang = daemon->Find("j");
+      ASSERT_NE(gang, nullptr);
+      for (RankStatus& rank : gang->status.ranks) rank.recoverable = true;
+      gang->dirty = true;
+    }
+    Run();
+    Still();
+    ASSERT_EQ(captured_.size(), 1u);
+  }
+  void Still() {
+    clock_.Advance(500ms);
+    for (FakeDaemon* daemon : all_) {
+      FakeDaemon::Gang* const gang = daemon->Find("j");
+      ProgressSigns signs;
+      signs.source = SignSource::kSession;
+      signs.still = 62s;
+      signs.limit = 60s;
+      for (RankStatus& rank : gang->status.ranks) rank.progress.signs = signs;
+      ASSERT_TRUE(daemon->Progress("j", gang->status.generation, 0).ok());
+    }
+    Run();
+    Run();
+  }
+};
+
+TEST_F(RecoverableHangTest, TheRankThatEvidenceNamesIsReplaced) {
+  Stall();
+  Still();
+  EXPECT_EQ(Get("j").recovery, 0u) << "the verdict is not known yet";
+  EXPECT_FALSE(Get("j").failing);
+  coordinator_->jobs()->RecordVerdict(captured_[0],
+                                      HangVerdict{"rank 1 is stopped", {1}});
+  Still();
+  const Job job = Get("j");
+  EXPECT_EQ(job.recovery, 1u);
+  EXPECT_EQ(RanksOf(job)[1]->restarts, 1);
+  EXPECT_EQ(RanksOf(job)[0]->restarts, 0);
+  EXPECT_EQ(job.generation, 1u);
+}
+
+TEST_F(RecoverableHangTest, WhereEvidenceNamesNoneTheGangRestarts) {
+  Stall();
+  coordinator_->jobs()->RecordVerdict(captured_[0],
+                                      HangVerdict{"it cannot be known"});
+  Still();
+  EXPECT_TRUE(Get("j").failing || Get("j").generation == 2);
+  EXPECT_EQ(Get("j").recoveries, 0);
+}
+
+TEST_F(RecoverableHangTest, AVerdictThatDoesNotComeIsNotWaitedFor) {
+  Stall();
+  for (int i = 0; i < 4; ++i) Still();
+  EXPECT_FALSE(Get("j").failing);
+  for (int i = 0; i < 4 && Get("j").generation == 1; ++i) Still();
+  EXPECT_TRUE(Get("j").failing || Get("j").generation == 2);
+  EXPECT_EQ(Get("j").recoveries, 0);
 }
 
 TEST_F(ProgramHangTest, WhatWasKeptOfAStalledAttemptIsFound) {

@@ -16,6 +16,8 @@ namespace {
 constexpr int kMaxRounds = 12;
 // A job whose ranks stood still is said to do so again after this time.
 constexpr Duration kStallNoteInterval = std::chrono::minutes(1);
+// The verdict on evidence that is on disk takes a fraction of it.
+constexpr Duration kVerdictTime = std::chrono::seconds(3);
 // A cluster of this many nodes is large.
 constexpr size_t kManyNodes = 64;
 
@@ -180,14 +182,26 @@ void Reconciler::CaptureEvidence(JobEntry* entry, JobView* view,
   }
   if (entry->capture.Ask(reason, job, *view, now.mono)) {
     parts_.state->agenda.nodes.merge(NodesOf(job));
+    entry->noted.stall_causes.reset();
+    entry->noted.captured.reset();
   }
-  if (!entry->capture.IsOver(job, *view, now.mono)) {
-    view->stall.reset();
-    view->capturing = true;
-  } else if (entry->capture.TakeEnd() && parts_.options->on_captured &&
-             reason != Reason::kMaxRunningTime) {
+  const bool over = entry->capture.IsOver(job, *view, now.mono);
+  if (over && entry->capture.TakeEnd() && parts_.options->on_captured &&
+      reason != Reason::kMaxRunningTime) {
+    entry->noted.captured = now.mono;
     parts_.options->on_captured(RanksOfGeneration(job, reason));
   }
+  // Signs of progress alone do not tell which rank of a program to replace.
+  const bool judged = entry->noted.stall_causes || !entry->noted.captured ||
+                      now.mono - *entry->noted.captured >= kVerdictTime ||
+                      job.spec.kind == JobKind::kNative ||
+                      !AllAreRecoverable(job);
+  if (over && judged) {
+    view->stall_causes = entry->noted.stall_causes;
+    return;
+  }
+  view->stall.reset();
+  view->capturing = true;
 }
 
 Job Reconciler::DecideOne(JobEntry* entry, Time now) {

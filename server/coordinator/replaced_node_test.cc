@@ -112,8 +112,88 @@ TEST_F(ReplacedNodeTest, TheOldNodeMeetsTheOthersNoMore) {
   EXPECT_TRUE(coordinator_->sessions()
                   ->OnRendezvousGet(a_.session(), "j", 1, "recovery/1/x")
                   .ok());
+  Run();
   ASSERT_FALSE(a_.rendezvous.empty());
   EXPECT_NE(a_.rendezvous.back().find("c"), std::string::npos);
+}
+
+// A program of two ranks on a and b that recovers, and room on c.
+class ReplacedProgramTest : public ReplacedNodeTest {
+ protected:
+  ReplacedProgramTest() {
+    int number = 0;
+    for (FakeDaemon* daemon : all_) {
+      daemon->info.address = fmt::format("10.0.0.{}", ++number);
+      daemon->probe_port = 40000 + number;
+    }
+  }
+  void Begin(bool recovers) {
+    for (FakeDaemon* daemon : {&a_, &b_}) Connect(daemon);
+    MustSubmit(ProgramSpec("j", {Role(TaskType::kChief, 1, {2, 0, 0, ""}),
+                                 Role(TaskType::kWorker, 1, {2, 0, 0, ""})}));
+    Run();
+    if (recovers) {
+      Join(&a_);
+      Join(&b_);
+    }
+    ASSERT_EQ(State("j"), JobState::kRunning);
+    Connect(&c_);
+    Run();
+  }
+  // Its host dies with its links.
+  void Kill(FakeDaemon* daemon) {
+    for (FakeDaemon* other : all_) {
+      other->reaches[daemon->info.name] = false;
+      other->quiet[daemon->info.name] = std::chrono::minutes(10);
+    }
+    daemon->Disconnect();
+  }
+  // Until its rank runs on c; 0: not within a minute.
+  Duration MovedAfter(size_t task) {
+    const MonoTime begun = clock_.Now().mono;
+    while (clock_.Now().mono - begun < std::chrono::minutes(1)) {
+      Pass(std::chrono::milliseconds(100), std::chrono::milliseconds(100));
+      if (Get("j").tasks[task].node == "c") return clock_.Now().mono - begun;
+    }
+    return Duration{};
+  }
+};
+
+TEST_F(ReplacedProgramTest, MovesFromADeadHostWithinSeconds) {
+  Begin(/*recovers=*/true);
+  Kill(&b_);
+  const Duration after = MovedAfter(1);
+  EXPECT_GT(after, std::chrono::seconds(3)) << "its lease comes first";
+  EXPECT_LE(after, std::chrono::seconds(5));
+  EXPECT_EQ(Get("j").generation, 1u);
+  EXPECT_EQ(Get("j").recovery, 1u);
+}
+
+TEST_F(ReplacedProgramTest, StepsProveThatASilentHostLives) {
+  Begin(/*recovers=*/true);
+  Kill(&b_);
+  for (int64_t step = 1; step <= 100; ++step) {
+    ASSERT_TRUE(a_.Progress("j", 1, step).ok());
+    Pass(std::chrono::milliseconds(100), std::chrono::milliseconds(100));
+  }
+  EXPECT_EQ(Get("j").tasks[1].node, "b");
+  EXPECT_NE(MovedAfter(1), Duration{}) << "there are no more";
+}
+
+// It may be about to write a checkpoint.
+TEST_F(ReplacedProgramTest, Rank0IsWaitedFor) {
+  Begin(/*recovers=*/true);
+  Kill(&a_);
+  EXPECT_EQ(MovedAfter(0), Duration{});
+  Pass(std::chrono::minutes(5), std::chrono::seconds(1));
+  EXPECT_EQ(Get("j").tasks[0].node, "c");
+}
+
+TEST_F(ReplacedProgramTest, OneThatDoesNotRecoverIsWaitedFor) {
+  Begin(/*recovers=*/false);
+  Kill(&b_);
+  EXPECT_EQ(MovedAfter(1), Duration{});
+  EXPECT_EQ(Get("j").generation, 1u);
 }
 
 }  // namespace

@@ -20,11 +20,11 @@ struct HangVerdict {
   // in all_reduce".
   std::string sentence;
   // Empty: unknown.
-  std::vector<int32_t> cause;
+  std::vector<int32_t> cause = {};
   // How the ranks that are not like the others differ, beside their stacks.
-  std::vector<std::string> differences;
+  std::vector<std::string> differences = {};
   // What would help.
-  std::vector<std::string> hints;
+  std::vector<std::string> hints = {};
 };
 
 // `groups` are those of `evidence`. `missing` ranks run, as far as is known,

@@ -93,6 +93,9 @@ struct JobView {
   RecoveryWaits recovery;
   // The straggler, see stall.h. Absent while evidence of it is captured.
   std::optional<Stall> stall;
+  // The ranks that evidence names as the cause of the stall, of a program that
+  // can recover in place. Absent: none was judged in time.
+  std::optional<std::set<int32_t>> stall_causes;
   // Evidence of the ranks is being captured. A limit waits for it.
   bool capturing = false;
   // What a generation is launched with, see silence.h.

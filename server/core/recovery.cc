@@ -30,12 +30,6 @@ bool Survives(const Job& job, const RankStatus& rank) {
   return rank.state >= runs && !rank.exit;
 }
 
-bool AllAreRecoverable(const Job& job) {
-  const auto ranks = RanksOf(job);
-  return std::all_of(ranks.begin(), ranks.end(),
-                     [](const RankStatus* rank) { return rank->recoverable; });
-}
-
 bool Waits(const Job& job, const RankStatus& rank) {
   const auto lone = job.lone_ranks.find(rank.rank);
   return HasFailed(rank) && lone != job.lone_ranks.end() && lone->second.waits;
@@ -101,12 +95,22 @@ std::optional<Loss> FailedRanks(const Job& job, Time now) {
 }
 
 std::optional<Loss> FrozenRank(const Job& job, const JobView& view) {
-  if (!view.stall || view.stall->rank < 0 || IsRecovering(job)) {
-    return std::nullopt;
-  }
+  if (!view.stall || IsRecovering(job)) return std::nullopt;
   Loss loss;
-  loss.failure = FailureOf(CauseOf(job, *view.stall));
-  loss.ranks = {view.stall->rank};
+  if (job.spec.kind == JobKind::kProgram) {
+    // Its signs of progress tell that it stands still, and evidence why.
+    loss.ranks = view.stall_causes.value_or(std::set<int32_t>());
+  } else if (view.stall->rank >= 0) {
+    loss.ranks = {view.stall->rank};
+  }
+  if (loss.ranks.empty()) return std::nullopt;
+  Cause cause = CauseOf(job, *view.stall);
+  if (job.spec.kind == JobKind::kProgram) {
+    cause.message =
+        fmt::format("{} stand{} still, as evidence shows", Named(loss.ranks),
+                    loss.ranks.size() == 1 ? "s" : "");
+  }
+  loss.failure = FailureOf(std::move(cause));
   // It stood still for longer than any wait is worth.
   loss.waited = kLongestBackoff;
   return loss;
@@ -263,6 +267,19 @@ bool MustRestartGang(const Job& job, const JobView& view,
 }
 
 }  // namespace
+
+bool AllAreRecoverable(const Job& job) {
+  const auto ranks = RanksOf(job);
+  return std::all_of(ranks.begin(), ranks.end(),
+                     [](const RankStatus* rank) { return rank->recoverable; });
+}
+
+bool NeedTheOthers(const Job& job, const NodeName& node) {
+  return job.state == JobState::kRunning && !job.failing &&
+         AllAreRecoverable(job) &&
+         (job.spec.kind == JobKind::kNative ||
+          (!job.tasks.empty() && job.tasks.front().node != node));
+}
 
 bool IsRecovering(const Job& job) {
   if (job.state != JobState::kRunning || job.failing ||

@@ -2,7 +2,8 @@
 // state (docs/design/recovery.md): of a native job, or of a program whose ranks
 // have all joined as recoverable. Pure; for lifecycle.cc.
 //
-// Ranks are lost when they fail, or when one stands still (stall.h). Where the
+// Ranks are lost when they fail, or when one stands still (stall.h); of a
+// program, when evidence names them (hang_verdict.h). Where the
 // network between the ranks has failed and no process, the ranks have left
 // their communicator for kParkedPatience: then a recovery replaces none.
 // Retries follow the rules of verdict.h and use up the budget of all failures;
@@ -31,6 +32,15 @@
 namespace lockstep::server {
 
 inline constexpr Duration kParkedPatience = std::chrono::seconds(2);
+
+// Whether the processes of all ranks stay when other ranks are lost.
+bool AllAreRecoverable(const Job& job);
+
+// Whether the ranks on the node can do nothing without the others: each step of
+// the RUNNING job needs all ranks, and a rank that was replaced is a member of
+// no communicator. So it is safe to replace them although they may live. A
+// program's rank 0 may still write a file that its successor writes, too.
+bool NeedTheOthers(const Job& job, const NodeName& node);
 
 // Whether a RUNNING job has lost ranks that are being replaced, or that wait
 // for it, or has ranks that have not joined its newest recovery.

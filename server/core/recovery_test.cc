@@ -445,6 +445,32 @@ TEST(RecoveryTest, ARankThatIsReplacedAfterTheLastStepRestartsTheGang) {
   EXPECT_EQ(s.job.failures_without_progress, 1) << "of the killed rank alone";
 }
 
+// A program's signs of progress do not tell which rank is the cause.
+TEST(RecoveryTest, AFrozenRankOfAProgramIsTheOneThatEvidenceNames) {
+  const auto stalled = [](std::optional<std::set<int32_t>> causes) {
+    Scene s(ProgramSpec(
+        "j", {Role(TaskType::kChief, 1), Role(TaskType::kWorker, 2)}));
+    s.Put({"a", "b", "c"});
+    s.Prepared();
+    s.Settle();
+    s.Started();
+    for (int32_t rank = 0; rank < 3; ++rank) s.Rank(rank).recoverable = true;
+    s.Settle();
+    s.view.stall = StallOf(0);
+    s.view.stall_causes = std::move(causes);
+    s.Settle();
+    return s.job;
+  };
+  const Job named = stalled(std::set<int32_t>{1});
+  EXPECT_FALSE(named.failing);
+  EXPECT_EQ(named.recovery, 1u);
+  EXPECT_EQ(RanksOf(named)[1]->restarts, 1);
+  EXPECT_EQ(RanksOf(named)[0]->restarts, 0);
+  EXPECT_TRUE(stalled(std::nullopt).failing) << "it was not judged in time";
+  EXPECT_TRUE(stalled(std::set<int32_t>()).failing) << "none is named";
+  EXPECT_TRUE(stalled(std::set<int32_t>{0, 1, 2}).failing) << "none is left";
+}
+
 // One that waits to be replaced would be waited for, for ever.
 TEST(RecoveryTest, ARankThatWaitsIsACauseWhenTheGangMustRestart) {
   Scene s = Recoverable();

@@ -37,6 +37,9 @@
 // job. And a process that SIGKILL does not end (state D) ends when the kernel
 // lets it.
 //
+// A program whose ranks recover in place need not wait for all of that: see
+// NeedTheOthers in recovery.h.
+//
 // Pure: no I/O, no lock, no clock.
 #ifndef LOCKSTEP_SERVER_CORE_SILENCE_H_
 #define LOCKSTEP_SERVER_CORE_SILENCE_H_

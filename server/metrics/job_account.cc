@@ -153,7 +153,6 @@ void JobAccount::OnJob(const Job& before, const Job& after, const Pools& pools,
   Advance(now.mono, pools);
   if (after.generation != generation_) NewGeneration(after);
   phases_.OnJob(before, after, now, timings);
-  recoveries_.OnJob(before, after, now.mono, &timings->in_place);
   Take(after);
 }
 

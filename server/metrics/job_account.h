@@ -124,7 +124,6 @@ class JobAccount {
   RankTime rank_time_;
   TrainingCounts training_;
   PhaseTimer phases_;
-  RecoveryTimer recoveries_;
   StragglerWatch stragglers_;
 };
 

@@ -58,6 +58,7 @@ void PhaseTimer::OnLaunch(const Job& job, JobTimings* timings) {
 
 void PhaseTimer::OnJob(const Job& before, const Job& after, Time now,
                        JobTimings* timings) {
+  in_place_.OnJob(before, after, now.mono, &timings->in_place);
   if (!before.start_time && after.start_time) {
     OnLaunch(after, timings);
   }

@@ -47,6 +47,7 @@ class PhaseTimer {
 
   bool launching_ = false;
   std::optional<Recovery> recovery_;
+  RecoveryTimer in_place_;
 };
 
 }  // namespace lockstep::server

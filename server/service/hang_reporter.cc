@@ -28,7 +28,7 @@ class HangReporter::Bell final : public StreamPeer {
 
 HangReporter::HangReporter(
     EvidenceDesk* desk,
-    std::function<void(const FoundRanks& ranks, const std::string& verdict)>
+    std::function<void(const FoundRanks& ranks, const HangVerdict& verdict)>
         record)
     : desk_(desk), record_(std::move(record)), thread_([this] { Run(); }) {}
 
@@ -76,7 +76,7 @@ void HangReporter::Report(const std::vector<FoundRanks>& stalls) {
   auto collection = collections.begin();
   for (const FoundRanks& stall : stalls) {
     if (!Await(*collection)) return;
-    record_(stall, Judge(stall, collection->Take().ranks).verdict.sentence);
+    record_(stall, Judge(stall, collection->Take().ranks).verdict);
     ++collection;
   }
 }

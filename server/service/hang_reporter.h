@@ -6,13 +6,13 @@
 #define LOCKSTEP_SERVER_SERVICE_HANG_REPORTER_H_
 
 #include <functional>
-#include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "common/base/mutex.h"
 #include "server/coordinator/found_ranks.h"
+#include "server/core/hang_verdict.h"
 #include "server/service/evidence_desk.h"
 
 namespace lockstep::server {
@@ -27,7 +27,7 @@ class HangReporter {
   // thread. `desk` outlives this object.
   HangReporter(
       EvidenceDesk* desk,
-      std::function<void(const FoundRanks& ranks, const std::string& verdict)>
+      std::function<void(const FoundRanks& ranks, const HangVerdict& verdict)>
           record);
   // Leaves what is not reported yet.
   ~HangReporter();
@@ -46,7 +46,7 @@ class HangReporter {
   bool Await(const EvidenceDesk::Collection& collection);
 
   EvidenceDesk* const desk_;
-  const std::function<void(const FoundRanks&, const std::string&)> record_;
+  const std::function<void(const FoundRanks&, const HangVerdict&)> record_;
   Mutex mu_;
   CondVar changed_;
   std::vector<FoundRanks> waiting_ ABSL_GUARDED_BY(mu_);

@@ -19,9 +19,9 @@ class HangReporterTest : public testing::Test {
   HangReporterTest()
       : reporter_(std::make_unique<HangReporter>(
             &desk_,
-            [this](const FoundRanks& ranks, const std::string& verdict) {
+            [this](const FoundRanks& ranks, const HangVerdict& verdict) {
               std::lock_guard lock(mu_);
-              recorded_.emplace_back(ranks.job, verdict);
+              recorded_.emplace_back(ranks.job, verdict.sentence);
               changed_.notify_all();
             })) {}
 
