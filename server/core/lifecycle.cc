@@ -227,7 +227,8 @@ void DecideRunning(Job* job, const JobView& view,
   if (!why && view.stall && !IsRecovering(*job)) {
     why = CauseOf(*job, *view.stall);
   }
-  if (!why && (give_up || !LeavesInPlace(*job, view))) {
+  if (!why &&
+      (give_up || job->replacements.empty() || !LeavesInPlace(*job, view))) {
     why = Leave(job, view, now);
   }
   if (why) {

@@ -140,9 +140,11 @@ std::optional<Loss> MovedRanks(const Job& job, const JobView& view, Time now) {
   if (from.empty()) return std::nullopt;
   Loss loss = FailedRanks(job, now).value_or(Loss{});
   const Replacement& first = *ReplacementOf(job, from.front());
-  // One that waits for the end of a recovery can wait.
-  if (!first.lost && IsRecovering(job)) return std::nullopt;
-  loss.drained = !first.lost && loss.ranks.empty();
+  // What is lost comes first: a drained node can wait.
+  if (!first.lost && (IsRecovering(job) || !loss.ranks.empty())) {
+    return std::nullopt;
+  }
+  loss.drained = !first.lost;
   loss.failure = FailureOf(first.cause);
   loss.from = from;
   loss.known = false;
@@ -250,15 +252,17 @@ bool AllNodesTell(const Job& job, const JobView& view) {
 }
 
 // Whether ranks are lost that only a restart of the gang replaces.
-bool MustRestartGang(const Job& job, const JobView& view,
-                     const std::set<int32_t>& lost) {
+bool MustRestartGang(const Job& job, const JobView& view, const Loss& loss) {
   bool survives = false;
   for (const TaskStatus& task : job.tasks) {
+    // Its node does not matter any more.
+    const bool moves =
+        WaitsForNode(job, task) ||
+        std::count(loss.from.begin(), loss.from.end(), task.node) > 0;
     for (const RankStatus& rank : task.ranks) {
-      if (!lost.contains(rank.rank)) {
+      if (!loss.ranks.contains(rank.rank)) {
         survives = survives || Survives(job, rank);
-      } else if (!WaitsForNode(job, task) &&
-                 NeedsTheGang(job, view, task, rank)) {
+      } else if (!moves && NeedsTheGang(job, view, task, rank)) {
         return true;
       }
     }
@@ -311,7 +315,7 @@ std::optional<Cause> Recover(Job* job, const JobView& view, Time now) {
   for (auto& [rank, lone] : job->lone_ranks) lone.waits = false;
   std::optional<Loss> loss = FindLoss(*job, view, now);
   if (!loss) return std::nullopt;
-  if (MustRestartGang(*job, view, loss->ranks)) {
+  if (MustRestartGang(*job, view, *loss)) {
     if (!newest) return loss->failure.cause;
     job->lone_ranks = lone_ranks;
     return newest->cause;

@@ -342,17 +342,20 @@ bool LeavesInPlace(const Job& job, const JobView& view) {
 
 std::optional<Cause> PlanReplacements(Job* job, const JobView& view,
                                       Duration hold, Time now, bool* give_up) {
+  if (!MayReplace(*job)) {
+    job->replacements.clear();
+    return std::nullopt;
+  }
+  const std::set<NodeName> nodes = NodesOf(*job);
   std::map<NodeName, Reasoned> without;
-  if (MayReplace(*job)) {
-    for (const NodeName& node : NodesOf(*job)) {
-      if (auto why = WhyWithout(*job, view, node, now)) {
-        without[node] = *std::move(why);
-      } else if (PreparesAgain(*job, view, node)) {
-        without[node] = {true, ReplacementOf(*job, node)->cause};
-      }
+  for (const NodeName& node : nodes) {
+    if (auto why = WhyWithout(*job, view, node, now)) {
+      without[node] = *std::move(why);
+    } else if (PreparesAgain(*job, view, node)) {
+      without[node] = {true, ReplacementOf(*job, node)->cause};
     }
   }
-  if (without.size() == NodesOf(*job).size() || !AnyRemains(*job, without)) {
+  if (without.size() == nodes.size() || !AnyRemains(*job, without)) {
     without.clear();
   }
   std::erase_if(job->replacements, [&](const Replacement& replacement) {

@@ -66,6 +66,8 @@ class ReplacingTest : public testing::Test {
   void Join() {
     for (const RankStatus* rank : RanksOf(s_.job)) {
       RankStatus& status = s_.Rank(rank->rank);
+      status = RankStatus();
+      status.rank = rank->rank;
       status.restarts = rank->restarts;
       status.state = RankState::kJoined;
       status.recoverable = true;
@@ -243,6 +245,29 @@ TEST_F(ReplacingTest, TwoDrainedNodesAreLeftOneByOne) {
   Join();
   EXPECT_EQ(s_.job.tasks[1].node, "e");
   EXPECT_EQ(s_.job.tasks[2].node, "f");
+}
+
+TEST_F(ReplacingTest, ADrainedNodeWaitsForARankThatFailedElsewhere) {
+  DrainNode("b", 10min);
+  Place();
+  s_.Exited(2, Code(1));
+  Prepare("e", {1});
+  EXPECT_EQ(s_.job.recovery, 1u);
+  EXPECT_EQ(s_.job.failures_without_progress, 1) << "the failure counts";
+  EXPECT_EQ(s_.job.tasks[1].node, "b");
+  Join();
+  EXPECT_EQ(s_.job.recovery, 2u);
+  EXPECT_EQ(s_.job.tasks[1].node, "e");
+}
+
+// As every other: it is drained because of that, perhaps.
+TEST_F(ReplacingTest, ADrainedNodeThatCoolsDownIsLeft) {
+  s_.view.nodes["b"].cools = true;
+  DrainNode("b", 10min);
+  Place();
+  Prepare("e", {1});
+  EXPECT_FALSE(s_.job.failing);
+  EXPECT_EQ(s_.job.recovery, 1u);
 }
 
 TEST_F(ReplacingTest, TwoLostNodesAreReplacedTogether) {

@@ -180,8 +180,8 @@ void TakeReport(Job* job, const std::vector<size_t>& tasks,
 
 // A node whose gang is gone holds no resources. A node that does not know the
 // gang acknowledges STOP, too.
-void ReleaseEndedHolds(Job* job, const JobView& view, Time now) {
-  const JobPlaces places(*job);
+void ReleaseEndedHolds(Job* job, const JobPlaces& places, const JobView& view,
+                       Time now) {
   const auto gone = [&](const Hold& hold) {
     if (IsLost(view, hold.node)) return true;
 
@@ -264,7 +264,7 @@ void TakeReports(Job* job, const JobView& view, Time now) {
     const GangStatus* gang = GangOf(view, hold.node, hold.generation);
     if (gang != nullptr && gang->fence) hold.fence = gang->fence;
   }
-  ReleaseEndedHolds(job, view, now);
+  ReleaseEndedHolds(job, places, view, now);
 }
 
 int64_t HighestCommitted(const Job& job, const JobView& view) {
