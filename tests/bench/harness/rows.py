@@ -181,6 +181,11 @@ CLUSTER = {
     "Q3": "200 workers' streams, beside a bare gRPC server",
     "Q4": "6,000 idle streams",
 }
+# A rank of a PyTorch program is killed (harness/recoveries.py): beside each peer what
+# the ratio must and should be for a spare that has imported torch.
+RECOVERY = {
+    "R7": {"torchft": (10, 20), "reconfigure": (3, 5), "torchrun": (15, 30)},
+}
 MUSTS = {id: pair for step in STEPS.values() for id, pair in step.items()}
 MUSTS.update({"Q4-memory": (1, 0), "Q4-submit-p99": (0.5, 0)})
 
@@ -201,6 +206,7 @@ WHAT.update({
     "P5": "dist.all_reduce from Python, over TCP",
     "P6": "session.step() in Python",
     "J1": "psum in JAX",
+    "R7": "a rank of a PyTorch program is killed, to the next step of all ranks",
     "L1": "submit to first instruction",
     "L2": "submit to first collective",
     "Q1": "1,000 jobs",
@@ -219,4 +225,4 @@ def required(benchmark):
 
 # In the order in which they run. `model` holds the model of docs/scale.md
 # against runs.
-ORDER = [*ALL_REDUCES, "model", *STEPS, *TORCH, *CLUSTER]
+ORDER = [*ALL_REDUCES, "model", *STEPS, *TORCH, *CLUSTER, *RECOVERY]

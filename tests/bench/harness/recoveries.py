@@ -1,0 +1,454 @@
+"""R7: a rank of a PyTorch program is killed, beside its peers.
+
+Each side runs peers/recovery_rank.py: two ranks on the CPU, one model with AdamW,
+steps of 20 ms. Rank 1 gets SIGKILL at a random moment. A sample is the time from
+there until both ranks have committed a step that the new rank 1 took part in.
+
+  lockstep         lockstep.torch.Replica, on a cluster of this machine, two workers
+  torchft          Manager, lighthouse and ProcessGroupGloo, the best timeouts
+  torchft-default  the same with its own timeouts
+  reconfigure      _reconfigure() of torch.distributed's Gloo, over a TCPStore that
+                   no rank holds
+  torchrun         all ranks start again, from a checkpoint of each step
+
+Nothing of torchft and of _reconfigure starts a lost rank again: this program does,
+as soon as the old one has ended, and no launcher is quicker. A round starts each
+side afresh, kills, and ends it, so only one side runs at a time. Which one begins
+changes from round to round.
+
+Every replacement is a cold one: it imports torch, and the first optimizer imports
+torch._dynamo. How long `import torch` takes alone is measured in each round: the
+limit of a cold replacement. Each new process says how long it took from its first
+line until all was imported and the model was made. Less that time there are
+
+  R7-PEER-imported  both sides
+  R7-PEER-spare     our side alone: what a spare that has imported all could reach
+"""
+import collections
+import contextlib
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import tempfile
+import time
+
+from . import machine, rows, steps
+from .report import BenchError, NotMeasured, Result, median, pool, print_results, seconds
+from .torch_rows import python_of
+
+RANKS = 2
+LOST = 1  # the rank that is killed
+WARM_UP = 25  # steps of both ranks before a kill
+ROUNDS, KILLS = 8, 2  # kills: of a side in a round
+SEEDS = {"moments of kills": "1"}
+START_LIMIT, RECOVERY_LIMIT, END_LIMIT = 120, 60, 30  # seconds
+POLL = 0.005
+PROGRAM = machine.PEERS / "recovery_rank.py"
+SERVER = machine.PEERS / "recovery_server.py"
+IMPORT = "import time, torch; print(time.monotonic_ns())"
+# Of those tried, shorter ones changed nothing: the new rank comes later.
+BEST_LIGHTHOUSE = ("--heartbeat-timeout-ms", "500", "--join-timeout-ms", "100",
+                   "--quorum-tick-ms", "10")
+BEST_HEARTBEAT = ("--heartbeat-ms", "50")
+# Those of torchft_lighthouse.
+OWN_LIGHTHOUSE = ("--heartbeat-timeout-ms", "5000", "--join-timeout-ms", "60000",
+                  "--quorum-tick-ms", "100")
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1",
+            "--nproc-per-node", str(RANKS), "--max-restarts", "1000",
+            "--monitor-interval", "0.01")
+
+# A step that a rank says it has committed.
+Commit = collections.namedtuple("Commit", "step time pid crc")
+# Seconds from a kill to the next step of all ranks; what of it the new processes
+# imported and made; committed steps that are gone.
+Kill = collections.namedtuple("Kill", "seconds imports lost")
+
+
+class Log:
+    """The commits of a rank, as it writes them."""
+
+    def __init__(self, path):
+        self.path, self.place, self.commits = path, 0, []
+
+    def read(self):
+        if self.path.exists():
+            with open(self.path, "rb") as file:
+                file.seek(self.place)
+                block = file.read()
+            block = block[:block.rfind(b"\n") + 1]  # the rest is being written
+            self.place += len(block)
+            for line in block.decode().splitlines():
+                step, when, pid, crc = line.split()
+                self.commits.append(Commit(int(step), int(when), int(pid), crc))
+        return self.commits
+
+
+def recovered(logs, killed, since):
+    """The commits, one of each rank, of the first step that all ranks have made and
+    that the new rank took part in; None: not yet. `killed`: a pid, at `since`."""
+    newest = [{commit.step: commit for commit in log if commit.time > since}
+              for log in logs]
+    for step, commit in sorted(newest[LOST].items()):
+        if commit.pid != killed and all(step in log for log in newest):
+            return [log[step] for log in newest]
+    return None
+
+
+def differing(sides):
+    """Steps of which not all ranks of all sides say the same parameters. `sides`:
+    the logs of each."""
+    seen = collections.defaultdict(set)
+    for commit in pool(pool(sides)):
+        seen[commit.step].add(commit.crc)
+    return sorted(step for step, crcs in seen.items() if len(crcs) > 1)
+
+
+class Side:
+    """Two ranks of one contender. `keeps`: the other rank's process stays."""
+    keeps = True
+
+    def __init__(self, name, title, python):
+        self.name, self.title, self.python = name, title, python
+
+    def open(self):
+        """Before the first round."""
+
+    def close(self):
+        """After the last one."""
+
+    def launch(self):
+        """Starts both ranks, with their files in `directory`."""
+        raise NotImplementedError
+
+    def stop(self):
+        """Ends all of it."""
+        raise NotImplementedError
+
+    def check(self):
+        """Raises BenchError where nothing more can be expected."""
+
+    def lose(self, pid):
+        """Kills the process of rank LOST."""
+        os.kill(pid, signal.SIGKILL)
+
+    def start(self, directory):
+        self.directory = pathlib.Path(directory)
+        self.logs = [Log(self.directory / f"rank-{rank}") for rank in range(RANKS)]
+        self.launch()
+
+    def command(self, peer, *more):
+        return steps.tuned([*self.python, str(PROGRAM), "--peer", peer, "--directory",
+                            str(self.directory), *more])
+
+    def read(self):
+        return [log.read() for log in self.logs]
+
+    def wait(self, what, limit, condition):
+        """What `condition` says of the logs, once that is true."""
+        deadline = time.monotonic() + limit
+        while not (found := condition(self.read())):
+            if time.monotonic() > deadline:
+                raise BenchError(f"{self.name}: {what} after {limit} s: {self.said()}")
+            self.check()
+            time.sleep(POLL)
+        return found
+
+    def said(self):
+        logs = [machine.read(path)[-600:] for path in sorted(self.directory.glob("log*"))]
+        return "\n".join(filter(None, logs)) or "the ranks said nothing"
+
+    def warm_up(self, since):
+        """Until both ranks have made WARM_UP steps after `since`."""
+        self.wait("the ranks do not train", START_LIMIT, lambda logs: all(
+            len(log) >= WARM_UP and log[-WARM_UP].time > since for log in logs))
+
+    def kill(self):
+        """(a Kill, when all ranks had made a step again)."""
+        pids = [log[-1].pid for log in self.read()]
+        start = time.monotonic_ns()
+        self.lose(pids[LOST])
+        commits = self.wait("no step of all ranks", RECOVERY_LIMIT,
+                            lambda logs: recovered(logs, pids[LOST], start))
+        new = [commit.pid for commit, pid in zip(commits, pids) if commit.pid != pid]
+        if self.keeps and len(new) > 1:
+            raise BenchError(f"{self.name}: another rank was started again, too")
+        end = max(commit.time for commit in commits)
+        before = max(commit.step for commit in pool(self.read()) if commit.time <= start)
+        return Kill((end - start) / 1e9, self.imports(new),
+                    max(0, before + 1 - commits[LOST].step)), end
+
+    def imports(self, pids):
+        """Seconds from the first line of the first of these processes until the last
+        one had imported all."""
+        times = [[int(word) for word in machine.read(self.directory / f"begun-{pid}").split()]
+                 for pid in pids]
+        return (max(ready for _, ready in times) - min(begun for begun, _ in times)) / 1e9
+
+
+class Ours(Side):
+    """One cluster for all rounds, a job for each."""
+    # Whether replacements have imported torch before they are needed: the musts are
+    # for that.
+    warm = False
+
+    def __init__(self, programs):
+        super().__init__("lockstep", "lockstep.torch.Replica", python_of(programs))
+        self.program = programs.dir.parent / "bin" / "lockstep"
+        if not os.access(self.program, os.X_OK):
+            raise NotMeasured(f"there is no {self.program}")
+
+    def call(self, *words):
+        done = subprocess.run([self.program, *words], capture_output=True, text=True,
+                              timeout=START_LIMIT, env={
+                                  **os.environ, "LOCKSTEP_CONFIG": self.config})
+        if done.returncode:
+            raise BenchError(f"lockstep {words[0]}: {done.stderr.strip()}")
+        return done.stdout
+
+    def open(self):
+        # On a disk; the path is short, as those of sockets below it must be.
+        self.home = tempfile.TemporaryDirectory(prefix="lsb-", dir="/var/tmp")
+        self.config = self.home.name + "/config.yaml"
+        self.cluster = self.home.name + "/cluster"
+        self.call("local", "up", "--workers", str(RANKS), "--cpus", "8", "--dir",
+                  self.cluster, "--timeout", "60")
+
+    def close(self):
+        if os.path.exists(self.cluster):
+            self.call("local", "down", "--clean", "--yes", "--dir", self.cluster)
+        self.home.cleanup()
+
+    def launch(self):
+        self.job = "r7-" + self.directory.name
+        self.call("submit", "--detach", "--name", self.job, "--tasks", str(RANKS),
+                  "--max-restarts", "1000", "--", "/usr/bin/env",
+                  *self.command("lockstep")[1:])
+
+    def stop(self):
+        self.call("jobs", "cancel", self.job, "--wait")
+
+    def said(self):
+        return self.call("jobs", "describe", self.job)
+
+
+class Kept(Side):
+    """Ranks that this program starts, and starts again, and the server they need.
+    `server`: what recovery_server.py is to be, and its options."""
+
+    def __init__(self, name, title, python, server, options=()):
+        super().__init__(name, title, python)
+        self.server, self.options, self.processes = server, options, {}
+
+    def spawn(self, name, words, **pipes):
+        with open(self.directory / f"log-{name}", "ab") as log:
+            self.processes[name] = subprocess.Popen(words, stderr=log, **pipes)
+        return self.processes[name]
+
+    def launch(self):
+        self.losses = 0
+        server = self.spawn("server", steps.tuned(
+            [*self.python, str(SERVER), *self.server]), stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE)
+        self.address = server.stdout.readline().decode().strip()
+        if not self.address:
+            raise BenchError(f"{self.name}: {self.said()}")
+        for rank in range(RANKS):
+            self.begin(rank)
+
+    def begin(self, rank):
+        self.spawn(rank, self.command(
+            self.name.partition("-")[0], "--rank", str(rank), "--losses",
+            str(self.losses), "--server", self.address, *self.options),
+            stdout=subprocess.DEVNULL)
+
+    def lose(self, pid):
+        super().lose(pid)
+        self.processes[LOST].wait()
+        self.losses += 1
+        self.begin(LOST)
+
+    def check(self):
+        for name, process in self.processes.items():
+            if process.poll() is not None:
+                raise BenchError(f"{self.name}: {name} has ended: {self.said()}")
+
+    def stop(self):
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+            for pipe in filter(None, (process.stdin, process.stdout)):
+                pipe.close()
+        self.processes = {}
+
+
+class Torchrun(Side):
+    keeps = False
+
+    def __init__(self, python):
+        super().__init__("torchrun", "torchrun, a checkpoint of each step", python)
+        self.agent = None
+
+    def launch(self):
+        words = self.command("torchrun")
+        at = words.index(str(PROGRAM))
+        with open(self.directory / "log", "ab") as log:
+            self.agent = subprocess.Popen([*words[:at], *TORCHRUN, *words[at:]],
+                                          stdout=log, stderr=log, start_new_session=True)
+
+    def check(self):
+        if self.agent.poll() is not None:
+            raise BenchError(f"torchrun has ended: {self.said()}")
+
+    def stop(self):
+        agent, self.agent = self.agent, None
+        if agent is None:
+            return
+        agent.terminate()
+        try:
+            agent.wait(END_LIMIT)
+        except subprocess.TimeoutExpired:
+            os.killpg(agent.pid, signal.SIGKILL)
+            agent.wait()
+
+
+def peers_of(python):
+    """Those that can be started here; prints why others cannot."""
+    sides = [
+        Kept("reconfigure", "_reconfigure() of torch's Gloo, started again at once",
+             python, ("store",)),
+        Torchrun(python)]
+    torchft = steps.framework_python("torchft")
+    if not os.path.exists(torchft):
+        print(f"left out: torchft: there is no {torchft}: run "
+              "tests/bench/peers/setup_torchft")
+        return sides
+    return [
+        Kept("torchft", "torchft, its best timeouts, started again at once",
+             ["env", torchft], ("lighthouse", *BEST_LIGHTHOUSE), BEST_HEARTBEAT),
+        Kept("torchft-default", "torchft, its own timeouts, started again at once",
+             ["env", torchft], ("lighthouse", *OWN_LIGHTHOUSE)), *sides]
+
+
+class Rounds:
+    """The kills of each side, by its name and then by round; `import_torch`: seconds
+    of that alone, in each round. A peer that fails is left out, and says why."""
+
+    def __init__(self, sides, rounds):
+        self.sides, self.import_torch = list(sides), []
+        self.kills = {side.name: [] for side in sides}
+        self.logs = []
+        self.draw = random.Random(int(SEEDS["moments of kills"]))
+        with contextlib.ExitStack() as stack:
+            self.directory = stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="lockstep-recovery-bench-"))
+            for side in sides:
+                stack.callback(side.close)
+                side.open()
+            for number in range(rounds):
+                self.take(number)
+        if rounds > 3:
+            self.kills = {name: kills[1:] for name, kills in self.kills.items()}
+            del self.import_torch[0]
+
+    def take(self, number):
+        self.import_torch.append(import_seconds(self.sides[0].python))
+        turn = number % len(self.sides)
+        for side in self.sides[turn:] + self.sides[:turn]:
+            try:
+                self.kills[side.name].append(self.kill(side, number))
+            except BenchError as error:
+                if side is self.sides[0]:
+                    raise
+                print(f"left out: {error}")
+                self.sides.remove(side)
+                del self.kills[side.name]
+
+    def kill(self, side, number):
+        own = pathlib.Path(self.directory, f"{side.name}-{number}")
+        own.mkdir()
+        kills, end = [], 0
+        try:
+            side.start(own)
+            for _ in range(KILLS):
+                side.warm_up(end)
+                time.sleep(self.draw.uniform(0, 0.5))
+                kill, end = side.kill()
+                kills.append(kill)
+        finally:
+            self.logs.append(side.read())
+            side.stop()
+        print(f"round {number}: {side.name}: " + ", ".join(
+            f"{seconds(kill.seconds)} (imports {seconds(kill.imports)})" for kill in kills))
+        return kills
+
+
+def import_seconds(python):
+    """From the start of a process until it has imported torch."""
+    start = time.monotonic_ns()
+    done = subprocess.run(steps.tuned([*python, "-c", IMPORT]), capture_output=True,
+                          text=True, timeout=START_LIMIT, check=True)
+    return (int(done.stdout) - start) / 1e9
+
+
+def column(kills, less):
+    """Seconds, or what the new processes did not import, by round."""
+    return [[max(kill.seconds - less * kill.imports, 1e-3) for kill in taken]
+            for taken in kills]
+
+
+def results_of(run, ours):
+    """Three results for each peer."""
+    wrong = differing(run.logs)
+    checked = (f"parameters of all sides and ranks equal to the bit at each step"
+               if not wrong else f"parameters DIFFER at step {wrong[0]}")
+    limit = median(run.import_torch)
+    results = []
+    for side in run.sides[1:]:
+        musts = rows.RECOVERY["R7"].get(side.name, (0, 0)) if ours.warm else (0, 0)
+        for suffix, mine, theirs in (("", 0, 0), ("-imported", 1, 1), ("-spare", 1, 0)):
+            result = Result(
+                f"R7-{side.name}{suffix}", side.title,
+                column(run.kills[ours.name], mine), column(run.kills[side.name], theirs),
+                ranks=RANKS, verified=not wrong, checked=checked)
+            if not suffix:
+                result.must, result.aim = musts
+                result.limit = limit
+                result.limit_what = "import torch alone, which a cold replacement needs"
+            results.append(result)
+    return results
+
+
+def run(programs, options):
+    """(results, versions)."""
+    ours = Ours(programs)
+    load = machine.first_line("/proc/loadavg")
+    taken = Rounds([ours, *peers_of(ours.python)], options.rounds or ROUNDS)
+    print(f"load average: {load} before, {machine.first_line('/proc/loadavg')} after")
+    for side in taken.sides:
+        kills = pool(taken.kills[side.name])
+        print(f"{side.name}: {len(kills)} kills, p50 "
+              f"{seconds(median([kill.seconds for kill in kills]))}, of which imports "
+              f"{seconds(median([kill.imports for kill in kills]))}; at most "
+              f"{max(kill.lost for kill in kills)} committed steps lost")
+    print(f"import torch alone: {seconds(median(taken.import_torch))}")
+    if len(taken.sides) == 1:
+        raise NotMeasured("there is no peer")
+    results = results_of(taken, ours)
+    print_results(results)
+    if not ours.warm:
+        print("what a warm spare must reach, and should: " + ", ".join(
+            f"{name} {must:g}, {aim:g}" for name, (must, aim) in
+            rows.RECOVERY["R7"].items()) + "; all replacements here are cold, so "
+            "nothing is held against it")
+    return results, versions_of(taken.sides)
+
+
+def versions_of(sides):
+    code = "import importlib.metadata as m; print(m.version('{}'))"
+    found = {"torch": machine.said(*sides[0].python, "-c", code.format("torch"))}
+    for side in sides:
+        if side.name == "torchft":
+            found["torchft"] = machine.said(*side.python, "-c", code.format("torchft"))
+    return found
