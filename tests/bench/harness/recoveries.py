@@ -29,6 +29,7 @@ import contextlib
 import os
 import pathlib
 import random
+import select
 import signal
 import subprocess
 import tempfile
@@ -42,6 +43,7 @@ RANKS = 2
 LOST = 1  # the rank that is killed
 WARM_UP = 25  # steps of both ranks before a kill
 ROUNDS, KILLS = 8, 2  # kills: of a side in a round
+MOST_PAUSE = 0.5  # seconds between the warm-up and a kill
 SEEDS = {"moments of kills": "1"}
 START_LIMIT, RECOVERY_LIMIT, END_LIMIT = 120, 60, 30  # seconds
 POLL = 0.005
@@ -61,9 +63,9 @@ TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--local-addr", "127.
 
 # A step that a rank says it has committed.
 Commit = collections.namedtuple("Commit", "step time pid crc")
-# Seconds from a kill to the next step of all ranks; what of it the new processes
-# imported and made; committed steps that are gone.
-Kill = collections.namedtuple("Kill", "seconds imports lost")
+# Seconds from a kill to the next step of all ranks, to the first line of a new process,
+# and, of that, how long the new processes imported; committed steps that are gone.
+Kill = collections.namedtuple("Kill", "seconds begins imports lost")
 
 
 class Log:
@@ -176,15 +178,16 @@ class Side:
             raise BenchError(f"{self.name}: another rank was started again, too")
         end = max(commit.time for commit in commits)
         before = max(commit.step for commit in pool(self.read()) if commit.time <= start)
-        return Kill((end - start) / 1e9, self.imports(new),
+        begun, ready = self.begun(new)
+        return Kill((end - start) / 1e9, (begun - start) / 1e9, (ready - begun) / 1e9,
                     max(0, before + 1 - commits[LOST].step)), end
 
-    def imports(self, pids):
-        """Seconds from the first line of the first of these processes until the last
-        one had imported all."""
-        times = [[int(word) for word in machine.read(self.directory / f"begun-{pid}").split()]
-                 for pid in pids]
-        return (max(ready for _, ready in times) - min(begun for begun, _ in times)) / 1e9
+    def begun(self, pids):
+        """The first line of the first of these processes, and when the last one had
+        imported all."""
+        times = [machine.read(self.directory / f"begun-{pid}").split() for pid in pids]
+        return (min(int(begun) for begun, _ in times),
+                max(int(ready) for _, ready in times))
 
 
 class Ours(Side):
@@ -251,9 +254,10 @@ class Kept(Side):
         server = self.spawn("server", steps.tuned(
             [*self.python, str(SERVER), *self.server]), stdin=subprocess.PIPE,
             stdout=subprocess.PIPE)
-        self.address = server.stdout.readline().decode().strip()
+        there = select.select([server.stdout], [], [], START_LIMIT)[0]
+        self.address = there and server.stdout.readline().decode().strip()
         if not self.address:
-            raise BenchError(f"{self.name}: {self.said()}")
+            raise BenchError(f"{self.name}: no server: {self.said()}")
         for rank in range(RANKS):
             self.begin(rank)
 
@@ -265,7 +269,7 @@ class Kept(Side):
 
     def lose(self, pid):
         super().lose(pid)
-        self.processes[LOST].wait()
+        self.processes[LOST].wait(END_LIMIT)
         self.losses += 1
         self.begin(LOST)
 
@@ -373,7 +377,7 @@ class Rounds:
             side.start(own)
             for _ in range(KILLS):
                 side.warm_up(end)
-                time.sleep(self.draw.uniform(0, 0.5))
+                time.sleep(self.draw.uniform(0, MOST_PAUSE))
                 kill, end = side.kill()
                 kills.append(kill)
         finally:
@@ -401,7 +405,7 @@ def column(kills, less):
 def results_of(run, ours):
     """Three results for each peer."""
     wrong = differing(run.logs)
-    checked = (f"parameters of all sides and ranks equal to the bit at each step"
+    checked = ("parameters of all sides and ranks equal to the bit at each step"
                if not wrong else f"parameters DIFFER at step {wrong[0]}")
     limit = median(run.import_torch)
     results = []
@@ -415,7 +419,7 @@ def results_of(run, ours):
             if not suffix:
                 result.must, result.aim = musts
                 result.limit = limit
-                result.limit_what = "import torch alone, which a cold replacement needs"
+                result.limit_what = "import torch alone"
             results.append(result)
     return results
 
@@ -428,10 +432,11 @@ def run(programs, options):
     print(f"load average: {load} before, {machine.first_line('/proc/loadavg')} after")
     for side in taken.sides:
         kills = pool(taken.kills[side.name])
-        print(f"{side.name}: {len(kills)} kills, p50 "
-              f"{seconds(median([kill.seconds for kill in kills]))}, of which imports "
-              f"{seconds(median([kill.imports for kill in kills]))}; at most "
-              f"{max(kill.lost for kill in kills)} committed steps lost")
+        middle = {field: seconds(median([getattr(kill, field) for kill in kills]))
+                  for field in ("seconds", "begins", "imports")}
+        print(f"{side.name}: {len(kills)} kills, p50 {middle['seconds']}; the new process "
+              f"begins after {middle['begins']} and imports for {middle['imports']}; at "
+              f"most {max(kill.lost for kill in kills)} committed steps lost")
     print(f"import torch alone: {seconds(median(taken.import_torch))}")
     if len(taken.sides) == 1:
         raise NotMeasured("there is no peer")
