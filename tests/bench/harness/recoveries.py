@@ -45,7 +45,7 @@ WARM_UP = 25  # steps of both ranks before a kill
 ROUNDS, KILLS = 8, 2  # kills: of a side in a round
 MOST_PAUSE = 0.5  # seconds between the warm-up and a kill
 SEEDS = {"moments of kills": "1"}
-START_LIMIT, RECOVERY_LIMIT, END_LIMIT = 120, 60, 30  # seconds
+START_LIMIT, RECOVERY_LIMIT, END_LIMIT = 180, 180, 30  # seconds
 POLL = 0.005
 PROGRAM = machine.PEERS / "recovery_rank.py"
 SERVER = machine.PEERS / "recovery_server.py"
@@ -233,7 +233,7 @@ class Ours(Side):
         self.call("jobs", "cancel", self.job, "--wait")
 
     def said(self):
-        return self.call("jobs", "describe", self.job)
+        return self.call("jobs", "describe", self.job)[-1500:]
 
 
 class Kept(Side):

@@ -32,7 +32,7 @@ BATCH = 64
 # A step that is quicker waits for the rest of this time before it computes.
 STEP_SECONDS = 0.02
 # Nothing here waits for it: a broken connection ends a collective sooner.
-PATIENCE = timedelta(seconds=60)
+PATIENCE = timedelta(seconds=240)
 
 
 class Training:
