@@ -58,8 +58,11 @@ bool JobViewBuilder::IsLost(const JobEntry& entry, const Member& silent,
                             Time now) const {
   const NodeName& name = silent.info.name;
   if (entry.job->spec.kind == JobKind::kProgram) {
-    return parts_.detector->silent().IsLost(entry.job->spec.name, name) ||
-           (NeedTheOthers(*entry.job, name) &&
+    const JobSpec& spec = entry.job->spec;
+    const bool as_asked =
+        spec.node_loss == NodeLoss::kNever || spec.node_lost_timeout;
+    return parts_.detector->silent().IsLost(spec.name, name) ||
+           (!as_asked && NeedTheOthers(*entry.job, name) &&
             parts_.detector->IsDead(silent, now));
   }
   return silent.SinceEvidence(now.mono) >

@@ -113,7 +113,8 @@ void Reconciler::NoteSilence(JobEntry* entry, Job* job, Time now) const {
   if (job->failing || job->outcome) return;
   if (word) {
     AddEventOnce(job, Reason::kNodeUnknown, word->text, now);
-  } else if (job->state == JobState::kRunning) {
+  } else if (job->state == JobState::kRunning && !IsRecovering(*job) &&
+             job->recovery == entry->job->recovery) {
     AddEvent(job, Reason::kNodeUnknown, "its nodes are back, and it goes on",
              now);
   }

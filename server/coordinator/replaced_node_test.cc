@@ -129,8 +129,11 @@ class ReplacedProgramTest : public ReplacedNodeTest {
   }
   void Begin(bool recovers) {
     for (FakeDaemon* daemon : {&a_, &b_}) Connect(daemon);
-    MustSubmit(ProgramSpec("j", {Role(TaskType::kChief, 1, {2, 0, 0, ""}),
-                                 Role(TaskType::kWorker, 1, {2, 0, 0, ""})}));
+    JobSpec spec =
+        ProgramSpec("j", {Role(TaskType::kChief, 1, {2, 0, 0, ""}),
+                          Role(TaskType::kWorker, 1, {2, 0, 0, ""})});
+    spec.node_lost_timeout = limit_;
+    MustSubmit(spec);
     Run();
     if (recovers) {
       Join(&a_);
@@ -140,6 +143,8 @@ class ReplacedProgramTest : public ReplacedNodeTest {
     Connect(&c_);
     Run();
   }
+  std::optional<Duration> limit_;
+
   // Its host dies with its links.
   void Kill(FakeDaemon* daemon) {
     for (FakeDaemon* other : all_) {
@@ -187,6 +192,26 @@ TEST_F(ReplacedProgramTest, Rank0IsWaitedFor) {
   EXPECT_EQ(MovedAfter(0), Duration{});
   Pass(std::chrono::minutes(5), std::chrono::seconds(1));
   EXPECT_EQ(Get("j").tasks[0].node, "c");
+}
+
+TEST_F(ReplacedProgramTest, OneWithALimitOfItsOwnKeepsToIt) {
+  limit_ = std::chrono::seconds(30);
+  Begin(/*recovers=*/true);
+  Kill(&b_);
+  const Duration after = MovedAfter(1);
+  EXPECT_GE(after, std::chrono::seconds(29));
+}
+
+TEST_F(ReplacedProgramTest, ItsHistorySaysWhatIsTrue) {
+  Begin(/*recovers=*/true);
+  Kill(&b_);
+  ASSERT_NE(MovedAfter(1), Duration{});
+  Join(&a_);
+  Join(&c_);
+  Pass(std::chrono::seconds(20));
+  for (const Event& event : Get("j").events) {
+    EXPECT_NE(event.reason, Reason::kNodeUnknown) << event.message;
+  }
 }
 
 TEST_F(ReplacedProgramTest, OneThatDoesNotRecoverIsWaitedFor) {

@@ -8,6 +8,7 @@
 
 #include "common/base/logging.h"
 #include "server/core/ending.h"
+#include "server/core/recovery.h"
 
 namespace lockstep::server {
 namespace {
@@ -18,6 +19,8 @@ constexpr int32_t kAnyPort = 1;
 // A time that is said is said once, though the clocks differ a little.
 constexpr Duration kSameSince = std::chrono::seconds(2);
 constexpr size_t kMostGivenUp = 10'000;
+// Longer than neighbours take to say that a host is dead.
+constexpr Duration kEarlyLoss = std::chrono::seconds(10);
 
 // The fence of all that the job holds on the node.
 std::optional<Fence> FenceOn(const Job& job, const std::vector<size_t>& holds) {
@@ -197,6 +200,10 @@ std::optional<SilentNodes::Word> SilentNodes::WordOf(const Job& job) const {
     if (it == silent_.end()) continue;
     const auto outlook = it->second.jobs.find(job.spec.name);
     if (outlook == it->second.jobs.end()) continue;
+    // Its neighbours may say within seconds that it is dead.
+    if (NeedTheOthers(job, node) && it->second.silence.silent < kEarlyLoss) {
+      continue;
+    }
     return Word{outlook->second.kind,
                 Describe(outlook->second, it->second.silence)};
   }

@@ -173,6 +173,14 @@ Goal Assigner::CurrentGoal(const NodeName& node) const {
   }
 }
 
+bool Assigner::HasLeft(const NodeName& node) const {
+  return std::any_of(
+      job_.tasks.begin(), job_.tasks.end(), [&](const TaskStatus& task) {
+        const auto& before = task.former_nodes;
+        return std::count(before.begin(), before.end(), node) > 0;
+      });
+}
+
 // The node came back without its ranks, and they go to another node: it is to
 // do nothing.
 bool Assigner::IsReplacedWhileEmpty(const NodeName& node) const {
@@ -218,9 +226,11 @@ std::vector<Assignment> Assigner::For(const NodeName& node) const {
     }
     const Goal goal = current ? CurrentGoal(node) : Goal::kStop;
     Assignment a = Make(hold.generation, goal);
-    if (current && !HasPartIn(job_, places_, node)) {
+    if (current && !job_.failing && !job_.outcome &&
+        !HasPartIn(job_, places_, node)) {
       a.grace = graces_.failure;
-      a.stop_message = "its ranks have moved to another node";
+      a.stop_message = HasLeft(node) ? "its ranks have moved to another node"
+                                     : "another node takes the ranks";
     }
     a.keep_evidence = current && goal == Goal::kStop && job_.failing &&
                       FailedByItsRanks(job_.failing->reason);
@@ -254,8 +264,11 @@ std::vector<Assignment> Assigner::For(const NodeName& node) const {
       Assignment stop = Make(generation, Goal::kStop);
       stop.grace = graces_.failure;
       stop.stop_message =
-          fmt::format("generation {} was ended while node {} was disconnected",
-                      generation, node);
+          generation == job_.generation && HasLeft(node)
+              ? std::string("its ranks have moved to another node")
+              : fmt::format(
+                    "generation {} was ended while node {} was disconnected",
+                    generation, node);
       wanted[generation] = std::move(stop);
     }
   }

@@ -45,6 +45,8 @@ class Assigner {
   void AddTask(const TaskStatus& task, GangSpec* spec) const;
   GangSpec SpecFor(const NodeName& node) const;
   bool MustWaitForOldRanks(const NodeName& node) const;
+  // Whether a task ran there before in this generation.
+  bool HasLeft(const NodeName& node) const;
   bool IsReplacedWhileEmpty(const NodeName& node) const;
   Goal CurrentGoal(const NodeName& node) const;
   bool MayEndByThemselves(const NodeName& node) const;

@@ -59,6 +59,8 @@ struct Replacement {
   NodeName to;
   // The GPUs there of each task, in the order of the job's tasks.
   std::vector<std::vector<int32_t>> gpus;
+  // Nodes that refused to prepare, and are not asked again.
+  std::vector<NodeName> refused;
 
   bool operator==(const Replacement&) const = default;
 };

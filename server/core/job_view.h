@@ -34,8 +34,9 @@ struct LifecycleTimeouts {
   // includes the transfer of the state.
   Duration recover = std::chrono::minutes(2);
   // How long ranks hold their state until another node is ready in place of a
-  // lost one. No longer than the ranks themselves hold it.
-  Duration hold = std::chrono::minutes(10);
+  // lost one, from its last sign. The ranks themselves hold it for 10 minutes,
+  // which includes the forming (worker/runtime/session.h).
+  Duration hold = std::chrono::minutes(8);
 };
 
 // When what a recovery waits for began (recovery.h).

@@ -210,9 +210,7 @@ void DecideRunning(Job* job, const JobView& view,
     return;
   }
   // Before its ranks: a worker on a lost node does not restart there.
-  bool give_up = false;
-  std::optional<Cause> why =
-      PlanReplacements(job, view, timeouts.hold, now, &give_up);
+  std::optional<Cause> why = PlanReplacements(job, view, timeouts.hold, now);
   if (why) {
     Fail(job, *std::move(why), now);
     return;
@@ -227,8 +225,7 @@ void DecideRunning(Job* job, const JobView& view,
   if (!why && view.stall && !IsRecovering(*job)) {
     why = CauseOf(*job, *view.stall);
   }
-  if (!why &&
-      (give_up || job->replacements.empty() || !LeavesInPlace(*job, view))) {
+  if (!why && (job->replacements.empty() || !LeavesInPlace(*job, view))) {
     why = Leave(job, view, now);
   }
   if (why) {

@@ -279,10 +279,15 @@ bool AllAreRecoverable(const Job& job) {
 }
 
 bool NeedTheOthers(const Job& job, const NodeName& node) {
-  return job.state == JobState::kRunning && !job.failing &&
-         AllAreRecoverable(job) &&
-         (job.spec.kind == JobKind::kNative ||
-          (!job.tasks.empty() && job.tasks.front().node != node));
+  if (job.state != JobState::kRunning || job.failing || job.tasks.empty() ||
+      !AllAreRecoverable(job)) {
+    return false;
+  }
+  if (job.spec.kind == JobKind::kNative) return true;
+  // A process of rank 0 runs there, or ran there before it moved.
+  const TaskStatus& first = job.tasks.front();
+  return first.node != node && std::count(first.former_nodes.begin(),
+                                          first.former_nodes.end(), node) == 0;
 }
 
 bool IsRecovering(const Job& job) {

@@ -75,11 +75,12 @@ std::optional<Reasoned> WhyWithout(const Job& job, const JobView& view,
                    fmt::format("node {} is {}", name, Describe(drain))}};
 }
 
-// A node that came back empty prepares for its ranks again.
+// A node that came back empty has nothing of the job although it knows the
+// generation: it prepares for its ranks again, or has refused to.
 bool PreparesAgain(const Job& job, const JobView& view, const NodeName& node) {
   const Replacement* replacement = ReplacementOf(job, node);
   const GangStatus* gang = GangOf(view, node, job.generation);
-  return replacement != nullptr && replacement->to == node && gang != nullptr &&
+  return replacement != nullptr && replacement->lost && gang != nullptr &&
          gang->phase < GangPhase::kLaunched;
 }
 
@@ -153,7 +154,11 @@ void Explain(Job* job) {
 bool IsBackEmpty(const Job& job, const JobView& view, const NodeName& name) {
   const auto node = view.nodes.find(name);
   return node != view.nodes.end() && node->second.takes_work &&
-         HasNoReport(view, name, job.generation);
+         HasNoReport(view, name, job.generation) &&
+         std::none_of(job.tasks.begin(), job.tasks.end(),
+                      [&](const TaskStatus& task) {
+                        return task.node == name && HasBadGpu(task, view);
+                      });
 }
 
 void GiveSamePlace(Job* job, Replacement* replacement) {
@@ -164,12 +169,53 @@ void GiveSamePlace(Job* job, Replacement* replacement) {
   }
 }
 
-// Whether the new node is lost, or has ended the generation and will not begin
-// it again.
-bool IsUnfit(const Job& job, const JobView& view, const NodeName& to) {
-  const GangStatus* gang = GangOf(view, to, job.generation);
-  return IsLost(view, to) ||
-         (gang != nullptr && gang->phase >= GangPhase::kLaunched);
+// Whether the new node has to be given up: it is lost, gets no new work any
+// more, or has ended the generation and will not begin it again.
+bool IsUnfit(const Job& job, const JobView& view,
+             const Replacement& replacement) {
+  const auto node = view.nodes.find(replacement.to);
+  const GangStatus* gang = GangOf(view, replacement.to, job.generation);
+  if (IsLost(view, replacement.to) ||
+      (gang != nullptr && gang->phase >= GangPhase::kLaunched)) {
+    return true;
+  }
+  if (node == view.nodes.end()) return false;
+  const std::vector<int32_t>& bad = node->second.bad_gpus;
+  return node->second.drain || node->second.cools ||
+         std::any_of(replacement.gpus.begin(), replacement.gpus.end(),
+                     [&](const std::vector<int32_t>& gpus) {
+                       return std::find_first_of(gpus.begin(), gpus.end(),
+                                                 bad.begin(),
+                                                 bad.end()) != gpus.end();
+                     });
+}
+
+// Gives up a new node that is unfit or has refused.
+void CheckNewNode(Job* job, const JobView& view, Replacement* replacement,
+                  Time now) {
+  if (replacement->to.empty()) return;
+  const GangStatus* gang = GangOf(view, replacement->to, job->generation);
+  if (gang != nullptr && gang->phase == GangPhase::kRefused) {
+    const Cause cause = RefusalBy(*job, replacement->to, gang->refusal);
+    AddEvent(job, cause.reason,
+             fmt::format("{}; another node is to take {}", cause.message,
+                         RanksText(*job, replacement->from)),
+             now);
+    replacement->refused.push_back(replacement->to);
+  } else if (!IsUnfit(*job, view, *replacement)) {
+    return;
+  }
+  replacement->to.clear();
+  replacement->gpus.clear();
+}
+
+// Since when the others hold their state: a peer's silence breaks their
+// communicator.
+WallTime HoldsSince(const JobView& view, const NodeName& node, Time now) {
+  if (!IsLost(view, node) || view.nodes.at(node).last_sign <= WallTime{}) {
+    return now.wall;
+  }
+  return std::min(now.wall, view.nodes.at(node).last_sign);
 }
 
 // Updates the replacement of `node`, or adds one.
@@ -183,7 +229,7 @@ void Want(Job* job, const JobView& view, const NodeName& node, Reasoned why,
     added.from = node;
     added.lost = why.lost;
     added.cause = std::move(why.cause);
-    added.since = now.wall;
+    added.since = added.lost ? HoldsSince(view, node, now) : now.wall;
     Note(job, added, now);
     if (added.lost && IsBackEmpty(*job, view, node)) GiveSamePlace(job, &added);
     return;
@@ -191,37 +237,26 @@ void Want(Job* job, const JobView& view, const NodeName& node, Reasoned why,
   if (why.lost && !known->lost) {
     known->lost = true;
     known->cause = std::move(why.cause);
-    known->since = now.wall;
+    known->since = HoldsSince(view, node, now);
     Note(job, *known, now);
   }
-  if (!known->to.empty() && known->to != node &&
-      IsUnfit(*job, view, known->to)) {
-    known->to.clear();
-    known->gpus.clear();
-  }
+  CheckNewNode(job, view, &*known, now);
   if (known->to.empty() && known->lost && IsBackEmpty(*job, view, node)) {
     GiveSamePlace(job, &*known);
   }
 }
 
-// What a new node's refusal, or a wait that was too long, leads to.
-std::optional<Cause> Refused(const Job& job, const JobView& view,
-                             const Replacement& replacement, Duration hold,
-                             Time now) {
-  const GangStatus* gang = replacement.to.empty()
-                               ? nullptr
-                               : GangOf(view, replacement.to, job.generation);
-  if (gang != nullptr && gang->phase == GangPhase::kRefused) {
-    return RefusalBy(job, replacement.to, gang->refusal);
+// The ranks that are left do not wait for ever.
+std::optional<Cause> HeldTooLong(const Job& job, const Replacement& replacement,
+                                 Duration hold, Time now) {
+  if (!replacement.lost || now.wall - replacement.since <= hold) {
+    return std::nullopt;
   }
-  if (replacement.lost && now.wall - replacement.since > hold) {
-    return Cause{
-        replacement.cause.reason,
-        fmt::format("{}, and no other node was ready for {} within {}",
-                    replacement.cause.message, RanksText(job, replacement.from),
-                    FormatDuration(hold))};
-  }
-  return std::nullopt;
+  return Cause{
+      replacement.cause.reason,
+      fmt::format("{}, and no other node was ready for {} within {}",
+                  replacement.cause.message, RanksText(job, replacement.from),
+                  FormatDuration(hold))};
 }
 
 bool IsReady(const Job& job, const JobView& view,
@@ -254,6 +289,14 @@ bool MayJoin(const Job& job, const Replacement& replacement,
              const HostCapacity& host) {
   if (!host.ready || (!job.spec.pool.empty() && host.pool != job.spec.pool)) {
     return false;
+  }
+  const auto has = [&](const std::vector<NodeName>& nodes) {
+    return std::count(nodes.begin(), nodes.end(), host.node) > 0;
+  };
+  if (has(replacement.refused)) return false;
+  // A node may still keep files of a task that left it.
+  for (const TaskStatus& task : job.tasks) {
+    if (task.node == replacement.from && has(task.former_nodes)) return false;
   }
   for (const Hold& hold : job.holds) {
     if (hold.node == host.node) return false;
@@ -341,7 +384,7 @@ bool LeavesInPlace(const Job& job, const JobView& view) {
 }
 
 std::optional<Cause> PlanReplacements(Job* job, const JobView& view,
-                                      Duration hold, Time now, bool* give_up) {
+                                      Duration hold, Time now) {
   if (!MayReplace(*job)) {
     job->replacements.clear();
     return std::nullopt;
@@ -363,15 +406,7 @@ std::optional<Cause> PlanReplacements(Job* job, const JobView& view,
   });
   for (auto& [node, why] : without) Want(job, view, node, std::move(why), now);
   for (const Replacement& replacement : job->replacements) {
-    std::optional<Cause> cause = Refused(*job, view, replacement, hold, now);
-    if (!cause) continue;
-    if (replacement.lost) return cause;
-    *give_up = true;
-  }
-  if (*give_up) {
-    std::erase_if(job->replacements, [](const Replacement& replacement) {
-      return !replacement.lost;
-    });
+    if (auto cause = HeldTooLong(*job, replacement, hold, now)) return cause;
   }
   Explain(job);
   return std::nullopt;
@@ -403,11 +438,10 @@ void PlaceReplacements(Job* job, const std::set<NodeName>& know,
       best = &host;
       best_gpus = *std::move(gpus);
     }
-    if (best != nullptr) {
-      Hand(job, &replacement, best, std::move(best_gpus), now);
-    }
+    if (best == nullptr) continue;
+    Hand(job, &replacement, best, std::move(best_gpus), now);
+    Explain(job);
   }
-  Explain(job);
 }
 
 std::vector<NodeName> ReadyToMove(const Job& job, const JobView& view) {
@@ -438,11 +472,14 @@ void MoveTasks(Job* job, const JobView& view, const NodeName& from) {
   std::erase_if(job->replacements,
                 [&](const Replacement& other) { return other.from == from; });
   const GangStatus& gang = *GangOf(view, replacement.to, job->generation);
+  // Its daemon counts the events of this gang from 1.
+  job->event_numbers.erase(replacement.to);
   size_t moved = 0;
   for (size_t i = 0; i < job->tasks.size(); ++i) {
     TaskStatus& task = job->tasks[i];
     if (task.node != from || moved == replacement.gpus.size()) continue;
-    if (replacement.to != from) task.former_nodes.push_back(from);
+    // Also one that came back empty: its new log begins anew.
+    task.former_nodes.push_back(from);
     task.node = replacement.to;
     task.gpus = replacement.gpus[moved];
     task.address = fmt::format("{}:{}", view.nodes.at(task.node).address,

@@ -13,14 +13,15 @@
 //    A node that came back empty is its own replacement. The new node prepares
 //    as at the start of a generation.
 // 2. When it has prepared, one recovery moves the tasks: the ranks there are
-//    new, the cluster spec names the new node, the old one is told to stop. The
-//    new ranks start when nothing is left there. All lost nodes go in one
-//    recovery, nodes that are left one by one.
+//    new, the cluster spec names the new node, the coordinator tells the old
+//    one to stop. The new ranks start when nothing is left there. All lost
+//    nodes go in one recovery, nodes that are left one by one.
 //
-// The gang restarts instead if no rank on another node is left; if no node has
-// room for a lost one for LifecycleTimeouts::hold; if the new node refuses. A
-// drained node has half of its grace for this; then the job saves and moves as
-// a whole (moving.h).
+// A new node that refuses, is lost, is drained, or gets a faulty GPU before the
+// move is given up, and the scheduler picks another one. The gang restarts
+// instead if no rank on another node is left, or if no node has prepared in
+// place of a lost one within LifecycleTimeouts::hold. A drained node has half
+// of its grace for this; then the job saves and moves as a whole (moving.h).
 #ifndef LOCKSTEP_SERVER_CORE_REPLACING_H_
 #define LOCKSTEP_SERVER_CORE_REPLACING_H_
 
@@ -46,14 +47,14 @@ bool LeavesInPlace(const Job& job, const JobView& view);
 
 // Adds what must be replaced, removes what need not be any more. For a job that
 // may not replace nodes, removes all. Returns a cause if the gang must restart.
-// Sets `*give_up` if the job must leave a drained node as a whole.
 std::optional<Cause> PlanReplacements(Job* job, const JobView& view,
-                                      Duration hold, Time now, bool* give_up);
+                                      Duration hold, Time now);
 
 // Whether a replacement waits for a node with room.
 bool WantsPlaces(const Job& job);
 // Gives nodes with room to those that wait, the best fit first, and takes the
-// room from `hosts`. Nodes that `know` the generation prepare for it no more.
+// room from `hosts`. Leaves out nodes that `know` the generation: a node does
+// not prepare twice for it.
 void PlaceReplacements(Job* job, const std::set<NodeName>& know,
                        std::vector<HostCapacity>* hosts, Time now);
 

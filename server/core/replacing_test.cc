@@ -307,24 +307,30 @@ TEST_F(ReplacingTest, WithoutAnyRankElsewhereTheGangRestarts) {
 
 TEST_F(ReplacingTest, WithoutRoomTheGangRestartsAfterAWhile) {
   hosts_.clear();
+  s_.view.nodes["b"].last_sign = s_.now.wall - 1min;
   Lose("b");
   Place();
-  s_.Advance(9min);
+  s_.Advance(6min);
   s_.Settle();
   EXPECT_FALSE(s_.job.failing);
   s_.Advance(2min);
   s_.Settle();
-  ASSERT_TRUE(s_.job.failing);
+  ASSERT_TRUE(s_.job.failing) << "eight minutes from its last sign";
   EXPECT_EQ(s_.job.failing->reason, Reason::kNodeLost);
   EXPECT_EQ(s_.job.failing->message,
             "node b is lost, and no other node was ready for rank 1 within "
-            "10 m 00 s");
+            "8 m 00 s");
   EXPECT_THAT(s_.job.replacements, IsEmpty());
+  for (const NodeName node : {"a", "c", "d"}) s_.Stopped(node);
+  s_.Settle();
+  EXPECT_EQ(s_.job.state, JobState::kPlacing) << "it is no fault of the job";
 }
 
-TEST_F(ReplacingTest, ANewNodeThatRefusesRestartsTheGang) {
+TEST_F(ReplacingTest, ANewNodeThatRefusesIsFollowedByAnother) {
+  hosts_.push_back(Host("f", 16));
   Lose("b");
   Place();
+  ASSERT_EQ(s_.job.replacements[0].to, "e");
   GangStatus gang;
   gang.job = "j";
   gang.job_uid = s_.job.uid;
@@ -333,8 +339,70 @@ TEST_F(ReplacingTest, ANewNodeThatRefusesRestartsTheGang) {
   gang.refusal = {Reason::kPrepareRefused, "no such program"};
   s_.view.nodes["e"].gangs[1] = gang;
   s_.Settle();
-  ASSERT_TRUE(s_.job.failing);
-  EXPECT_EQ(s_.job.failing->message, "node e: no such program");
+  EXPECT_FALSE(s_.job.failing);
+  EXPECT_EQ(s_.job.events.back().message,
+            "node e: no such program; another node is to take rank 1");
+  EXPECT_FALSE(Holds("e"));
+  Place();
+  EXPECT_EQ(s_.job.replacements[0].to, "f");
+  Prepare("f", {1});
+  EXPECT_EQ(s_.job.tasks[1].node, "f");
+}
+
+TEST_F(ReplacingTest, ANewNodeThatGetsNoMoreWorkIsGivenUp) {
+  hosts_.push_back(Host("f", 16));
+  Lose("b");
+  Place();
+  s_.Settle();
+  Drain drain;
+  drain.time = s_.now.wall;
+  s_.view.nodes["e"].drain = drain;
+  s_.Settle();
+  EXPECT_TRUE(WantsPlaces(s_.job));
+  hosts_.erase(hosts_.begin());
+  Place();
+  EXPECT_EQ(s_.job.replacements[0].to, "f");
+}
+
+// It dies a second time while it prepares.
+TEST_F(ReplacingTest, ANodeThatCameBackEmptyAndIsLostGetsAnother) {
+  s_.view.nodes["b"].gangs.clear();
+  s_.Settle();
+  ASSERT_EQ(s_.job.replacements[0].to, "b");
+  Lose("b");
+  EXPECT_TRUE(WantsPlaces(s_.job));
+  Place();
+  Prepare("e", {1});
+  EXPECT_EQ(s_.job.tasks[1].node, "e");
+}
+
+// Two writers of the cause would commit for ever.
+TEST_F(ReplacingTest, WithoutRoomNothingChanges) {
+  hosts_.clear();
+  Lose("b");
+  s_.Exited(2, Code(1));
+  s_.Settle();
+  s_.Exited(2, Code(1));
+  s_.Rank(2).restarts = RanksOf(s_.job)[2]->restarts;
+  s_.Settle();
+  const Job before = s_.job;
+  Place();
+  EXPECT_EQ(s_.job, before);
+}
+
+TEST_F(ReplacingTest, ATaskDoesNotGoBackToANodeThatItLeft) {
+  DrainNode("b", 10min);
+  Place();
+  Prepare("e", {1});
+  Join();
+  s_.view.nodes["b"].drain.reset();
+  s_.view.nodes["b"].gangs.clear();
+  std::erase_if(s_.job.holds,
+                [](const Hold& hold) { return hold.node == "b"; });
+  Lose("e");
+  hosts_ = {Host("b", 8)};
+  Place();
+  EXPECT_TRUE(WantsPlaces(s_.job)) << "its files may be there still";
 }
 
 TEST_F(ReplacingTest, ANewNodeThatIsLostIsReplacedItself) {
@@ -371,6 +439,8 @@ TEST_F(ReplacingTest, ANodeThatComesBackEmptyReplacesItself) {
   EXPECT_EQ(Told("b").spec->tasks.size(), 1u);
   Prepare("b", {1});
   EXPECT_EQ(s_.job.recovery, 1u);
+  EXPECT_EQ(s_.job.tasks[1].former_nodes, std::vector<NodeName>{"b"})
+      << "a log of its own";
   EXPECT_EQ(s_.job.tasks[1].node, "b");
   EXPECT_TRUE(Holds("b"));
   EXPECT_EQ(s_.job.holds.size(), 4u);

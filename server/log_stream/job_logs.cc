@@ -117,10 +117,11 @@ void JobLogs::AddTasks(const Job& job, const std::vector<TaskStatus>& tasks,
                 key, RankLog::Origin{key, attempt, task.type, task.index, name})
             .first->second;
       };
-      // What it wrote on nodes that it has left.
+      // What it wrote on nodes that it has left. A lost one never says that
+      // this is all, and the reader does not wait for it.
       RankStatus left = rank;
       left.restarts = 0;
-      left.state = RankState::kExited;
+      left.state = RankState::kPrepared;
       for (size_t moves = 0; moves < task.former_nodes.size(); ++moves) {
         log(moves).Update(left, /*may_restart=*/false);
       }

@@ -68,6 +68,7 @@ v1::Replacement PutReplacement(const Replacement& replacement) {
   for (const std::vector<int32_t>& gpus : replacement.gpus) {
     message.add_gpus()->mutable_index()->Add(gpus.begin(), gpus.end());
   }
+  for (const NodeName& node : replacement.refused) message.add_refused(node);
   return message;
 }
 
@@ -81,6 +82,8 @@ StatusOr<Replacement> GetReplacement(const v1::Replacement& message) {
   for (const v1::Replacement::Gpus& gpus : message.gpus()) {
     replacement.gpus.emplace_back(gpus.index().begin(), gpus.index().end());
   }
+  replacement.refused.assign(message.refused().begin(),
+                             message.refused().end());
   return replacement;
 }
 

@@ -239,8 +239,14 @@ Job FullJob() {
   job.recovery = 4;
   job.recovery_start = At(18);
   job.replacements = {
-      {"a", true, {Reason::kNodeLost, "gone"}, At(19), "c", {{0, 3}, {}}},
-      {"b", false, {Reason::kNodeDrained, "leave"}, At(20), "", {}}};
+      {"a",
+       true,
+       {Reason::kNodeLost, "gone"},
+       At(19),
+       "c",
+       {{0, 3}, {}},
+       {"d"}},
+      {"b", false, {Reason::kNodeDrained, "leave"}, At(20), "", {}, {}}};
   job.uncharged_failures = {At(13), At(17)};
   job.generation_floor = 1003;
   job.failure_signature = "ZeroDivisionError at train.py:12";
