@@ -216,6 +216,29 @@ TEST_F(CloneTest, OneThatWasAdmittedDoesNotEndRanksThatStep) {
   }
 }
 
+// The host was started anew, and rank 1 has lost its connection to rank 0.
+TEST_F(CloneTest, RanksThatLostAPeerDoNotStep) {
+  Connect(&a_);
+  Connect(&b_);
+  MustSubmit(Wide("j"));
+  Run();
+  StepFast("j");
+  for (FakeDaemon* daemon : {&a_, &b_}) {
+    daemon->Find("j")->status.ranks[0].recoverable = true;
+    daemon->Find("j")->dirty = true;
+  }
+  Run();
+  a_.Restart(false);
+  b_.Find("j")->status.ranks[0].parked = 1;
+  b_.Find("j")->dirty = true;
+  clock_.Advance(1s);
+  Connect(&a_);
+  Run();
+  EXPECT_THAT(GoalsOf(a_, "j"), Contains(Goal::kPrepare));
+  EXPECT_EQ(Get("j").recovery, 1u);
+  EXPECT_EQ(Get("j").generation, 1u);
+}
+
 TEST_F(CloneTest, OneIsJudgedAtATimeAndAStreamThatEndsIsForgotten) {
   Connect(&a_);
   Connect(&copy_);

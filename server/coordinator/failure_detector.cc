@@ -175,6 +175,13 @@ bool FailureDetector::RunsUnseen(const JobEntry& entry, const NodeName& node,
       })) {
     return false;
   }
+  // A rank has left the communicator: its step will never end.
+  const auto ranks = RanksOf(job);
+  if (std::any_of(ranks.begin(), ranks.end(), [&](const RankStatus* rank) {
+        return rank->parked > job.recovery;
+      })) {
+    return false;
+  }
   // A slow step may have begun just before. The first step is waited for as
   // long as one may take.
   return now.mono - std::max(*here->booted, *stepped) <=
