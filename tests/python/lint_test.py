@@ -29,7 +29,8 @@ class LintTest(unittest.TestCase):
 
     def test_ruff(self) -> None:
         tests = SOURCE / "tests"
-        folders = (PACKAGE, tests / "python", tests / "gpu", SOURCE / "examples")
+        ours = (tests / name for name in ("chaos", "gpu", "python"))
+        folders = (PACKAGE, *ours, SOURCE / "examples")
         self.check("ruff", "check", "--no-cache", "--config", PACKAGE / "pyproject.toml", *folders)
         self.check(
             "ruff", "format", "--no-cache", "--check", "--config", PACKAGE / "pyproject.toml",
