@@ -24,7 +24,7 @@ from results import Results
 from waiting import LateError, now, say, story, wait_for
 
 # Seconds, on a loaded machine: only failures wait so long.
-BEGIN_S = 240
+BEGIN_S = 400
 END_S = 240
 LOG_TAIL = 6000
 
@@ -52,8 +52,7 @@ class Run:
         """What is not as it must be."""
         self.cluster.start()
         say("all nodes are READY")
-        self._jobs.submit()
-        self._wait_begun()
+        self._begin_jobs()
         say(f"{len(self._faults)} faults begin")
         self._user.start()
         try:
@@ -71,20 +70,23 @@ class Run:
             problems += checks.check_log(name, daemon.log.read_text(errors="replace"))
         return problems
 
-    def _wait_begun(self) -> None:
-        """The four jobs run, and what they are compared with has ended."""
-
-        def running(name: str) -> bool:
-            return self.cluster.try_job(name).get("state") == "JOB_STATE_RUNNING"
-
-        for name in jobs.NAMES:
-            wait_for(f"{name} runs", BEGIN_S, lambda: running(name))
-        for name in (NATIVE, REPLICA):
-            whole = REFERENCE + name
-            job = wait_for(f"{whole} ends", BEGIN_S, lambda: self._ended(whole))
+    def _begin_jobs(self) -> None:
+        """The undisturbed jobs have ended, and the four run."""
+        self._jobs.submit_references()
+        for name in (REFERENCE + NATIVE, REFERENCE + REPLICA):
+            job = wait_for(f"{name} ends", BEGIN_S, lambda: self._ended(name))
             if checks.check_job(job):
                 raise LateError("; ".join(checks.check_job(job)))
-            say(f"{whole} has ended")
+            say(f"{name} has ended")
+        self._jobs.submit()
+        for name in jobs.NAMES:
+            wait_for(f"{name} runs", BEGIN_S, lambda: self._makes_steps(name))
+
+    def _makes_steps(self, name: str) -> bool:
+        job = self.cluster.try_job(name)
+        running = job.get("state") == "JOB_STATE_RUNNING"
+        steps = int(job.get("progress", {}).get("chief", {}).get("committedStep", 0))
+        return running and (steps > 0 or name not in jobs.RECOVERING)
 
     def _wait_ended(self) -> list[str]:
         """All jobs, those of the user too."""

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Any, Callable
 
-LOOK_S = 0.1
+LOOK_S = 0.3
 _begun = time.monotonic()
 _lock = threading.Lock()
 _said: list[str] = []
