@@ -26,6 +26,8 @@ from waiting import LateError, now, say, story, wait_for
 # Seconds, on a loaded machine: only failures wait so long.
 BEGIN_S = 400
 END_S = 240
+# After all is healed a job makes steps again: a wait of 60 s, and a start.
+RESUME_S = 100
 LOG_TAIL = 6000
 
 
@@ -63,7 +65,7 @@ class Run:
         say("the faults are over")
         self.cluster.wait_reached(60)
         self._user.tidy()
-        problems = self._wait_ended()
+        problems = self._wait_resumed() + self._wait_ended()
         problems += Results(self.cluster, self._jobs, self._plan, self._user).problems()
         problems += self._user.problems + self._injector.problems + self._left()
         for name, daemon in self.cluster.daemons.items():
@@ -85,8 +87,35 @@ class Run:
     def _makes_steps(self, name: str) -> bool:
         job = self.cluster.try_job(name)
         running = job.get("state") == "JOB_STATE_RUNNING"
-        steps = int(job.get("progress", {}).get("chief", {}).get("committedStep", 0))
-        return running and (steps > 0 or name not in jobs.RECOVERING)
+        return running and (self._step(job) > 0 or name not in jobs.RECOVERING)
+
+    def _wait_resumed(self) -> list[str]:
+        """The jobs that report steps make some, or have ended."""
+        problems = []
+        begin = now()
+        for name in jobs.RECOVERING:
+            last = (0, 0)
+
+            def goes_on() -> bool:
+                nonlocal last
+                job = self.cluster.try_job(name)
+                before, last = last, (int(job.get("generation", 0)), self._step(job))
+                more = last[0] == before[0] and last[1] > before[1] > 0
+                return more or job.get("state") in checks.FINAL
+
+            try:
+                wait_for(f"{name} goes on", begin + RESUME_S - now(), goes_on)
+                say(f"{name} goes on")
+            except LateError:
+                problems.append(f"{name} made no step for {RESUME_S} s after all was healed")
+                # What it waits for is gone once it has ended.
+                say(self.cluster.try_call("jobs", "describe", name))
+                say(self.cluster.try_call("jobs", "why", name))
+        return problems
+
+    @staticmethod
+    def _step(job: dict[str, Any]) -> int:
+        return int(job.get("progress", {}).get("chief", {}).get("committedStep", 0))
 
     def _wait_ended(self) -> list[str]:
         """All jobs, those of the user too."""

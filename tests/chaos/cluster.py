@@ -175,6 +175,13 @@ class Cluster:
             raise CommandError(words, done.returncode, done.stderr)
         return done.stdout
 
+    def try_call(self, *words: str) -> str:
+        """What it printed, or why it failed."""
+        try:
+            return self.call(*words)
+        except CommandError as error:
+            return str(error)
+
     def job(self, name: str) -> dict[str, Any]:
         """The API's message, as JSON."""
         described: dict[str, Any] = json.loads(self.call("jobs", "describe", name, "-o", "json"))
