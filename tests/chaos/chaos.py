@@ -7,6 +7,7 @@ import os
 import pathlib
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import traceback
@@ -177,6 +178,17 @@ def _summary(job: dict[str, Any]) -> str:
     )
 
 
+def play(run: Run) -> list[str]:
+    """What is not as it must be, which is told."""
+    try:
+        problems = run.go()
+    except Exception:
+        problems = ["the run broke off: " + traceback.format_exc()]
+    if problems:
+        run.tell()
+    return problems + run.cluster.stop()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests/chaos/run")
     parser.add_argument("seconds", type=int, nargs="?", default=600)
@@ -187,20 +199,18 @@ def main() -> int:
         parser.error("faults of each kind need 20 s")
     root = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-chaos-"))
     say(f"seed {options.seed}, {options.seconds} s, in {root}")
-    run = Run(options.seconds, options.seed, root)
+    # Also where ctest or a person ends it: no process stays.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        problems = run.go()
-    except Exception:
-        problems = ["the run broke off: " + traceback.format_exc()]
-    if problems:
-        run.tell()
-    problems += run.cluster.stop()
+        problems = play(Run(options.seconds, options.seed, root))
+    finally:
+        processes.kill(root)
+        if not options.keep:
+            shutil.rmtree(root, ignore_errors=True)
     for problem in problems:
         print("PROBLEM", problem)
     if options.keep:
         print("kept:", root)
-    else:
-        shutil.rmtree(root, ignore_errors=True)
     if problems:
         print(f"FAILED: tests/chaos/run {options.seconds} --seed {options.seed}")
         return 1

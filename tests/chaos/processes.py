@@ -83,6 +83,15 @@ def left(root: pathlib.Path, daemons: set[int]) -> list[str]:
     ]
 
 
+def kill(root: pathlib.Path) -> None:
+    """All of them, for the end of a run."""
+    for pid in list(_all(root)):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # It has just ended.
+
+
 def send(rank: Rank, how: signal.Signals) -> bool:
     """False where the process has ended."""
     try:
