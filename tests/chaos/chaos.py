@@ -8,6 +8,7 @@ import pathlib
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import traceback
@@ -206,6 +207,8 @@ def main() -> int:
     finally:
         processes.kill(root)
         if not options.keep:
+            # The small disk, where there is one.
+            subprocess.run(["umount", "--lazy", root / f"out-{NATIVE}"], capture_output=True)
             shutil.rmtree(root, ignore_errors=True)
     for problem in problems:
         print("PROBLEM", problem)
