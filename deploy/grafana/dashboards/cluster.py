@@ -167,7 +167,7 @@ JOBS = [
           "Number by what was replaced: ranks, the node of ranks, or the "
           "connections alone.",
           Query("sum by (kind) (increase(lockstep_in_place_recoveries_total{"
-                + ALL + "}[$__interval]))", "{{kind}}"), stacked=True),
+                + ALL + "}[$__rate_interval]))", "{{kind}}"), stacked=True),
 ]
 
 NODES = [
