@@ -237,6 +237,12 @@ TEST_F(CloneTest, RanksThatLostAPeerDoNotStep) {
   EXPECT_THAT(GoalsOf(a_, "j"), Contains(Goal::kPrepare));
   EXPECT_EQ(Get("j").recovery, 1u);
   EXPECT_EQ(Get("j").generation, 1u);
+  // The new process is this daemon's own.
+  Run();
+  EXPECT_EQ(a_.Find("j")->assignment.goal, Goal::kGo);
+  EXPECT_TRUE(FakeDaemon::Alive(*a_.Find("j")));
+  StepFast("j");
+  EXPECT_EQ(RanksOf(Get("j"))[0]->state, RankState::kJoined);
 }
 
 TEST_F(CloneTest, OneIsJudgedAtATimeAndAStreamThatEndsIsForgotten) {

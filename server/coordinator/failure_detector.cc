@@ -158,6 +158,20 @@ std::optional<Duration> FailureDetector::PatienceWith(
   return longest;
 }
 
+// Whether all ranks of these tasks were started, alone or on another node than
+// before, since `booted`.
+static bool StartedSince(const Job& job, const std::vector<size_t>& tasks,
+                         WallTime booted) {
+  return std::all_of(tasks.begin(), tasks.end(), [&](size_t task) {
+    const auto& ranks = job.tasks[task].ranks;
+    return std::all_of(ranks.begin(), ranks.end(), [&](const RankStatus& rank) {
+      const auto lone = job.lone_ranks.find(rank.rank);
+      return lone != job.lone_ranks.end() && lone->second.start &&
+             *lone->second.start >= booted;
+    });
+  });
+}
+
 bool FailureDetector::RunsUnseen(const JobEntry& entry, const NodeName& node,
                                  Time now) const {
   const NodeEntry* const here = state_->nodes.Find(node);
@@ -173,6 +187,9 @@ bool FailureDetector::RunsUnseen(const JobEntry& entry, const NodeName& node,
   if (std::none_of(tasks.begin(), tasks.end(), [&](size_t task) {
         return IsOfGroup(job.tasks[task].type);
       })) {
+    return false;
+  }
+  if (StartedSince(job, tasks, now.wall - (now.mono - *here->booted))) {
     return false;
   }
   // A rank has left the communicator: its step will never end.

@@ -82,6 +82,23 @@ TEST_F(ReplacedNodeTest, IsStored) {
   EXPECT_EQ(State("j"), JobState::kRunning);
 }
 
+// Its boot was no boot of the job's.
+TEST_F(ReplacedNodeTest, MovesToANodeThatWasStartedAnewMeanwhile) {
+  Begin();
+  StepFast("j");
+  Connect(&c_);
+  Run();
+  c_.Restart(false);
+  Connect(&c_);
+  Run();
+  ASSERT_TRUE(DrainNode("b", 10min).ok());
+  Run();
+  EXPECT_EQ(Get("j").tasks[1].node, "c");
+  StepFast("j");
+  EXPECT_EQ(c_.Find("j")->assignment.goal, Goal::kGo);
+  EXPECT_EQ(RanksOf(Get("j"))[1]->state, RankState::kJoined);
+}
+
 TEST_F(ReplacedNodeTest, LogsAreTakenFromBothNodes) {
   Begin();
   Connect(&c_);

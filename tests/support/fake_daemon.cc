@@ -336,6 +336,8 @@ bool FakeDaemon::Obey(Gang* gang) {
 // Says that it does; the new processes never start by themselves.
 void FakeDaemon::RestartRanks(Gang* gang) {
   if (!gang->assignment.spec || gang->assignment.goal >= Goal::kStop) return;
+  // Ranks that have moved here: their first process starts as at a launch.
+  const bool first = gang->status.phase < GangPhase::kLaunched;
   for (const LocalTask& task : gang->assignment.spec->tasks) {
     for (const RankSpec& spec : task.ranks) {
       for (RankStatus& rank : gang->status.ranks) {
@@ -345,6 +347,7 @@ void FakeDaemon::RestartRanks(Gang* gang) {
         fresh.local_rank = rank.local_rank;
         fresh.restarts = spec.restarts;
         rank = fresh;
+        if (first) continue;
         gang->status.phase = GangPhase::kLaunched;
         gang->dirty = true;
       }
