@@ -60,8 +60,8 @@ class FailureDetector {
   Duration PatienceWith(const JobEntry& entry, const NodeName& node) const;
   // The same for all jobs of the node. Nullopt while a program there may live.
   std::optional<Duration> PatienceWith(const NodeName& node) const;
-  // True if the silent node's lease is over, its neighbours do not reach it, and
-  // no step has shown since that it lives.
+  // True if the silent node's lease is over, its neighbours do not reach it,
+  // and no step has shown since that it lives.
   bool IsDead(const Member& silent, Time now) const {
     return IsUnreachable(silent.info.name) &&
            silent.SinceEvidence(now.mono) > options_.membership.lease;

@@ -43,14 +43,12 @@ const TaskStatus* TaskThatRanOn(const std::vector<TaskStatus>& tasks,
   return nullptr;
 }
 
-// After how many moves it was there, for the last time.
+// After how many moves it was there, for the last time. REQUIRES: it was.
 int32_t MovesUpTo(const TaskStatus& task, const NodeName& node) {
   const auto& before = task.former_nodes;
-  const auto last = task.node == node
-                        ? before.rbegin()
-                        : std::find(before.rbegin(), before.rend(), node);
-  return static_cast<int32_t>(before.rend() - last) -
-         (task.node == node ? 0 : 1);
+  if (task.node == node) return static_cast<int32_t>(before.size());
+  const auto last = std::find(before.rbegin(), before.rend(), node);
+  return static_cast<int32_t>(before.rend() - last) - 1;
 }
 
 // Null: none of `here`, which are indices of `tasks`, has it.

@@ -93,7 +93,8 @@ std::set<NodeName> QueueScheduler::NodesThatKnow(const Job& job) const {
 
 void QueueScheduler::PlaceReplacements(Time now,
                                        std::vector<HostCapacity>* hosts,
-                                       std::map<JobName, Job>* changed) const {
+                                       std::map<JobName, Job>* changed) {
+  parts_.state->agenda.places_wanted = false;
   std::vector<QueuePlace> order;
   for (const JobName& name : parts_.state->jobs.live()) {
     const Job& job = *parts_.state->jobs.At(name).job;

@@ -37,13 +37,14 @@ class QueueScheduler {
   // Ignores jobs already in `changed`. Running jobs that wait for a node in
   // place of another (replacing.h) come before the queue.
   void Schedule(Time now, std::map<JobName, Job>* changed);
+  // The same for those running jobs alone. Fills `hosts` if it is empty and
+  // such a job is there, and takes their room from it.
+  void PlaceReplacements(Time now, std::vector<HostCapacity>* hosts,
+                         std::map<JobName, Job>* changed);
 
  private:
   // The nodes that know the job's generation.
   std::set<NodeName> NodesThatKnow(const Job& job) const;
-  // Adds jobs whose replacements got a node, and takes the room from `hosts`.
-  void PlaceReplacements(Time now, std::vector<HostCapacity>* hosts,
-                         std::map<JobName, Job>* changed) const;
   // Returns the queue in order, without jobs that wait for their own unknown
   // gangs.
   std::vector<QueuedJob> Queue(Time now, const std::map<JobName, Job>& changed);

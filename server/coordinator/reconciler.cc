@@ -250,7 +250,12 @@ void Reconciler::Reconcile(Time now) {
   for (int round = 0; round < kMaxRounds; ++round) {
     const std::set<JobName> decided = agenda.jobs;
     std::map<JobName, Job> changed = Decide(now);
-    if (agenda.capacity_changed) parts_.scheduler->Schedule(now, &changed);
+    if (agenda.capacity_changed) {
+      parts_.scheduler->Schedule(now, &changed);
+    } else if (agenda.places_wanted) {
+      std::vector<HostCapacity> hosts;
+      parts_.scheduler->PlaceReplacements(now, &hosts, &changed);
+    }
     parts_.prefetch->Apply(now, &changed);
     if (changed.empty()) break;
     std::vector<JobName> names;
@@ -266,8 +271,8 @@ void Reconciler::Reconcile(Time now) {
     agenda.jobs.insert(names.begin(), names.end());
     for (const JobName& name : names) {
       const JobEntry* const entry = parts_.state->jobs.Find(name);
-      agenda.capacity_changed = agenda.capacity_changed ||
-                                (entry != nullptr && WantsPlaces(*entry->job));
+      agenda.places_wanted = agenda.places_wanted ||
+                             (entry != nullptr && WantsPlaces(*entry->job));
     }
   }
   sender_.Send(now);

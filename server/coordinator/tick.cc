@@ -43,7 +43,7 @@ void Coordinator::TouchLiveJobs(Time now) {
       agenda.nodes.merge(NodesOf(*entry.job));
     }
     // A node may have forgotten the generation since.
-    if (WantsPlaces(*entry.job)) agenda.capacity_changed = true;
+    if (WantsPlaces(*entry.job)) agenda.places_wanted = true;
     // Once: a job that has backed off may then wait for capacity for long.
     if (entry.waiting &&
         (entry.waiting->reason == Reason::kBackoff ||

@@ -18,6 +18,20 @@ namespace {
 
 constexpr size_t kMaxAttempts = 20;
 
+// A job stored by an older version may ask for gloo. Its reduction plan has
+// gloo's order, so it is dropped, too.
+void ReplaceBackend(Job* job, Time now) {
+  if (!ReplaceGloo(&job->spec)) return;
+  job->reduction_plan.clear();
+  AddEvent(job, Reason::kBackendReplaced,
+           fmt::format("backend gloo is no longer available: generation {} "
+                       "uses backend auto and makes a new reduction plan",
+                       job->generation),
+           now);
+}
+
+}  // namespace
+
 Hold HoldOn(const Job& job, const std::vector<size_t>& tasks,
             const NodeName& node, Time now) {
   Hold hold;
@@ -37,19 +51,13 @@ Hold HoldOn(const Job& job, const std::vector<size_t>& tasks,
   return hold;
 }
 
-// A job stored by an older version may ask for gloo. Its reduction plan has
-// gloo's order, so it is dropped, too.
-void ReplaceBackend(Job* job, Time now) {
-  if (!ReplaceGloo(&job->spec)) return;
-  job->reduction_plan.clear();
-  AddEvent(job, Reason::kBackendReplaced,
-           fmt::format("backend gloo is no longer available: generation {} "
-                       "uses backend auto and makes a new reduction plan",
-                       job->generation),
-           now);
+std::vector<int32_t> GpusOfRank(const TaskStatus& task, int32_t local_rank) {
+  const size_t each = task.gpus.size() / task.ranks.size();
+  const auto first =
+      task.gpus.begin() +
+      static_cast<ptrdiff_t>(static_cast<size_t>(local_rank) * each);
+  return {first, first + static_cast<ptrdiff_t>(each)};
 }
-
-}  // namespace
 
 void StartGeneration(Job* job, Time now) {
   job->generation = std::max(job->generation, job->generation_floor) + 1;
@@ -148,11 +156,7 @@ void MakeClusterSpec(Job* job, const JobView& view) {
       RankSpec r;
       r.rank = rank.rank;
       r.local_rank = rank.local_rank;
-      const size_t per_rank = task.gpus.size() / task.ranks.size();
-      for (size_t i = 0; i < per_rank; ++i) {
-        r.gpus.push_back(
-            task.gpus[static_cast<size_t>(rank.local_rank) * per_rank + i]);
-      }
+      r.gpus = GpusOfRank(task, rank.local_rank);
       entry.ranks.push_back(std::move(r));
     }
     if (task.type == TaskType::kChief || task.type == TaskType::kWorker) {
@@ -161,8 +165,8 @@ void MakeClusterSpec(Job* job, const JobView& view) {
     spec.tasks.push_back(std::move(entry));
   }
   const NodeName& first = job->tasks.front().node;
-  SetMaster(*GangOf(view, first, job->generation),
-            view.nodes.at(first).address, job->spec, &spec);
+  SetMaster(*GangOf(view, first, job->generation), view.nodes.at(first).address,
+            job->spec, &spec);
   job->cluster = std::move(spec);
   job->job_key = view.fresh_key;
 }

@@ -28,6 +28,14 @@ void MakeClusterSpec(Job* job, const JobView& view);
 void SetMaster(const GangStatus& gang, const std::string& address,
                const JobSpec& job, ClusterSpec* spec);
 
+// The GPUs of one of the task's ranks, which share them equally.
+std::vector<int32_t> GpusOfRank(const TaskStatus& task, int32_t local_rank);
+
+// The hold of the current generation on `node` for the tasks with the indices
+// `tasks` and their GPUs.
+Hold HoldOn(const Job& job, const std::vector<size_t>& tasks,
+            const NodeName& node, Time now);
+
 // Appends the generation to the job's attempts. A repeated call does nothing.
 void CloseAttempt(Job* job, const JobView& view, const Cause& cause, Time now);
 

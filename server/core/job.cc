@@ -1,6 +1,7 @@
 #include "server/core/job.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -73,6 +74,11 @@ Usage UsageOf(const Job& job, const RankStatus& report) {
     }
   }
   return SumOf(lone->second.before, report.usage);
+}
+
+std::string RanksLabel(const std::set<int32_t>& ranks) {
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s",
+                     fmt::join(ranks, ", "));
 }
 
 std::string RankLabel(const Job& job, int32_t rank) {

@@ -188,6 +188,9 @@ const RankStatus& DecidingRank(const Job& job);
 // peak is the largest, and memory is the current value.
 Usage UsageOf(const Job& job, const RankStatus& report);
 
+// "rank 1", "ranks 1, 3".
+std::string RanksLabel(const std::set<int32_t>& ranks);
+
 // "rank 1 (worker 0 on b)".
 std::string RankLabel(const Job& job, int32_t rank);
 

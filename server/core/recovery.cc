@@ -50,12 +50,6 @@ struct Loss {
   bool known = false;
 };
 
-// "rank 1", "ranks 1, 3".
-std::string Named(const std::set<int32_t>& ranks) {
-  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s",
-                     fmt::join(ranks, ", "));
-}
-
 bool NeedsTheGang(const Job& job, const JobView& view, const TaskStatus& task,
                   const RankStatus& rank) {
   const auto node = view.nodes.find(task.node);
@@ -107,8 +101,8 @@ std::optional<Loss> FrozenRank(const Job& job, const JobView& view) {
   Cause cause = CauseOf(job, *view.stall);
   if (job.spec.kind == JobKind::kProgram) {
     cause.message =
-        fmt::format("{} stand{} still, as evidence shows", Named(loss.ranks),
-                    loss.ranks.size() == 1 ? "s" : "");
+        fmt::format("{} stand{} still, as evidence shows",
+                    RanksLabel(loss.ranks), loss.ranks.size() == 1 ? "s" : "");
   }
   loss.failure = FailureOf(std::move(cause));
   // It stood still for longer than any wait is worth.
@@ -129,7 +123,7 @@ std::optional<Loss> LostNetwork(const Job& job, const JobView& view, Time now) {
   loss.failure =
       FailureOf({Reason::kFormTimeout,
                  fmt::format("{} lost a peer, although no rank has ended",
-                             Named(parked))});
+                             RanksLabel(parked))});
   loss.waited = now.mono - *view.recovery.parked;
   return loss;
 }
@@ -189,14 +183,14 @@ std::string WhatNow(const Job& job, const Loss& loss) {
     for (const NodeName& node : loss.from) {
       to.push_back(ReplacementOf(job, node)->to);
     }
-    return fmt::format("{} {} replaced on {} while {}", Named(loss.ranks),
+    return fmt::format("{} {} replaced on {} while {}", RanksLabel(loss.ranks),
                        loss.ranks.size() == 1 ? "is" : "are",
                        fmt::join(to, ", "), others);
   }
   return fmt::format("{} replaced while {}",
                      loss.ranks.size() == 1
                          ? std::string("it is")
-                         : fmt::format("{} are", Named(loss.ranks)),
+                         : fmt::format("{} are", RanksLabel(loss.ranks)),
                      others);
 }
 
@@ -228,7 +222,7 @@ void Begin(Job* job, const JobView& view, const Loss& loss,
           ? fmt::format("recovery {}: the ranks form a new communicator",
                         job->recovery)
           : fmt::format("recovery {}: {} {} replaced", job->recovery,
-                        Named(loss.ranks),
+                        RanksLabel(loss.ranks),
                         loss.ranks.size() == 1 ? "is" : "are")};
 }
 
@@ -237,7 +231,7 @@ void Wait(Job* job, const Loss& loss, const RestartPlan& plan) {
   if (loss.ranks.empty()) return;
   for (const int32_t rank : loss.ranks) job->lone_ranks[rank].waits = true;
   job->cause = {Reason::kRecovering,
-                fmt::format("{} {} replaced after {}", Named(loss.ranks),
+                fmt::format("{} {} replaced after {}", RanksLabel(loss.ranks),
                             loss.ranks.size() == 1 ? "is" : "are",
                             FormatDuration(plan.backoff))};
 }
@@ -396,7 +390,7 @@ std::optional<Cause> LateRecovery(const Job& job, const JobView& view,
       Reason::kFormTimeout,
       fmt::format("recovery {} has not ended after {}: {} {} not "
                   "joined",
-                  job.recovery, FormatDuration(timeout), Named(missing),
+                  job.recovery, FormatDuration(timeout), RanksLabel(missing),
                   missing.size() == 1 ? "has" : "have")};
 }
 
@@ -411,11 +405,12 @@ std::optional<Cause> EndedWithoutRecovery(const Job& job) {
     }
   }
   if (ended.empty() || waiting.empty()) return std::nullopt;
-  return Cause{Reason::kFormTimeout,
-               fmt::format("{} {} for recovery {}, and {} {} exited with 0",
-                           Named(waiting),
-                           waiting.size() == 1 ? "waits" : "wait", job.recovery,
-                           Named(ended), ended.size() == 1 ? "has" : "have")};
+  return Cause{
+      Reason::kFormTimeout,
+      fmt::format("{} {} for recovery {}, and {} {} exited with 0",
+                  RanksLabel(waiting), waiting.size() == 1 ? "waits" : "wait",
+                  job.recovery, RanksLabel(ended),
+                  ended.size() == 1 ? "has" : "have")};
 }
 
 }  // namespace lockstep::server

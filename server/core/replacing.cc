@@ -10,8 +10,10 @@
 #include "server/core/generation.h"
 #include "server/core/host_fit.h"
 #include "server/core/images.h"
+#include "server/core/job_places.h"
 #include "server/core/job_roles.h"
 #include "server/core/moving.h"
+#include "server/core/place_gang.h"
 #include "server/core/preparing.h"
 #include "server/core/reports.h"
 #include "server/core/restart_rules.h"
@@ -19,14 +21,6 @@
 
 namespace lockstep::server {
 namespace {
-
-std::vector<TaskStatus*> TasksOn(Job* job, const NodeName& node) {
-  std::vector<TaskStatus*> tasks;
-  for (TaskStatus& task : job->tasks) {
-    if (task.node == node) tasks.push_back(&task);
-  }
-  return tasks;
-}
 
 // Why the job must be without the node.
 struct Reasoned {
@@ -114,11 +108,8 @@ bool AnyRemains(const Job& job, const std::map<NodeName, Reasoned>& without) {
   return false;
 }
 
-// "rank 1", "ranks 2, 3".
 std::string RanksText(const Job& job, const NodeName& node) {
-  const std::set<int32_t> ranks = RanksOn(job, node);
-  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s",
-                     fmt::join(ranks, ", "));
+  return RanksLabel(RanksOn(job, node));
 }
 
 void Note(Job* job, const Replacement& replacement, Time now) {
@@ -164,8 +155,8 @@ bool IsBackEmpty(const Job& job, const JobView& view, const NodeName& name) {
 void GiveSamePlace(Job* job, Replacement* replacement) {
   replacement->to = replacement->from;
   replacement->gpus.clear();
-  for (const TaskStatus* task : TasksOn(job, replacement->from)) {
-    replacement->gpus.push_back(task->gpus);
+  for (const TaskStatus& task : job->tasks) {
+    if (task.node == replacement->from) replacement->gpus.push_back(task.gpus);
   }
 }
 
@@ -307,28 +298,23 @@ bool MayJoin(const Job& job, const Replacement& replacement,
   return true;
 }
 
-void Hand(Job* job, Replacement* replacement, HostCapacity* host,
-          std::vector<std::vector<int32_t>> gpus, Time now) {
-  replacement->to = host->node;
+void Hand(Job* job, Replacement* replacement, const NodeName& to,
+          std::vector<std::vector<int32_t>> gpus,
+          std::vector<HostCapacity>* hosts, Time now) {
+  replacement->to = to;
   replacement->gpus = std::move(gpus);
-  Hold hold;
-  hold.node = host->node;
-  hold.generation = job->generation;
-  hold.since = now.wall;
-  for (const TaskStatus* task : TasksOn(job, replacement->from)) {
-    const RoleSpec* role = RoleOf(*job, task->type);
-    hold.resources.cpus += role->resources.cpus;
-    hold.resources.memory_bytes += role->resources.memory_bytes;
-    hold.resources.gpus += role->resources.gpus;
+  const JobPlaces places(*job);
+  const std::vector<size_t>& tasks = places.TasksOn(replacement->from);
+  Hold hold = HoldOn(*job, tasks, to, now);
+  hold.gpus.clear();
+  std::vector<TaskPlacement> placement;
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    const std::vector<int32_t>& own = replacement->gpus[i];
+    hold.gpus.insert(hold.gpus.end(), own.begin(), own.end());
+    const TaskStatus& task = job->tasks[tasks[i]];
+    placement.push_back({task.type, task.index, to, own});
   }
-  for (const std::vector<int32_t>& task : replacement->gpus) {
-    hold.gpus.insert(hold.gpus.end(), task.begin(), task.end());
-  }
-  host->allocated.cpus += hold.resources.cpus;
-  host->allocated.memory_bytes += hold.resources.memory_bytes;
-  host->allocated.gpus += hold.resources.gpus;
-  host->allocated_gpus.insert(host->allocated_gpus.end(), hold.gpus.begin(),
-                              hold.gpus.end());
+  Occupy(job->spec, placement, hosts);
   job->holds.push_back(std::move(hold));
 }
 
@@ -338,12 +324,8 @@ void UpdateCluster(Job* job, const JobView& view, size_t index) {
   TaskSpec& entry = cluster.tasks[index];
   entry.node = task.node;
   entry.address = task.address;
-  const size_t per_rank = task.gpus.size() / task.ranks.size();
   for (RankSpec& rank : entry.ranks) {
-    const auto first =
-        task.gpus.begin() +
-        static_cast<ptrdiff_t>(static_cast<size_t>(rank.local_rank) * per_rank);
-    rank.gpus.assign(first, first + static_cast<ptrdiff_t>(per_rank));
+    rank.gpus = GpusOfRank(task, rank.local_rank);
   }
   if (index == 0) {
     SetMaster(*GangOf(view, task.node, job->generation),
@@ -439,7 +421,7 @@ void PlaceReplacements(Job* job, const std::set<NodeName>& know,
       best_gpus = *std::move(gpus);
     }
     if (best == nullptr) continue;
-    Hand(job, &replacement, best, std::move(best_gpus), now);
+    Hand(job, &replacement, best->node, std::move(best_gpus), hosts, now);
     Explain(job);
   }
 }

@@ -184,7 +184,6 @@ void ReleaseEndedHolds(Job* job, const JobPlaces& places, const JobView& view,
                        Time now) {
   const auto gone = [&](const Hold& hold) {
     if (IsLost(view, hold.node)) return true;
-
     const GangStatus* gang = GangOf(view, hold.node, hold.generation);
     if (gang == nullptr) return false;
     const bool restarts = hold.generation == job->generation &&

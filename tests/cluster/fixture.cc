@@ -250,6 +250,19 @@ v1::Job ClusterTest::WaitFor(const std::string& name, v1::JobState state,
       [&](const v1::Job& job) { return job.state() == state; }, patience);
 }
 
+v1::Job ClusterTest::AwaitRecovered(const std::string& name,
+                                    int32_t recoveries) {
+  return WaitUntil(
+      name, fmt::format("recovery {}", recoveries), [&](const v1::Job& job) {
+        if (job.recoveries() < recoveries) return false;
+        const auto ranks = Ranks(job);
+        return std::all_of(ranks.begin(), ranks.end(), [&](const auto& rank) {
+          return rank.second.state() == v1::RANK_STATE_JOINED &&
+                 rank.second.recovery() >= static_cast<uint32_t>(recoveries);
+        });
+      });
+}
+
 v1::Job ClusterTest::WaitEnd(const std::string& name, v1::JobState state,
                              Duration patience) {
   return WaitFor(name, state, patience);

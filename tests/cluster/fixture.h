@@ -92,6 +92,10 @@ class ClusterTest : public testing::Test {
   v1::Job RunJob(const v1::JobSpec& spec, v1::JobState state,
                  Duration patience = kPatience);
 
+  // The job once `recoveries` are over and all ranks of it, which is native,
+  // train again.
+  v1::Job AwaitRecovered(const std::string& name, int32_t recoveries);
+
   // Lines of one rank (all attempts: 0), without time stamps.
   std::vector<std::string> Output(const std::string& job, int rank,
                                   int attempt = 0);

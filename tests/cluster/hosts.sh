@@ -142,6 +142,13 @@ value = json.load(sys.stdin)['lockstep']
 for name in '$2'.split('.'):
     value = value[int(name)] if isinstance(value, list) else value.get(name, '')
 print(value)"; }
+# rank_of JOB RANK FIELD: of its status; node: of its task.
+rank_of() { user lockstep jobs describe "$1" -o json | python3 -c "
+import json, sys
+for task in json.load(sys.stdin)['lockstep']['tasks']:
+    for rank in task['ranks']:
+        if int(rank.get('rank', 0)) == $2:
+            print(task['node'] if '$3' == 'node' else rank.get('$3', 0))"; }
 state_is() { [[ $(value "$1" state | tee /dev/stderr) == "JOB_STATE_$2" ]]; }
 step_over() { (($(value "$1" progress.chief.committedStep | tee /dev/stderr) > $2)); }
 node_is() { user lockstep nodes describe "$1" | has "$2"; }

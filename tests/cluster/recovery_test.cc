@@ -40,21 +40,6 @@ class RecoveryTest : public ClusterTest {
                      });
   }
 
-  // The job once `recoveries` are over and all ranks train again.
-  v1::Job AwaitRecovered(const std::string& name, int32_t recoveries) {
-    return WaitUntil(
-        name, fmt::format("recovery {}", recoveries), [&](const v1::Job& job) {
-          if (job.recoveries() < recoveries) return false;
-          for (const auto& [number, rank] : Ranks(job)) {
-            if (rank.state() != v1::RANK_STATE_JOINED ||
-                rank.recovery() < static_cast<uint32_t>(recoveries)) {
-              return false;
-            }
-          }
-          return true;
-        });
-  }
-
   static void Kill(const v1::Job& job, int rank, int how = SIGKILL) {
     ASSERT_GT(PidOf(job, rank), 0);
     ASSERT_EQ(kill(static_cast<pid_t>(PidOf(job, rank)), how), 0);

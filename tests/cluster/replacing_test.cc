@@ -65,18 +65,6 @@ class ReplacingTest : public ClusterTest {
     ASSERT_TRUE(drained.ok()) << drained.status();
   }
 
-  v1::Job AwaitRecovered(const std::string& name, int32_t recoveries) {
-    return WaitUntil(
-        name, fmt::format("recovery {}", recoveries), [&](const v1::Job& job) {
-          if (job.recoveries() < recoveries) return false;
-          const auto ranks = Ranks(job);
-          return std::all_of(ranks.begin(), ranks.end(), [&](const auto& rank) {
-            return rank.second.state() == v1::RANK_STATE_JOINED &&
-                   rank.second.recovery() >= static_cast<uint32_t>(recoveries);
-          });
-        });
-  }
-
   void CheckEnd(const std::string& name) {
     const v1::Job job = WaitEnd(name, v1::JOB_STATE_SUCCEEDED);
     const std::string end =

@@ -140,11 +140,12 @@ TEST_F(SecurityTest, RolesSayWhatAUserMay) {
   StopDaemon("coordinator");
   const std::string audit =
       ReadFile(cluster()->layout().DaemonDir("coordinator") + "/audit.log");
-  for (const char* text :
-       {R"("caller":"user ann (submitter)",
-        R"("method":"/lockstep.v1.JobService/CancelJob","target":"hers","code":"OK")",
-        R"("caller":"user bob (submitter)",
-        R"("code":"PERMISSION_DENIED","refused":true)"}) {
+  for (
+      const char* text :
+      {R"("caller":"user ann (submitter)",
+       R"("method":"/lockstep.v1.JobService/CancelJob","target":"hers","code":"OK")",
+       R"("caller":"user bob (submitter)",
+       R"("code":"PERMISSION_DENIED","refused":true)"}) {
     EXPECT_THAT(audit, HasSubstr(text));
   }
   StartDaemon("coordinator");

@@ -30,8 +30,8 @@ enum class Invariant {
   // is given twice.
   kS7,
   // Never two cluster specs of one communicator (a generation and a recovery),
-  // never a generation's number
-  // twice, and none is heard of before it is stored.
+  // never a generation's number twice, and none is heard of before it is
+  // stored.
   kS8,
   // Every request gets an answer, every waiter its value, and every job an end
   // once all is well.
