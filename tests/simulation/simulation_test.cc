@@ -19,10 +19,13 @@
 namespace lockstep::simulation {
 namespace {
 
+// So many seeds meet each fault at each commit point, and each kind of
+// recovery.
+constexpr int64_t kSeedsForCoverage = 250;
 #if defined(__SANITIZE_ADDRESS__)
 constexpr int64_t kSeeds = 40;
 #else
-constexpr int64_t kSeeds = 250;
+constexpr int64_t kSeeds = kSeedsForCoverage;
 #endif
 
 int64_t FromEnvironment(const char* name, int64_t usual) {
@@ -80,7 +83,7 @@ TEST(SimulationTest, InvariantsHoldWhateverHappens) {
     printf("%s", Tell(DrawTrial(static_cast<uint64_t>(only))).c_str());
     return;
   }
-  if (seeds < kSeeds) return;
+  if (seeds < kSeedsForCoverage) return;
   // At each commit point the coordinator died before and after, and the disk
   // failed.
   for (int point = 0; point < kCommitPoints; ++point) {
