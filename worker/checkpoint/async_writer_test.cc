@@ -183,6 +183,20 @@ TEST_F(AsyncWriterTest, TwoRanksMakeCheckpointsAndOldOnesGo) {
   EXPECT_EQ(chief.counters().failed, 0u);
 }
 
+// A rank 0 that is replaced after each checkpoint has read back one itself.
+TEST_F(AsyncWriterTest, OldOnesGoAlsoIfEachProcessSavesOnce) {
+  for (int64_t step : {10, 20, 30, 40, 50, 60}) {
+    AsyncWriter chief(Options(0, 1));
+    ASSERT_TRUE(Begin(&chief, step, 0).ok());
+    Next(&chief, AsyncWriter::kVoted);
+    ASSERT_TRUE(chief.PublishWhenAllVoted().ok());
+    const auto done = Next(&chief, AsyncWriter::kPublished);
+    EXPECT_TRUE(done.warning.ok()) << done.warning;
+  }
+  EXPECT_EQ(ListCheckpoints(&fs_, kAsyncRoot)->size(), 3u);
+  EXPECT_EQ(TestRestore(&fs_, kAsyncRoot, 1).value(), 60);
+}
+
 TEST_F(AsyncWriterTest, ANewerOneIsRefusedWhileOneIsInFlight) {
   AsyncWriter chief(Options(0, 2));
   ASSERT_TRUE(Begin(&chief, 10, 0).ok());

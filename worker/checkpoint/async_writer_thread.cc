@@ -90,6 +90,7 @@ Status AsyncWriter::Shared::ReadBackAndRetain(const std::string& path,
                             Checkpoint::Open(options.fs, path));
   LOCKSTEP_RETURN_IF_ERROR(checkpoint.Verify());
   verified.insert(key);
+  LOCKSTEP_RETURN_IF_ERROR(NoteReadBack(options.fs, options.root, key));
   return ApplyRetention(options.fs, options.root, options.job,
                         options.generation, options.lineage, verified,
                         options.retention)

@@ -147,6 +147,14 @@ Status Sweep(FileSystem* fs, const std::string& root, uint64_t generation,
   return first;
 }
 
+Status NoteReadBack(FileSystem* fs, const std::string& root,
+                    const CheckpointKey& key) {
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const auto file,
+      fs->Create(JoinPath(JoinPath(root, CheckpointName(key)), kReadBackName)));
+  return file->Close();
+}
+
 StatusOr<std::vector<CheckpointKey>> ApplyRetention(
     FileSystem* fs, const std::string& root, const std::string& job,
     uint64_t generation, std::span<const LineageEntry> lineage,
@@ -156,7 +164,10 @@ StatusOr<std::vector<CheckpointKey>> ApplyRetention(
                             ListCheckpoints(fs, root));
   std::vector<RetentionCandidate> candidates;
   for (const CheckpointKey& key : keys) {
-    candidates.push_back({key, verified.contains(key)});
+    candidates.push_back(
+        {key, verified.contains(key) ||
+                  fs->Exists(JoinPath(JoinPath(root, CheckpointName(key)),
+                                      kReadBackName))});
   }
   std::vector<CheckpointKey> deleted;
   for (const CheckpointKey& key :

@@ -56,8 +56,14 @@ StatusOr<std::string> KeepAs(FileSystem* fs, const std::string& root,
 Status Sweep(FileSystem* fs, const std::string& root, uint64_t generation,
              const std::optional<AttemptKey>& in_flight);
 
-// Deletes the checkpoints of ChooseDeletions, as generation `generation`. Only
-// keys in `verified` count as read back. Returns the deleted ones.
+// Notes durably enough, for later processes, that the checkpoint was read back
+// whole. A job whose rank 0 is replaced often would otherwise never delete one.
+Status NoteReadBack(FileSystem* fs, const std::string& root,
+                    const CheckpointKey& key);
+
+// Deletes the checkpoints of ChooseDeletions, as generation `generation`. Keys
+// in `verified` count as read back, and those of NoteReadBack. Returns the
+// deleted ones.
 StatusOr<std::vector<CheckpointKey>> ApplyRetention(
     FileSystem* fs, const std::string& root, const std::string& job,
     uint64_t generation, std::span<const LineageEntry> lineage,

@@ -1,7 +1,8 @@
 // The names in a job's checkpoint directory. No other file knows them. PURE.
 //
-//   step-000000120.g7/         a complete checkpoint: never written again
+//   step-000000120.g7/         a complete checkpoint: never changed
 //     MANIFEST                 its contents, with the checksums of all files
+//     READ_BACK                empty: it was read back whole
 //     shard-00001-of-00004     the part of rank 1 of 4
 //   .tmp-000000120.g7.3/       being written: checkpoint 3 of generation 7
 //     rank-1/shard, VOTE       only rank 1 writes in here
@@ -22,6 +23,7 @@
 namespace lockstep::worker::checkpoint {
 
 inline constexpr char kManifestName[] = "MANIFEST";
+inline constexpr char kReadBackName[] = "READ_BACK";
 inline constexpr char kLatestName[] = "LATEST";
 inline constexpr char kFenceName[] = "FENCE";
 inline constexpr char kRankShardName[] = "shard";
