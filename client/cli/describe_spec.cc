@@ -100,6 +100,7 @@ std::string SpecRows(const v1::JobSpec& spec) {
   text += DescribeRow("progress by", Printable(spec.progress_pattern()));
   text += DescribeRow("node lost", NodeLossText(spec));
   text += DescribeRow("when idle", IdleText(spec));
+  text += DescribeRow("warm starts", spec.warm_starts() ? "yes" : "");
   text += DescribeRow("pool", Printable(spec.pool()));
   if (!spec.runtime().name().empty()) {
     text += DescribeRow("runtime", Printable(spec.runtime().name() + " (" +
@@ -116,6 +117,16 @@ std::string SpecRows(const v1::JobSpec& spec) {
   std::sort(labels.begin(), labels.end());
   text += DescribeRow("labels", fmt::format("{}", fmt::join(labels, ", ")));
   return text + DescribeRow("comment", Printable(spec.comment()));
+}
+
+std::string SparesRow(const v1::Job& job) {
+  if (job.spec().spares() == 0) return "";
+  const auto& nodes = job.spare_nodes();
+  return DescribeRow(
+      "spares", nodes.empty()
+                    ? fmt::format("{}, none held", job.spec().spares())
+                    : fmt::format("{}, held: {}", job.spec().spares(),
+                                  fmt::join(nodes, ", ")));
 }
 
 std::string ReductionRow(const v1::Job& job) {

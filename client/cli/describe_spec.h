@@ -15,6 +15,8 @@ std::string SpecRows(const v1::JobSpec& spec);
 std::string CostRows(const v1::Job& job);
 // The job's images, resolved if known.
 std::string ImageRows(const v1::Job& job);
+// The spare nodes of a job that has asked for some.
+std::string SparesRow(const v1::Job& job);
 // The reduction plan of the ranks, if known.
 std::string ReductionRow(const v1::Job& job);
 // KIND, SIZE, PATH of the files in its output directory.

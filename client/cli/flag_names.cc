@@ -70,6 +70,8 @@ constexpr FieldFlag kSubmit[] = {
     {"spec.node_loss", "--node-lost-timeout"},
     {"spec.idle_notice", "--idle-notice"},
     {"spec.idle_stop", "--idle-stop"},
+    {"spec.warm_starts", "--warm-starts"},
+    {"spec.spares", "--spares"},
     {"spec.slurm_environment", "--slurm-env"},
     // A flag applies to all roles.
     {"spec.roles[0].count", "--tasks"},

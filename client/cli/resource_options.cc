@@ -65,6 +65,14 @@ void AddHangOptions(const FlagGroup& group, SubmitFlags* f) {
   group.Add("--idle-stop DURATION", &f->idle_stop,
             "When no rank works for this time, the job is saved, where it can "
             "be, and cancelled; 0s for never (default: the site's)");
+  group.Add("--warm-starts", &f->warm_starts,
+            "Of a program that Python runs: each node of the job keeps "
+            "interpreters that have imported what the program imports, and a "
+            "rank that is started again becomes one of them (default: no)");
+  group.Add("--spares NUMBER", &f->spares,
+            "Nodes that are held, and have prepared, for the ranks of a node "
+            "that is lost or drained, of a job that recovers in place; they "
+            "count as used (default: 0)");
 }
 
 }  // namespace lockstep::cli

@@ -175,6 +175,8 @@ Status SetHang(const SubmitFlags& flags, v1::JobSpec* spec) {
   if (flags.node_lost_timeout) {
     LOCKSTEP_RETURN_IF_ERROR(SetNodeLoss(*flags.node_lost_timeout, spec));
   }
+  if (flags.warm_starts) spec->set_warm_starts(true);
+  if (flags.spares) spec->set_spares(*flags.spares);
   if (flags.idle_notice) {
     LOCKSTEP_RETURN_IF_ERROR(SetDuration("--idle-notice", flags.idle_notice,
                                          spec->mutable_idle_notice()));

@@ -46,6 +46,8 @@ struct SubmitFlags {
   std::optional<std::string> node_lost_timeout;
   std::optional<std::string> idle_notice;
   std::optional<std::string> idle_stop;
+  bool warm_starts = false;
+  std::optional<int32_t> spares;
   std::vector<std::string> labels;
   // kOutputWorkdir: the output directory.
   std::optional<std::string> working_directory;

@@ -66,6 +66,8 @@ struct GangSpec {
   std::string progress_pattern = {};
   // The first one of a generation counts; GangStatus says what that was.
   std::optional<Fence> fence = {};
+  // As in JobSpec; also set on a spare node of a program.
+  bool warm_starts = false;
 
   bool operator==(const GangSpec&) const = default;
 };

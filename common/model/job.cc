@@ -239,6 +239,8 @@ std::string_view Name(Reason reason) {
       return "SESSION";
     case Reason::kRecovering:
       return "RECOVERING";
+    case Reason::kSpare:
+      return "SPARE";
     case Reason::kRecovered:
       return "RECOVERED";
     case Reason::kNodeGpuReclaim:

@@ -137,6 +137,7 @@ enum class Reason {
   kIdle = 95,
   kSession = 97,
   kRecovering = 98,
+  kSpare = 96,
   kRecovered = 99,
   kNodeGpuReclaim = 110,
   kNodeGpuFree = 111,
@@ -312,6 +313,10 @@ struct JobSpec {
   // site says.
   std::optional<Duration> idle_notice;
   std::optional<Duration> idle_stop;
+  // Of programs: nodes keep interpreters for ranks that start again.
+  bool warm_starts = false;
+  // Nodes that are held for the tasks of a node that is lost or left.
+  int32_t spares = 0;
 
   bool operator==(const JobSpec&) const = default;
 };

@@ -105,6 +105,7 @@ LOCKSTEP_FIELDS(GangSpec, v1::GangSpec) {
   LOCKSTEP_FIELD(stall_after);
   LOCKSTEP_FIELD(progress_pattern, Text(kMaxProgressPattern));
   LOCKSTEP_FIELD(fence);
+  LOCKSTEP_FIELD(warm_starts);
   v.Rule([](GangSpec* spec, FieldChecker* check) {
     check->Require(!spec->tasks.empty(), "tasks", "is empty");
     CheckRanks(*spec, check);

@@ -18,6 +18,7 @@ constexpr size_t kMaxProgramBytes = 1 << 20;
 constexpr size_t kMaxArguments = 16384;
 constexpr size_t kMaxVariables = 4096;
 constexpr size_t kMaxPackages = 100;
+constexpr int32_t kMaxSpares = 16;
 
 using Texts = std::map<std::string, std::string>;
 using ProtoMap = google::protobuf::Map<std::string, std::string>;
@@ -166,6 +167,9 @@ void CheckKind(const JobSpec& spec, FieldChecker* check) {
                  "kind",
                  "is NATIVE: stall_after and progress_pattern are for a "
                  "PROGRAM, and the steps of a native job show its progress");
+  check->Require(spec.kind == JobKind::kProgram || !spec.warm_starts, "kind",
+                 "is NATIVE: warm_starts is for a PROGRAM, and a native rank "
+                 "starts within milliseconds");
   check->Require(
       spec.kind == JobKind::kProgram ||
           (spec.node_loss == NodeLoss::kUnspecified && !spec.node_lost_timeout),
@@ -265,6 +269,8 @@ LOCKSTEP_FIELDS(JobSpec, v1::JobSpec) {
   LOCKSTEP_FIELD(node_lost_timeout);
   LOCKSTEP_FIELD(idle_notice);
   LOCKSTEP_FIELD(idle_stop);
+  LOCKSTEP_FIELD(warm_starts);
+  LOCKSTEP_FIELD(spares, Range(0, kMaxSpares));
   LOCKSTEP_FIELD(labels, kLabels);
   LOCKSTEP_FIELD(working_directory, kPath);
   LOCKSTEP_FIELD(comment, Text(4096));

@@ -49,8 +49,9 @@ struct Agenda {
   // Nodes whose record changed outside commands. The next tick stores them.
   std::set<NodeName> unsaved_nodes;
   bool capacity_changed = true;
-  // A running job waits for a node in place of another (replacing.h): the
-  // scheduler looks for one, without a pass over the queue.
+  // A running job waits for a node in place of another (replacing.h), or may
+  // have found a spare (spares.h): the scheduler looks for one, without a pass
+  // over the queue.
   bool places_wanted = true;
   // When a node registered, or the ranks of a job left one.
   MonoTime room_made;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "server/core/replacing.h"
+#include "server/core/spares.h"
 #include "server/core/verdict.h"
 
 namespace lockstep::server {
@@ -98,17 +99,25 @@ void QueueScheduler::PlaceReplacements(Time now,
   std::vector<QueuePlace> order;
   for (const JobName& name : parts_.state->jobs.live()) {
     const Job& job = *parts_.state->jobs.At(name).job;
-    if (WantsPlaces(job) && !changed->contains(name)) {
+    if ((WantsPlaces(job) || WantsSpares(job)) && !changed->contains(name)) {
       order.push_back(PlaceInQueue(job));
     }
   }
+  if (order.empty()) return;
   std::sort(order.begin(), order.end());
+  if (hosts->empty()) *hosts = Hosts();
+  std::vector<Job> jobs;
   for (const QueuePlace& place : order) {
-    const Job& before = *parts_.state->jobs.At(place.job).job;
-    if (hosts->empty()) *hosts = Hosts();
-    Job job = before;
-    server::PlaceReplacements(&job, NodesThatKnow(before), hosts, now);
-    if (!(job == before)) changed->emplace(place.job, std::move(job));
+    jobs.push_back(*parts_.state->jobs.At(place.job).job);
+    server::PlaceReplacements(&jobs.back(), NodesThatKnow(jobs.back()), hosts,
+                              now);
+  }
+  // After them: ranks wait for a replacement, and for no spare.
+  for (Job& job : jobs) {
+    if (WantsSpares(job)) PlaceSpares(&job, NodesThatKnow(job), hosts, now);
+    if (job == *parts_.state->jobs.At(job.spec.name).job) continue;
+    const JobName name = job.spec.name;
+    changed->emplace(name, std::move(job));
   }
 }
 

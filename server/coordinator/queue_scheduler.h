@@ -35,7 +35,8 @@ class QueueScheduler {
   bool BacksOff(const JobEntry& entry, Time now) const;
   // Adds placed jobs to `changed` and gives the others their reason to wait.
   // Ignores jobs already in `changed`. Running jobs that wait for a node in
-  // place of another (replacing.h) come before the queue.
+  // place of another (replacing.h), and then those that want spares (spares.h),
+  // come before the queue.
   void Schedule(Time now, std::map<JobName, Job>* changed);
   // The same for those running jobs alone. Fills `hosts` if it is empty and
   // such a job is there, and takes their room from it.

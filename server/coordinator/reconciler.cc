@@ -7,6 +7,7 @@
 
 #include "server/core/replacing.h"
 #include "server/core/restart.h"
+#include "server/core/spares.h"
 
 namespace lockstep::server {
 namespace {
@@ -272,7 +273,8 @@ void Reconciler::Reconcile(Time now) {
     for (const JobName& name : names) {
       const JobEntry* const entry = parts_.state->jobs.Find(name);
       agenda.places_wanted = agenda.places_wanted ||
-                             (entry != nullptr && WantsPlaces(*entry->job));
+                             (entry != nullptr && (WantsPlaces(*entry->job) ||
+                                                   WantsSpares(*entry->job)));
     }
   }
   sender_.Send(now);

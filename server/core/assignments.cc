@@ -11,6 +11,7 @@
 #include "server/core/moving.h"
 #include "server/core/replacing.h"
 #include "server/core/reports.h"
+#include "server/core/spares.h"
 #include "server/core/verdict.h"
 
 namespace lockstep::server {
@@ -45,8 +46,9 @@ bool SameForAll(const Job& a, const Job& b) {
          a.output_identity == b.output_identity && a.restore == b.restore &&
          KnownCheckpoint(a) == KnownCheckpoint(b) && a.recovery == b.recovery &&
          a.reduction_plan == b.reduction_plan && a.uid == b.uid &&
-         a.replacements == b.replacements && a.owner == b.owner &&
-         a.spec == b.spec && a.tasks.size() == b.tasks.size();
+         a.replacements == b.replacements && a.spares == b.spares &&
+         a.owner == b.owner && a.spec == b.spec &&
+         a.tasks.size() == b.tasks.size();
 }
 
 void AddNodesOf(const Job& job, std::set<NodeName>* nodes) {
@@ -90,6 +92,20 @@ void Assigner::AddTask(const TaskStatus& task, GangSpec* spec) const {
   spec->tasks.push_back(std::move(local));
 }
 
+// The tasks of `from` as another node is to start them, with its GPUs.
+void Assigner::AddTasksLike(const NodeName& from,
+                            const std::vector<std::vector<int32_t>>& gpus,
+                            GangSpec* spec) const {
+  size_t added = 0;
+  for (const size_t index : places_.TasksOn(from)) {
+    if (added == gpus.size()) return;
+    TaskStatus task = job_.tasks[index];
+    task.gpus = gpus[added++];
+    for (RankStatus& rank : task.ranks) ++rank.restarts;
+    AddTask(task, spec);
+  }
+}
+
 GangSpec Assigner::SpecFor(const NodeName& node) const {
   const Job& job = job_;
   GangSpec spec;
@@ -108,15 +124,15 @@ GangSpec Assigner::SpecFor(const NodeName& node) const {
   spec.stall_after = job.spec.stall_after;
   spec.progress_pattern = job.spec.progress_pattern;
   spec.fence = view_.fence;
+  spec.warm_starts = job.spec.warm_starts;
   spec.services = ServicesOf(job.spec);
+  const bool is_program = job.spec.kind == JobKind::kProgram;
   if (const Replacement* replacement = ReplacementOn(job, node)) {
-    size_t moved = 0;
-    for (const size_t index : places_.TasksOn(replacement->from)) {
-      TaskStatus task = job.tasks[index];
-      task.gpus = replacement->gpus[moved++];
-      for (RankStatus& rank : task.ranks) ++rank.restarts;
-      AddTask(task, &spec);
-    }
+    AddTasksLike(replacement->from, replacement->gpus, &spec);
+    if (job.spec.spares > 0) spec.warm_starts = is_program;
+  } else if (const Spare* spare = SpareOn(job, node)) {
+    AddTasksLike(spare->like, spare->gpus, &spec);
+    spec.warm_starts = is_program;
   } else {
     for (const size_t index : places_.TasksOn(node)) {
       AddTask(job.tasks[index], &spec);
@@ -158,7 +174,9 @@ bool Assigner::MustWaitForOldRanks(const NodeName& node) const {
 
 Goal Assigner::CurrentGoal(const NodeName& node) const {
   if (job_.failing || !HasPartIn(job_, places_, node)) return Goal::kStop;
-  if (ReplacementOn(job_, node) != nullptr) return Goal::kPrepare;
+  if (ReplacementOn(job_, node) != nullptr || SpareOn(job_, node) != nullptr) {
+    return Goal::kPrepare;
+  }
   switch (job_.state) {
     case JobState::kPreparing:
       return job_.cluster ? Goal::kLaunch : Goal::kPrepare;

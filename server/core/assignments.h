@@ -37,12 +37,17 @@ class Assigner {
   // each assignment for which HasCluster() is true.
   std::vector<Assignment> For(const NodeName& node) const;
   static bool HasCluster(const Assignment& assignment) {
-    return assignment.goal == Goal::kLaunch || assignment.goal == Goal::kGo;
+    return assignment.goal == Goal::kLaunch || assignment.goal == Goal::kGo ||
+           (assignment.goal == Goal::kPrepare && assignment.spec &&
+            assignment.spec->warm_starts);
   }
 
  private:
   Assignment Make(Generation generation, Goal goal) const;
   void AddTask(const TaskStatus& task, GangSpec* spec) const;
+  void AddTasksLike(const NodeName& from,
+                    const std::vector<std::vector<int32_t>>& gpus,
+                    GangSpec* spec) const;
   GangSpec SpecFor(const NodeName& node) const;
   bool MustWaitForOldRanks(const NodeName& node) const;
   // Whether a task ran there before in this generation.

@@ -11,6 +11,7 @@
 #include "server/core/lineage.h"
 #include "server/core/preparing.h"
 #include "server/core/reports.h"
+#include "server/core/transitions.h"
 #include "server/core/work_files.h"
 
 namespace lockstep::server {
@@ -77,7 +78,7 @@ void StartGeneration(Job* job, Time now) {
   job->lone_ranks.clear();
   job->recovery = 0;
   job->recovery_start = {};
-  job->replacements.clear();
+  DropNewNodes(job);
   // The stop was carried out. Ids count from 1 in each generation.
   std::erase_if(job->directives, [](const Directive& directive) {
     return directive.kind == DirectiveKind::kStop;

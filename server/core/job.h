@@ -65,6 +65,17 @@ struct Replacement {
   bool operator==(const Replacement&) const = default;
 };
 
+// A node that is held for the tasks of a node that is lost or left (spares.h).
+struct Spare {
+  NodeName node;
+  // The node whose tasks it has prepared for.
+  NodeName like;
+  // The GPUs here of each of these tasks, in the order of the job's tasks.
+  std::vector<std::vector<int32_t>> gpus;
+
+  bool operator==(const Spare&) const = default;
+};
+
 // The state of a job that holds (holding.h).
 struct OutputHold {
   // OUTPUT_MISSING or NO_CHECKPOINT.
@@ -163,6 +174,10 @@ struct Job {
   WallTime recovery_start{};
   // By node, in the order in which they were decided; each node once.
   std::vector<Replacement> replacements;
+  // In the order in which they were found.
+  std::vector<Spare> spares;
+  // Nodes that refused to prepare as spares of `generation`.
+  std::vector<NodeName> refused_spares;
   // Signature of the last attempt's failure, see Failure::signature in
   // verdict.h. Empty if it did not fail, or if its failure does not predict the
   // next one.

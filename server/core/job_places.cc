@@ -32,7 +32,9 @@ bool HasPartIn(const Job& job, const JobPlaces& places, const NodeName& node) {
          std::any_of(job.replacements.begin(), job.replacements.end(),
                      [&](const Replacement& replacement) {
                        return replacement.to == node;
-                     });
+                     }) ||
+         std::any_of(job.spares.begin(), job.spares.end(),
+                     [&](const Spare& spare) { return spare.node == node; });
 }
 
 }  // namespace lockstep::server

@@ -15,6 +15,7 @@
 #include "server/core/replacing.h"
 #include "server/core/reports.h"
 #include "server/core/restart.h"
+#include "server/core/spares.h"
 #include "server/core/transitions.h"
 #include "server/core/verdict.h"
 
@@ -215,6 +216,7 @@ void DecideRunning(Job* job, const JobView& view,
     Fail(job, *std::move(why), now);
     return;
   }
+  CheckSpares(job, view, now);
   if (CheckNodes(job, view, true, now)) return;
   EndRecovery(job);
   why = CanRecover(*job, view) ? Recover(job, view, now)

@@ -4,19 +4,16 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "server/core/generation.h"
-#include "server/core/host_fit.h"
-#include "server/core/images.h"
 #include "server/core/job_places.h"
-#include "server/core/job_roles.h"
 #include "server/core/moving.h"
-#include "server/core/place_gang.h"
+#include "server/core/new_node.h"
 #include "server/core/preparing.h"
 #include "server/core/reports.h"
 #include "server/core/restart_rules.h"
+#include "server/core/spares.h"
 #include "server/core/verdict.h"
 
 namespace lockstep::server {
@@ -76,24 +73,6 @@ bool PreparesAgain(const Job& job, const JobView& view, const NodeName& node) {
   const GangStatus* gang = GangOf(view, node, job.generation);
   return replacement != nullptr && replacement->lost && gang != nullptr &&
          gang->phase < GangPhase::kLaunched;
-}
-
-bool MayReplace(const Job& job) {
-  if (job.state != JobState::kRunning || job.failing || job.outcome ||
-      IsAskedToStop(job)) {
-    return false;
-  }
-  // There is a log of each place.
-  if (std::any_of(job.tasks.begin(), job.tasks.end(),
-                  [](const TaskStatus& task) {
-                    return task.former_nodes.size() >= kMaxFormerNodes;
-                  })) {
-    return false;
-  }
-  const auto ranks = RanksOf(job);
-  return std::all_of(ranks.begin(), ranks.end(), [](const RankStatus* rank) {
-    return rank->recoverable && !(rank->exit && rank->exit->ok());
-  });
 }
 
 // Whether a rank is left that runs and is not on a lost node.
@@ -160,27 +139,6 @@ void GiveSamePlace(Job* job, Replacement* replacement) {
   }
 }
 
-// Whether the new node has to be given up: it is lost, gets no new work any
-// more, or has ended the generation and will not begin it again.
-bool IsUnfit(const Job& job, const JobView& view,
-             const Replacement& replacement) {
-  const auto node = view.nodes.find(replacement.to);
-  const GangStatus* gang = GangOf(view, replacement.to, job.generation);
-  if (IsLost(view, replacement.to) ||
-      (gang != nullptr && gang->phase >= GangPhase::kLaunched)) {
-    return true;
-  }
-  if (node == view.nodes.end()) return false;
-  const std::vector<int32_t>& bad = node->second.bad_gpus;
-  return node->second.drain || node->second.cools ||
-         std::any_of(replacement.gpus.begin(), replacement.gpus.end(),
-                     [&](const std::vector<int32_t>& gpus) {
-                       return std::find_first_of(gpus.begin(), gpus.end(),
-                                                 bad.begin(),
-                                                 bad.end()) != gpus.end();
-                     });
-}
-
 // Gives up a new node that is unfit or has refused.
 void CheckNewNode(Job* job, const JobView& view, Replacement* replacement,
                   Time now) {
@@ -193,7 +151,7 @@ void CheckNewNode(Job* job, const JobView& view, Replacement* replacement,
                          RanksText(*job, replacement->from)),
              now);
     replacement->refused.push_back(replacement->to);
-  } else if (!IsUnfit(*job, view, *replacement)) {
+  } else if (!IsUnfit(*job, view, replacement->to, replacement->gpus)) {
     return;
   }
   replacement->to.clear();
@@ -222,7 +180,11 @@ void Want(Job* job, const JobView& view, const NodeName& node, Reasoned why,
     added.cause = std::move(why.cause);
     added.since = added.lost ? HoldsSince(view, node, now) : now.wall;
     Note(job, added, now);
-    if (added.lost && IsBackEmpty(*job, view, node)) GiveSamePlace(job, &added);
+    if (added.lost && IsBackEmpty(*job, view, node)) {
+      GiveSamePlace(job, &added);
+    } else {
+      UseSpare(job, view, &added);
+    }
     return;
   }
   if (why.lost && !known->lost) {
@@ -232,8 +194,11 @@ void Want(Job* job, const JobView& view, const NodeName& node, Reasoned why,
     Note(job, *known, now);
   }
   CheckNewNode(job, view, &*known, now);
-  if (known->to.empty() && known->lost && IsBackEmpty(*job, view, node)) {
+  if (!known->to.empty()) return;
+  if (known->lost && IsBackEmpty(*job, view, node)) {
     GiveSamePlace(job, &*known);
+  } else {
+    UseSpare(job, view, &*known);
   }
 }
 
@@ -252,70 +217,8 @@ std::optional<Cause> HeldTooLong(const Job& job, const Replacement& replacement,
 
 bool IsReady(const Job& job, const JobView& view,
              const Replacement& replacement) {
-  if (replacement.to.empty()) return false;
-  const GangStatus* gang = GangOf(view, replacement.to, job.generation);
-  return gang != nullptr && gang->phase == GangPhase::kPrepared &&
-         gang->ports.size() == replacement.gpus.size() &&
-         view.nodes.at(replacement.to).state == NodeState::kReady &&
-         HasSettledImages(job, *gang) && SeesOutput(job, *gang);
-}
-
-// The GPUs of each task of the replacement on the host; nullopt if they do not
-// fit there together.
-std::optional<std::vector<std::vector<int32_t>>> Fit(
-    const Job& job, const Replacement& replacement, const HostCapacity& host) {
-  FreeHost free = FreeOf(host);
-  std::vector<std::vector<int32_t>> gpus;
-  for (const TaskStatus& task : job.tasks) {
-    if (task.node != replacement.from) continue;
-    const RoleSpec* role = RoleOf(job, task.type);
-    if (role == nullptr || !Fits(*role, free)) return std::nullopt;
-    gpus.push_back(Take(role->resources, &free));
-  }
-  return gpus;
-}
-
-// Whether the host may share the gang with the nodes that stay.
-bool MayJoin(const Job& job, const Replacement& replacement,
-             const HostCapacity& host) {
-  if (!host.ready || (!job.spec.pool.empty() && host.pool != job.spec.pool)) {
-    return false;
-  }
-  const auto has = [&](const std::vector<NodeName>& nodes) {
-    return std::count(nodes.begin(), nodes.end(), host.node) > 0;
-  };
-  if (has(replacement.refused)) return false;
-  // A node may still keep files of a task that left it.
-  for (const TaskStatus& task : job.tasks) {
-    if (task.node == replacement.from && has(task.former_nodes)) return false;
-  }
-  for (const Hold& hold : job.holds) {
-    if (hold.node == host.node) return false;
-    if (hold.node != replacement.from && host.apart.contains(hold.node)) {
-      return false;
-    }
-  }
-  return true;
-}
-
-void Hand(Job* job, Replacement* replacement, const NodeName& to,
-          std::vector<std::vector<int32_t>> gpus,
-          std::vector<HostCapacity>* hosts, Time now) {
-  replacement->to = to;
-  replacement->gpus = std::move(gpus);
-  const JobPlaces places(*job);
-  const std::vector<size_t>& tasks = places.TasksOn(replacement->from);
-  Hold hold = HoldOn(*job, tasks, to, now);
-  hold.gpus.clear();
-  std::vector<TaskPlacement> placement;
-  for (size_t i = 0; i < tasks.size(); ++i) {
-    const std::vector<int32_t>& own = replacement->gpus[i];
-    hold.gpus.insert(hold.gpus.end(), own.begin(), own.end());
-    const TaskStatus& task = job->tasks[tasks[i]];
-    placement.push_back({task.type, task.index, to, own});
-  }
-  Occupy(job->spec, placement, hosts);
-  job->holds.push_back(std::move(hold));
+  return !replacement.to.empty() &&
+         HasPrepared(job, view, replacement.to, replacement.from);
 }
 
 void UpdateCluster(Job* job, const JobView& view, size_t index) {
@@ -404,24 +307,13 @@ void PlaceReplacements(Job* job, const std::set<NodeName>& know,
                        std::vector<HostCapacity>* hosts, Time now) {
   for (Replacement& replacement : job->replacements) {
     if (!replacement.to.empty()) continue;
-    HostCapacity* best = nullptr;
-    std::vector<std::vector<int32_t>> best_gpus;
-    // The least that stays free, so that large tasks still find room.
-    const auto rest = [](const HostCapacity& host) {
-      return std::tuple(host.gpus.size() - host.allocated_gpus.size(),
-                        host.capacity.cpus - host.allocated.cpus, host.node);
-    };
-    for (HostCapacity& host : *hosts) {
-      if (know.contains(host.node) || !MayJoin(*job, replacement, host)) {
-        continue;
-      }
-      auto gpus = Fit(*job, replacement, host);
-      if (!gpus || (best != nullptr && rest(*best) <= rest(host))) continue;
-      best = &host;
-      best_gpus = *std::move(gpus);
-    }
-    if (best == nullptr) continue;
-    Hand(job, &replacement, best->node, std::move(best_gpus), hosts, now);
+    std::set<NodeName> without = know;
+    without.insert(replacement.refused.begin(), replacement.refused.end());
+    auto found =
+        TakeNode(job, replacement.from, /*stays=*/false, without, hosts, now);
+    if (!found) continue;
+    replacement.to = std::move(found->node);
+    replacement.gpus = std::move(found->gpus);
     Explain(job);
   }
 }

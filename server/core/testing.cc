@@ -70,6 +70,7 @@ static bool HoldsItsPlaces(const Job& job) {
   for (const Replacement& replacement : job.replacements) {
     if (!replacement.to.empty()) nodes.insert(replacement.to);
   }
+  for (const Spare& spare : job.spares) nodes.insert(spare.node);
   std::set<NodeName> held;
   for (const Hold& hold : job.holds) {
     if (!held.insert(hold.node).second) return false;

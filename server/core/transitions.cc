@@ -7,7 +7,7 @@ void Finish(Job* job, JobState outcome, Cause cause, int32_t exit_code,
   job->outcome = outcome;
   job->exit_code = exit_code;
   job->failing.reset();
-  job->replacements.clear();
+  DropNewNodes(job);
   EnterState(job, JobState::kFinishing, std::move(cause), now);
 }
 
@@ -17,7 +17,13 @@ void Fail(Job* job, Cause cause, Time now) {
   job->cause = {Reason::kStoppingRanks,
                 cause.message + "; stopping the other ranks"};
   job->failing = std::move(cause);
+  DropNewNodes(job);
+}
+
+void DropNewNodes(Job* job) {
   job->replacements.clear();
+  job->spares.clear();
+  job->refused_spares.clear();
 }
 
 void ForgetEvents(Job* job) {

@@ -13,6 +13,10 @@ void Finish(Job* job, JobState outcome, Cause cause, int32_t exit_code,
 // Stops the generation. The next step is decided when it is gone everywhere.
 void Fail(Job* job, Cause cause, Time now);
 
+// Gives up all nodes that the job has beyond those of its tasks: replacements
+// and spares.
+void DropNewNodes(Job* job);
+
 // Removes the events of the current generation from the job's history.
 void ForgetEvents(Job* job);
 

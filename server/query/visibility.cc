@@ -144,6 +144,8 @@ JobSpec Shown(const JobSpec& spec) {
   out.node_lost_timeout = spec.node_lost_timeout;
   out.idle_notice = spec.idle_notice;
   out.idle_stop = spec.idle_stop;
+  out.warm_starts = spec.warm_starts;
+  out.spares = spec.spares;
   return out;
 }
 
@@ -204,6 +206,8 @@ Job Shown(const Job& job) {
   out.recovery = job.recovery;
   out.recovery_start = job.recovery_start;
   out.replacements = job.replacements;
+  out.spares = job.spares;
+  out.refused_spares = job.refused_spares;
   return out;
 }
 

@@ -74,7 +74,8 @@ Paths OpenPaths() {
                 "committed_step", "exit_code",
                 "queue_position", "resumed_step",
                 "restore.step",   "restore.from_start",
-                "details_hidden", "expected_start_time"};
+                "details_hidden", "expected_start_time",
+                "spare_nodes"};
   Add(Under("spec.", {"name",
                       "kind",
                       "roles.type",
@@ -97,7 +98,9 @@ Paths OpenPaths() {
                       "node_loss",
                       "node_lost_timeout",
                       "idle_notice",
-                      "idle_stop"}),
+                      "idle_stop",
+                      "warm_starts",
+                      "spares"}),
       &open);
   Add(Under("spec.roles.resources.", resources), &open);
   Add(Under("spec.roles.machine.nominal.", resources), &open);

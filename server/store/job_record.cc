@@ -38,6 +38,7 @@ void PutShownState(const Job& job, v1::Job* out) {
   out->set_failures_without_progress(job.failures_without_progress);
   out->set_restarts(job.restarts);
   out->set_recoveries(job.recoveries);
+  for (const Spare& spare : job.spares) out->add_spare_nodes(spare.node);
   for (const auto& [state, duration] : job.phase_durations) {
     v1::PhaseDuration* phase = out->add_phases();
     phase->set_phase(std::string(PhaseName(state)));
@@ -85,6 +86,31 @@ StatusOr<Replacement> GetReplacement(const v1::Replacement& message) {
   replacement.refused.assign(message.refused().begin(),
                              message.refused().end());
   return replacement;
+}
+
+void PutSpares(const Job& job, v1::StoredJob* out) {
+  for (const Spare& spare : job.spares) {
+    v1::Spare* const message = out->add_spares();
+    message->set_node(spare.node);
+    message->set_like(spare.like);
+    for (const std::vector<int32_t>& gpus : spare.gpus) {
+      message->add_gpus()->mutable_index()->Add(gpus.begin(), gpus.end());
+    }
+  }
+  for (const NodeName& node : job.refused_spares) out->add_refused_spares(node);
+}
+
+void GetSpares(const v1::StoredJob& stored, Job* job) {
+  for (const v1::Spare& message : stored.spares()) {
+    Spare& spare = job->spares.emplace_back();
+    spare.node = message.node();
+    spare.like = message.like();
+    for (const v1::Replacement::Gpus& gpus : message.gpus()) {
+      spare.gpus.emplace_back(gpus.index().begin(), gpus.index().end());
+    }
+  }
+  job->refused_spares.assign(stored.refused_spares().begin(),
+                             stored.refused_spares().end());
 }
 
 // What was asked for.
@@ -137,6 +163,7 @@ void PutDecisionState(const Job& job, v1::StoredJob* out) {
   for (const Replacement& replacement : job.replacements) {
     *out->add_replacements() = PutReplacement(replacement);
   }
+  PutSpares(job, out);
   if (job.attempt_start != WallTime{}) {
     *out->mutable_attempt_start() = ToProto(job.attempt_start);
   }
@@ -199,6 +226,7 @@ Status GetDecisionState(const v1::StoredJob& stored, Job* job) {
     LOCKSTEP_ASSIGN_OR_RETURN(Replacement replacement, GetReplacement(message));
     job->replacements.push_back(std::move(replacement));
   }
+  GetSpares(stored, job);
   if (stored.has_attempt_start()) {
     LOCKSTEP_ASSIGN_OR_RETURN(job->attempt_start,
                               FromProto(stored.attempt_start()));

@@ -247,6 +247,8 @@ Job FullJob() {
        {{0, 3}, {}},
        {"d"}},
       {"b", false, {Reason::kNodeDrained, "leave"}, At(20), "", {}, {}}};
+  job.spares = {{"e", "a", {{1, 2}, {}}}, {"f", "b", {{}}}};
+  job.refused_spares = {"g", "h"};
   job.uncharged_failures = {At(13), At(17)};
   job.generation_floor = 1003;
   job.failure_signature = "ZeroDivisionError at train.py:12";

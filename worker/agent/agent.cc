@@ -267,6 +267,7 @@ void Agent::Tick() {
   sampler_.Sample(stream_.welcomed(), stream_.reconnects());
   stream_.ShipLogs();
   ranks_.fences()->Tick();
+  ranks_.warm()->Tick();
   RemoveForgotten();
   ranks_.cgroups()->RemoveDropped();
   loop_->At(loop_->Now().mono + kTick, lifetime_.Guard([this] { Tick(); }));

@@ -142,6 +142,10 @@ void AgentSampler::Publish(bool connected, uint64_t reconnects) {
   readings.connected = connected;
   readings.reconnects = reconnects;
   readings.dropped_work = parts_.work->dropped_jobs();
+  const WarmRanks& warm = *parts_.ranks->warm();
+  readings.warm_ready = warm.ready();
+  readings.warm_starts = warm.starts();
+  readings.warm_failures = warm.failures();
   readings.tasks = NewestReadings();
   metrics_->Set(std::move(readings));
 }

@@ -5,10 +5,16 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 namespace lockstep::worker::shim {
 namespace {
+
+// The kernel's limit (SCM_MAX_FD).
+constexpr size_t kMostFds = 253;
 
 int64_t Nanos(clockid_t clock) {
   timespec t{};
@@ -81,6 +87,56 @@ bool WriteRecord(const std::string& path, std::string_view bytes) {
   if (rename(temporary.c_str(), path.c_str()) != 0) return false;
   const Fd dir(open(DirName(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   return dir && fsync(dir.get()) == 0;
+}
+
+ssize_t ReceivePacket(int fd, char* buffer, size_t size, std::vector<Fd>* fds) {
+  iovec part = {buffer, size};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMostFds)];
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  const ssize_t n = recvmsg(fd, &message, MSG_TRUNC | MSG_CMSG_CLOEXEC);
+  if (n < 0) return n;
+  for (cmsghdr* part_of = CMSG_FIRSTHDR(&message); part_of != nullptr;
+       part_of = CMSG_NXTHDR(&message, part_of)) {
+    if (part_of->cmsg_level != SOL_SOCKET || part_of->cmsg_type != SCM_RIGHTS) {
+      continue;
+    }
+    const size_t count = (part_of->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int received = -1;
+      memcpy(&received, CMSG_DATA(part_of) + i * sizeof(int), sizeof(int));
+      fds->emplace_back(received);
+    }
+  }
+  return n;
+}
+
+bool SendDescriptor(int socket, int fd) {
+  char byte = 0;
+  iovec part = {&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  cmsghdr* const rights = CMSG_FIRSTHDR(&message);
+  rights->cmsg_level = SOL_SOCKET;
+  rights->cmsg_type = SCM_RIGHTS;
+  rights->cmsg_len = CMSG_LEN(sizeof(int));
+  memcpy(CMSG_DATA(rights), &fd, sizeof(int));
+  return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
+}
+
+bool MakeSealed(const char* name, std::string_view bytes, Fd* fd) {
+  fd->Reset(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  return *fd && WriteFd(fd->get(), bytes) &&
+         lseek(fd->get(), 0, SEEK_SET) == 0 &&
+         fcntl(fd->get(), F_ADD_SEALS,
+               F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
 }
 
 std::vector<char*> Pointers(const std::vector<std::string>& strings) {

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -212,14 +213,6 @@ struct ChildFds {
   Exec(spec, PathOf(spec), argv.data(), env.data(), status);
 }
 
-bool MakeSecret(const std::string& bytes, Fd* fd) {
-  fd->Reset(memfd_create("lockstep-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  return *fd && WriteFd(fd->get(), bytes) &&
-         lseek(fd->get(), 0, SEEK_SET) == 0 &&
-         fcntl(fd->get(), F_ADD_SEALS,
-               F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
-}
-
 std::string UserText(const ShimSpec& spec) {
   return "user " + std::to_string(spec.set_ids ? spec.uid : geteuid());
 }
@@ -289,6 +282,28 @@ bool Fork(const ShimSpec& spec, Parents parents, const ChildFds& fds,
   return true;
 }
 
+// As ForkRank. `control` becomes the child's descriptor 3, unless it is closed.
+bool ForkWith(const ShimSpec& spec, const Fd& control, Launch* launch,
+              std::string* error, int* error_number) {
+  Fd go_read, status_write, out_write, err_write, secret;
+  const Fd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!null || !MakePipe(&go_read, &launch->go) ||
+      !MakePipe(&launch->status, &status_write) ||
+      !MakePipe(&launch->out, &out_write) ||
+      !MakePipe(&launch->err, &err_write) ||
+      (!spec.secret.empty() &&
+       !MakeSealed("lockstep-secret", spec.secret, &secret))) {
+    *error_number = errno;
+    *error = ErrorText("creating the rank's pipes", *error_number);
+    return false;
+  }
+  return Fork(spec, {getppid(), getpid()},
+              {go_read.get(), status_write.get(), null.get(), out_write.get(),
+               err_write.get(), secret ? secret.get() : -1,
+               control ? control.get() : -1},
+              launch, error, error_number);
+}
+
 }  // namespace
 
 bool MakePipe(Fd* read_end, Fd* write_end) {
@@ -320,30 +335,51 @@ bool ForkCommand(const ShimSpec& spec, const CommandIo& io, Launch* launch,
 
 bool ForkRank(const ShimSpec& spec, Launch* launch, std::string* error,
               int* error_number) {
-  Fd go_read, status_write, init_write, out_write, err_write, secret;
-  const Fd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  if (!null || !MakePipe(&go_read, &launch->go) ||
-      !MakePipe(&launch->status, &status_write) ||
-      !MakePipe(&launch->out, &out_write) ||
-      !MakePipe(&launch->err, &err_write) ||
-      (spec.container.reports && !MakePipe(&launch->init, &init_write)) ||
-      (!spec.secret.empty() && !MakeSecret(spec.secret, &secret))) {
+  Fd init_write;
+  if (spec.container.reports && !MakePipe(&launch->init, &init_write)) {
     *error_number = errno;
     *error = ErrorText("creating the rank's pipes", *error_number);
     return false;
   }
   if (launch->init) fcntl(launch->init.get(), F_SETFL, O_NONBLOCK);
-  return Fork(spec, {getppid(), getpid()},
-              {go_read.get(), status_write.get(), null.get(), out_write.get(),
-               err_write.get(), secret ? secret.get() : -1,
-               init_write ? init_write.get() : -1},
-              launch, error, error_number);
+  return ForkWith(spec, init_write, launch, error, error_number);
+}
+
+bool ForkWarm(const ShimSpec& spec, Launch* launch, std::string* error,
+              int* error_number) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+    *error_number = errno;
+    *error = ErrorText("creating the interpreter's socket", *error_number);
+    return false;
+  }
+  launch->warm.Reset(ends[0]);
+  const Fd child(ends[1]);
+  return ForkWith(spec, child, launch, error, error_number) && Release(launch);
 }
 
 bool Release(Launch* launch) {
   const bool sent = WriteFd(launch->go.get(), "g");
   launch->go.Reset();
   return sent;
+}
+
+bool Release(const ShimSpec& spec, Launch* launch) {
+  if (!launch->warm) return Release(launch);
+  // worker/warm/warm_start.py reads it.
+  std::string text = spec.cwd + '\0' + std::to_string(spec.argv.size()) + '\0';
+  for (const std::string& argument : spec.argv) text += argument + '\0';
+  for (const std::string& variable : spec.env) text += variable + '\0';
+  Fd memfd;
+  const bool sent = MakeSealed("lockstep-rank", text, &memfd) &&
+                    SendDescriptor(launch->warm.get(), memfd.get());
+  launch->warm.Reset();
+  return sent;
+}
+
+void Abandon(Launch* launch) {
+  launch->go.Reset();
+  launch->warm.Reset();
 }
 
 StartResult PollStart(const ShimSpec& spec, Launch* launch,

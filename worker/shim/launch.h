@@ -19,6 +19,7 @@ struct Launch {
   Fd init;    // InitReports of a container that makes them.
   Fd out;     // Read ends of its standard output and error.
   Fd err;
+  Fd warm;  // Of an interpreter that waits: the socket that tells it its rank.
 };
 
 // Returns false, with a sentence and errno in *error_number, on failure.
@@ -40,6 +41,16 @@ bool ForkCommand(const task::ShimSpec& spec, const CommandIo& io,
                  Launch* launch, std::string* error, int* error_number);
 
 bool Release(Launch* launch);
+
+// Starts the interpreter of a warm start (warm.h), whose descriptor 3 is the
+// other end of `launch->warm`.
+bool ForkWarm(const task::ShimSpec& spec, Launch* launch, std::string* error,
+              int* error_number);
+// Lets the rank run: one that ForkRank has made, or an interpreter, which gets
+// the command, environment and directory of `spec`.
+bool Release(const task::ShimSpec& spec, Launch* launch);
+// Lets the rank end instead.
+void Abandon(Launch* launch);
 
 // With close-on-exec. Returns false and sets errno.
 bool MakePipe(Fd* read_end, Fd* write_end);

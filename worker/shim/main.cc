@@ -17,6 +17,7 @@
 #include "worker/shim/io.h"
 #include "worker/shim/session.h"
 #include "worker/shim/shim.h"
+#include "worker/shim/warm.h"
 #include "worker/task/bytes.h"
 #include "worker/task/shim_spec.h"
 
@@ -58,6 +59,9 @@ int main(int argc, char** argv) {
     return lockstep::worker::shim::RunHolder();
   }
   OpenStandardFds();
+  // warm.h
+  const bool warm = argc == 3 && strcmp(argv[1], "--warm") == 0;
+  if (warm) argv[1] = argv[argc-- - 1];
   char* end = nullptr;
   const long fd = argc == 2 ? strtol(argv[1], &end, 10) : -1;
   if (argc != 2 || end == argv[1] || *end != '\0' || fd < 3 || fd > 1 << 20) {
@@ -77,6 +81,10 @@ int main(int argc, char** argv) {
   std::string error;
   if (!lockstep::worker::task::DecodeShimSpec(bytes, &spec, &error)) {
     return Refuse(error);
+  }
+  if (warm) {
+    return lockstep::worker::shim::RunWarm(
+        spec, lockstep::Fd(static_cast<int>(fd) + 1));
   }
   return lockstep::worker::shim::Shim(std::move(spec)).Run();
 }

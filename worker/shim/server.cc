@@ -20,7 +20,6 @@ using task::ShimReply;
 using task::ShimRequest;
 
 constexpr size_t kMaxConnections = 16;
-constexpr size_t kMostFds = 8;
 constexpr int64_t kGreetTime = 5 * kNanosPerSecond;
 constexpr int kSocketFlags = SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK;
 
@@ -30,32 +29,6 @@ ShimReply Refusal(uint32_t id, std::string text) {
   reply.id = id;
   reply.error = std::move(text);
   return reply;
-}
-
-// recv(2), with the descriptors of the packet.
-ssize_t Receive(int fd, char* buffer, size_t size, std::vector<Fd>* fds) {
-  iovec part = {buffer, size};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMostFds)];
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  const ssize_t n = recvmsg(fd, &message, MSG_TRUNC | MSG_CMSG_CLOEXEC);
-  if (n < 0) return n;
-  for (cmsghdr* part_of = CMSG_FIRSTHDR(&message); part_of != nullptr;
-       part_of = CMSG_NXTHDR(&message, part_of)) {
-    if (part_of->cmsg_level != SOL_SOCKET || part_of->cmsg_type != SCM_RIGHTS) {
-      continue;
-    }
-    const size_t count = (part_of->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int received = -1;
-      memcpy(&received, CMSG_DATA(part_of) + i * sizeof(int), sizeof(int));
-      fds->emplace_back(received);
-    }
-  }
-  return n;
 }
 
 }  // namespace
@@ -152,7 +125,8 @@ bool Server::OnReadable(Connection* connection) {
   static char buffer[task::kMaxShimMessage];
   // One message a turn: no peer keeps the loop from the others.
   std::vector<Fd> fds;
-  const ssize_t n = Receive(connection->fd.get(), buffer, sizeof(buffer), &fds);
+  const ssize_t n =
+      ReceivePacket(connection->fd.get(), buffer, sizeof(buffer), &fds);
   if (n < 0) return errno == EAGAIN || errno == EINTR;
   if (n == 0) return false;
   ShimRequest request;

@@ -45,12 +45,26 @@ void IgnoreSignals() {
 
 }  // namespace
 
-Shim::Shim(task::ShimSpec spec)
+bool BecomeShim() {
+  IgnoreSignals();
+  // Fails only if this process already leads a session.
+  setsid();
+  umask(022);
+  (void)!chdir("/");
+  sigset_t child;
+  sigemptyset(&child);
+  sigaddset(&child, SIGCHLD);
+  sigprocmask(SIG_SETMASK, &child, nullptr);
+  return prctl(PR_SET_CHILD_SUBREAPER, 1) == 0;
+}
+
+Shim::Shim(task::ShimSpec spec, Launch launch)
     : spec_(std::move(spec)),
       server_(spec_.nonce,
               [this](const ShimRequest& request, std::vector<Fd> fds) {
                 return OnRequest(request, std::move(fds));
               }),
+      launch_(std::move(launch)),
       container_(spec_),
       sessions_(spec_),
       recorder_(spec_.exit_record_path) {
@@ -79,17 +93,13 @@ int Shim::Run() {
 }
 
 bool Shim::SetUp(std::string* error, int* error_number) {
-  IgnoreSignals();
-  // Fails only if the daemon already made this process a session leader.
-  setsid();
-  umask(022);
-  (void)!chdir("/");
   sigset_t child;
   sigemptyset(&child);
   sigaddset(&child, SIGCHLD);
-  sigprocmask(SIG_SETMASK, &child, nullptr);
-  signals_.Reset(signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!signals_ || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
+  if (BecomeShim()) {
+    signals_.Reset(signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
+  }
+  if (!signals_) {
     *error_number = errno;
     *error = ErrorText("becoming the subreaper of a rank", errno);
     return false;
@@ -117,14 +127,16 @@ bool Shim::StartRank(std::string* error, int* error_number) {
     return false;
   }
   if (!WriteTaskRecord(error, error_number)) return false;
-  if (!ForkRank(spec_, &launch_, error, error_number)) return false;
+  if (launch_.pid == 0 && !ForkRank(spec_, &launch_, error, error_number)) {
+    return false;
+  }
   record_.process.pid = launch_.pid;
   record_.process.start_time = StartTime(launch_.pid);
   output_.Attach(std::move(launch_.out), std::move(launch_.err),
                  container_.any());
   if (!WriteTaskRecord(error, error_number)) {
     // The child sees end of file and leaves; it is reaped like any other.
-    launch_.go.Reset();
+    Abandon(&launch_);
     record_.kind = ExitKind::kNotStarted;
     record_.message = *error;
     record_.start_errno = *error_number;
@@ -133,7 +145,7 @@ bool Shim::StartRank(std::string* error, int* error_number) {
   }
   record_.start_unix_nanos = WallNanos();
   record_.start_mono_nanos = MonoNanos();
-  Release(&launch_);
+  Release(spec_, &launch_);
   return true;
 }
 

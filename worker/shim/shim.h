@@ -33,9 +33,15 @@
 
 namespace lockstep::worker::shim {
 
+// Makes this process a shim: it ignores signals, leads a session, collects
+// orphans, and has SIGCHLD blocked. A repeat does nothing. Returns false and
+// sets errno on failure.
+bool BecomeShim();
+
 class Shim {
  public:
-  explicit Shim(task::ShimSpec spec);
+  // `launch` has the rank's process if that waits already (warm.h).
+  explicit Shim(task::ShimSpec spec, Launch launch = {});
 
   // Returns the process's exit code: 0 once the exit record is on disk or a
   // daemon has read it, 3 if another shim of this rank runs (nothing was

@@ -12,6 +12,7 @@
 
 #include "common/base/file.h"
 #include "common/os/marked_processes.h"
+#include "worker/shim/send_descriptors.h"
 
 namespace lockstep::worker::shim {
 namespace {
@@ -50,26 +51,6 @@ StatusOr<Fd> TryConnect(const std::string& path) {
     return NotFound("no shim answers on {}", path);
   }
   return ErrnoStatus(error, "connecting to the shim on " + path);
-}
-
-// send(2), with the descriptors `fds`.
-ssize_t SendWith(int socket, const std::string& bytes,
-                 const std::vector<int>& fds) {
-  iovec part = {const_cast<char*>(bytes.data()), bytes.size()};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  std::vector<char> control(CMSG_SPACE(fds.size() * sizeof(int)));
-  if (!fds.empty()) {
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    cmsghdr* const rights = CMSG_FIRSTHDR(&message);
-    rights->cmsg_level = SOL_SOCKET;
-    rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
-    memcpy(CMSG_DATA(rights), fds.data(), fds.size() * sizeof(int));
-  }
-  return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 template <typename Record>
@@ -188,7 +169,8 @@ StatusOr<ShimReply> ShimClient::Call(ShimRequest request, MonoTime deadline,
                                      const std::vector<int>& fds) {
   request.id = ++last_id_;
   const std::string bytes = task::EncodeShimRequest(request);
-  if (SendWith(fd_.get(), bytes, fds) != static_cast<ssize_t>(bytes.size())) {
+  if (SendWithDescriptors(fd_.get(), bytes, fds) !=
+      static_cast<ssize_t>(bytes.size())) {
     // The socket may still hold a refusal that it sent before it exited.
     const int error = errno;
     const StatusOr<ShimReply> word = Receive(MonotonicNow());

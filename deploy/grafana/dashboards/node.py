@@ -54,6 +54,14 @@ STATE = [
 ]
 
 HOST = [
+    graph("Warm starts", "none",
+          "Python interpreters that wait to become a rank, ranks that one became, "
+          "and interpreters that ended before.",
+          Query(metric("lockstep_worker_warm_interpreters"), "{{node}} waiting"),
+          Query("increase(" + metric("lockstep_worker_warm_starts_total")
+                + "[$__rate_interval])", "{{node}} became a rank"),
+          Query("increase(" + metric("lockstep_worker_warm_failures_total")
+                + "[$__rate_interval])", "{{node}} ended before")),
     graph("CPU by mode", "percentunit", "Of all cores.",
           Query(rate("lockstep_host_cpu_seconds_total", "node, mode",
                      'mode!="idle"')

@@ -124,11 +124,12 @@ void AgentCore::Raise(const GangKey& key, const Assignment& assignment,
   if (gang->status.phase == GangPhase::kRefused) return;
   // From here on spec, cluster and key of the higher goal count; of the spec of
   // a generation only `restarts` and the reduction plan change, and more images
-  // are settled.
+  // are settled. The tasks of a spare node change until it is launched.
   gang->assignment = assignment;
   if (assignment.goal == Goal::kPrepare &&
       gang->status.phase == GangPhase::kPrepared &&
-      !AreSettled(gang->status.images, SettledImages(assignment))) {
+      (!AreSettled(gang->status.images, SettledImages(assignment)) ||
+       IsForOtherRanks(*gang))) {
     PrepareAgain(key, gang, out);
     return;
   }
@@ -231,6 +232,7 @@ void AgentCore::PrepareAgain(const GangKey& key, LocalGang* gang,
   gang->status.service_ports.clear();
   gang->status.images.clear();
   gang->status.output_identity.clear();
+  gang->status.ranks = FreshStatus(gang->assignment, gang->status.phase).ranks;
   gang->prepare_asked = false;
   out->push_back(MakeAction(Action::Kind::kRelease, key));
   out->push_back(MakeAction(Action::Kind::kReport, key));
@@ -240,8 +242,8 @@ void AgentCore::PrepareAgain(const GangKey& key, LocalGang* gang,
 void AgentCore::EndPreparing(const GangKey& key, LocalGang* gang,
                              Actions* out) {
   const std::vector<ImageContent> settled = SettledImages(gang->assignment);
-  if (settled != gang->prepared_with &&
-      !AreSettled(gang->status.images, settled)) {
+  if (IsForOtherRanks(*gang) || (settled != gang->prepared_with &&
+                                 !AreSettled(gang->status.images, settled))) {
     PrepareAgain(key, gang, out);
     return;
   }
@@ -324,6 +326,13 @@ void AgentCore::OnCaptured(const GangKey& key, uint32_t evidence, Time now,
     gang->status.evidence_done = evidence;
     out->push_back(MakeAction(Action::Kind::kReport, key));
   }
+}
+
+void AgentCore::OnWarm(const GangKey& key, int32_t ready, Actions* out) {
+  const auto it = gangs_.find(key);
+  if (it == gangs_.end() || it->second.status.warm == ready) return;
+  it->second.status.warm = ready;
+  out->push_back(MakeAction(Action::Kind::kReport, key));
 }
 
 void AgentCore::OnRankStarted(const GangKey& key, int32_t rank, int64_t pid,

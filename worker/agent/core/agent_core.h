@@ -16,6 +16,8 @@
 //   PREPARING  refused                             REFUSED
 //   PREPARED   PREPARE, other images settled       PREPARING, kRelease,
 //                                                  kPrepare
+//   PREPARED   PREPARE, for other ranks (a spare    PREPARING, kRelease,
+//              node)                               kPrepare
 //   PREPARED   PREPARE, with the identity of an    PREPARING, kCheckOutput
 //              output directory not seen so far
 //   PREPARED   LAUNCH, GO with our ports           LAUNCHED, kStartRank each
@@ -125,6 +127,8 @@ class AgentCore {
   // answer to kCapture, with its `evidence`.
   void OnCaptured(const GangKey& key, uint32_t evidence, Time now,
                   Actions* out);
+  // So many interpreters are ready for a warm start of the gang's ranks.
+  void OnWarm(const GangKey& key, int32_t ready, Actions* out);
   // Call at NextDeadline or later.
   void OnTick(Time now, Actions* out);
   std::optional<MonoTime> NextDeadline() const;

@@ -357,5 +357,43 @@ TEST_F(AgentCoreTest, EventsOfUnknownGangsAndRanksDoNothing) {
   EXPECT_THAT(actions, IsEmpty());
 }
 
+// The coordinator uses a spare node for other tasks than it has prepared for.
+TEST_F(AgentCoreTest, ASpareNodePreparesAgainForOtherRanks) {
+  Prepare();
+  Assignment other = Order(Goal::kPrepare);
+  other.spec->tasks[0].ranks = {{4, 0, {}}, {5, 1, {}}};
+  EXPECT_THAT(Kinds(Do(other)),
+              ElementsAre(Kind::kRelease, Kind::kReport, Kind::kPrepare));
+  EXPECT_EQ(Phase(), GangPhase::kPreparing);
+  EXPECT_EQ(Status().ranks[0].rank, 4);
+  EXPECT_THAT(Status().ports, IsEmpty());
+  EXPECT_THAT(Kinds(Do(other)), IsEmpty()) << "once";
+  Actions actions;
+  core_.OnPrepared(key_, {{2222}, 2223}, now_, &actions);
+  EXPECT_EQ(Phase(), GangPhase::kPrepared);
+}
+
+TEST_F(AgentCoreTest, ASpareNodeThatStillPreparesForOthersBeginsAnew) {
+  Do(Goal::kPrepare);
+  Assignment other = Order(Goal::kPrepare);
+  other.spec->tasks[0].ranks = {{4, 0, {}}, {5, 1, {}}};
+  EXPECT_THAT(Kinds(Do(other)), IsEmpty());
+  Actions actions;
+  core_.OnPrepared(key_, {{2222}, 2223}, now_, &actions);
+  EXPECT_THAT(Kinds(actions),
+              ElementsAre(Kind::kRelease, Kind::kReport, Kind::kPrepare));
+  EXPECT_EQ(Status().ranks[0].rank, 4);
+}
+
+TEST_F(AgentCoreTest, ReadyInterpretersAreReportedOnChange) {
+  Prepare();
+  Actions actions;
+  core_.OnWarm(key_, 2, &actions);
+  core_.OnWarm(key_, 2, &actions);
+  core_.OnWarm({"other", 1}, 2, &actions);
+  EXPECT_THAT(Kinds(actions), ElementsAre(Kind::kReport));
+  EXPECT_EQ(Status().warm, 2);
+}
+
 }  // namespace
 }  // namespace lockstep::worker::agent

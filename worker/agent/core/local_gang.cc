@@ -196,6 +196,15 @@ bool AreSettled(const std::vector<ImageContent>& here,
       });
 }
 
+bool IsForOtherRanks(const LocalGang& gang) {
+  const GangStatus fresh = FreshStatus(gang.assignment, gang.status.phase);
+  return !std::equal(fresh.ranks.begin(), fresh.ranks.end(),
+                     gang.status.ranks.begin(), gang.status.ranks.end(),
+                     [](const RankStatus& a, const RankStatus& b) {
+                       return a.rank == b.rank;
+                     });
+}
+
 bool MustCheckOutput(const Assignment& assignment, const GangStatus& status) {
   return assignment.spec && !assignment.spec->output_directory.empty() &&
          !assignment.spec->output_identity.empty() &&

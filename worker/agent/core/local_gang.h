@@ -103,6 +103,9 @@ std::vector<ImageContent> SettledImages(const Assignment& assignment);
 // Returns whether the images `here` match the settled ones.
 bool AreSettled(const std::vector<ImageContent>& here,
                 const std::vector<ImageContent>& settled);
+// Returns whether the assignment is for other ranks than those that the gang has
+// prepared for: the coordinator uses a spare node for whichever is needed.
+bool IsForOtherRanks(const LocalGang& gang);
 // Returns whether the spec has an identity of the output directory that was not
 // checked here.
 bool MustCheckOutput(const Assignment& assignment, const GangStatus& status);

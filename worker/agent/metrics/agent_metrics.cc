@@ -368,6 +368,15 @@ std::vector<prometheus::MetricFamily> AgentMetrics::Collect() const {
               "Jobs whose working directories were removed because the disk "
               "was nearly full.",
               AsDouble(readings.dropped_work));
+  out.Gauge("lockstep_worker_warm_interpreters",
+            "Python interpreters that are ready for a warm start of a rank.",
+            static_cast<double>(readings.warm_ready));
+  out.Counter("lockstep_worker_warm_starts_total",
+              "Ranks that such an interpreter became.",
+              AsDouble(readings.warm_starts));
+  out.Counter("lockstep_worker_warm_failures_total",
+              "Interpreters that ended before they became a rank.",
+              AsDouble(readings.warm_failures));
   CollectGpus(GpuInput(readings), &out);
   for (const TaskReading& task : readings.tasks) {
     CollectTask(task, &out);

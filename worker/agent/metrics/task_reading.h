@@ -58,6 +58,11 @@ struct AgentReadings {
   uint64_t reconnects = 0;
   // Jobs whose working directories were removed because the disk was full.
   uint64_t dropped_work = 0;
+  // Interpreters that are ready for a warm start, ranks that one became, and
+  // interpreters that ended before.
+  int64_t warm_ready = 0;
+  uint64_t warm_starts = 0;
+  uint64_t warm_failures = 0;
 };
 
 }  // namespace lockstep::worker::agent

@@ -49,6 +49,11 @@ std::string ScriptOf(const std::vector<std::string>& argv) {
   return at < argv.size() && argv[at].ends_with(".py") ? argv[at] : "";
 }
 
+size_t ProgramArgument(const std::vector<std::string>& argv) {
+  if (ModuleOf(argv).empty() && ScriptOf(argv).empty()) return 0;
+  return FirstArgument(argv);
+}
+
 std::string InterpreterOf(const GangSpec& spec) {
   if (!spec.runtime.python.empty()) return spec.runtime.python;
   for (const LocalTask& task : spec.tasks) {

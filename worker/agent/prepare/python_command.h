@@ -2,6 +2,7 @@
 #ifndef LOCKSTEP_WORKER_AGENT_PREPARE_PYTHON_COMMAND_H_
 #define LOCKSTEP_WORKER_AGENT_PREPARE_PYTHON_COMMAND_H_
 
+#include <cstddef>
 #include <map>
 #include <string>
 #include <vector>
@@ -19,6 +20,8 @@ std::vector<std::string> CommandOf(const GangSpec& spec, const LocalTask& task);
 std::string ModuleOf(const std::vector<std::string>& argv);
 // FILE.py of `python [options] FILE.py ...`; "": it names none.
 std::string ScriptOf(const std::vector<std::string>& argv);
+// The index of FILE or -m in such a command; 0 for any other command.
+size_t ProgramArgument(const std::vector<std::string>& argv);
 // The interpreter of the gang's packages: the runtime's, else the one of a
 // command; "": none.
 std::string InterpreterOf(const GangSpec& spec);

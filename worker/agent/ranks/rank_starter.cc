@@ -135,15 +135,15 @@ Status RankStarter::MakeDirectories(const RankRef& ref, const LocalGang& gang,
   return parts_.work->Make(gang.assignment, task);
 }
 
-void RankStarter::EnterCgroup(const RankRef& ref, const LocalTask& task,
-                              task::ShimSpec* spec) {
+void RankStarter::MakeCgroup(const RankRef& ref, const LocalTask& task,
+                             task::ShimSpec* spec) {
   if (!parts_.cgroups->enabled()) return;
   Resources share;
   const auto ranks =
       static_cast<int64_t>(std::max<size_t>(1, task.ranks.size()));
   share.cpus = CpusPerRank(task);
   share.memory_bytes = task.resources.memory_bytes / ranks;
-  const auto path = parts_.cgroups->Make(parts_.table->Get(ref).task_id, share);
+  const auto path = parts_.cgroups->Make(TaskIdOf(spec->socket_path), share);
   if (!path.ok()) {
     // A rank without limits is better than a job that cannot start.
     LOG_ERROR("{}: runs without limits: {}", Describe(ref),
@@ -151,7 +151,21 @@ void RankStarter::EnterCgroup(const RankRef& ref, const LocalTask& task,
     return;
   }
   spec->cgroup = *path;
-  parts_.sampler->SetCgroup(ref, *path);
+}
+
+std::optional<task::ShimSpec> RankStarter::Sample(const RankRef& ref) {
+  const LocalGang* gang = parts_.core->Find(ref.gang);
+  if (gang == nullptr || !gang->assignment.spec || !gang->assignment.cluster) {
+    return std::nullopt;
+  }
+  const LocalTask* task = TaskOf(*gang->assignment.spec, ref.rank);
+  if (task == nullptr || task->container || IsNative(gang->assignment) ||
+      !parts_.work->Make(gang->assignment, *task).ok()) {
+    return std::nullopt;
+  }
+  task::ShimSpec spec = SpecOf(ref, *gang, *task);
+  MakeCgroup(ref, *task, &spec);
+  return spec;
 }
 
 Status RankStarter::EnterContainer(const RankRef& ref, const LocalGang& gang,
@@ -200,6 +214,11 @@ void RankStarter::Start(const RankRef& ref) {
   }
   parts_.links->Expect(ref, rank.paths.page);
   task::ShimSpec spec = SpecOf(ref, *gang, *task);
+  std::optional<shim::WarmShim> warm;
+  if (!task->container) {
+    warm = parts_.warm->Take(gang->assignment.job_uid, &spec);
+  }
+  parts_.warm->NoteStart(gang->assignment.job_uid);
   rank.task_id = TaskIdOf(spec.socket_path);
   std::vector<int> held = parts_.ports->Hold(ref, *gang);
   const std::set<int32_t>& ports = parts_.ports->Of(ref);
@@ -219,9 +238,11 @@ void RankStarter::Start(const RankRef& ref) {
     // Its listeners are indistinguishable from others.
     if (!parts_.containers->engine()->in_tree()) parts_.ports->Unwatch(ref);
   } else {
-    EnterCgroup(ref, *task, &spec);
+    if (!warm) MakeCgroup(ref, *task, &spec);
+    if (!spec.cgroup.empty()) parts_.sampler->SetCgroup(ref, spec.cgroup);
   }
-  parts_.supervisor->Start(ref, spec, rank.paths, std::move(held));
+  parts_.supervisor->Start(ref, spec, rank.paths, std::move(held),
+                           std::move(warm));
 }
 
 }  // namespace lockstep::worker::agent

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "common/base/status.h"
@@ -33,6 +34,10 @@ class RankStarter {
   void BeginGang(const GangKey& key);
   // Reports a failure to RankExits as an exit.
   void Start(const RankRef& ref);
+  // Returns the spec with which the rank would start now, for a warm start,
+  // with a cgroup of its own. Makes the rank's working directory. Nullopt if it
+  // cannot, or the rank runs in a container.
+  std::optional<task::ShimSpec> Sample(const RankRef& ref);
 
  private:
   std::string WorkOf(const RankRef& ref, const LocalGang& gang,
@@ -43,8 +48,8 @@ class RankStarter {
                         const LocalTask& task) const;
   Status MakeDirectories(const RankRef& ref, const LocalGang& gang,
                          const LocalTask& task);
-  void EnterCgroup(const RankRef& ref, const LocalTask& task,
-                   task::ShimSpec* spec);
+  void MakeCgroup(const RankRef& ref, const LocalTask& task,
+                  task::ShimSpec* spec);
   // Turns a rank's `spec` into that of its engine's client.
   Status EnterContainer(const RankRef& ref, const LocalGang& gang,
                         const LocalTask& task, task::ShimSpec* spec);

@@ -46,7 +46,9 @@ Ranks::Ranks(const Parts& parts, RankHooks hooks,
           [this](const RankRef& ref) { return supervisor_.ShimPid(ref); },
           [this](uint64_t stream, const EvidenceAnswer& answer) {
             hooks_.answer(stream, answer);
-          }) {}
+          }),
+      warm_({parts.loop, parts.core, &cgroups_, parts.options->shim_program,
+             [this](const RankRef& ref) { return starter_.Sample(ref); }}) {}
 
 RankParts Ranks::AllParts() {
   RankParts parts;
@@ -66,6 +68,7 @@ RankParts Ranks::AllParts() {
   parts.exits = &exits_;
   parts.supervisor = &supervisor_;
   parts.fences = &fences_;
+  parts.warm = &warm_;
   return parts;
 }
 

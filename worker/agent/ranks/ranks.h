@@ -53,6 +53,7 @@ class Ranks final : public SupervisorHandler {
   RankExits* exits() { return &exits_; }
   RankEvidenceTaker* evidence() { return &evidence_; }
   RankFences* fences() { return &fences_; }
+  WarmRanks* warm() { return &warm_; }
   StuckProcesses* stuck() { return supervisor_.stuck(); }
   const RankTable& table() const { return table_; }
   // Returns a reading of each rank.
@@ -113,6 +114,7 @@ class Ranks final : public SupervisorHandler {
   RankStarter starter_;
   RankRestarts restarts_;
   RankEvidenceTaker evidence_;
+  WarmRanks warm_;
   // Time at which the gang was forgotten.
   std::map<GangKey, MonoTime> forgotten_;
 };

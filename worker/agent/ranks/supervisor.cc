@@ -109,8 +109,24 @@ bool Supervisor::IsHeld(const RankRef& ref, const RankPaths& paths) const {
          TakeLock(paths.lock).status().code() == StatusCode::kUnavailable;
 }
 
+StatusOr<Process> Supervisor::Launch(const RankRef& ref,
+                                     const task::ShimSpec& spec,
+                                     const RankPaths& paths,
+                                     const std::vector<int>& held,
+                                     std::optional<shim::WarmShim> warm) {
+  if (warm) {
+    const Status handed = shim::HandOver(*warm, spec, paths.shim_errors, held);
+    if (handed.ok()) return std::move(warm->shim);
+    LOG_WARN("{}: starts cold: {}", Describe(ref), Message(handed));
+    (void)SendSignal(warm->shim, SIGKILL);
+    (void)WaitExit(warm->shim, Now().mono);
+  }
+  return shim::StartShim(shim_program_, spec, paths.shim_errors, held);
+}
+
 void Supervisor::Start(const RankRef& ref, const task::ShimSpec& spec,
-                       const RankPaths& paths, std::vector<int> held) {
+                       const RankPaths& paths, std::vector<int> held,
+                       std::optional<shim::WarmShim> warm) {
   Rank& rank = ranks_[ref];
   rank.paths = paths;
   rank.socket = spec.socket_path;
@@ -118,9 +134,8 @@ void Supervisor::Start(const RankRef& ref, const task::ShimSpec& spec,
   // Ours goes at the end of this: then it is the shim's alone.
   const auto lock = TakeLock(paths.lock);
   if (lock.ok()) held.push_back(lock->get());
-  auto shim =
-      lock.ok() ? shim::StartShim(shim_program_, spec, paths.shim_errors, held)
-                : StatusOr<Process>(lock.status());
+  auto shim = lock.ok() ? Launch(ref, spec, paths, held, std::move(warm))
+                        : StatusOr<Process>(lock.status());
   if (!shim.ok()) {
     task::ExitRecord record;
     record.kind = task::ExitKind::kNotStarted;

@@ -26,6 +26,7 @@
 #include "worker/agent/loop/lifetime.h"
 #include "worker/agent/store/task_store.h"
 #include "worker/shim/shim_client.h"
+#include "worker/shim/warm_client.h"
 
 namespace lockstep::worker::agent {
 
@@ -56,9 +57,11 @@ class Supervisor {
   Supervisor& operator=(const Supervisor&) = delete;
 
   // OnRankExited also reports a failure to start. `held` are descriptors that
-  // the shim keeps open besides its lock (ports).
+  // the shim keeps open besides its lock (ports). `warm` is a shim that becomes
+  // the rank's; absent, or if it has ended: a new one is started.
   void Start(const RankRef& ref, const task::ShimSpec& spec,
-             const RankPaths& paths, std::vector<int> held = {});
+             const RankPaths& paths, std::vector<int> held = {},
+             std::optional<shim::WarmShim> warm = std::nullopt);
   // Adopts a rank that an earlier daemon started or was about to start. Waits
   // for a running shim that has written no record yet.
   void Adopt(const RankRef& ref, const RankPaths& paths);
@@ -101,6 +104,9 @@ class Supervisor {
     MonoTime connect_by;
   };
 
+  StatusOr<Process> Launch(const RankRef& ref, const task::ShimSpec& spec,
+                           const RankPaths& paths, const std::vector<int>& held,
+                           std::optional<shim::WarmShim> warm);
   // `lock_was_free` is set if no shim held the rank's lock.
   void AdoptShim(const RankRef& ref, const task::TaskRecord& record,
                  bool lock_was_free);

@@ -122,6 +122,8 @@ class Client:
         node_lost_timeout: str | Seconds | None = None,
         idle_notice: Seconds | None = None,
         idle_stop: Seconds | None = None,
+        warm_starts: bool = False,
+        spares: int = 0,
         labels: Mapping[str, Any] | None = None,
         comment: str | None = None,
     ) -> Job:
@@ -171,6 +173,8 @@ class Client:
             0: never; default: the site's.
           idle_stop: seconds without work of any rank until the job is stopped; 0: never;
             default: the site's.
+          warm_starts: nodes keep Python interpreters for ranks that start again.
+          spares: nodes that are held for the ranks of a node that is lost or drained.
           labels: keys and values of a-z, 0-9, "_" and "-".
           comment: free text.
 

@@ -213,6 +213,8 @@ def build(
     node_lost_timeout: str | Seconds | None = None,
     idle_notice: Seconds | None = None,
     idle_stop: Seconds | None = None,
+    warm_starts: bool = False,
+    spares: int = 0,
     labels: Mapping[str, Any] | None = None,
     comment: str | None = None,
 ) -> Any:
@@ -267,6 +269,8 @@ def build(
     if idle_stop is not None:
         spec.idle_stop.SetInParent()
         _set_duration(spec.idle_stop, "idle_stop", idle_stop)
+    spec.warm_starts = warm_starts
+    spec.spares = spares
     spec.pool = pool or ""
     spec.comment = comment or ""
     spec.name = name or job_name(argv[0] if argv else str(image), random)

@@ -14,3 +14,8 @@ from ._watch import Watch, watch
 __all__ = ["LockstepBackend", "Replica", "Watch", "register", "watch"]
 
 register()
+
+
+def __lockstep_warm__() -> None:
+    """Imports what torch imports at its first optimizer: a warm start calls this."""
+    import torch._dynamo  # noqa: F401
