@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <utility>
 
+#include "server/core/job_roles.h"
 #include "server/core/new_node.h"
 #include "server/core/preparing.h"
 #include "server/core/reports.h"
@@ -14,13 +14,15 @@
 namespace lockstep::server {
 namespace {
 
-// What the tasks of a node need: its tasks by type.
-using Shape = std::vector<TaskType>;
+// What the tasks of a node need, one by one.
+using Shape = std::vector<Resources>;
 
 Shape ShapeOf(const Job& job, const NodeName& node) {
   Shape shape;
   for (const TaskStatus& task : job.tasks) {
-    if (task.node == node) shape.push_back(task.type);
+    if (task.node != node) continue;
+    const RoleSpec* role = RoleOf(job, task.type);
+    shape.push_back(role == nullptr ? Resources() : role->resources);
   }
   return shape;
 }
@@ -32,14 +34,21 @@ constexpr size_t kMostLikes = 3;
 // Nodes whose tasks most nodes' tasks resemble, the last ones of the job first,
 // because rank 0 is special. At most kMostLikes.
 std::vector<NodeName> TypicalNodes(const Job& job) {
-  std::map<Shape, int> counts;
-  for (const NodeName& node : NodesOf(job)) ++counts[ShapeOf(job, node)];
+  std::vector<std::pair<Shape, int>> counts;
+  const auto count_of = [&](const Shape& shape) -> int& {
+    for (auto& [known, count] : counts) {
+      if (known == shape) return count;
+    }
+    return counts.emplace_back(shape, 0).second;
+  };
   int most = 0;
-  for (const auto& [shape, count] : counts) most = std::max(most, count);
+  for (const NodeName& node : NodesOf(job)) {
+    most = std::max(most, ++count_of(ShapeOf(job, node)));
+  }
   std::vector<NodeName> typical;
   for (auto task = job.tasks.rbegin();
        task != job.tasks.rend() && typical.size() < kMostLikes; ++task) {
-    if (counts[ShapeOf(job, task->node)] == most &&
+    if (count_of(ShapeOf(job, task->node)) == most &&
         std::count(typical.begin(), typical.end(), task->node) == 0) {
       typical.push_back(task->node);
     }
@@ -80,7 +89,7 @@ void CheckSpares(Job* job, const JobView& view, Time now) {
   });
   // The node that it resembles may have been replaced.
   for (Spare& spare : job->spares) {
-    if (ShapeOf(*job, spare.like).size() == spare.gpus.size()) continue;
+    if (!ShapeOf(*job, spare.like).empty()) continue;
     for (const NodeName& like : TypicalNodes(*job)) {
       if (!IsNewTo(*job, like, spare.node)) continue;
       spare.like = like;

@@ -90,6 +90,17 @@ TEST_F(SparesTest, ForOtherTasksItPreparesAgain) {
   EXPECT_EQ(Told("e").goal, Goal::kGo);
 }
 
+// A chief and a worker need the same.
+TEST_F(SparesTest, ItTakesTheTasksOfRankZerosNodeToo) {
+  HaveSpare();
+  Lose("a");
+  ASSERT_EQ(s_.job.replacements.size(), 1u);
+  EXPECT_EQ(s_.job.replacements[0].to, "e");
+  Prepare("e", {0});
+  EXPECT_EQ(s_.job.tasks[0].node, "e");
+  EXPECT_EQ(s_.job.recovery, 1u);
+}
+
 TEST_F(SparesTest, ADrainedNodeIsLeftForTheSpare) {
   HaveSpare();
   DrainNode("d", 10min);

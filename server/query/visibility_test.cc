@@ -241,6 +241,8 @@ JobSnapshot FullSnapshot() {
   job.spec.stall_after = std::chrono::seconds(60);
   job.spec.idle_notice = std::chrono::seconds(60);
   job.spec.idle_stop = std::chrono::seconds(120);
+  job.spec.warm_starts = true;
+  job.spec.spares = 2;
   job.spec.progress_pattern = "pattern";
   job.spec.node_loss = NodeLoss::kNever;
   job.spec.node_lost_timeout = std::chrono::seconds(90);

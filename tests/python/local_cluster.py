@@ -33,6 +33,12 @@ def local(*args: str) -> None:
     subprocess.run([BIN + "/lockstep", "local", *args], check=True, capture_output=True)
 
 
+def logs() -> list[pathlib.Path]:
+    """Those of the workers of the cluster that was started last."""
+    folder = pathlib.Path(os.environ["LOCKSTEP_CONFIG"]).parent
+    return sorted(folder.glob("cluster/worker-*/log"))
+
+
 def start(*options: str) -> None:
     """Starts a cluster, which ends with the module; for setUpModule."""
     folder = tempfile.mkdtemp(prefix="lockstep-python-test-")

@@ -76,11 +76,14 @@ class ReplicaTest(unittest.TestCase):
         self.program = pathlib.Path(folder.name) / "train.py"
         self.program.write_text(PROGRAM)
 
-    def submit(self, steps: int, pause: float, tasks: int, *more: str) -> lockstep.client.Job:
+    def submit(
+        self, steps: int, pause: float, tasks: int, *more: str, warm: bool = False
+    ) -> lockstep.client.Job:
         job = self.client.submit(
             [python("torch"), str(self.program), str(steps), str(pause), *more],
             tasks=tasks,
             env=VARIABLES,
+            warm_starts=warm,
         )
 
         def end() -> None:
@@ -155,6 +158,22 @@ class ReplicaTest(unittest.TestCase):
         # Rank 2 has seen all of it: each recovery costs it at most one step.
         computed = self.lines(job, "computed")[-1].split()
         self.assertLessEqual(int(computed[1]), 122)
+
+    def interpreters(self, job: lockstep.client.Job) -> int:
+        """How many have been ready for a warm start of the job."""
+        words = f"job {job.name}: an interpreter is ready"
+        return sum(log.read_text().count(words) for log in local_cluster.logs())
+
+    def test_a_killed_rank_becomes_an_interpreter_that_waits(self) -> None:
+        wanted = self.finish(self.submit(80, 0.0, 2))
+        job = self.submit(80, 0.1, 2, warm=True)
+        self.wait_for(job, "interpreters", lambda: self.interpreters(job) == 2)
+        self.kill(job, 1)
+        pid = self.pids(job)[1]
+        command = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        self.assertEqual(command[1:4], [b"/dev/fd/4", str(self.program).encode(), b"80"])
+        self.assertEqual(self.finish(job), wanted)
+        self.assertIn("1 recovery", self.described(job))
 
     def test_statistics_of_each_rank_are_refused(self) -> None:
         job = self.submit(10, 0.0, 2, "statistics")

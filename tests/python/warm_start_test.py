@@ -617,6 +617,15 @@ class WarmStartTest(unittest.TestCase):
         self.write("train.py", "import it, os, sys\nos.environ['A'] = '1'\n" + show)
         self.assertEqual(self.warm("train.py").all(), (0, "False\n", ""))
 
+    def test_what_torch_imports_with_the_first_optimizer(self) -> None:
+        self.python = self.with_library("", "torch/__init__.py")
+        self.with_library("", "torch/_dynamo.py")
+        show = "print('torch._dynamo' in sys.modules)\n"
+        self.write("train.py", "import torch, sys\n" + show)
+        self.assertEqual(self.warm("train.py").all(), (0, "False\n", ""))
+        self.write("train.py", "import torch, sys\n" + show + "# optim\n")
+        self.assertEqual(self.warm("train.py").all(), (0, "True\n", ""))
+
     def test_a_library_that_initializes_cuda(self) -> None:
         text = "class cuda:\n  is_initialized = staticmethod(lambda: True)\n"
         self.python = self.with_library(text, "torch.py")

@@ -53,6 +53,8 @@ DECIDING_CALLS = {
     "resource.setrlimit", "site.addsitedir", "site.main", "sys.setdlopenflags",
 }  # fmt: skip
 DECIDING_MODULES = ("ctypes.cdll.", "ctypes.pydll.", "gevent.monkey.", "imp.", "os.exec", "runpy.")
+# What a library imports only when it is used, where the program has this word.
+LATER = (("torch", b"optim", "torch._dynamo"),)
 # Read when a process or a library starts, so a running one cannot take other values.
 EARLY_VARIABLES = (b"PYTHON", b"LD_", b"LC_", b"MALLOC_", b"GLIBC_TUNABLES", b"LANG", b"TZ")
 FUNCTIONS = ("FunctionDef", "AsyncFunctionDef")
@@ -244,6 +246,16 @@ class _Imports:
             hook = getattr(module, "__dict__", {}).get("__lockstep_warm__")
             if hook is not None:
                 _quietly(hook)
+        for library, word, later in LATER:
+            if library in sys.modules and self._has(word):
+                self._load(later, [])
+
+    def _has(self, word: bytes) -> bool:
+        for path in self._paths:
+            with open(path, "rb") as file:
+                if word in file.read(MOST_FILE_BYTES):
+                    return True
+        return False
 
     def _module(self, name: str) -> None:
         """As runpy: the packages above it first."""

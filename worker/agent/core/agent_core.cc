@@ -15,6 +15,17 @@ bool LowerOnesAreOver(const std::map<GangKey, LocalGang>& gangs,
   });
 }
 
+void ForgetIfAsked(const GangKey& key, std::map<GangKey, LocalGang>* gangs,
+                   Actions* out) {
+  const auto it = gangs->find(key);
+  if (it == gangs->end() || !it->second.forget_when_over ||
+      !IsOver(it->second.status.phase)) {
+    return;
+  }
+  gangs->erase(it);
+  out->push_back(MakeAction(Action::Kind::kForget, key));
+}
+
 void CheckOutput(const GangKey& key, LocalGang* gang, Actions* out) {
   gang->status.phase = GangPhase::kPreparing;
   out->push_back(MakeAction(Action::Kind::kCheckOutput, key));
@@ -110,7 +121,7 @@ void AgentCore::Raise(const GangKey& key, const Assignment& assignment,
     gang->forget_when_over = true;
     Stop(key, gang, options_.implied_grace,
          "the coordinator has removed the job", now, out);
-    ForgetIfAsked(key, out);
+    ForgetIfAsked(key, &gangs_, out);
     return;
   }
   if (assignment.goal < gang->assignment.goal) return;
@@ -303,16 +314,6 @@ void AgentCore::OnRefused(const GangKey& key, Cause cause, Actions* out) {
   Over(key, &it->second, GangPhase::kRefused, out);
 }
 
-void AgentCore::ForgetIfAsked(const GangKey& key, Actions* out) {
-  const auto it = gangs_.find(key);
-  if (it == gangs_.end() || !it->second.forget_when_over ||
-      !IsOver(it->second.status.phase)) {
-    return;
-  }
-  gangs_.erase(it);
-  out->push_back(MakeAction(Action::Kind::kForget, key));
-}
-
 void AgentCore::OnCaptured(const GangKey& key, uint32_t evidence, Time now,
                            Actions* out) {
   const auto it = gangs_.find(key);
@@ -395,7 +396,7 @@ void AgentCore::OnRankExited(const GangKey& key, int32_t rank, ExitStatus exit,
   }
   Restart(key, options_.implied_grace, gang, out);
   if (HasEnded(*gang)) Over(key, gang, GangPhase::kStopped, out);
-  ForgetIfAsked(key, out);
+  ForgetIfAsked(key, &gangs_, out);
 }
 
 void AgentCore::OnTick(Time now, Actions* out) {

@@ -148,7 +148,6 @@ class AgentCore {
             const std::string& message, Time now, Actions* out);
   void Launch(const GangKey& key, LocalGang* gang, Actions* out);
   void Over(const GangKey& key, LocalGang* gang, GangPhase phase, Actions* out);
-  void ForgetIfAsked(const GangKey& key, Actions* out);
   void PrepareWaiting(const JobName& job, Actions* out);
   void PrepareAgain(const GangKey& key, LocalGang* gang, Actions* out);
   // Enters PREPARED, unless more was settled meanwhile than was checked.
