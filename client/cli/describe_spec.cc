@@ -101,6 +101,9 @@ std::string SpecRows(const v1::JobSpec& spec) {
   text += DescribeRow("node lost", NodeLossText(spec));
   text += DescribeRow("when idle", IdleText(spec));
   text += DescribeRow("warm starts", spec.warm_starts() ? "yes" : "");
+  if (spec.has_hold()) {
+    text += DescribeRow("holds", FormatDuration(ToDuration(spec.hold())));
+  }
   text += DescribeRow("pool", Printable(spec.pool()));
   if (!spec.runtime().name().empty()) {
     text += DescribeRow("runtime", Printable(spec.runtime().name() + " (" +

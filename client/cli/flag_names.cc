@@ -72,6 +72,7 @@ constexpr FieldFlag kSubmit[] = {
     {"spec.idle_stop", "--idle-stop"},
     {"spec.warm_starts", "--warm-starts"},
     {"spec.spares", "--spares"},
+    {"spec.hold", "--hold"},
     {"spec.slurm_environment", "--slurm-env"},
     // A flag applies to all roles.
     {"spec.roles[0].count", "--tasks"},

@@ -177,6 +177,10 @@ Status SetHang(const SubmitFlags& flags, v1::JobSpec* spec) {
   }
   if (flags.warm_starts) spec->set_warm_starts(true);
   if (flags.spares) spec->set_spares(*flags.spares);
+  if (flags.hold) {
+    LOCKSTEP_RETURN_IF_ERROR(
+        SetDuration("--hold", flags.hold, spec->mutable_hold()));
+  }
   if (flags.idle_notice) {
     LOCKSTEP_RETURN_IF_ERROR(SetDuration("--idle-notice", flags.idle_notice,
                                          spec->mutable_idle_notice()));

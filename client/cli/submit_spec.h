@@ -48,6 +48,7 @@ struct SubmitFlags {
   std::optional<std::string> idle_stop;
   bool warm_starts = false;
   std::optional<int32_t> spares;
+  std::optional<std::string> hold;
   std::vector<std::string> labels;
   // kOutputWorkdir: the output directory.
   std::optional<std::string> working_directory;

@@ -126,6 +126,24 @@ TEST(SubmitSpecTest, RuleOfTheEnd) {
   EXPECT_FALSE(BuildSpec(flags, {}, Env(), "abc123").ok());
 }
 
+TEST(SubmitSpecTest, WhatWaitsForALostRank) {
+  SubmitFlags flags = Program({"python", "train.py"});
+  flags.warm_starts = true;
+  flags.spares = 2;
+  flags.hold = "90s";
+  const auto spec = BuildSpec(flags, {}, Env(), "abc123");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_TRUE(spec->warm_starts());
+  EXPECT_EQ(spec->spares(), 2);
+  EXPECT_EQ(spec->hold().seconds(), 90);
+  EXPECT_THAT(SpecRows(*spec), HasSubstr("1 m 30 s"));
+  v1::Job job;
+  *job.mutable_spec() = *spec;
+  EXPECT_THAT(SparesRow(job), HasSubstr("2, none held"));
+  job.add_spare_nodes("node-7");
+  EXPECT_THAT(SparesRow(job), HasSubstr("2, held: node-7"));
+}
+
 TEST(SubmitSpecTest, WhenAProgramLeavesASilentHost) {
   const auto built = [&](const std::string& when) {
     SubmitFlags flags = Program({"./a"});

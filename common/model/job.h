@@ -317,6 +317,9 @@ struct JobSpec {
   bool warm_starts = false;
   // Nodes that are held for the tasks of a node that is lost or left.
   int32_t spares = 0;
+  // How long the ranks that are left hold their state while a lost node is
+  // replaced. Absent: as the coordinator says.
+  std::optional<Duration> hold;
 
   bool operator==(const JobSpec&) const = default;
 };

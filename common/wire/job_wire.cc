@@ -203,6 +203,8 @@ void CheckProgressPattern(const JobSpec& spec, FieldChecker* check) {
 
 // Signs of progress are looked for each second.
 constexpr Duration kLeastStallAfter = std::chrono::seconds(1);
+// Less than SessionOptions::hold_timeout.
+constexpr Duration kLongestHold = std::chrono::minutes(9);
 // Several windows of IdleWatch.
 constexpr Duration kLeastIdle = std::chrono::seconds(10);
 
@@ -223,6 +225,8 @@ void CheckTimes(const JobSpec& spec, FieldChecker* check) {
   };
   must_be_long("idle_notice", spec.idle_notice);
   must_be_long("idle_stop", spec.idle_stop);
+  check->Require(!spec.hold || *spec.hold <= kLongestHold, "hold",
+                 "must be 9 min or less: the ranks themselves hold for 10 min");
   must_be_some("max_running_time", spec.max_running_time);
   must_be_some("max_wait_time", spec.max_wait_time);
 }
@@ -271,6 +275,7 @@ LOCKSTEP_FIELDS(JobSpec, v1::JobSpec) {
   LOCKSTEP_FIELD(idle_stop);
   LOCKSTEP_FIELD(warm_starts);
   LOCKSTEP_FIELD(spares, Range(0, kMaxSpares));
+  LOCKSTEP_FIELD(hold);
   LOCKSTEP_FIELD(labels, kLabels);
   LOCKSTEP_FIELD(working_directory, kPath);
   LOCKSTEP_FIELD(comment, Text(4096));

@@ -211,7 +211,8 @@ void DecideRunning(Job* job, const JobView& view,
     return;
   }
   // Before its ranks: a worker on a lost node does not restart there.
-  std::optional<Cause> why = PlanReplacements(job, view, timeouts.hold, now);
+  std::optional<Cause> why =
+      PlanReplacements(job, view, job->spec.hold.value_or(timeouts.hold), now);
   if (why) {
     Fail(job, *std::move(why), now);
     return;

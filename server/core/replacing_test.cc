@@ -238,6 +238,27 @@ TEST_F(ReplacingTest, WithoutRoomTheGangRestartsAfterAWhile) {
   EXPECT_EQ(s_.job.state, JobState::kPlacing) << "it is no fault of the job";
 }
 
+TEST_F(ReplacingTest, TheJobSaysHowLongTheOthersHold) {
+  hosts_.clear();
+  s_.job.spec.hold = 1min;
+  s_.view.nodes["b"].last_sign = s_.now.wall;
+  Lose("b");
+  s_.Advance(59s);
+  s_.Settle();
+  EXPECT_FALSE(s_.job.failing);
+  s_.Advance(2s);
+  s_.Settle();
+  ASSERT_TRUE(s_.job.failing);
+  EXPECT_THAT(s_.job.failing->message, HasSubstr("within 1 m 00 s"));
+}
+
+TEST_F(ReplacingTest, AJobThatDoesNotHoldRestartsAtOnce) {
+  s_.job.spec.hold = 0s;
+  s_.view.nodes["b"].last_sign = s_.now.wall - 1s;
+  Lose("b");
+  EXPECT_TRUE(s_.job.failing);
+}
+
 TEST_F(ReplacingTest, ANewNodeThatRefusesIsFollowedByAnother) {
   hosts_.push_back(Host("f", 16));
   Lose("b");

@@ -146,6 +146,7 @@ JobSpec Shown(const JobSpec& spec) {
   out.idle_stop = spec.idle_stop;
   out.warm_starts = spec.warm_starts;
   out.spares = spec.spares;
+  out.hold = spec.hold;
   return out;
 }
 

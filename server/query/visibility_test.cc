@@ -100,7 +100,8 @@ Paths OpenPaths() {
                       "idle_notice",
                       "idle_stop",
                       "warm_starts",
-                      "spares"}),
+                      "spares",
+                      "hold"}),
       &open);
   Add(Under("spec.roles.resources.", resources), &open);
   Add(Under("spec.roles.machine.nominal.", resources), &open);
@@ -243,6 +244,7 @@ JobSnapshot FullSnapshot() {
   job.spec.idle_stop = std::chrono::seconds(120);
   job.spec.warm_starts = true;
   job.spec.spares = 2;
+  job.spec.hold = std::chrono::seconds(60);
   job.spec.progress_pattern = "pattern";
   job.spec.node_loss = NodeLoss::kNever;
   job.spec.node_lost_timeout = std::chrono::seconds(90);

@@ -89,6 +89,7 @@ JobSpec Users::SpecOf(int32_t job) const {
   }
   spec.restart_budget = choose(4, 9);
   spec.priority = choose(2, 10);
+  if (choose(3, 11) == 0) spec.spares = 1;
   return spec;
 }
 

@@ -5,6 +5,7 @@ steps of 20 ms. Rank 1 gets SIGKILL at a random moment. A sample is the time fro
 there until both ranks have committed a step that the new rank 1 took part in.
 
   lockstep         lockstep.torch.Replica, on a cluster of this machine, two workers
+  lockstep-warm    the same with --warm-starts; it is killed when an interpreter waits
   torchft          Manager, lighthouse and ProcessGroupGloo, the best timeouts
   torchft-default  the same with its own timeouts
   reconfigure      _reconfigure() of torch.distributed's Gloo, over a TCPStore that
@@ -16,13 +17,15 @@ as soon as the old one has ended, and no launcher is quicker. A round starts eac
 side afresh, kills, and ends it, so only one side runs at a time. Which one begins
 changes from round to round.
 
-Every replacement is a cold one: it imports torch, and the first optimizer imports
-torch._dynamo. How long `import torch` takes alone is measured in each round: the
-limit of a cold replacement. Each new process says how long it took from its first
-line until all was imported and the model was made. Less that time there are
+But for lockstep-warm every replacement is a cold one: it imports torch, and the
+first optimizer imports torch._dynamo. How long `import torch` takes alone is
+measured in each round: the limit of a cold replacement. Each new process says how
+long it took from its first line until all was imported and the model was made. The
+results of each peer are
 
-  R7-PEER-imported  both sides
-  R7-PEER-spare     our side alone: what a spare that has imported all could reach
+  R7-PEER           our cold replacement beside it, started alike
+  R7-PEER-imported  both without that time
+  R7-PEER-warm      our warm start beside it, which it has nothing like
 """
 import collections
 import contextlib
@@ -191,13 +194,13 @@ class Side:
 
 
 class Ours(Side):
-    """One cluster for all rounds, a job for each."""
-    # Whether replacements have imported torch before they are needed: the musts are
-    # for that.
-    warm = False
+    """One cluster for all rounds, a job for each. `warm`: with warm starts."""
 
-    def __init__(self, programs):
-        super().__init__("lockstep", "lockstep.torch.Replica", python_of(programs))
+    def __init__(self, programs, warm=False):
+        super().__init__("lockstep-warm" if warm else "lockstep",
+                         "lockstep.torch.Replica" + (", warm starts" if warm else ""),
+                         python_of(programs))
+        self.warm = warm
         self.program = programs.dir.parent / "bin" / "lockstep"
         if not os.access(self.program, os.X_OK):
             raise NotMeasured(f"there is no {self.program}")
@@ -225,9 +228,28 @@ class Ours(Side):
 
     def launch(self):
         self.job = "r7-" + self.directory.name
+        self.taken = 0
+        # "env" and variables, in the midst of which there may be another "env".
+        words = [word for word in self.command("lockstep") if word != "env"]
+        first = next(i for i, word in enumerate(words) if "=" not in word)
+        variables = [part for word in words[:first] for part in ("--env", word)]
         self.call("submit", "--detach", "--name", self.job, "--tasks", str(RANKS),
-                  "--max-restarts", "1000", "--", "/usr/bin/env",
-                  *self.command("lockstep")[1:])
+                  "--max-restarts", "1000", *variables,
+                  *(["--warm-starts"] if self.warm else []), "--", *words[first:])
+
+    def warm_up(self, since):
+        super().warm_up(since)
+        if not self.warm:
+            return
+        # One for each rank, and one more for each that became a rank.
+        self.wait("no interpreter waits", START_LIMIT,
+                  lambda _: self.ready() >= RANKS + self.taken)
+        self.taken += 1
+
+    def ready(self):
+        words = f"job {self.job}: an interpreter is ready"
+        return sum(machine.read(log).count(words)
+                   for log in pathlib.Path(self.cluster).glob("worker-*/log"))
 
     def stop(self):
         self.call("jobs", "cancel", self.job, "--wait")
@@ -363,7 +385,7 @@ class Rounds:
             try:
                 self.kills[side.name].append(self.kill(side, number))
             except BenchError as error:
-                if side is self.sides[0]:
+                if isinstance(side, Ours):
                     raise
                 print(f"left out: {error}")
                 self.sides.remove(side)
@@ -402,33 +424,35 @@ def column(kills, less):
             for taken in kills]
 
 
-def results_of(run, ours):
+def results_of(run, ours, warm):
     """Three results for each peer."""
     wrong = differing(run.logs)
     checked = ("parameters of all sides and ranks equal to the bit at each step"
                if not wrong else f"parameters DIFFER at step {wrong[0]}")
     limit = median(run.import_torch)
     results = []
-    for side in run.sides[1:]:
-        musts = rows.RECOVERY["R7"].get(side.name, (0, 0)) if ours.warm else (0, 0)
-        for suffix, mine, theirs in (("", 0, 0), ("-imported", 1, 1), ("-spare", 1, 0)):
+    for side in run.sides:
+        if side in (ours, warm):
+            continue
+        for suffix, mine, less in (("", ours, 0), ("-imported", ours, 1), ("-warm", warm, 0)):
             result = Result(
                 f"R7-{side.name}{suffix}", side.title,
-                column(run.kills[ours.name], mine), column(run.kills[side.name], theirs),
+                column(run.kills[mine.name], less), column(run.kills[side.name], less),
                 ranks=RANKS, verified=not wrong, checked=checked)
             if not suffix:
-                result.must, result.aim = musts
                 result.limit = limit
                 result.limit_what = "import torch alone"
+            if mine is warm:
+                result.must, result.aim = rows.RECOVERY["R7"].get(side.name, (0, 0))
             results.append(result)
     return results
 
 
 def run(programs, options):
     """(results, versions)."""
-    ours = Ours(programs)
+    ours, warm = Ours(programs), Ours(programs, warm=True)
     load = machine.first_line("/proc/loadavg")
-    taken = Rounds([ours, *peers_of(ours.python)], options.rounds or ROUNDS)
+    taken = Rounds([ours, warm, *peers_of(ours.python)], options.rounds or ROUNDS)
     print(f"load average: {load} before, {machine.first_line('/proc/loadavg')} after")
     for side in taken.sides:
         kills = pool(taken.kills[side.name])
@@ -438,15 +462,10 @@ def run(programs, options):
               f"begins after {middle['begins']} and imports for {middle['imports']}; at "
               f"most {max(kill.lost for kill in kills)} committed steps lost")
     print(f"import torch alone: {seconds(median(taken.import_torch))}")
-    if len(taken.sides) == 1:
+    if len(taken.sides) == 2:
         raise NotMeasured("there is no peer")
-    results = results_of(taken, ours)
+    results = results_of(taken, ours, warm)
     print_results(results)
-    if not ours.warm:
-        print("what a warm spare must reach, and should: " + ", ".join(
-            f"{name} {must:g}, {aim:g}" for name, (must, aim) in
-            rows.RECOVERY["R7"].items()) + "; all replacements here are cold, so "
-            "nothing is held against it")
     return results, versions_of(taken.sides)
 
 

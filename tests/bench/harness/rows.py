@@ -182,7 +182,7 @@ CLUSTER = {
     "Q4": "6,000 idle streams",
 }
 # A rank of a PyTorch program is killed (harness/recoveries.py): beside each peer what
-# the ratio must and should be for a spare that has imported torch.
+# the ratio of our warm start must and should be.
 RECOVERY = {
     "R7": {"torchft": (10, 20), "reconfigure": (3, 5), "torchrun": (15, 30)},
 }

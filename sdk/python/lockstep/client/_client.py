@@ -124,6 +124,7 @@ class Client:
         idle_stop: Seconds | None = None,
         warm_starts: bool = False,
         spares: int = 0,
+        hold: Seconds | None = None,
         labels: Mapping[str, Any] | None = None,
         comment: str | None = None,
     ) -> Job:
@@ -175,6 +176,8 @@ class Client:
             default: the site's.
           warm_starts: nodes keep Python interpreters for ranks that start again.
           spares: nodes that are held for the ranks of a node that is lost or drained.
+          hold: seconds that the ranks that are left hold their state when a node is
+            lost, until another one is ready; 0: never; default: 480.
           labels: keys and values of a-z, 0-9, "_" and "-".
           comment: free text.
 

@@ -215,6 +215,7 @@ def build(
     idle_stop: Seconds | None = None,
     warm_starts: bool = False,
     spares: int = 0,
+    hold: Seconds | None = None,
     labels: Mapping[str, Any] | None = None,
     comment: str | None = None,
 ) -> Any:
@@ -271,6 +272,9 @@ def build(
         _set_duration(spec.idle_stop, "idle_stop", idle_stop)
     spec.warm_starts = warm_starts
     spec.spares = spares
+    if hold is not None:
+        spec.hold.SetInParent()
+        _set_duration(spec.hold, "hold", hold)
     spec.pool = pool or ""
     spec.comment = comment or ""
     spec.name = name or job_name(argv[0] if argv else str(image), random)
