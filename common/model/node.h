@@ -260,8 +260,6 @@ struct GangStatus {
   // What the shims of all its ranks here will keep to, from the first report
   // on. Absent: the ranks go on however long the node is alone.
   std::optional<Fence> fence = {};
-  // Interpreters here that are ready for a warm start.
-  int32_t warm = 0;
 
   bool operator==(const GangStatus&) const = default;
 };

@@ -140,7 +140,6 @@ LOCKSTEP_FIELDS(GangStatus, v1::GangStatus) {
   LOCKSTEP_FIELD(resumed_step, Range(-1, kMaxExact));
   LOCKSTEP_FIELD(directive_done, Range(0, 4095));
   LOCKSTEP_FIELD(evidence_done);
-  LOCKSTEP_FIELD(warm, Range(0, kMaxRanks));
   LOCKSTEP_FIELD(preparations, AtMost(kMaxRanks));
   LOCKSTEP_FIELD(service_ports, AtMost(256), Entries(Text(64), kPort));
   LOCKSTEP_FIELD(outputs, AtMost(kMaxOutputs));

@@ -308,6 +308,13 @@ std::set<NodeName> NodesToUpdate(const Job* before, const Job& after) {
     if (before->tasks[i] == after.tasks[i]) continue;
     nodes.insert(before->tasks[i].node);
     nodes.insert(after.tasks[i].node);
+    // Those that prepare for it.
+    for (const Replacement& replacement : after.replacements) {
+      if (replacement.from == after.tasks[i].node) nodes.insert(replacement.to);
+    }
+    for (const Spare& spare : after.spares) {
+      if (spare.like == after.tasks[i].node) nodes.insert(spare.node);
+    }
   }
   // Holds keep their order; the skipped ones of `before` are gone.
   auto kept = after.holds.begin();

@@ -6,6 +6,8 @@
 #include <random>
 
 #include "server/core/assignments.h"
+#include "server/core/replacing.h"
+#include "server/core/spares.h"
 #include "server/core/testing.h"
 
 namespace lockstep::server {
@@ -33,6 +35,7 @@ class Chaos {
       }
       return scene_.Put(nodes);
     }
+    if (WantsPlaces(job) || WantsSpares(job)) PlaceNewNodes();
     switch (Upto(9)) {
       case 0:
         return scene_.Advance(std::chrono::milliseconds(Upto(20000)));
@@ -40,6 +43,7 @@ class Chaos {
         if (Upto(40) == 0) job = Cancel(job, "user/ann", scene_.now);
         return;
       case 2:
+        if (Upto(2) == 0) PrepareNewNodes();
         return ChangeNode();
       case 3:
         if (!job.tasks.empty()) scene_.Prepared();
@@ -55,6 +59,43 @@ class Chaos {
  private:
   NodeName AnyNode() {
     return std::string(1, static_cast<char>('a' + Upto(4)));
+  }
+
+  // As the scheduler does where e and f have room.
+  void PlaceNewNodes() {
+    std::vector<HostCapacity> hosts = {Host("e", 16), Host("f", 16)};
+    Job& job = scene_.job;
+    PlaceReplacements(&job, {}, &hosts, scene_.now);
+    if (WantsSpares(job)) PlaceSpares(&job, {}, &hosts, scene_.now);
+  }
+
+  // They report that they have prepared, some of them for other tasks, or
+  // without all ports.
+  void PrepareNewNodes() {
+    const Job& job = scene_.job;
+    for (const NodeName name : {"e", "f"}) {
+      const Replacement* replacement = ReplacementOn(job, name);
+      const Spare* spare = SpareOn(job, name);
+      if (replacement == nullptr && spare == nullptr) continue;
+      const NodeName& like =
+          replacement == nullptr ? spare->like : replacement->from;
+      JobView::Node& node = scene_.view.nodes[name];
+      node.state = NodeState::kReady;
+      node.reported = true;
+      node.address = "10.0.0.8";
+      GangStatus& gang = node.gangs[job.generation];
+      gang.phase = static_cast<GangPhase>(1 + Upto(2));
+      if (Upto(30) == 0) gang.phase = GangPhase::kRefused;
+      gang.ports.clear();
+      gang.ranks.clear();
+      for (const TaskStatus& task : job.tasks) {
+        if (task.node != (Upto(10) == 0 ? "a" : like)) continue;
+        if (Upto(10) > 0) gang.ports.push_back(8000);
+        for (const RankStatus& rank : task.ranks) {
+          gang.ranks.emplace_back().rank = rank.rank;
+        }
+      }
+    }
   }
 
   void ChangeNode() {
@@ -147,6 +188,7 @@ TEST(LifecyclePropertyTest, RulesHoldWhateverIsReported) {
     spec.restart_worker_alone = true;
     spec.restart_budget = static_cast<int32_t>(seed % 5);
     if (seed % 7 == 0) spec.max_running_time = std::chrono::minutes(5);
+    spec.spares = static_cast<int32_t>(seed % 3);
     Chaos chaos(seed, std::move(spec));
     for (int step = 0; step < 400; ++step) {
       chaos.Act();
@@ -181,6 +223,7 @@ TEST(LifecyclePropertyTest, NobodyMissesAnAssignment) {
                                               Role(TaskType::kWorker, 2)}));
     Scene& s = chaos.scene();
     s.job.spec.restart_worker_alone = true;
+    s.job.spec.spares = static_cast<int32_t>(seed % 3);
     const auto wanted = [&](const Job& job, const NodeName& node) {
       return DesiredAssignments(job, s.view, node, StopGraces{}, s.now);
     };
@@ -190,7 +233,7 @@ TEST(LifecyclePropertyTest, NobodyMissesAnAssignment) {
       const Job before = s.job;
       const Job after = Decide(before, s.view, s.timeouts, s.now);
       const std::set<NodeName> named = NodesToUpdate(&before, after);
-      for (const NodeName node : {"a", "b", "c", "d"}) {
+      for (const NodeName node : {"a", "b", "c", "d", "e", "f"}) {
         if (named.contains(node)) {
           ++told;
           continue;
@@ -219,6 +262,8 @@ TEST(LifecyclePropertyTest, CancelAlwaysEndsOnceAllIsGone) {
     s.job = Cancel(s.job, "user/ann", s.now);
     s.Settle();
     s.AllStopped();
+    const std::vector<Hold> holds = s.job.holds;
+    for (const Hold& hold : holds) s.Stopped(hold.node);
     s.Settle();
     ASSERT_TRUE(IsFinal(s.job.state)) << "seed " << seed;
   }

@@ -117,6 +117,13 @@ bool IsNewTo(const Job& job, const NodeName& from, const NodeName& node) {
       });
 }
 
+bool IsForRanksOn(const Job& job, const GangStatus& gang,
+                  const NodeName& from) {
+  std::set<int32_t> ranks;
+  for (const RankStatus& rank : gang.ranks) ranks.insert(rank.rank);
+  return ranks == RanksOn(job, from);
+}
+
 bool IsUnfit(const Job& job, const JobView& view, const NodeName& node,
              const std::vector<std::vector<int32_t>>& gpus) {
   const GangStatus* gang = GangOf(view, node, job.generation);
@@ -142,11 +149,11 @@ bool HasPrepared(const Job& job, const JobView& view, const NodeName& node,
       view.nodes.at(node).state != NodeState::kReady) {
     return false;
   }
-  // A spare prepares for other tasks than it had prepared for before.
-  std::set<int32_t> ranks;
-  for (const RankStatus& rank : gang->ranks) ranks.insert(rank.rank);
-  return ranks == RanksOn(job, from) && HasSettledImages(job, *gang) &&
-         SeesOutput(job, *gang);
+  const auto tasks = static_cast<size_t>(
+      std::count_if(job.tasks.begin(), job.tasks.end(),
+                    [&](const TaskStatus& task) { return task.node == from; }));
+  return gang->ports.size() == tasks && IsForRanksOn(job, *gang, from) &&
+         HasSettledImages(job, *gang) && SeesOutput(job, *gang);
 }
 
 }  // namespace lockstep::server

@@ -35,6 +35,10 @@ std::optional<NewNode> TakeNode(Job* job, const NodeName& from, bool stays,
 // keep files of one that left it.
 bool IsNewTo(const Job& job, const NodeName& from, const NodeName& node);
 
+// Whether the report is about the ranks of the tasks on `from`. A spare
+// prepares for other tasks than it had prepared for before.
+bool IsForRanksOn(const Job& job, const GangStatus& gang, const NodeName& from);
+
 // Whether the new node has to be given up: it is lost, gets no new work any
 // more, one of the GPUs is faulty, or it has ended the generation and will not
 // begin it again.

@@ -139,7 +139,29 @@ void GiveSamePlace(Job* job, Replacement* replacement) {
   }
 }
 
-// Gives up a new node that is unfit or has refused.
+// A node that is asked to prepare for other ranks than before does so at once,
+// but a daemon from before there were spares ignores it.
+constexpr Duration kAnswerTime = std::chrono::seconds(30);
+
+// Whether the new node cannot become ready for now: it is silent, or still
+// ready for other ranks.
+bool DoesNotComeAlong(const Job& job, const JobView& view,
+                      const Replacement& replacement, Time now) {
+  const auto node = view.nodes.find(replacement.to);
+  if (replacement.to == replacement.from || node == view.nodes.end() ||
+      HasPrepared(job, view, replacement.to, replacement.from)) {
+    return false;
+  }
+  if (node->second.state == NodeState::kUnknown && !node->second.unseen) {
+    return true;
+  }
+  const GangStatus* gang = GangOf(view, replacement.to, job.generation);
+  return gang != nullptr && gang->phase == GangPhase::kPrepared &&
+         !IsForRanksOn(job, *gang, replacement.from) &&
+         now.wall - replacement.since > kAnswerTime;
+}
+
+// Gives up a new node that is unfit, has refused, or does not come along.
 void CheckNewNode(Job* job, const JobView& view, Replacement* replacement,
                   Time now) {
   if (replacement->to.empty()) return;
@@ -151,7 +173,8 @@ void CheckNewNode(Job* job, const JobView& view, Replacement* replacement,
                          RanksText(*job, replacement->from)),
              now);
     replacement->refused.push_back(replacement->to);
-  } else if (!IsUnfit(*job, view, replacement->to, replacement->gpus)) {
+  } else if (!IsUnfit(*job, view, replacement->to, replacement->gpus) &&
+             !DoesNotComeAlong(*job, view, *replacement, now)) {
     return;
   }
   replacement->to.clear();
@@ -345,6 +368,9 @@ void MoveTasks(Job* job, const JobView& view, const NodeName& from) {
   const Replacement replacement = *ReplacementOf(*job, from);
   std::erase_if(job->replacements,
                 [&](const Replacement& other) { return other.from == from; });
+  for (Spare& spare : job->spares) {
+    if (spare.like == from) spare.like = replacement.to;
+  }
   const GangStatus& gang = *GangOf(view, replacement.to, job->generation);
   // Its daemon counts the events of this gang from 1.
   job->event_numbers.erase(replacement.to);

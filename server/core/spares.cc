@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -14,15 +15,20 @@
 namespace lockstep::server {
 namespace {
 
-// What the tasks of a node need, one by one.
-using Shape = std::vector<Resources>;
+// What the tasks of a node need, one by one: resources, and whether a container
+// engine.
+using Shape = std::vector<std::pair<Resources, bool>>;
+
+void AddTo(const Job& job, const TaskStatus& task, Shape* shape) {
+  const RoleSpec* role = RoleOf(job, task.type);
+  shape->emplace_back(role == nullptr ? Resources() : role->resources,
+                      role != nullptr && role->container);
+}
 
 Shape ShapeOf(const Job& job, const NodeName& node) {
   Shape shape;
   for (const TaskStatus& task : job.tasks) {
-    if (task.node != node) continue;
-    const RoleSpec* role = RoleOf(job, task.type);
-    shape.push_back(role == nullptr ? Resources() : role->resources);
+    if (task.node == node) AddTo(job, task, &shape);
   }
   return shape;
 }
@@ -34,26 +40,43 @@ constexpr size_t kMostLikes = 3;
 // Nodes whose tasks most nodes' tasks resemble, the last ones of the job first,
 // because rank 0 is special. At most kMostLikes.
 std::vector<NodeName> TypicalNodes(const Job& job) {
-  std::vector<std::pair<Shape, int>> counts;
-  const auto count_of = [&](const Shape& shape) -> int& {
-    for (auto& [known, count] : counts) {
-      if (known == shape) return count;
-    }
-    return counts.emplace_back(shape, 0).second;
-  };
-  int most = 0;
-  for (const NodeName& node : NodesOf(job)) {
-    most = std::max(most, ++count_of(ShapeOf(job, node)));
+  std::map<NodeName, Shape> shapes;
+  for (const TaskStatus& task : job.tasks) {
+    AddTo(job, task, &shapes[task.node]);
   }
+  std::vector<std::pair<Shape, int>> counts;
+  for (const auto& [node, shape] : shapes) {
+    const auto known =
+        std::find_if(counts.begin(), counts.end(),
+                     [&](const auto& entry) { return entry.first == shape; });
+    if (known == counts.end()) {
+      counts.emplace_back(shape, 1);
+    } else {
+      ++known->second;
+    }
+  }
+  if (counts.empty()) return {};
+  const Shape& most = std::max_element(counts.begin(), counts.end(),
+                                       [](const auto& a, const auto& b) {
+                                         return a.second < b.second;
+                                       })
+                          ->first;
   std::vector<NodeName> typical;
   for (auto task = job.tasks.rbegin();
        task != job.tasks.rend() && typical.size() < kMostLikes; ++task) {
-    if (count_of(ShapeOf(job, task->node)) == most &&
+    if (shapes[task->node] == most &&
         std::count(typical.begin(), typical.end(), task->node) == 0) {
       typical.push_back(task->node);
     }
   }
   return typical;
+}
+
+// Whether the node can begin at once.
+bool CanBegin(const JobView& view, const NodeName& name) {
+  const auto node = view.nodes.find(name);
+  return node != view.nodes.end() && node->second.state == NodeState::kReady &&
+         node->second.takes_work;
 }
 
 }  // namespace
@@ -87,15 +110,7 @@ void CheckSpares(Job* job, const JobView& view, Time now) {
         now);
     return true;
   });
-  // The node that it resembles may have been replaced.
-  for (Spare& spare : job->spares) {
-    if (!ShapeOf(*job, spare.like).empty()) continue;
-    for (const NodeName& like : TypicalNodes(*job)) {
-      if (!IsNewTo(*job, like, spare.node)) continue;
-      spare.like = like;
-      break;
-    }
-  }
+  // What it was prepared for may be gone with a node that restarted.
   std::erase_if(job->spares, [&](const Spare& spare) {
     return ShapeOf(*job, spare.like).size() != spare.gpus.size();
   });
@@ -135,7 +150,8 @@ void UseSpare(Job* job, const JobView& view, Replacement* replacement) {
         !IsNewTo(*job, replacement->from, spare.node) ||
         std::count(replacement->refused.begin(), replacement->refused.end(),
                    spare.node) > 0 ||
-        IsUnfit(*job, view, spare.node, spare.gpus)) {
+        IsUnfit(*job, view, spare.node, spare.gpus) ||
+        !CanBegin(view, spare.node)) {
       continue;
     }
     const bool is_ready =

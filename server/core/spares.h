@@ -5,9 +5,12 @@
 // A job has spares while its ranks can be replaced (MayReplace). A spare fits
 // the tasks of one of the job's nodes, which it prepares for (Spare::like):
 // those that most nodes' tasks resemble. Where another node is replaced, it
-// prepares again, for that one's tasks, which takes a moment, since all that
-// takes long is there: packages, images, and the interpreters of warm starts
-// (worker/agent/ranks/warm_ranks.h).
+// prepares again, for that one's tasks, with the packages and images that it
+// has fetched and the interpreters of warm starts
+// (worker/agent/warm/warm_ranks.h).
+//
+// Spares come before the queue, whatever its priorities, and stay until they
+// are used or the generation ends.
 //
 // A spare that is lost, is drained, gets a faulty GPU or refuses is given up,
 // and another one is found. The job does not wait for spares, neither at its

@@ -11,6 +11,7 @@ namespace lockstep::server {
 namespace {
 
 using std::chrono_literals::operator""min;
+using std::chrono_literals::operator""s;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -161,6 +162,61 @@ TEST_F(SparesTest, ANodeThatATaskLeftIsASpareForOtherTasks) {
   Lose("e");
   EXPECT_EQ(s_.job.replacements[0].to, "") << "and does not come back";
   EXPECT_THAT(Nodes(), ElementsAre("d"));
+}
+
+// As after the failure of a switch.
+TEST_F(SparesTest, ASilentSpareIsNotUsed) {
+  HaveSpare();
+  s_.view.nodes["e"].state = NodeState::kUnknown;
+  hosts_ = {Host("f", 8)};
+  Lose("d");
+  ASSERT_EQ(s_.job.replacements.size(), 1u);
+  EXPECT_EQ(s_.job.replacements[0].to, "");
+  Place();
+  EXPECT_EQ(s_.job.replacements[0].to, "f");
+  EXPECT_THAT(Nodes(), ElementsAre("e")) << "it may come back";
+}
+
+TEST_F(SparesTest, ANewNodeThatFallsSilentIsFollowedByAnother) {
+  HaveSpare();
+  Lose("b");
+  ASSERT_EQ(s_.job.replacements[0].to, "e");
+  s_.view.nodes["e"].state = NodeState::kUnknown;
+  s_.view.nodes["e"].unseen = true;
+  s_.Settle();
+  EXPECT_EQ(s_.job.replacements[0].to, "e") << "the coordinator has restarted";
+  s_.view.nodes["e"].unseen = false;
+  s_.Settle();
+  EXPECT_EQ(s_.job.replacements[0].to, "");
+}
+
+TEST_F(SparesTest, ADaemonThatDoesNotPrepareAgainIsFollowedByAnother) {
+  HaveSpare();
+  Lose("b");
+  ASSERT_EQ(s_.job.replacements[0].to, "e");
+  s_.Advance(20s);
+  s_.Settle();
+  EXPECT_EQ(s_.job.replacements[0].to, "e");
+  s_.Advance(20s);
+  s_.Settle();
+  EXPECT_EQ(s_.job.replacements[0].to, "");
+  EXPECT_FALSE(s_.job.failing);
+}
+
+TEST_F(SparesTest, AReportWithoutAllPortsIsNotReady) {
+  HaveSpare();
+  s_.view.nodes["e"].gangs[s_.job.generation].ports.clear();
+  Lose("d");
+  EXPECT_EQ(s_.job.recovery, 0u);
+  EXPECT_EQ(s_.job.tasks[3].node, "d");
+}
+
+TEST_F(SparesTest, OneThatNeedsAnEngineResemblesOnlyItsLike) {
+  s_.job.spec.roles.Edit()[0].container.emplace();  // The chief's.
+  HaveSpare();
+  Lose("a");
+  ASSERT_EQ(s_.job.replacements.size(), 1u);
+  EXPECT_EQ(s_.job.replacements[0].to, "");
 }
 
 TEST_F(SparesTest, TheyGoWithTheGeneration) {

@@ -546,7 +546,7 @@ class WarmStartTest(unittest.TestCase):
         self.assertEqual(self.hello["imported"], expected)
         self.assertFalse((self.folder / "run").exists())
         warm.hand_over(self.folder, self.rank_environment)
-        self.assertEqual(Result(warm.process).all(), (0, "", ""))
+        self.assertEqual(Result(warm.process).all(), (3, "", ""))
         self.assertEqual((self.folder / "run").read_text(), "own own.first own.part own.more ")
 
     def test_own_modules_that_hide_libraries(self) -> None:

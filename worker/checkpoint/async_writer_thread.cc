@@ -90,11 +90,13 @@ Status AsyncWriter::Shared::ReadBackAndRetain(const std::string& path,
                             Checkpoint::Open(options.fs, path));
   LOCKSTEP_RETURN_IF_ERROR(checkpoint.Verify());
   verified.insert(key);
-  LOCKSTEP_RETURN_IF_ERROR(NoteReadBack(options.fs, options.root, key));
-  return ApplyRetention(options.fs, options.root, options.job,
-                        options.generation, options.lineage, verified,
-                        options.retention)
-      .status();
+  const Status noted = NoteReadBack(options.fs, options.root, key);
+  // Also where there was no room for the note: it makes room.
+  LOCKSTEP_RETURN_IF_ERROR(ApplyRetention(options.fs, options.root, options.job,
+                                          options.generation, options.lineage,
+                                          verified, options.retention)
+                               .status());
+  return noted;
 }
 
 std::vector<Vote> AsyncWriter::Shared::AwaitVotes(const AttemptKey& key) {

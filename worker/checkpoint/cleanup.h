@@ -56,8 +56,9 @@ StatusOr<std::string> KeepAs(FileSystem* fs, const std::string& root,
 Status Sweep(FileSystem* fs, const std::string& root, uint64_t generation,
              const std::optional<AttemptKey>& in_flight);
 
-// Notes durably enough, for later processes, that the checkpoint was read back
-// whole. A job whose rank 0 is replaced often would otherwise never delete one.
+// Notes for later processes that the checkpoint was read back whole. A job whose
+// rank 0 is replaced often would otherwise never delete one. The note is not
+// synced: without it the checkpoint only stays longer.
 Status NoteReadBack(FileSystem* fs, const std::string& root,
                     const CheckpointKey& key);
 

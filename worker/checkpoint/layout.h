@@ -1,6 +1,6 @@
 // The names in a job's checkpoint directory. No other file knows them. PURE.
 //
-//   step-000000120.g7/         a complete checkpoint: never changed
+//   step-000000120.g7/         a complete checkpoint: its files never change
 //     MANIFEST                 its contents, with the checksums of all files
 //     READ_BACK                empty: it was read back whole
 //     shard-00001-of-00004     the part of rank 1 of 4

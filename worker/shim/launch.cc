@@ -41,6 +41,9 @@ struct ChildReport {
 };
 
 constexpr char kDefaultPath[] = "/usr/local/bin:/usr/bin:/bin";
+// What an interpreter may print before its rank is known: the kernel's limit
+// for users other than root.
+constexpr int kMostPrinted = 1 << 20;
 // Above every descriptor that the rank is given.
 constexpr int kHigh = 256;
 
@@ -355,7 +358,11 @@ bool ForkWarm(const ShimSpec& spec, Launch* launch, std::string* error,
   }
   launch->warm.Reset(ends[0]);
   const Fd child(ends[1]);
-  return ForkWith(spec, child, launch, error, error_number) && Release(launch);
+  if (!ForkWith(spec, child, launch, error, error_number)) return false;
+  // Imports may print, and nothing reads it before there is a log.
+  fcntl(launch->out.get(), F_SETPIPE_SZ, kMostPrinted);
+  fcntl(launch->err.get(), F_SETPIPE_SZ, kMostPrinted);
+  return Release(launch);
 }
 
 bool Release(Launch* launch) {
@@ -373,7 +380,9 @@ bool Release(const ShimSpec& spec, Launch* launch) {
   Fd memfd;
   const bool sent = MakeSealed("lockstep-rank", text, &memfd) &&
                     SendDescriptor(launch->warm.get(), memfd.get());
+  const int failed = errno;
   launch->warm.Reset();
+  errno = failed;
   return sent;
 }
 

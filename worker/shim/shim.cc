@@ -145,7 +145,14 @@ bool Shim::StartRank(std::string* error, int* error_number) {
   }
   record_.start_unix_nanos = WallNanos();
   record_.start_mono_nanos = MonoNanos();
-  Release(spec_, &launch_);
+  if (!Release(spec_, &launch_)) {
+    const int failed = errno;
+    kill(launch_.pid, SIGKILL);
+    record_.kind = ExitKind::kNotStarted;
+    record_.message = ErrorText("letting the rank run", failed);
+    record_.start_errno = failed;
+    Complain(record_.message);
+  }
   return true;
 }
 

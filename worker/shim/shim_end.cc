@@ -112,6 +112,7 @@ void Shim::Finish() {
 }
 
 void Shim::NotStarted(const std::string& message, int error_number) {
+  Abandon(&launch_);
   record_.kind = ExitKind::kNotStarted;
   record_.start_errno = error_number;
   record_.message = message;

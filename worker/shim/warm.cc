@@ -38,10 +38,18 @@ bool TakeRank(std::vector<Fd>* fds, task::ShimSpec* spec) {
   return true;
 }
 
-// Waits until the daemon names a rank. Returns false if the daemon or the
-// interpreter has ended, or the rank's spec is damaged.
-bool AwaitRank(const Fd& daemon, const Fd& interpreter, task::ShimSpec* spec,
-               std::vector<Fd>* held) {
+// Takes the daemon's packet. Returns false if it has ended, or the rank's spec
+// is damaged.
+bool ReceiveRank(const Fd& daemon, task::ShimSpec* spec,
+                 std::vector<Fd>* held) {
+  char byte = 0;
+  return ReceivePacket(daemon.get(), &byte, 1, held) > 0 &&
+         TakeRank(held, spec);
+}
+
+// Waits until the daemon names a rank. Returns false if it or the interpreter
+// has ended.
+bool AwaitRank(const Fd& daemon, const Fd& interpreter) {
   static char buffer[kMostWords];
   for (;;) {
     pollfd fds[] = {{daemon.get(), POLLIN, 0}, {interpreter.get(), POLLIN, 0}};
@@ -49,17 +57,13 @@ bool AwaitRank(const Fd& daemon, const Fd& interpreter, task::ShimSpec* spec,
       if (errno == EINTR) continue;
       return false;
     }
-    if (fds[1].revents != 0) {
-      const ssize_t n = recv(interpreter.get(), buffer, sizeof(buffer), 0);
-      if (n <= 0) return false;
-      const auto size = static_cast<size_t>(n);
-      if (send(daemon.get(), buffer, size, MSG_NOSIGNAL | MSG_DONTWAIT) != n) {
-        return false;
-      }
+    if (fds[0].revents != 0) return true;
+    const ssize_t n = recv(interpreter.get(), buffer, sizeof(buffer), 0);
+    if (n <= 0) return false;
+    const auto size = static_cast<size_t>(n);
+    if (send(daemon.get(), buffer, size, MSG_NOSIGNAL | MSG_DONTWAIT) != n) {
+      return false;
     }
-    if (fds[0].revents == 0) continue;
-    const ssize_t n = ReceivePacket(daemon.get(), buffer, sizeof(buffer), held);
-    return n > 0 && TakeRank(held, spec);
   }
 }
 
@@ -74,7 +78,13 @@ int RunWarm(const task::ShimSpec& spec, Fd daemon) {
   task::ShimSpec rank;
   // Ports and the lock of the rank, open for as long as this process lives.
   std::vector<Fd> held;
-  if (!AwaitRank(daemon, launch.warm, &rank, &held)) return 1;
+  if (!AwaitRank(daemon, launch.warm)) {
+    // The rank may be on its way: it starts cold. A daemon that sends later
+    // gets an error.
+    shutdown(daemon.get(), SHUT_RD);
+    launch = Launch();
+  }
+  if (!ReceiveRank(daemon, &rank, &held)) return 1;
   daemon.Reset();
   return Shim(std::move(rank), std::move(launch)).Run();
 }

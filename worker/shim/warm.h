@@ -1,5 +1,5 @@
-// A warm start: a shim and its Python interpreter are started before it is
-// known of which rank (worker/agent/ranks/warm_ranks.h).
+// A warm start: a shim and its Python interpreter start before the daemon knows
+// which rank they will be (worker/agent/warm/warm_ranks.h).
 //
 //   lockstep-shim --warm FD
 //
@@ -14,9 +14,10 @@
 //                    shim of the rank keeps open (main.cc)
 //
 // From then on the shim is the one of that rank (shim.h), and the interpreter
-// is its process. It is told through a socket of its own, its descriptor 3. If
-// the daemon or the interpreter ends before, the shim ends, and its interpreter
-// with it.
+// is its process. The shim tells it so through a socket, its descriptor 3. If
+// the daemon ends before, the shim ends, and its interpreter with it. If the
+// interpreter ends before, the shim ends, unless a rank is on its way: that one
+// starts cold.
 #ifndef LOCKSTEP_WORKER_SHIM_WARM_H_
 #define LOCKSTEP_WORKER_SHIM_WARM_H_
 

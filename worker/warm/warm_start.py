@@ -7,7 +7,7 @@ program is read, never run: _Imports follows its statements in their order and
 imports what it imports from libraries, until a statement that may change what an
 import does. One packet of JSON then says what was imported; one packet with the
 descriptor of _Handover's file starts the program. At end of file this process ends
-with 0, and where its state may not serve a rank with 3.
+with 3, as where its state may not serve a rank: 0 would be the program's success.
 
 The program finds what it finds in a process of its own. Whatever cannot be made so
 starts it in the plain way, by exec. So this file imports only modules that every
@@ -599,9 +599,9 @@ def _receive() -> _Handover:
     try:
         data, extra, _, _ = with_data.recvmsg(4096, _socket.CMSG_SPACE(4))
     except KeyboardInterrupt:
-        os._exit(0)
+        os._exit(REFUSED)
     if not data:
-        os._exit(0)
+        os._exit(REFUSED)
     if not extra:
         _refuse("a packet without a descriptor")
     file = int.from_bytes(extra[0][2][:4], sys.byteorder)
@@ -642,7 +642,7 @@ def _report(imports: _Imports, seconds: float) -> None:
     try:
         sender.send(text.encode("ascii"))
     except OSError:
-        os._exit(0)
+        os._exit(REFUSED)
     sender.detach()
 
 

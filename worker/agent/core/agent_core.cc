@@ -329,13 +329,6 @@ void AgentCore::OnCaptured(const GangKey& key, uint32_t evidence, Time now,
   }
 }
 
-void AgentCore::OnWarm(const GangKey& key, int32_t ready, Actions* out) {
-  const auto it = gangs_.find(key);
-  if (it == gangs_.end() || it->second.status.warm == ready) return;
-  it->second.status.warm = ready;
-  out->push_back(MakeAction(Action::Kind::kReport, key));
-}
-
 void AgentCore::OnRankStarted(const GangKey& key, int32_t rank, int64_t pid,
                               Actions* out) {
   const auto it = gangs_.find(key);

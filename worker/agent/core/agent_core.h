@@ -127,8 +127,6 @@ class AgentCore {
   // answer to kCapture, with its `evidence`.
   void OnCaptured(const GangKey& key, uint32_t evidence, Time now,
                   Actions* out);
-  // So many interpreters are ready for a warm start of the gang's ranks.
-  void OnWarm(const GangKey& key, int32_t ready, Actions* out);
   // Call at NextDeadline or later.
   void OnTick(Time now, Actions* out);
   std::optional<MonoTime> NextDeadline() const;

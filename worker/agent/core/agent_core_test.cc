@@ -385,15 +385,5 @@ TEST_F(AgentCoreTest, ASpareNodeThatStillPreparesForOthersBeginsAnew) {
   EXPECT_EQ(Status().ranks[0].rank, 4);
 }
 
-TEST_F(AgentCoreTest, ReadyInterpretersAreReportedOnChange) {
-  Prepare();
-  Actions actions;
-  core_.OnWarm(key_, 2, &actions);
-  core_.OnWarm(key_, 2, &actions);
-  core_.OnWarm({"other", 1}, 2, &actions);
-  EXPECT_THAT(Kinds(actions), ElementsAre(Kind::kReport));
-  EXPECT_EQ(Status().warm, 2);
-}
-
 }  // namespace
 }  // namespace lockstep::worker::agent

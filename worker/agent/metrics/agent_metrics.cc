@@ -372,7 +372,7 @@ std::vector<prometheus::MetricFamily> AgentMetrics::Collect() const {
             "Python interpreters that are ready for a warm start of a rank.",
             static_cast<double>(readings.warm_ready));
   out.Counter("lockstep_worker_warm_starts_total",
-              "Ranks that such an interpreter became.",
+              "Such interpreters that were taken for a rank.",
               AsDouble(readings.warm_starts));
   out.Counter("lockstep_worker_warm_failures_total",
               "Interpreters that ended before they became a rank.",

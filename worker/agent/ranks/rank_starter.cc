@@ -21,6 +21,16 @@ constexpr uint32_t kNonceFd = 3;
 // The event loop waits for it.
 constexpr Duration kReachTime = std::chrono::seconds(1);
 
+// The limits of one of the task's ranks.
+Resources ShareOf(const LocalTask& task) {
+  Resources share;
+  const auto ranks =
+      static_cast<int64_t>(std::max<size_t>(1, task.ranks.size()));
+  share.cpus = CpusPerRank(task);
+  share.memory_bytes = task.resources.memory_bytes / ranks;
+  return share;
+}
+
 }  // namespace
 
 LogShare ShareOfLogs(uint64_t total, size_t ranks) {
@@ -135,14 +145,9 @@ Status RankStarter::MakeDirectories(const RankRef& ref, const LocalGang& gang,
   return parts_.work->Make(gang.assignment, task);
 }
 
-void RankStarter::MakeCgroup(const RankRef& ref, const LocalTask& task,
+void RankStarter::MakeCgroup(const RankRef& ref, const Resources& share,
                              task::ShimSpec* spec) {
   if (!parts_.cgroups->enabled()) return;
-  Resources share;
-  const auto ranks =
-      static_cast<int64_t>(std::max<size_t>(1, task.ranks.size()));
-  share.cpus = CpusPerRank(task);
-  share.memory_bytes = task.resources.memory_bytes / ranks;
   const auto path = parts_.cgroups->Make(TaskIdOf(spec->socket_path), share);
   if (!path.ok()) {
     // A rank without limits is better than a job that cannot start.
@@ -153,19 +158,17 @@ void RankStarter::MakeCgroup(const RankRef& ref, const LocalTask& task,
   spec->cgroup = *path;
 }
 
-std::optional<task::ShimSpec> RankStarter::Sample(const RankRef& ref) {
+StatusOr<WarmSample> RankStarter::Sample(const RankRef& ref) {
   const LocalGang* gang = parts_.core->Find(ref.gang);
   if (gang == nullptr || !gang->assignment.spec || !gang->assignment.cluster) {
-    return std::nullopt;
+    return FailedPrecondition("it is not known yet how it starts");
   }
   const LocalTask* task = TaskOf(*gang->assignment.spec, ref.rank);
-  if (task == nullptr || task->container || IsNative(gang->assignment) ||
-      !parts_.work->Make(gang->assignment, *task).ok()) {
-    return std::nullopt;
+  if (task == nullptr || task->container || IsNative(gang->assignment)) {
+    return FailedPrecondition("only programs outside containers can");
   }
-  task::ShimSpec spec = SpecOf(ref, *gang, *task);
-  MakeCgroup(ref, *task, &spec);
-  return spec;
+  LOCKSTEP_RETURN_IF_ERROR(parts_.work->Make(gang->assignment, *task));
+  return WarmSample{SpecOf(ref, *gang, *task), ShareOf(*task)};
 }
 
 Status RankStarter::EnterContainer(const RankRef& ref, const LocalGang& gang,
@@ -213,12 +216,13 @@ void RankStarter::Start(const RankRef& ref) {
     return parts_.exits->OnNotStarted(ref, EIO, Message(made));
   }
   parts_.links->Expect(ref, rank.paths.page);
-  task::ShimSpec spec = SpecOf(ref, *gang, *task);
+  WarmSample sample{SpecOf(ref, *gang, *task), ShareOf(*task)};
   std::optional<shim::WarmShim> warm;
   if (!task->container) {
-    warm = parts_.warm->Take(gang->assignment.job_uid, &spec);
+    warm = parts_.warm->Take(gang->assignment.job_uid, &sample);
   }
   parts_.warm->NoteStart(gang->assignment.job_uid);
+  task::ShimSpec& spec = sample.spec;
   rank.task_id = TaskIdOf(spec.socket_path);
   std::vector<int> held = parts_.ports->Hold(ref, *gang);
   const std::set<int32_t>& ports = parts_.ports->Of(ref);
@@ -238,7 +242,7 @@ void RankStarter::Start(const RankRef& ref) {
     // Its listeners are indistinguishable from others.
     if (!parts_.containers->engine()->in_tree()) parts_.ports->Unwatch(ref);
   } else {
-    if (!warm) MakeCgroup(ref, *task, &spec);
+    if (!warm) MakeCgroup(ref, sample.share, &spec);
     if (!spec.cgroup.empty()) parts_.sampler->SetCgroup(ref, spec.cgroup);
   }
   parts_.supervisor->Start(ref, spec, rank.paths, std::move(held),

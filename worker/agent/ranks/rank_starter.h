@@ -7,11 +7,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "common/base/status.h"
 #include "worker/agent/ranks/rank_parts.h"
+#include "worker/agent/warm/warm_spec.h"
 #include "worker/task/shim_spec.h"
 
 namespace lockstep::worker::agent {
@@ -34,10 +34,9 @@ class RankStarter {
   void BeginGang(const GangKey& key);
   // Reports a failure to RankExits as an exit.
   void Start(const RankRef& ref);
-  // Returns the spec with which the rank would start now, for a warm start,
-  // with a cgroup of its own. Makes the rank's working directory. Nullopt if it
-  // cannot, or the rank runs in a container.
-  std::optional<task::ShimSpec> Sample(const RankRef& ref);
+  // Returns how the rank would start now, without a cgroup. Makes its working
+  // directory. FailedPrecondition: the rank is native, or runs in a container.
+  StatusOr<WarmSample> Sample(const RankRef& ref);
 
  private:
   std::string WorkOf(const RankRef& ref, const LocalGang& gang,
@@ -48,7 +47,7 @@ class RankStarter {
                         const LocalTask& task) const;
   Status MakeDirectories(const RankRef& ref, const LocalGang& gang,
                          const LocalTask& task);
-  void MakeCgroup(const RankRef& ref, const LocalTask& task,
+  void MakeCgroup(const RankRef& ref, const Resources& share,
                   task::ShimSpec* spec);
   // Turns a rank's `spec` into that of its engine's client.
   Status EnterContainer(const RankRef& ref, const LocalGang& gang,

@@ -47,7 +47,8 @@ Ranks::Ranks(const Parts& parts, RankHooks hooks,
           [this](uint64_t stream, const EvidenceAnswer& answer) {
             hooks_.answer(stream, answer);
           }),
-      warm_({parts.loop, parts.core, &cgroups_, parts.options->shim_program,
+      warm_({parts.loop, parts.core, parts.files, &cgroups_,
+             parts.options->shim_program, JoinPath(parts.setup->dir, "warm"),
              [this](const RankRef& ref) { return starter_.Sample(ref); }}) {}
 
 RankParts Ranks::AllParts() {
@@ -108,6 +109,7 @@ bool Ranks::MayHold(const std::string& container) const {
 
 void Ranks::Adopt(const TaskStore::Found& found, Removal* removal) {
   RankAdoption(AllParts(), &hooks_, parts_.files, removal).Adopt(found);
+  warm_.Clear();
 }
 
 void Ranks::Start(const RankRef& ref, std::set<GangKey>* begun) {

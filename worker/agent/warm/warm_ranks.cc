@@ -9,17 +9,17 @@
 #include "common/base/logging.h"
 #include "worker/agent/core/printable_text.h"
 #include "worker/agent/host/stray_processes.h"
-#include "worker/agent/warm/warm_spec.h"
 
 namespace lockstep::worker::agent {
 namespace {
 
-// After the last start of a rank here, which imports by itself.
+// After the last start of a rank here.
 constexpr Duration kSettle = std::chrono::seconds(3);
 // How long an interpreter may import.
 constexpr Duration kReadyTime = std::chrono::minutes(5);
-// How long the interpreters of a job stay that has no gang here.
-constexpr Duration kKeep = std::chrono::minutes(1);
+// How long interpreters outlive the job's last gang here: the next generation
+// of a gang that restarts is on its way.
+constexpr Duration kKeep = std::chrono::seconds(5);
 constexpr Duration kFirstWait = std::chrono::seconds(10);
 constexpr Duration kLongestWait = std::chrono::minutes(10);
 
@@ -47,23 +47,42 @@ void TakeMark(const task::ShimSpec& from, task::ShimSpec* to) {
 }  // namespace
 
 WarmRanks::~WarmRanks() {
-  while (!waiting_.empty()) Remove(waiting_.begin());
+  RemoveIf([](const Waiting&) { return true; });
+}
+
+std::string WarmRanks::NoteOf(const std::string& id) const {
+  return JoinPath(parts_.dir, id);
+}
+
+void WarmRanks::Clear() {
+  const auto names = parts_.files->List(parts_.dir);
+  if (!names.ok()) return;  // It does not exist: there are none.
+  for (const std::string& id : *names) {
+    parts_.cgroups->Drop(id);
+    (void)parts_.files->Remove(NoteOf(id));
+  }
 }
 
 std::optional<shim::WarmShim> WarmRanks::Take(const std::string& job_uid,
-                                              task::ShimSpec* spec) {
+                                              WarmSample* rank) {
   const auto found = std::find_if(
       waiting_.begin(), waiting_.end(), [&](const Waiting& waiting) {
         return waiting.ready && waiting.job_uid == job_uid &&
-               MayBecome(waiting.sample, *spec);
+               MayBecome(waiting.sample, *rank);
       });
   if (found == waiting_.end()) return std::nullopt;
-  spec->socket_path = found->sample.socket_path;
-  spec->cgroup = found->sample.cgroup;
-  TakeMark(found->sample, spec);
+  const task::ShimSpec& has = found->sample.spec;
+  rank->spec.socket_path = has.socket_path;
+  rank->spec.cgroup = has.cgroup;
+  TakeMark(has, &rank->spec);
+  // From here on the rank's records know the cgroup.
+  (void)parts_.files->Remove(NoteOf(TaskIdOf(has.socket_path)));
   shim::WarmShim warm = std::move(found->warm);
   waiting_.erase(found);
   ++starts_;
+  if (const auto job = jobs_.find(job_uid); job != jobs_.end()) {
+    job->second.failures = 0;
+  }
   return warm;
 }
 
@@ -77,98 +96,140 @@ int64_t WarmRanks::ready() const {
                        [](const Waiting& waiting) { return waiting.ready; });
 }
 
+size_t WarmRanks::CountOf(const std::string& uid) const {
+  return static_cast<size_t>(std::count_if(
+      waiting_.begin(), waiting_.end(),
+      [&](const Waiting& waiting) { return waiting.job_uid == uid; }));
+}
+
 void WarmRanks::Tick() {
   const MonoTime now = parts_.loop->Now().mono;
   Look(now);
   CollectWanted(now);
-  for (auto& [uid, job] : jobs_) StartMissing(uid, &job, now);
-  Tell();
+  for (auto& [uid, job] : jobs_) Choose(uid, &job, now);
 }
 
 void WarmRanks::CollectWanted(MonoTime now) {
-  for (auto& [uid, job] : jobs_) job.wanted.clear();
+  for (auto& [uid, job] : jobs_) {
+    job.wanted.clear();
+    job.is_cold = false;
+  }
   for (const auto& [key, gang] : parts_.core->core().gangs()) {
-    if (!MayStartRanks(gang)) continue;
-    const auto [at, is_new] = jobs_.try_emplace(gang.assignment.job_uid);
-    Job& job = at->second;
-    // Its ranks may just have started.
-    const bool spare = gang.status.phase == GangPhase::kPrepared;
-    if (is_new && !spare) job.last_start = now;
-    if (spare) job.last_start = now - kSettle;
-    job.seen = now;
-    job.wanted.clear();  // Those of the newest generation.
-    for (const RankStatus& rank : gang.status.ranks) {
-      job.wanted.push_back({key, rank.rank});
+    const std::string& uid = gang.assignment.job_uid;
+    auto at = jobs_.find(uid);
+    if (MayStartRanks(gang)) {
+      const bool is_new = at == jobs_.end();
+      if (is_new) at = jobs_.try_emplace(uid).first;
+      Job& job = at->second;
+      // Its ranks may just have started.
+      const bool spare = gang.status.phase == GangPhase::kPrepared;
+      if (is_new && !spare) job.last_start = now;
+      if (spare) job.last_start = now - kSettle;
+      job.wanted.clear();  // Those of the newest generation.
+      for (const RankStatus& rank : gang.status.ranks) {
+        job.wanted.push_back({key, rank.rank});
+      }
     }
+    if (at == jobs_.end()) continue;
+    at->second.seen = now;
+    at->second.is_cold = gang.status.phase == GangPhase::kLaunched &&
+                         gang.assignment.spec &&
+                         !gang.assignment.spec->warm_starts;
   }
   std::erase_if(jobs_, [&](const auto& entry) {
-    return entry.second.wanted.empty() && now - entry.second.seen > kKeep;
+    return now - entry.second.seen > kKeep;
   });
-  for (auto it = waiting_.begin(); it != waiting_.end();) {
-    const auto current = it++;
-    if (!jobs_.contains(current->job_uid)) Remove(current);
-  }
+  RemoveIf([&](const Waiting& waiting) {
+    const auto job = jobs_.find(waiting.job_uid);
+    return job == jobs_.end() || job->second.is_cold;
+  });
 }
 
-void WarmRanks::StartMissing(const std::string& uid, Job* job, MonoTime now) {
-  size_t have = 0;
-  for (auto it = waiting_.begin(); it != waiting_.end();) {
-    const auto current = it++;
-    if (current->job_uid != uid) continue;
-    // A gang that is away may come back.
-    if (!job->wanted.empty() && have == job->wanted.size()) {
-      Remove(current);
-    } else {
-      ++have;
-    }
-  }
-  if (now < job->not_before || now - job->last_start < kSettle) return;
-  for (; have < job->wanted.size(); ++have) {
-    Start(uid, job, job->wanted[have], now);
-  }
-}
-
-void WarmRanks::Start(const std::string& uid, Job* job, const RankRef& like,
-                      MonoTime now) {
-  std::optional<task::ShimSpec> sample = parts_.sample(like);
-  if (!sample) return;
-  task::ShimSpec spec = *sample;
-  const std::string id = TaskIdOf(sample->socket_path);
-  StatusOr<shim::WarmShim> warm = FailedPrecondition(
-      "warm starts are for programs that Python runs: a script or a module");
-  if (MakeWarm(&spec)) warm = shim::StartWarmShim(parts_.shim_program, spec);
-  if (!warm.ok()) {
-    parts_.cgroups->Drop(id);
-    job->not_before = now + kLongestWait;
-    LOG_WARN("{}: it will not start warm here: {}", Describe(like),
-             Message(warm.status()));
+void WarmRanks::Choose(const std::string& uid, Job* job, MonoTime now) {
+  if (job->wanted.empty() || now < job->not_before ||
+      now - job->last_start < kSettle ||
+      (job->wanted == job->chosen_for && CountOf(uid) == job->wanted.size())) {
     return;
   }
-  LOG_DEBUG("{}: an interpreter like it imports", Describe(like));
-  waiting_.push_back({uid, *std::move(sample), *std::move(warm), false, now});
+  std::vector<const Waiting*> used;
+  std::vector<WarmSample> missing;
+  for (const RankRef& ref : job->wanted) {
+    StatusOr<WarmSample> sample = parts_.sample(ref);
+    if (!sample.ok()) {
+      LOG_WARN("{}: it cannot start warm: {}", Describe(ref),
+               Message(sample.status()));
+      job->not_before = now + kLongestWait;
+      return;
+    }
+    const auto fits =
+        std::find_if(waiting_.begin(), waiting_.end(), [&](const Waiting& w) {
+          return w.job_uid == uid && MayBecome(w.sample, *sample) &&
+                 std::count(used.begin(), used.end(), &w) == 0;
+        });
+    if (fits == waiting_.end()) {
+      missing.push_back(*std::move(sample));
+    } else {
+      used.push_back(&*fits);
+    }
+  }
+  RemoveIf([&](const Waiting& waiting) {
+    return waiting.job_uid == uid &&
+           std::count(used.begin(), used.end(), &waiting) == 0;
+  });
+  job->chosen_for = job->wanted;
+  for (WarmSample& sample : missing) {
+    const Status started = Start(uid, std::move(sample), now);
+    if (started.ok()) continue;
+    LOG_WARN("{}: it cannot start warm: {}", Describe(job->wanted.front()),
+             Message(started));
+    job->not_before = now + kLongestWait;
+    return;
+  }
+}
+
+Status WarmRanks::Start(const std::string& uid, WarmSample sample,
+                        MonoTime now) {
+  task::ShimSpec spec = sample.spec;
+  if (!MakeWarm(&spec)) {
+    return FailedPrecondition(
+        "only scripts and modules that Python runs can, outside containers");
+  }
+  const std::string id = TaskIdOf(sample.spec.socket_path);
+  if (parts_.cgroups->enabled()) {
+    // First, for the next daemon.
+    LOCKSTEP_RETURN_IF_ERROR(parts_.files->MakeDirs(parts_.dir, 0700));
+    LOCKSTEP_RETURN_IF_ERROR(parts_.files->Create(NoteOf(id)).status());
+    LOCKSTEP_ASSIGN_OR_RETURN(spec.cgroup,
+                              parts_.cgroups->Make(id, sample.share));
+    sample.spec.cgroup = spec.cgroup;
+  }
+  auto warm = shim::StartWarmShim(parts_.shim_program, spec);
+  if (!warm.ok()) {
+    parts_.cgroups->Drop(id);
+    (void)parts_.files->Remove(NoteOf(id));
+    return warm.status();
+  }
+  waiting_.push_back({uid, std::move(sample), *std::move(warm), false, now});
+  return OkStatus();
 }
 
 void WarmRanks::Look(MonoTime now) {
-  for (auto it = waiting_.begin(); it != waiting_.end();) {
-    const auto current = it++;
-    const auto words = shim::TakeWords(current->warm);
+  RemoveIf([&](Waiting& waiting) {
+    const auto words = shim::TakeWords(waiting.warm);
     if (words.ok() && *words) {
-      current->ready = true;
+      waiting.ready = true;
       LOG_INFO("job {}: an interpreter is ready for a warm start: {}",
-               current->sample.job, PrintableText(**words, kMaxReportedText));
-      if (const auto job = jobs_.find(current->job_uid); job != jobs_.end()) {
-        job->second.failures = 0;
-      }
-      continue;
+               waiting.sample.spec.job,
+               PrintableText(**words, kMaxReportedText));
     }
-    const bool late = !current->ready && now - current->since > kReadyTime;
-    if (words.ok() && !late) continue;
-    Fail(current->job_uid, now);
+    const bool late = !waiting.ready && now - waiting.since > kReadyTime;
+    if (words.ok() && !late) return false;
+    Fail(waiting.job_uid, now);
     LOG_WARN("job {}: an interpreter for a warm start is given up: {}",
-             current->sample.job,
+             waiting.sample.spec.job,
              late ? "it has not imported everything in time" : "it has ended");
-    Remove(current);
-  }
+    return true;
+  });
 }
 
 void WarmRanks::Fail(const std::string& uid, MonoTime now) {
@@ -180,26 +241,17 @@ void WarmRanks::Fail(const std::string& uid, MonoTime now) {
       now + std::min(kFirstWait * (int64_t{1} << doublings), kLongestWait);
 }
 
-void WarmRanks::Remove(std::list<Waiting>::iterator waiting) {
-  // Its interpreter ends with it. The orphan reaper takes what is left.
-  (void)SendSignal(waiting->warm.shim, SIGKILL);
-  (void)WaitExit(waiting->warm.shim, parts_.loop->Now().mono);
-  parts_.cgroups->Drop(TaskIdOf(waiting->sample.socket_path));
-  waiting_.erase(waiting);
-}
-
-void WarmRanks::Tell() {
-  for (auto& [uid, job] : jobs_) {
-    const auto ready = static_cast<int32_t>(std::count_if(
-        waiting_.begin(), waiting_.end(), [&](const Waiting& waiting) {
-          return waiting.ready && waiting.job_uid == uid;
-        }));
-    if (job.wanted.empty()) continue;
-    const GangKey key = job.wanted.front().gang;
-    const LocalGang* const gang = parts_.core->Find(key);
-    if (gang == nullptr || gang->status.warm == ready) continue;
-    parts_.core->Tell(
-        [&](AgentCore* core, Actions* out) { core->OnWarm(key, ready, out); });
+void WarmRanks::RemoveIf(const std::function<bool(Waiting&)>& matches) {
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    const auto current = it++;
+    if (!matches(*current)) continue;
+    // Its interpreter ends with it. The orphan reaper takes what is left.
+    (void)SendSignal(current->warm.shim, SIGKILL);
+    (void)WaitExit(current->warm.shim, parts_.loop->Now().mono);
+    const std::string id = TaskIdOf(current->sample.spec.socket_path);
+    parts_.cgroups->Drop(id);
+    (void)parts_.files->Remove(NoteOf(id));
+    waiting_.erase(current);
   }
 }
 

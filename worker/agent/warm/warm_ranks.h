@@ -1,11 +1,11 @@
 // The interpreters that wait on this node for ranks of jobs with warm starts
-// (JobSpec::warm_starts, and spare nodes): for each rank of a gang here one.
+// (JobSpec::warm_starts, and spare nodes): one for each rank of a gang here.
 //
-// An interpreter is started some seconds after the gang's last rank, so that it
-// takes no time from it, or as soon as a spare node has prepared. It serves any
-// rank here of the same job that MayBecome allows, also of a later generation.
-// One that ends by itself is started again after growing waits. Where none is
-// ready, a rank starts cold.
+// An interpreter starts some seconds after the gang's last rank, which imports
+// by itself then, or as soon as a spare node has prepared. It becomes any rank
+// of the job that MayBecome allows, also of a later generation, while a gang of
+// the job is here. One that ends by itself is followed by another after growing
+// waits. Where none is ready, a rank starts cold.
 //
 // Belongs to the event loop's thread. The interpreters end with this object.
 #ifndef LOCKSTEP_WORKER_AGENT_WARM_WARM_RANKS_H_
@@ -17,13 +17,16 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/base/clock.h"
+#include "common/base/file.h"
 #include "common/base/status.h"
 #include "worker/agent/core/gang_key.h"
 #include "worker/agent/host/rank_cgroups.h"
 #include "worker/agent/loop/core_runner.h"
 #include "worker/agent/loop/event_loop.h"
+#include "worker/agent/warm/warm_spec.h"
 #include "worker/shim/warm_client.h"
 #include "worker/task/shim_spec.h"
 
@@ -34,11 +37,14 @@ class WarmRanks {
   struct Parts {
     EventLoop* loop = nullptr;
     CoreRunner* core = nullptr;
+    FileSystem* files = nullptr;
     RankCgroups* cgroups = nullptr;
     std::string shim_program;
-    // Returns the spec with which the rank would start now, in an existing
-    // directory and in a new cgroup, and the group's id. Absent: not known yet.
-    std::function<std::optional<task::ShimSpec>(const RankRef& ref)> sample;
+    // A directory of the daemon, where the cgroups of interpreters are noted.
+    std::string dir;
+    // Returns how the rank would start now, in an existing directory and
+    // without a cgroup. FailedPrecondition: it cannot start warm.
+    std::function<StatusOr<WarmSample>(const RankRef& ref)> sample;
   };
 
   // All are borrowed.
@@ -47,25 +53,28 @@ class WarmRanks {
   WarmRanks(const WarmRanks&) = delete;
   WarmRanks& operator=(const WarmRanks&) = delete;
 
-  // Takes an interpreter that is ready to become the rank with this spec, and
-  // gives the spec what the interpreter has already: socket, cgroup, mark.
-  // Nullopt: there is none.
+  // Removes the cgroups of interpreters of an earlier daemon, which have ended
+  // with it. Call it before the loop runs.
+  void Clear();
+  // Takes an interpreter that is ready to become the rank, and gives the rank's
+  // spec what the interpreter has already: socket, cgroup, mark. Nullopt: there
+  // is none.
   std::optional<shim::WarmShim> Take(const std::string& job_uid,
-                                     task::ShimSpec* spec);
+                                     WarmSample* rank);
   // A rank of the job starts here, warm or cold.
   void NoteStart(const std::string& job_uid);
   // Starts what is wanted and ends what is not. Call it a few times a second.
   void Tick();
 
   int64_t ready() const;
-  // Ranks that an interpreter became, and interpreters that ended before.
+  // Interpreters that were taken for a rank, and those that ended before.
   uint64_t starts() const { return starts_; }
   uint64_t failures() const { return failures_; }
 
  private:
   struct Waiting {
     std::string job_uid;
-    task::ShimSpec sample;
+    WarmSample sample;
     shim::WarmShim warm;
     bool ready = false;
     MonoTime since;
@@ -74,23 +83,29 @@ class WarmRanks {
   struct Job {
     // Ranks that may start here, of its newest gang.
     std::vector<RankRef> wanted;
+    // Those for which the interpreters were chosen last.
+    std::vector<RankRef> chosen_for;
+    // Its ranks have started here, and it wants no warm starts.
+    bool is_cold = false;
     // When a gang of it was last here, or a rank started.
     MonoTime seen;
     MonoTime last_start;
-    // Interpreters that ended in a row before they were ready.
+    // Interpreters that ended since the last one was taken.
     int failures = 0;
     MonoTime not_before;
   };
 
   void CollectWanted(MonoTime now);
-  void StartMissing(const std::string& uid, Job* job, MonoTime now);
-  void Start(const std::string& uid, Job* job, const RankRef& like,
-             MonoTime now);
+  // Removes what no wanted rank can use, and starts what is missing.
+  void Choose(const std::string& uid, Job* job, MonoTime now);
+  Status Start(const std::string& uid, WarmSample sample, MonoTime now);
   // Reads what the interpreters say; removes those that have ended.
   void Look(MonoTime now);
   void Fail(const std::string& uid, MonoTime now);
-  void Remove(std::list<Waiting>::iterator waiting);
-  void Tell();
+  size_t CountOf(const std::string& uid) const;
+  // Ends those for which `matches` returns true.
+  void RemoveIf(const std::function<bool(Waiting&)>& matches);
+  std::string NoteOf(const std::string& id) const;
 
   const Parts parts_;
   std::map<std::string, Job> jobs_;

@@ -64,13 +64,14 @@ bool MakeWarm(task::ShimSpec* spec) {
   return true;
 }
 
-bool MayBecome(const task::ShimSpec& sample, const task::ShimSpec& rank) {
-  return sample.argv == rank.argv && sample.set_ids == rank.set_ids &&
-         sample.uid == rank.uid && sample.gid == rank.gid &&
-         sample.groups == rank.groups && sample.umask == rank.umask &&
-         sample.core_limit == rank.core_limit && rank.secret.empty() &&
-         rank.container.name.empty() &&
-         SharedVariables(sample) == SharedVariables(rank);
+bool MayBecome(const WarmSample& sample, const WarmSample& rank) {
+  const task::ShimSpec& a = sample.spec;
+  const task::ShimSpec& b = rank.spec;
+  return a.argv == b.argv && a.set_ids == b.set_ids && a.uid == b.uid &&
+         a.gid == b.gid && a.groups == b.groups && a.umask == b.umask &&
+         a.core_limit == b.core_limit && b.secret.empty() &&
+         b.container.name.empty() && sample.share == rank.share &&
+         SharedVariables(a) == SharedVariables(b);
 }
 
 }  // namespace lockstep::worker::agent

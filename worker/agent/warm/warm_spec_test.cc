@@ -56,25 +56,25 @@ TEST(MakeWarmTest, OnlyPythonsScriptsAndModules) {
 }
 
 TEST(MayBecomeTest, WhatSaysWhichRankItIsMayDiffer) {
-  const task::ShimSpec sample = RankOf({"python", "train.py"});
-  task::ShimSpec rank = sample;
-  rank.env = {"LOCKSTEP_RANK=3",
-              "MASTER_ADDR=10.0.0.1",
-              "OMP_NUM_THREADS=2",
-              "PATH=/usr/bin",
-              "RANK=3",
-              "TF_CONFIG={}"};
-  rank.cwd = "/elsewhere";
-  rank.rank = 3;
-  rank.generation = 2;
+  const WarmSample sample{RankOf({"python", "train.py"}), {}};
+  WarmSample rank = sample;
+  rank.spec.env = {"LOCKSTEP_RANK=3",
+                   "MASTER_ADDR=10.0.0.1",
+                   "OMP_NUM_THREADS=2",
+                   "PATH=/usr/bin",
+                   "RANK=3",
+                   "TF_CONFIG={}"};
+  rank.spec.cwd = "/elsewhere";
+  rank.spec.rank = 3;
+  rank.spec.generation = 2;
   EXPECT_TRUE(MayBecome(sample, rank));
 }
 
 TEST(MayBecomeTest, WhatImportsMayReadMayNot) {
-  const task::ShimSpec sample = RankOf({"python", "train.py"});
+  const WarmSample sample{RankOf({"python", "train.py"}), {}};
   const auto differs = [&](const auto& change) {
-    task::ShimSpec rank = sample;
-    change(&rank);
+    WarmSample rank = sample;
+    change(&rank.spec);
     return !MayBecome(sample, rank);
   };
   EXPECT_TRUE(differs([](auto* rank) { rank->env[0] = "OMP_NUM_THREADS=1"; }));
@@ -83,6 +83,18 @@ TEST(MayBecomeTest, WhatImportsMayReadMayNot) {
   EXPECT_TRUE(differs([](auto* rank) { rank->set_ids = true; }));
   EXPECT_TRUE(differs([](auto* rank) { rank->uid = 7; }));
   EXPECT_TRUE(differs([](auto* rank) { rank->container.name = "c"; }));
+}
+
+TEST(MayBecomeTest, LimitsAreThoseOfTheCgroupThatItIsIn) {
+  WarmSample sample{RankOf({"python", "train.py"}), {}};
+  sample.share.memory_bytes = int64_t{4} << 30;
+  WarmSample rank = sample;
+  EXPECT_TRUE(MayBecome(sample, rank));
+  rank.share.memory_bytes = int64_t{16} << 30;
+  EXPECT_FALSE(MayBecome(sample, rank));
+  rank = sample;
+  rank.share.cpus = 0.5;
+  EXPECT_FALSE(MayBecome(sample, rank));
 }
 
 }  // namespace
