@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 """R7: what ranks say, when all have recovered, sides that are killed, and results."""
-import argparse
 import contextlib
 import io
 import os
@@ -200,31 +199,30 @@ class RoundsTest(unittest.TestCase):
         self.assertEqual(sides[1].done, ["open", 0, "stop", 1, "stop", "close"])
 
     def test_ours_must_not_fail(self):
-        sides = [FakeSide("lockstep", 1.5, fails=0), FakeSide("torchft", 4)]
+        ours = type("FakeOurs", (FakeSide, recoveries.Ours), {})
+        sides = [ours("lockstep", 1.5, fails=0), FakeSide("torchft", 4)]
         with self.assertRaisesRegex(BenchError, "it broke"):
             self.run_rounds(sides, 2)
         self.assertEqual(sides[1].done[-1], "close")
 
-    def results(self, warm=False, crc="a"):
-        sides = [FakeSide("lockstep", 1.5), FakeSide("torchft", 4, crc=crc)]
-        run, _ = self.run_rounds(sides, 2)
-        found = recoveries.results_of(run, argparse.Namespace(name="lockstep", warm=warm))
-        return {result.id: result for result in found}
+    def results(self, crc="a"):
+        ours, warm = FakeSide("lockstep", 1.5), FakeSide("lockstep-warm", 0.1)
+        run, _ = self.run_rounds([ours, warm, FakeSide("torchft", 4, crc=crc)], 2)
+        return {result.id: result for result in recoveries.results_of(run, ours, warm)}
 
-    def test_results_are_with_and_without_the_imports(self):
+    def test_results_are_cold_and_without_the_imports_and_warm(self):
         results = self.results()
-        self.assertEqual(list(results), ["R7-torchft", "R7-torchft-imported",
-                                         "R7-torchft-spare"])
         pairs = {id: (result.ours[0][0], result.theirs[0][0])
                  for id, result in results.items()}
         self.assertEqual(pairs, {"R7-torchft": (1.5, 4), "R7-torchft-imported": (0.5, 3),
-                                 "R7-torchft-spare": (0.5, 4)})
+                                 "R7-torchft-warm": (0.1, 4)})
         self.assertEqual(results["R7-torchft"].limit, 0.75)
         self.assertTrue(all(result.verified for result in results.values()))
 
-    def test_only_a_warm_spare_is_held_against_the_musts(self):
-        self.assertEqual([result.must for result in self.results().values()], [0, 0, 0])
-        warm = self.results(warm=True)["R7-torchft"]
+    def test_only_a_warm_start_is_held_against_the_musts(self):
+        results = self.results()
+        self.assertEqual([result.must for result in results.values()][:2], [0, 0])
+        warm = results["R7-torchft-warm"]
         self.assertEqual((warm.must, warm.aim), rows.RECOVERY["R7"]["torchft"])
 
     def test_sides_that_compute_something_else_are_wrong(self):

@@ -93,6 +93,8 @@ class Jobs:
         options = ["--kind", "native", "--output", str(self.output(name))]
         # Two do not fit on one host, so that there is a network between them.
         cpus = "9" if name == NATIVE else "2"
+        if name == NATIVE:
+            options += ["--spares", "1"]
         argv = [
             str(self._binaries / "lockstep-train"), "--recover", "--train", str(self._data),
             "--max-steps", str(self._plan.steps), "--epochs", "1000000",
@@ -109,6 +111,8 @@ class Jobs:
             "OMP_NUM_THREADS=1",
         ):
             options += ["--env", variable]
+        if name == REPLICA:
+            options.append("--warm-starts")
         program = self._program("replica", name, self._plan.steps, pause)
         self._submit(name, options, [self._torch, *program])
 

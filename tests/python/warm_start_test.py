@@ -546,7 +546,7 @@ class WarmStartTest(unittest.TestCase):
         self.assertEqual(self.hello["imported"], expected)
         self.assertFalse((self.folder / "run").exists())
         warm.hand_over(self.folder, self.rank_environment)
-        self.assertEqual(Result(warm.process).all(), (3, "", ""))
+        self.assertEqual(Result(warm.process).all(), (0, "", ""))
         self.assertEqual((self.folder / "run").read_text(), "own own.first own.part own.more ")
 
     def test_own_modules_that_hide_libraries(self) -> None:
@@ -653,7 +653,7 @@ class WarmStartTest(unittest.TestCase):
         self.write("train.py", "import atexit\natexit.register(print, 'x')\nprint('run')\n")
         warm = self.ready("train.py")
         warm.socket.close()
-        self.assertEqual(Result(warm.process).all(), (0, "", ""))
+        self.assertEqual(Result(warm.process).all(), (3, "", ""))
 
     def test_the_program_is_read_when_it_starts(self) -> None:
         self.write("train.py", "import csv\nprint('old')\n")

@@ -12,6 +12,7 @@
 #include "common/wire/session_wire.h"
 #include "common/wire/worker_wire.h"
 #include "worker/agent/host/stray_processes.h"
+#include "worker/agent/ranks/container_rank.h"
 #include "worker/rank_link/packet.h"
 
 namespace lockstep::worker::agent {
@@ -69,7 +70,7 @@ Agent::Agent(AgentConfig config, EventLoop* loop, FileSystem* files,
       work_(&config_.daemon, loop, files, &core_, &removal_),
       containers_(&config_.daemon, loop, config_.container_sweep_every,
                   [this](const std::string& container) {
-                    return ranks_.MayHold(container);
+                    return MayHold(ranks_.table(), container);
                   }),
       ranks_(
           {&config_.daemon, &config_.ranks, loop, files, &core_, &store_,

@@ -220,4 +220,15 @@ Status PutInContainer(const ContainerRankInput& input, task::ShimSpec* spec) {
   return OkStatus();
 }
 
+bool MayHold(const RankTable& table, const std::string& container) {
+  // The table has a rank before its container exists, and its own shim removes
+  // the container. A rank without a readable record may own any container.
+  return std::any_of(
+      table.all().begin(), table.all().end(), [&](const auto& entry) {
+        const auto& [ref, rank] = entry;
+        return !rank.ended &&
+               container.starts_with(RankContainerName(ref, rank.task_id));
+      });
+}
+
 }  // namespace lockstep::worker::agent

@@ -12,6 +12,7 @@
 #include "worker/agent/core/local_gang.h"
 #include "worker/agent/host/daemon_setup.h"
 #include "worker/agent/ranks/rank_environment.h"
+#include "worker/agent/store/rank_table.h"
 #include "worker/agent/store/task_store.h"
 #include "worker/container/container_engine.h"
 #include "worker/container/reach.h"
@@ -46,6 +47,9 @@ struct ContainerRankInput {
 // runs the rank in a container. Writes the container's environment to a file in
 // the rank's directory.
 Status PutInContainer(const ContainerRankInput& input, task::ShimSpec* spec);
+
+// Whether a rank of the table may hold the container of that name.
+bool MayHold(const RankTable& table, const std::string& container);
 
 // Returns the container name for this start of a rank.
 std::string RankContainerName(const RankRef& ref, const std::string& task_id);

@@ -25,7 +25,6 @@
 #include "worker/agent/store/rank_table.h"
 #include "worker/agent/store/task_store.h"
 #include "worker/agent/stream/log_shipper.h"
-#include "worker/agent/warm/warm_ranks.h"
 #include "worker/agent/work/work_directories.h"
 #include "worker/container/reach.h"
 #include "worker/evidence/stacks.h"
@@ -67,7 +66,6 @@ struct RankParts {
   RankExits* exits = nullptr;
   Supervisor* supervisor = nullptr;
   const RankFences* fences = nullptr;
-  WarmRanks* warm = nullptr;
 };
 
 // Callbacks into the rest of the daemon.

@@ -40,6 +40,14 @@ LogShare ShareOfLogs(uint64_t total, size_t ranks) {
   return {head, std::clamp(each - std::min(each, head), 4 * kMiB, 64 * kMiB)};
 }
 
+RankStarter::RankStarter(const RankParts& parts, const RankHooks* hooks,
+                         FileSystem* files)
+    : parts_(parts),
+      hooks_(hooks),
+      warm_({parts.loop, parts.core, files, parts.cgroups,
+             parts.options->shim_program, JoinPath(parts.setup->dir, "warm"),
+             [this](const RankRef& ref) { return Sample(ref); }}) {}
+
 void RankStarter::BeginGang(const GangKey& key) {
   const LocalGang* gang = parts_.core->Find(key);
   if (gang == nullptr) return;
@@ -219,9 +227,9 @@ void RankStarter::Start(const RankRef& ref) {
   WarmSample sample{SpecOf(ref, *gang, *task), ShareOf(*task)};
   std::optional<shim::WarmShim> warm;
   if (!task->container) {
-    warm = parts_.warm->Take(gang->assignment.job_uid, &sample);
+    warm = warm_.Take(gang->assignment.job_uid, &sample);
   }
-  parts_.warm->NoteStart(gang->assignment.job_uid);
+  warm_.NoteStart(gang->assignment.job_uid);
   task::ShimSpec& spec = sample.spec;
   rank.task_id = TaskIdOf(spec.socket_path);
   std::vector<int> held = parts_.ports->Hold(ref, *gang);

@@ -9,8 +9,10 @@
 #include <cstdint>
 #include <string>
 
+#include "common/base/file.h"
 #include "common/base/status.h"
 #include "worker/agent/ranks/rank_parts.h"
+#include "worker/agent/warm/warm_ranks.h"
 #include "worker/agent/warm/warm_spec.h"
 #include "worker/task/shim_spec.h"
 
@@ -25,20 +27,23 @@ LogShare ShareOfLogs(uint64_t total, size_t ranks);
 
 class RankStarter {
  public:
-  // `hooks` is borrowed.
-  RankStarter(const RankParts& parts, const RankHooks* hooks)
-      : parts_(parts), hooks_(hooks) {}
+  // `hooks` and `files` are borrowed.
+  RankStarter(const RankParts& parts, const RankHooks* hooks,
+              FileSystem* files);
+
+  // The interpreters that ranks may become.
+  WarmRanks* warm() { return &warm_; }
 
   // Call it before the first Start of a gang's ranks. Saves the gang, so the
   // next daemon knows all processes.
   void BeginGang(const GangKey& key);
   // Reports a failure to RankExits as an exit.
   void Start(const RankRef& ref);
+
+ private:
   // Returns how the rank would start now, without a cgroup. Makes its working
   // directory. FailedPrecondition: the rank is native, or runs in a container.
   StatusOr<WarmSample> Sample(const RankRef& ref);
-
- private:
   std::string WorkOf(const RankRef& ref, const LocalGang& gang,
                      const LocalTask& task) const;
   RankEnvironmentInput EnvironmentOf(const RankRef& ref, const LocalGang& gang,
@@ -55,6 +60,7 @@ class RankStarter {
 
   const RankParts parts_;
   const RankHooks* const hooks_;
+  WarmRanks warm_;
 };
 
 }  // namespace lockstep::worker::agent

@@ -38,7 +38,7 @@ Ranks::Ranks(const Parts& parts, RankHooks hooks,
                   supervisor_.Renew(ref, until);
                 }
               }),
-      starter_(AllParts(), &hooks_),
+      starter_(AllParts(), &hooks_, parts.files),
       restarts_(AllParts(), &hooks_, parts.files, &starter_),
       evidence_(
           {parts.setup, &parts.options->stack_tools, parts.loop, &table_,
@@ -46,10 +46,7 @@ Ranks::Ranks(const Parts& parts, RankHooks hooks,
           [this](const RankRef& ref) { return supervisor_.ShimPid(ref); },
           [this](uint64_t stream, const EvidenceAnswer& answer) {
             hooks_.answer(stream, answer);
-          }),
-      warm_({parts.loop, parts.core, parts.files, &cgroups_,
-             parts.options->shim_program, JoinPath(parts.setup->dir, "warm"),
-             [this](const RankRef& ref) { return starter_.Sample(ref); }}) {}
+          }) {}
 
 RankParts Ranks::AllParts() {
   RankParts parts;
@@ -69,7 +66,6 @@ RankParts Ranks::AllParts() {
   parts.exits = &exits_;
   parts.supervisor = &supervisor_;
   parts.fences = &fences_;
-  parts.warm = &warm_;
   return parts;
 }
 
@@ -96,20 +92,9 @@ std::vector<TaskReading> Ranks::Readings() const {
   return readings;
 }
 
-bool Ranks::MayHold(const std::string& container) const {
-  // The table has a rank before its container exists, and its own shim removes
-  // the container. A rank without a readable record may own any container.
-  return std::any_of(
-      table_.all().begin(), table_.all().end(), [&](const auto& entry) {
-        const auto& [ref, rank] = entry;
-        return !rank.ended &&
-               container.starts_with(RankContainerName(ref, rank.task_id));
-      });
-}
-
 void Ranks::Adopt(const TaskStore::Found& found, Removal* removal) {
   RankAdoption(AllParts(), &hooks_, parts_.files, removal).Adopt(found);
-  warm_.Clear();
+  warm()->Clear();
 }
 
 void Ranks::Start(const RankRef& ref, std::set<GangKey>* begun) {

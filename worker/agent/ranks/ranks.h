@@ -53,13 +53,11 @@ class Ranks final : public SupervisorHandler {
   RankExits* exits() { return &exits_; }
   RankEvidenceTaker* evidence() { return &evidence_; }
   RankFences* fences() { return &fences_; }
-  WarmRanks* warm() { return &warm_; }
+  WarmRanks* warm() { return starter_.warm(); }
   StuckProcesses* stuck() { return supervisor_.stuck(); }
   const RankTable& table() const { return table_; }
   // Returns a reading of each rank.
   std::vector<TaskReading> Readings() const;
-  // Returns whether a rank here may hold the container of that name.
-  bool MayHold(const std::string& container) const;
 
   // Recovers the ranks of an earlier daemon. Call it before the loop runs.
   void Adopt(const TaskStore::Found& found, Removal* removal);
@@ -114,7 +112,6 @@ class Ranks final : public SupervisorHandler {
   RankStarter starter_;
   RankRestarts restarts_;
   RankEvidenceTaker evidence_;
-  WarmRanks warm_;
   // Time at which the gang was forgotten.
   std::map<GangKey, MonoTime> forgotten_;
 };
