@@ -62,6 +62,20 @@ print("computed", computed, "redone", replica.redone, flush=True)
 replica.close()
 """
 
+# Knows nothing of lockstep.
+PLAIN = """
+import os, time
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+optimizer = torch.optim.AdamW(torch.nn.Linear(8, 8).parameters())
+print("rank", dist.get_rank(), "pid", os.getpid(), flush=True)
+while True:
+    dist.all_reduce(torch.ones(1))
+    time.sleep(0.02)
+"""
+
 
 def setUpModule() -> None:
     local_cluster.start()
@@ -174,6 +188,25 @@ class ReplicaTest(unittest.TestCase):
         self.assertEqual(command[1:4], [b"/dev/fd/4", str(self.program).encode(), b"80"])
         self.assertEqual(self.finish(job), wanted)
         self.assertIn("1 recovery", self.described(job))
+
+    def test_the_gang_of_a_plain_program_restarts_warm(self) -> None:
+        self.program.write_text(PLAIN)
+        job = self.submit(0, 0.0, 2, warm=True)
+        self.wait_for(job, "interpreters", lambda: self.interpreters(job) == 2)
+        before = self.pids(job)
+        started = time.monotonic()
+        os.kill(before[1], signal.SIGKILL)
+
+        def again() -> bool:
+            pids = self.pids(job)
+            return all(pids[rank] != before[rank] for rank in (0, 1))
+
+        self.wait_for(job, "all ranks again", again)
+        print(f"all ranks train again, in new processes, after {time.monotonic() - started:.2f} s")
+        for pid in self.pids(job).values():
+            command = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+            self.assertIn(b"/dev/fd/4", command, "a rank started cold")
+        self.assertEqual(job.describe().attempt, 2)
 
     def test_statistics_of_each_rank_are_refused(self) -> None:
         job = self.submit(10, 0.0, 2, "statistics")
