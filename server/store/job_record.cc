@@ -88,7 +88,11 @@ StatusOr<Replacement> GetReplacement(const v1::Replacement& message) {
   return replacement;
 }
 
-void PutSpares(const Job& job, v1::StoredJob* out) {
+// The nodes beyond those of its tasks.
+void PutNewNodes(const Job& job, v1::StoredJob* out) {
+  for (const Replacement& replacement : job.replacements) {
+    *out->add_replacements() = PutReplacement(replacement);
+  }
   for (const Spare& spare : job.spares) {
     v1::Spare* const message = out->add_spares();
     message->set_node(spare.node);
@@ -100,7 +104,11 @@ void PutSpares(const Job& job, v1::StoredJob* out) {
   for (const NodeName& node : job.refused_spares) out->add_refused_spares(node);
 }
 
-void GetSpares(const v1::StoredJob& stored, Job* job) {
+Status GetNewNodes(const v1::StoredJob& stored, Job* job) {
+  for (const v1::Replacement& message : stored.replacements()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(Replacement replacement, GetReplacement(message));
+    job->replacements.push_back(std::move(replacement));
+  }
   for (const v1::Spare& message : stored.spares()) {
     Spare& spare = job->spares.emplace_back();
     spare.node = message.node();
@@ -111,6 +119,7 @@ void GetSpares(const v1::StoredJob& stored, Job* job) {
   }
   job->refused_spares.assign(stored.refused_spares().begin(),
                              stored.refused_spares().end());
+  return OkStatus();
 }
 
 // What was asked for.
@@ -160,10 +169,7 @@ void PutDecisionState(const Job& job, v1::StoredJob* out) {
   if (job.recovery_start != WallTime{}) {
     *out->mutable_recovery_start() = ToProto(job.recovery_start);
   }
-  for (const Replacement& replacement : job.replacements) {
-    *out->add_replacements() = PutReplacement(replacement);
-  }
-  PutSpares(job, out);
+  PutNewNodes(job, out);
   if (job.attempt_start != WallTime{}) {
     *out->mutable_attempt_start() = ToProto(job.attempt_start);
   }
@@ -222,11 +228,7 @@ Status GetDecisionState(const v1::StoredJob& stored, Job* job) {
     LOCKSTEP_ASSIGN_OR_RETURN(job->recovery_start,
                               FromProto(stored.recovery_start()));
   }
-  for (const v1::Replacement& message : stored.replacements()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(Replacement replacement, GetReplacement(message));
-    job->replacements.push_back(std::move(replacement));
-  }
-  GetSpares(stored, job);
+  LOCKSTEP_RETURN_IF_ERROR(GetNewNodes(stored, job));
   if (stored.has_attempt_start()) {
     LOCKSTEP_ASSIGN_OR_RETURN(job->attempt_start,
                               FromProto(stored.attempt_start()));
