@@ -61,6 +61,8 @@ struct Replacement {
   std::vector<std::vector<int32_t>> gpus;
   // Nodes that refused to prepare, and are not asked again.
   std::vector<NodeName> refused;
+  // When `to` was chosen.
+  WallTime to_since{};
 
   bool operator==(const Replacement&) const = default;
 };

@@ -140,25 +140,26 @@ void GiveSamePlace(Job* job, Replacement* replacement) {
 }
 
 // A node that is asked to prepare for other ranks than before does so at once,
-// but a daemon from before there were spares ignores it.
+// but a daemon from before there were spares ignores it. A stream may end for a
+// moment.
 constexpr Duration kAnswerTime = std::chrono::seconds(30);
 
-// Whether the new node cannot become ready for now: it is silent, or still
-// ready for other ranks.
+// Whether the new node does not become ready: it is silent, or still ready for
+// other ranks.
 bool DoesNotComeAlong(const Job& job, const JobView& view,
                       const Replacement& replacement, Time now) {
   const auto node = view.nodes.find(replacement.to);
   if (replacement.to == replacement.from || node == view.nodes.end() ||
+      now.wall - replacement.to_since <= kAnswerTime ||
       HasPrepared(job, view, replacement.to, replacement.from)) {
     return false;
   }
-  if (node->second.state == NodeState::kUnknown && !node->second.unseen) {
-    return true;
+  if (node->second.state == NodeState::kUnknown) {
+    return now.wall - node->second.last_sign > kAnswerTime;
   }
   const GangStatus* gang = GangOf(view, replacement.to, job.generation);
   return gang != nullptr && gang->phase == GangPhase::kPrepared &&
-         !IsForRanksOn(job, *gang, replacement.from) &&
-         now.wall - replacement.since > kAnswerTime;
+         !IsForRanksOn(job, *gang, replacement.from);
 }
 
 // Gives up a new node that is unfit, has refused, or does not come along.
@@ -206,7 +207,7 @@ void Want(Job* job, const JobView& view, const NodeName& node, Reasoned why,
     if (added.lost && IsBackEmpty(*job, view, node)) {
       GiveSamePlace(job, &added);
     } else {
-      UseSpare(job, view, &added);
+      UseSpare(job, view, &added, now);
     }
     return;
   }
@@ -221,14 +222,22 @@ void Want(Job* job, const JobView& view, const NodeName& node, Reasoned why,
   if (known->lost && IsBackEmpty(*job, view, node)) {
     GiveSamePlace(job, &*known);
   } else {
-    UseSpare(job, view, &*known);
+    UseSpare(job, view, &*known, now);
   }
 }
 
+bool IsReady(const Job& job, const JobView& view,
+             const Replacement& replacement) {
+  return !replacement.to.empty() &&
+         HasPrepared(job, view, replacement.to, replacement.from);
+}
+
 // The ranks that are left do not wait for ever.
-std::optional<Cause> HeldTooLong(const Job& job, const Replacement& replacement,
-                                 Duration hold, Time now) {
-  if (!replacement.lost || now.wall - replacement.since <= hold) {
+std::optional<Cause> HeldTooLong(const Job& job, const JobView& view,
+                                 const Replacement& replacement, Duration hold,
+                                 Time now) {
+  if (!replacement.lost || now.wall - replacement.since <= hold ||
+      IsReady(job, view, replacement)) {
     return std::nullopt;
   }
   return Cause{
@@ -236,12 +245,6 @@ std::optional<Cause> HeldTooLong(const Job& job, const Replacement& replacement,
       fmt::format("{}, and no other node was ready for {} within {}",
                   replacement.cause.message, RanksText(job, replacement.from),
                   FormatDuration(hold))};
-}
-
-bool IsReady(const Job& job, const JobView& view,
-             const Replacement& replacement) {
-  return !replacement.to.empty() &&
-         HasPrepared(job, view, replacement.to, replacement.from);
 }
 
 void UpdateCluster(Job* job, const JobView& view, size_t index) {
@@ -314,7 +317,8 @@ std::optional<Cause> PlanReplacements(Job* job, const JobView& view,
   });
   for (auto& [node, why] : without) Want(job, view, node, std::move(why), now);
   for (const Replacement& replacement : job->replacements) {
-    if (auto cause = HeldTooLong(*job, replacement, hold, now)) return cause;
+    if (auto cause = HeldTooLong(*job, view, replacement, hold, now))
+      return cause;
   }
   Explain(job);
   return std::nullopt;
@@ -336,6 +340,7 @@ void PlaceReplacements(Job* job, const std::set<NodeName>& know,
         TakeNode(job, replacement.from, /*stays=*/false, without, hosts, now);
     if (!found) continue;
     replacement.to = std::move(found->node);
+    replacement.to_since = now.wall;
     replacement.gpus = std::move(found->gpus);
     Explain(job);
   }

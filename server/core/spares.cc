@@ -55,16 +55,17 @@ std::vector<NodeName> TypicalNodes(const Job& job) {
       ++known->second;
     }
   }
-  if (counts.empty()) return {};
-  const Shape& most = std::max_element(counts.begin(), counts.end(),
-                                       [](const auto& a, const auto& b) {
-                                         return a.second < b.second;
-                                       })
-                          ->first;
+  const auto count_of = [&](const Shape& shape) {
+    return std::find_if(counts.begin(), counts.end(),
+                        [&](const auto& entry) { return entry.first == shape; })
+        ->second;
+  };
+  int most = 0;
+  for (const auto& [shape, count] : counts) most = std::max(most, count);
   std::vector<NodeName> typical;
   for (auto task = job.tasks.rbegin();
        task != job.tasks.rend() && typical.size() < kMostLikes; ++task) {
-    if (shapes[task->node] == most &&
+    if (count_of(shapes[task->node]) == most &&
         std::count(typical.begin(), typical.end(), task->node) == 0) {
       typical.push_back(task->node);
     }
@@ -141,7 +142,8 @@ void PlaceSpares(Job* job, const std::set<NodeName>& know,
   }
 }
 
-void UseSpare(Job* job, const JobView& view, Replacement* replacement) {
+void UseSpare(Job* job, const JobView& view, Replacement* replacement,
+              Time now) {
   const Shape shape = ShapeOf(*job, replacement->from);
   const Spare* best = nullptr;
   bool best_is_ready = false;
@@ -162,6 +164,7 @@ void UseSpare(Job* job, const JobView& view, Replacement* replacement) {
   }
   if (best == nullptr) return;
   replacement->to = best->node;
+  replacement->to_since = now.wall;
   replacement->gpus = best->gpus;
   std::erase_if(job->spares, [&](const Spare& spare) {
     return spare.node == replacement->to;

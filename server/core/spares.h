@@ -41,7 +41,8 @@ void PlaceSpares(Job* job, const std::set<NodeName>& know,
 
 // Gives the replacement, which has no node, a spare that fits, preferably one
 // that has prepared for the same tasks.
-void UseSpare(Job* job, const JobView& view, Replacement* replacement);
+void UseSpare(Job* job, const JobView& view, Replacement* replacement,
+              Time now);
 
 }  // namespace lockstep::server
 

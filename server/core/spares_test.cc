@@ -177,23 +177,26 @@ TEST_F(SparesTest, ASilentSpareIsNotUsed) {
   EXPECT_THAT(Nodes(), ElementsAre("e")) << "it may come back";
 }
 
-TEST_F(SparesTest, ANewNodeThatFallsSilentIsFollowedByAnother) {
+TEST_F(SparesTest, ANewNodeThatStaysSilentIsFollowedByAnother) {
   HaveSpare();
   Lose("b");
   ASSERT_EQ(s_.job.replacements[0].to, "e");
+  s_.Advance(40s);
+  s_.view.nodes["e"].gangs.clear();
   s_.view.nodes["e"].state = NodeState::kUnknown;
-  s_.view.nodes["e"].unseen = true;
+  s_.view.nodes["e"].last_sign = s_.now.wall;
   s_.Settle();
-  EXPECT_EQ(s_.job.replacements[0].to, "e") << "the coordinator has restarted";
-  s_.view.nodes["e"].unseen = false;
+  EXPECT_EQ(s_.job.replacements[0].to, "e") << "its stream has just ended";
+  s_.Advance(31s);
   s_.Settle();
   EXPECT_EQ(s_.job.replacements[0].to, "");
 }
 
 TEST_F(SparesTest, ADaemonThatDoesNotPrepareAgainIsFollowedByAnother) {
   HaveSpare();
+  s_.view.nodes["b"].last_sign = s_.now.wall - 5min;
   Lose("b");
-  ASSERT_EQ(s_.job.replacements[0].to, "e");
+  ASSERT_EQ(s_.job.replacements[0].to, "e") << "it was asked just now";
   s_.Advance(20s);
   s_.Settle();
   EXPECT_EQ(s_.job.replacements[0].to, "e");
@@ -201,6 +204,15 @@ TEST_F(SparesTest, ADaemonThatDoesNotPrepareAgainIsFollowedByAnother) {
   s_.Settle();
   EXPECT_EQ(s_.job.replacements[0].to, "");
   EXPECT_FALSE(s_.job.failing);
+}
+
+TEST_F(SparesTest, AReadySpareIsUsedHoweverLateTheLossIsSeen) {
+  HaveSpare();
+  s_.job.spec.hold = 1min;
+  s_.view.nodes["d"].last_sign = s_.now.wall - 5min;
+  Lose("d");
+  EXPECT_FALSE(s_.job.failing);
+  EXPECT_EQ(s_.job.tasks[3].node, "e");
 }
 
 TEST_F(SparesTest, AReportWithoutAllPortsIsNotReady) {

@@ -70,6 +70,9 @@ v1::Replacement PutReplacement(const Replacement& replacement) {
     message.add_gpus()->mutable_index()->Add(gpus.begin(), gpus.end());
   }
   for (const NodeName& node : replacement.refused) message.add_refused(node);
+  if (replacement.to_since != WallTime{}) {
+    *message.mutable_to_since() = ToProto(replacement.to_since);
+  }
   return message;
 }
 
@@ -85,6 +88,10 @@ StatusOr<Replacement> GetReplacement(const v1::Replacement& message) {
   }
   replacement.refused.assign(message.refused().begin(),
                              message.refused().end());
+  if (message.has_to_since()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(replacement.to_since,
+                              FromProto(message.to_since()));
+  }
   return replacement;
 }
 

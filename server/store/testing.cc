@@ -245,8 +245,9 @@ Job FullJob() {
        At(19),
        "c",
        {{0, 3}, {}},
-       {"d"}},
-      {"b", false, {Reason::kNodeDrained, "leave"}, At(20), "", {}, {}}};
+       {"d"},
+       At(21)},
+      {"b", false, {Reason::kNodeDrained, "leave"}, At(20), "", {}, {}, {}}};
   job.spares = {{"e", "a", {{1, 2}, {}}}, {"f", "b", {{}}}};
   job.refused_spares = {"g", "h"};
   job.uncharged_failures = {At(13), At(17)};

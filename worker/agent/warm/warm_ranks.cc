@@ -146,20 +146,23 @@ void WarmRanks::CollectWanted(MonoTime now) {
 }
 
 void WarmRanks::Choose(const std::string& uid, Job* job, MonoTime now) {
+  const bool is_chosen = job->wanted == job->chosen_for &&
+                         CountOf(uid) == job->chosen &&
+                         (!job->ask_again || now < *job->ask_again);
   if (job->wanted.empty() || now < job->not_before ||
-      now - job->last_start < kSettle ||
-      (job->wanted == job->chosen_for && CountOf(uid) == job->wanted.size())) {
+      now - job->last_start < kSettle || is_chosen) {
     return;
   }
+  job->ask_again.reset();
   std::vector<const Waiting*> used;
   std::vector<WarmSample> missing;
   for (const RankRef& ref : job->wanted) {
-    StatusOr<WarmSample> sample = parts_.sample(ref);
+    StatusOr<WarmSample> sample = SampleOf(ref);
     if (!sample.ok()) {
-      LOG_WARN("{}: it cannot start warm: {}", Describe(ref),
+      LOG_INFO("{}: it cannot start warm: {}", Describe(ref),
                Message(sample.status()));
-      job->not_before = now + kLongestWait;
-      return;
+      job->ask_again = now + kLongestWait;
+      continue;
     }
     const auto fits =
         std::find_if(waiting_.begin(), waiting_.end(), [&](const Waiting& w) {
@@ -177,6 +180,7 @@ void WarmRanks::Choose(const std::string& uid, Job* job, MonoTime now) {
            std::count(used.begin(), used.end(), &waiting) == 0;
   });
   job->chosen_for = job->wanted;
+  job->chosen = used.size() + missing.size();
   for (WarmSample& sample : missing) {
     const Status started = Start(uid, std::move(sample), now);
     if (started.ok()) continue;
@@ -187,21 +191,30 @@ void WarmRanks::Choose(const std::string& uid, Job* job, MonoTime now) {
   }
 }
 
-Status WarmRanks::Start(const std::string& uid, WarmSample sample,
-                        MonoTime now) {
-  task::ShimSpec spec = sample.spec;
-  if (!MakeWarm(&spec)) {
+StatusOr<WarmSample> WarmRanks::SampleOf(const RankRef& ref) const {
+  LOCKSTEP_ASSIGN_OR_RETURN(WarmSample sample, parts_.sample(ref));
+  if (task::ShimSpec spec = sample.spec; !MakeWarm(&spec)) {
     return FailedPrecondition(
         "only scripts and modules that Python runs can, outside containers");
   }
+  return sample;
+}
+
+Status WarmRanks::Start(const std::string& uid, WarmSample sample,
+                        MonoTime now) {
+  task::ShimSpec spec = sample.spec;
+  if (!MakeWarm(&spec)) return FailedPrecondition("it is no Python program");
   const std::string id = TaskIdOf(sample.spec.socket_path);
   if (parts_.cgroups->enabled()) {
     // First, for the next daemon.
     LOCKSTEP_RETURN_IF_ERROR(parts_.files->MakeDirs(parts_.dir, 0700));
     LOCKSTEP_RETURN_IF_ERROR(parts_.files->Create(NoteOf(id)).status());
-    LOCKSTEP_ASSIGN_OR_RETURN(spec.cgroup,
-                              parts_.cgroups->Make(id, sample.share));
-    sample.spec.cgroup = spec.cgroup;
+    auto cgroup = parts_.cgroups->Make(id, sample.share);
+    if (!cgroup.ok()) {
+      (void)parts_.files->Remove(NoteOf(id));
+      return cgroup.status();
+    }
+    spec.cgroup = sample.spec.cgroup = *std::move(cgroup);
   }
   auto warm = shim::StartWarmShim(parts_.shim_program, spec);
   if (!warm.ok()) {

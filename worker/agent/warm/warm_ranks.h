@@ -83,8 +83,11 @@ class WarmRanks {
   struct Job {
     // Ranks that may start here, of its newest gang.
     std::vector<RankRef> wanted;
-    // Those for which the interpreters were chosen last.
+    // Those for which interpreters were chosen last, and how many of them can
+    // start warm. The others are asked again at `ask_again`.
     std::vector<RankRef> chosen_for;
+    size_t chosen = 0;
+    std::optional<MonoTime> ask_again;
     // Its ranks have started here, and it wants no warm starts.
     bool is_cold = false;
     // When a gang of it was last here, or a rank started.
@@ -98,6 +101,8 @@ class WarmRanks {
   void CollectWanted(MonoTime now);
   // Removes what no wanted rank can use, and starts what is missing.
   void Choose(const std::string& uid, Job* job, MonoTime now);
+  // FailedPrecondition: the rank cannot start warm.
+  StatusOr<WarmSample> SampleOf(const RankRef& ref) const;
   Status Start(const std::string& uid, WarmSample sample, MonoTime now);
   // Reads what the interpreters say; removes those that have ended.
   void Look(MonoTime now);

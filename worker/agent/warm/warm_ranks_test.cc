@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <fstream>
+#include <set>
 
 #include "worker/shim/shim_fixture.h"
 
@@ -48,7 +49,9 @@ class WarmRanksTest : public shim::ShimTest {
     parts.sample = [this](const RankRef& ref) -> StatusOr<WarmSample> {
       ++samples_;
       if (!can_sample_) return FailedPrecondition("not today");
-      return SampleOf(ref.rank);
+      WarmSample sample = SampleOf(ref.rank);
+      if (others_.contains(ref.rank)) sample.spec.argv = {"/bin/sh", "x.sh"};
+      return sample;
     };
     warm_ = std::make_unique<WarmRanks>(parts);
   }
@@ -101,6 +104,8 @@ class WarmRanksTest : public shim::ShimTest {
   RankCgroups cgroups_{nullptr};
   int samples_ = 0;
   bool can_sample_ = true;
+  // Ranks that run another program than Python.
+  std::set<int32_t> others_;
   // An interpreter to use instead.
   std::string broken_;
   std::unique_ptr<WarmRanks> warm_;
@@ -148,6 +153,17 @@ TEST_F(WarmRanksTest, TheyGoSecondsAfterTheLastGang) {
   clock_.Advance(2s);
   warm_->Tick();
   EXPECT_EQ(warm_->ready(), 0);
+}
+
+TEST_F(WarmRanksTest, OneThatCannotStartWarmDoesNotKeepTheOthersFromIt) {
+  others_.insert(0);
+  Prepare({0, 1});
+  ASSERT_TRUE(AwaitReady(1));
+  const int asked = samples_;
+  for (int i = 0; i < 10; ++i) warm_->Tick();
+  EXPECT_EQ(samples_, asked);
+  EXPECT_TRUE(Takes(1));
+  ASSERT_TRUE(AwaitReady(1)) << "again";
 }
 
 TEST_F(WarmRanksTest, WhatCannotStartWarmIsAskedSeldom) {
