@@ -72,7 +72,7 @@ void AddHangOptions(const FlagGroup& group, SubmitFlags* f) {
   group.Add("--spares NUMBER", &f->spares,
             "Nodes that are held, and have prepared, for the ranks of a node "
             "that is lost or drained, of a job that recovers in place; they "
-            "count as used (default: 0)");
+            "are billed like its other nodes (default: 0)");
   group.Add("--hold DURATION", &f->hold,
             "How long the ranks that are left hold their state when a node is "
             "lost, until another one is ready; then the gang restarts; at most "

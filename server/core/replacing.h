@@ -17,11 +17,12 @@
 //    one to stop. The new ranks start when nothing is left there. All lost
 //    nodes go in one recovery, nodes that are left one by one.
 //
-// A new node that refuses, is lost, is drained, or gets a faulty GPU before the
-// move is given up, and the scheduler picks another one. The gang restarts
-// instead if no rank on another node is left, or if no node has prepared in
-// place of a lost one within JobSpec::hold (LifecycleTimeouts::hold). A drained node has half
-// of its grace for this; then the job saves and moves as a whole (moving.h).
+// A new node that refuses, is lost or silent, is drained, or gets a faulty GPU
+// before the move is given up, and the scheduler picks another one. The gang
+// restarts instead if no rank on another node is left, or if no node has
+// prepared in place of a lost one within JobSpec::hold (LifecycleTimeouts::hold).
+// A drained node has half of its grace for this; then the job saves and moves as
+// a whole (moving.h).
 #ifndef LOCKSTEP_SERVER_CORE_REPLACING_H_
 #define LOCKSTEP_SERVER_CORE_REPLACING_H_
 

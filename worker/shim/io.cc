@@ -114,23 +114,6 @@ ssize_t ReceivePacket(int fd, char* buffer, size_t size, std::vector<Fd>* fds) {
   return n;
 }
 
-bool SendDescriptor(int socket, int fd) {
-  char byte = 0;
-  iovec part = {&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  cmsghdr* const rights = CMSG_FIRSTHDR(&message);
-  rights->cmsg_level = SOL_SOCKET;
-  rights->cmsg_type = SCM_RIGHTS;
-  rights->cmsg_len = CMSG_LEN(sizeof(int));
-  memcpy(CMSG_DATA(rights), &fd, sizeof(int));
-  return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
-}
-
 bool MakeSealed(const char* name, std::string_view bytes, Fd* fd) {
   fd->Reset(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   return *fd && WriteFd(fd->get(), bytes) &&

@@ -43,9 +43,6 @@ bool WriteRecord(const std::string& path, std::string_view bytes);
 // recv(2), with the descriptors of the packet, which get close-on-exec. The
 // result is above `size` if the packet was.
 ssize_t ReceivePacket(int fd, char* buffer, size_t size, std::vector<Fd>* fds);
-// Sends a packet with a descriptor, without waiting. Returns false and sets
-// errno on failure.
-bool SendDescriptor(int socket, int fd);
 // Writes `bytes` into a sealed memfd, with position 0. Returns false and sets
 // errno on failure.
 bool MakeSealed(const char* name, std::string_view bytes, Fd* fd);

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "worker/shim/init_report.h"
+#include "worker/shim/send_descriptors.h"
 
 namespace lockstep::worker::shim {
 namespace {
@@ -378,8 +379,9 @@ bool Release(const ShimSpec& spec, Launch* launch) {
   for (const std::string& argument : spec.argv) text += argument + '\0';
   for (const std::string& variable : spec.env) text += variable + '\0';
   Fd memfd;
-  const bool sent = MakeSealed("lockstep-rank", text, &memfd) &&
-                    SendDescriptor(launch->warm.get(), memfd.get());
+  const bool sent =
+      MakeSealed("lockstep-rank", text, &memfd) &&
+      SendWithDescriptors(launch->warm.get(), "r", {memfd.get()}) == 1;
   const int failed = errno;
   launch->warm.Reset();
   errno = failed;

@@ -1,4 +1,4 @@
-// The worker daemon's packets with descriptors.
+// Packets with descriptors, of the worker daemon and of the shim.
 #ifndef LOCKSTEP_WORKER_SHIM_SEND_DESCRIPTORS_H_
 #define LOCKSTEP_WORKER_SHIM_SEND_DESCRIPTORS_H_
 
