@@ -9,6 +9,7 @@
 #include "server/core/images.h"
 #include "server/core/job_places.h"
 #include "server/core/job_roles.h"
+#include "server/core/moving.h"
 #include "server/core/place_gang.h"
 #include "server/core/preparing.h"
 #include "server/core/replacing.h"
