@@ -1,12 +1,14 @@
 // lockstep-worker: builds the object graph and waits for a signal. The ranks
 // that it started go on when it leaves; the next one adopts them.
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <thread>
@@ -30,8 +32,14 @@ constexpr auto kLeaveTime = std::chrono::milliseconds(1500);
 
 // Waits for a signal on a thread of its own, so that it is seen also while the
 // daemon starts: wakes the event loop by `wake`, and ends the process when that
-// does not.
-void LeaveOnSignal(int signals, int wake) {
+// does not. The thread has descriptors of its own, because it outlives AgentApp
+// where the start fails.
+Status LeaveOnSignal(int app_signals, int app_wake) {
+  const int signals = fcntl(app_signals, F_DUPFD_CLOEXEC, 0);
+  const int wake = fcntl(app_wake, F_DUPFD_CLOEXEC, 0);
+  if (signals < 0 || wake < 0) {
+    return ErrnoStatus(errno, "copying a descriptor");
+  }
   std::thread([signals, wake] {
     pollfd ready{signals, POLLIN, 0};
     while (poll(&ready, 1, -1) != 1) {
@@ -45,6 +53,7 @@ void LeaveOnSignal(int signals, int wake) {
     LOG_WARN("a thread hangs: exiting without it");
     _exit(0);
   }).detach();
+  return OkStatus();
 }
 
 Status RunWorker(const AgentFlags& flags) {
@@ -59,7 +68,7 @@ Status RunWorker(const AgentFlags& flags) {
   AgentApp app;
   app.signals = BlockSignals({SIGTERM, SIGINT});
   app.leave.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  LeaveOnSignal(app.signals.get(), app.leave.get());
+  LOCKSTEP_RETURN_IF_ERROR(LeaveOnSignal(app.signals.get(), app.leave.get()));
   LOCKSTEP_RETURN_IF_ERROR(app.Start(flags));
   return app.Run();
 }

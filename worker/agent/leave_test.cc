@@ -141,7 +141,7 @@ TEST_F(LeaveTest, OneDirectoryHasOneDaemon) {
   })) << Errors();
   const auto second = WaitExit(StartWorker("none"), In(20s));
   ASSERT_TRUE(second.ok()) << second.status();
-  EXPECT_EQ(second->code, 1);
+  EXPECT_EQ(second->Describe(), "exited with code 1") << Errors();
   EXPECT_THAT(Errors(), HasSubstr("another lockstep-worker uses " + dir_));
 }
 
