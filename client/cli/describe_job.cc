@@ -211,11 +211,10 @@ std::string FormatJob(const v1::Job& job, WallTime now, const Style& style,
                           CostRows(job) + HeldAndUsed(job, now), style);
   text +=
       DescribeSection("What it left", OutputsText(job) + WorkText(job), style);
-  text += DescribeSection(
-      "What it is",
-      SpecRows(job.spec()) + SparesRow(job) + ImageRows(job) +
-          ReductionRow(job),
-      style);
+  text += DescribeSection("What it is",
+                          SpecRows(job.spec()) + SparesRow(job) +
+                              ImageRows(job) + ReductionRow(job),
+                          style);
   text += DescribeSection("Attempts", AttemptsText(job), style);
   return text + DescribeSection("What happened",
                                 FormatEvents(job.events(), true), style);

@@ -104,6 +104,10 @@ std::string SpecRows(const v1::JobSpec& spec) {
   if (spec.has_hold()) {
     text += DescribeRow("holds", FormatDuration(ToDuration(spec.hold())));
   }
+  if (spec.elastic_min_tasks() > 0) {
+    text += DescribeRow("elastic", fmt::format("from {} complete tasks on",
+                                               spec.elastic_min_tasks()));
+  }
   text += DescribeRow("pool", Printable(spec.pool()));
   if (!spec.runtime().name().empty()) {
     text += DescribeRow("runtime", Printable(spec.runtime().name() + " (" +
@@ -125,11 +129,11 @@ std::string SpecRows(const v1::JobSpec& spec) {
 std::string SparesRow(const v1::Job& job) {
   if (job.spec().spares() == 0) return "";
   const auto& nodes = job.spare_nodes();
-  return DescribeRow(
-      "spares", nodes.empty()
-                    ? fmt::format("{}, none held", job.spec().spares())
-                    : fmt::format("{}, held: {}", job.spec().spares(),
-                                  fmt::join(nodes, ", ")));
+  return DescribeRow("spares",
+                     nodes.empty()
+                         ? fmt::format("{}, none held", job.spec().spares())
+                         : fmt::format("{}, held: {}", job.spec().spares(),
+                                       fmt::join(nodes, ", ")));
 }
 
 std::string ReductionRow(const v1::Job& job) {

@@ -24,6 +24,7 @@ std::string RankStateText(const v1::RankStatus& rank) {
     text += " (" + Printable(rank.progress().phase()) + ")";
   }
   if (rank.restarts() > 0) text += ", " + Count(rank.restarts(), "restart");
+  if (rank.away()) text += ", away";
   return text;
 }
 

@@ -73,6 +73,7 @@ constexpr FieldFlag kSubmit[] = {
     {"spec.warm_starts", "--warm-starts"},
     {"spec.spares", "--spares"},
     {"spec.hold", "--hold"},
+    {"spec.elastic_min_tasks", "--elastic"},
     {"spec.slurm_environment", "--slurm-env"},
     // A flag applies to all roles.
     {"spec.roles[0].count", "--tasks"},

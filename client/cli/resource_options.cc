@@ -77,6 +77,11 @@ void AddHangOptions(const FlagGroup& group, SubmitFlags* f) {
             "How long the ranks that are left hold their state when a node is "
             "lost, until another one is ready; then the gang restarts; at most "
             "9m, 0s for never (default: 8m)");
+  group.Add("--elastic MIN", &f->elastic,
+            "When ranks are lost, the others train on without them until they "
+            "are back, while at least MIN tasks are complete; for programs "
+            "that can (lockstep.torch.Replica with elastic=True; default: the "
+            "others hold their state)");
 }
 
 }  // namespace lockstep::cli

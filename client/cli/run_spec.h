@@ -27,7 +27,7 @@ struct RunFlags {
   // Flags of lockstep. Only these are set: name, cpus, memory, gpus, gpu_type,
   // pool, output, env, slurm_env, end_with, end_grace, hang, stall_after,
   // progress_pattern, node_lost_timeout, idle_notice, idle_stop,
-  // warm_starts, spares, hold, max_running_time, working_directory.
+  // warm_starts, spares, hold, elastic, max_running_time, working_directory.
   SubmitFlags job;
   // Empty for the active virtual environment's interpreter, or python3 in PATH
   // of the nodes.

@@ -49,6 +49,7 @@ struct SubmitFlags {
   bool warm_starts = false;
   std::optional<int32_t> spares;
   std::optional<std::string> hold;
+  std::optional<int32_t> elastic;
   std::vector<std::string> labels;
   // kOutputWorkdir: the output directory.
   std::optional<std::string> working_directory;

@@ -131,11 +131,13 @@ TEST(SubmitSpecTest, WhatWaitsForALostRank) {
   flags.warm_starts = true;
   flags.spares = 2;
   flags.hold = "90s";
+  flags.elastic = 1;
   const auto spec = BuildSpec(flags, {}, Env(), "abc123");
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_TRUE(spec->warm_starts());
   EXPECT_EQ(spec->spares(), 2);
   EXPECT_EQ(spec->hold().seconds(), 90);
+  EXPECT_EQ(spec->elastic_min_tasks(), 1);
   EXPECT_THAT(SpecRows(*spec), HasSubstr("1 m 30 s"));
   v1::Job job;
   *job.mutable_spec() = *spec;

@@ -92,6 +92,8 @@ struct Assignment {
   bool keep_evidence = false;
   // With GO: when it rises, ranks that can recover form a new communicator.
   uint32_t recovery = 0;
+  // The ranks that are not members of that one, ascending.
+  std::vector<int32_t> away_ranks;
 
   bool operator==(const Assignment&) const = default;
 };

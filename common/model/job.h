@@ -320,6 +320,9 @@ struct JobSpec {
   // How long the ranks that are left hold their state while a lost node is
   // replaced. Absent: as the coordinator says.
   std::optional<Duration> hold;
+  // When ranks are lost, the others train without them until they are back, as
+  // long as so many tasks are complete. 0: they hold their state.
+  int32_t elastic_min_tasks = 0;
 
   bool operator==(const JobSpec&) const = default;
 };
@@ -469,6 +472,14 @@ struct RankStatus {
   // It has left the communicator of recovery `parked - 1` and waits for the
   // next one; 0: never.
   uint32_t parked = 0;
+  // Its process can train while other ranks are away.
+  bool elastic = false;
+  // The coordinator's: it is not a member of the newest recovery's
+  // communicator, and the others train without it (server/core/elastic.h).
+  bool away = false;
+  // The coordinator's: the newest recovery in which it was no longer away; 0:
+  // none.
+  uint32_t returned = 0;
 
   bool operator==(const RankStatus&) const = default;
 };

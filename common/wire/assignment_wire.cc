@@ -135,6 +135,7 @@ LOCKSTEP_FIELDS(Assignment, v1::Assignment) {
   LOCKSTEP_FIELD(evidence);
   LOCKSTEP_FIELD(keep_evidence);
   LOCKSTEP_FIELD(recovery);
+  LOCKSTEP_FIELD(away_ranks, AtMost(kMaxRanks), Each(kRank));
   v.Rule([](Assignment* assignment, FieldChecker* check) {
     CheckGoal(*assignment, check);
   });

@@ -170,6 +170,9 @@ void CheckKind(const JobSpec& spec, FieldChecker* check) {
   check->Require(spec.kind == JobKind::kProgram || !spec.warm_starts, "kind",
                  "is NATIVE: warm_starts is for a PROGRAM, and a native rank "
                  "starts within milliseconds");
+  check->Require(spec.kind == JobKind::kProgram || spec.elastic_min_tasks == 0,
+                 "kind",
+                 "is NATIVE: elastic_min_tasks is for a PROGRAM so far");
   check->Require(
       spec.kind == JobKind::kProgram ||
           (spec.node_loss == NodeLoss::kUnspecified && !spec.node_lost_timeout),
@@ -276,6 +279,7 @@ LOCKSTEP_FIELDS(JobSpec, v1::JobSpec) {
   LOCKSTEP_FIELD(warm_starts);
   LOCKSTEP_FIELD(spares, Range(0, kMaxSpares));
   LOCKSTEP_FIELD(hold);
+  LOCKSTEP_FIELD(elastic_min_tasks, Range(0, kMaxRanks));
   LOCKSTEP_FIELD(labels, kLabels);
   LOCKSTEP_FIELD(working_directory, kPath);
   LOCKSTEP_FIELD(comment, Text(4096));

@@ -90,6 +90,9 @@ LOCKSTEP_FIELDS(RankStatus, v1::RankStatus) {
   LOCKSTEP_FIELD(recoverable);
   LOCKSTEP_FIELD(recovery);
   LOCKSTEP_FIELD(parked);
+  LOCKSTEP_FIELD(elastic);
+  LOCKSTEP_FIELD(away);
+  LOCKSTEP_FIELD(returned);
   v.Rule([](RankStatus* rank, FieldChecker* check) {
     if (rank->state == RankState::kExited && !rank->exit) {
       check->Fail("exit", "is missing of a rank that has exited");

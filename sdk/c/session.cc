@@ -1,4 +1,5 @@
 // The session of the C interface, over worker/runtime/light_session.h.
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -255,6 +256,34 @@ int32_t lockstep_session_joined(lockstep_session* session, uint32_t recovery,
   return Guard(error, [&]() -> Status {
     LOCKSTEP_RETURN_IF_ERROR(Check(session));
     return session->session->JoinRecovery(recovery);
+  });
+}
+
+int32_t lockstep_session_set_elastic(lockstep_session* session, int32_t elastic,
+                                     lockstep_error* error) {
+  return Guard(error, [&]() -> Status {
+    LOCKSTEP_RETURN_IF_ERROR(Check(session));
+    return session->session->SetElastic(elastic != 0);
+  });
+}
+
+int32_t lockstep_session_away(lockstep_session* session, uint32_t recovery,
+                              int32_t* ranks, size_t capacity, size_t* count,
+                              lockstep_error* error) {
+  return Guard(error, [&]() -> Status {
+    LOCKSTEP_RETURN_IF_ERROR(Check(session));
+    if (count == nullptr || (ranks == nullptr && capacity > 0)) {
+      return InvalidArgument("ranks or count is NULL");
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<int> away,
+                              session->session->Away(recovery));
+    *count = away.size();
+    if (away.size() > capacity) {
+      return InvalidArgument("{} ranks are away, and there is room for {}",
+                             away.size(), capacity);
+    }
+    std::copy(away.begin(), away.end(), ranks);
+    return OkStatus();
   });
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/base/logging.h"
+#include "server/core/elastic.h"
 #include "server/core/ending.h"
 #include "server/core/job_roles.h"
 #include "server/core/verdict.h"
@@ -89,6 +90,7 @@ void FailureDetector::ApplyLiveness() {
     const JobEntry* const entry = state_->jobs.Find(name);
     if (entry == nullptr) continue;
     for (const NodeName& node : NodesOf(*entry->job)) {
+      if (AllAreAwayOn(*entry->job, node)) continue;
       state_->members.RecordLiveness(node, when);
     }
   }
@@ -189,13 +191,14 @@ bool FailureDetector::RunsUnseen(const JobEntry& entry, const NodeName& node,
       })) {
     return false;
   }
-  if (StartedSince(job, tasks, now.wall - (now.mono - *here->booted))) {
+  if (AllAreAwayOn(job, node) ||
+      StartedSince(job, tasks, now.wall - (now.mono - *here->booted))) {
     return false;
   }
   // A rank has left the communicator: its step will never end.
   const auto ranks = RanksOf(job);
   if (std::any_of(ranks.begin(), ranks.end(), [&](const RankStatus* rank) {
-        return rank->parked > job.recovery;
+        return rank->parked > job.recovery && !rank->away;
       })) {
     return false;
   }

@@ -30,7 +30,7 @@ StallWatch::Ranks JobEntry::Ranks() const {
   StallWatch::Ranks ranks;
   for (const RankStatus* rank : RanksOf(*job)) {
     ++ranks.count;
-    if (rank->exit) ranks.ended.insert(rank->rank);
+    if (rank->exit || rank->away) ranks.ended.insert(rank->rank);
   }
   return ranks;
 }

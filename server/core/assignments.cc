@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "server/core/elastic.h"
 #include "server/core/ending.h"
 #include "server/core/generation.h"
 #include "server/core/images.h"
@@ -263,6 +264,7 @@ std::vector<Assignment> Assigner::For(const NodeName& node) const {
         if (current) {
           a.evidence = view_.evidence_asked;
           a.recovery = job_.recovery;
+          a.away_ranks = AwayRanks(job_);
         }
       }
     }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "server/core/clock_offset.h"
+#include "server/core/elastic.h"
 #include "server/core/job_roles.h"
 
 namespace lockstep::server {
@@ -41,6 +42,14 @@ bool ExitedWell(const RankStatus& rank) { return rank.exit && rank.exit->ok(); }
 
 bool AllExitedWell(const TaskStatus& task) {
   return std::all_of(task.ranks.begin(), task.ranks.end(), ExitedWell);
+}
+
+// Ranks that are away are not waited for.
+bool HasEnded(const Job& job, const TaskStatus& task) {
+  return std::all_of(task.ranks.begin(), task.ranks.end(),
+                     [&](const RankStatus& rank) {
+                       return ExitedWell(rank) || IsNotNeeded(job, rank);
+                     });
 }
 
 // "rank 1 (worker 0 on b), rank 2 (worker 1 on c)", each with its exit if
@@ -80,8 +89,8 @@ bool HasSucceeded(const Job& job) {
     return ExitedWell(DecidingRank(job)) && !FailureBeforeTheEnd(job);
   }
   return std::all_of(job.tasks.begin(), job.tasks.end(),
-                     [](const TaskStatus& task) {
-                       return !IsOfGroup(task.type) || AllExitedWell(task);
+                     [&](const TaskStatus& task) {
+                       return !IsOfGroup(task.type) || HasEnded(job, task);
                      });
 }
 

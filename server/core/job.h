@@ -43,6 +43,8 @@ struct LoneRank {
   std::optional<WallTime> start;
   // Use of its earlier processes in this generation.
   Usage before;
+  // How often it has failed since it is away (elastic.h).
+  int32_t failures_away = 0;
 
   bool operator==(const LoneRank&) const = default;
 };

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "server/core/elastic.h"
 #include "server/core/ending.h"
 #include "server/core/generation.h"
 #include "server/core/holding.h"
@@ -53,6 +54,7 @@ bool CheckNodes(Job* job, const JobView& view, bool launched, Time now) {
   for (const NodeName& node : NodesOf(*job)) {
     if (launched && IsDoneOn(*job, places, node)) continue;
     if (ReplacementOf(*job, node) != nullptr) continue;
+    if (AllAreAwayOn(*job, node)) continue;
     if (auto loss = LossOf(view, node, job->generation, launched)) {
       Fail(job, *std::move(loss), now);
       return true;

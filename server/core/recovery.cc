@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/core/elastic.h"
 #include "server/core/evidence.h"
 #include "server/core/moving.h"
 #include "server/core/replacing.h"
@@ -27,12 +28,13 @@ bool Survives(const Job& job, const RankStatus& rank) {
   const RankState runs = job.spec.kind == JobKind::kNative
                              ? RankState::kJoined
                              : RankState::kStarted;
-  return rank.state >= runs && !rank.exit;
+  return rank.state >= runs && !rank.exit && !rank.away;
 }
 
 bool Waits(const Job& job, const RankStatus& rank) {
   const auto lone = job.lone_ranks.find(rank.rank);
-  return HasFailed(rank) && lone != job.lone_ranks.end() && lone->second.waits;
+  return HasFailed(rank) && !rank.away && lone != job.lone_ranks.end() &&
+         lone->second.waits;
 }
 
 // What was lost, and why.
@@ -48,6 +50,18 @@ struct Loss {
   Duration waited{};
   // It belongs to the failure that led to the last recovery.
   bool known = false;
+  // Ranks that go away, and the others train without them.
+  std::set<int32_t> away;
+  // Ranks that were away, and are members again.
+  std::set<int32_t> returning;
+  // No rank is started again now.
+  bool later = false;
+
+  // It uses up no try: nothing failed, or that was accounted for.
+  bool IsFree() const {
+    return known || drained ||
+           (ranks.empty() && !(away.empty() && returning.empty()));
+  }
 };
 
 bool NeedsTheGang(const Job& job, const JobView& view, const TaskStatus& task,
@@ -73,7 +87,7 @@ std::optional<Loss> FailedRanks(const Job& job, Time now) {
   for (const TaskStatus& task : job.tasks) {
     if (WaitsForNode(job, task)) continue;
     for (const RankStatus& rank : task.ranks) {
-      if (!HasFailed(rank)) continue;
+      if (!HasFailed(rank) || rank.away) continue;
       loss.ranks.insert(rank.rank);
       loss.known = loss.known && IsOfLastFailure(job, rank);
       first =
@@ -117,7 +131,7 @@ std::optional<Loss> LostNetwork(const Job& job, const JobView& view, Time now) {
   }
   std::set<int32_t> parked;
   for (const RankStatus* rank : RanksOf(job)) {
-    if (rank->parked > job.recovery) parked.insert(rank->rank);
+    if (rank->parked > job.recovery && !rank->away) parked.insert(rank->rank);
   }
   Loss loss;
   loss.failure =
@@ -135,15 +149,39 @@ std::optional<Loss> MovedRanks(const Job& job, const JobView& view, Time now) {
   Loss loss = FailedRanks(job, now).value_or(Loss{});
   const Replacement& first = *ReplacementOf(job, from.front());
   // What is lost comes first: a drained node can wait.
-  if (!first.lost && (IsRecovering(job) || !loss.ranks.empty())) {
+  const bool away = AllAreAwayOn(job, first.from);
+  if ((!first.lost || away) && (IsRecovering(job) || !loss.ranks.empty())) {
     return std::nullopt;
   }
   loss.drained = !first.lost;
   loss.failure = FailureOf(first.cause);
   loss.from = from;
-  loss.known = false;
+  loss.known = away;
   loss.waited = kLongestBackoff;
   for (const NodeName& node : from) loss.ranks.merge(RanksOn(job, node));
+  return loss;
+}
+
+// The others need not wait for another node.
+std::optional<Loss> LostNode(const Job& job, const JobView& view) {
+  const std::set<int32_t> lost = Unreachable(job, view);
+  if (lost.empty() || !MayTrainWithout(job, lost)) return std::nullopt;
+  Loss loss;
+  for (const Replacement& replacement : job.replacements) {
+    if (!replacement.lost || AllAreAwayOn(job, replacement.from)) continue;
+    loss.failure = FailureOf(replacement.cause);
+    break;
+  }
+  loss.away = lost;
+  return loss;
+}
+
+// Ranks that were away are ready, and no member is lost.
+std::optional<Loss> ReturningRanks(const Job& job, Time now) {
+  if (IsRecovering(job)) return std::nullopt;
+  Loss loss;
+  loss.returning = ReadyToReturn(job, now);
+  if (loss.returning.empty()) return std::nullopt;
   return loss;
 }
 
@@ -151,13 +189,21 @@ std::optional<Loss> FindLoss(const Job& job, const JobView& view, Time now) {
   std::optional<Loss> loss = MovedRanks(job, view, now);
   if (!loss) loss = FailedRanks(job, now);
   if (!loss) loss = FrozenRank(job, view);
+  if (!loss) loss = LostNode(job, view);
   if (!loss && !HasLostNode(job)) loss = LostNetwork(job, view, now);
+  if (!loss) loss = ReturningRanks(job, now);
+  if (!loss) return std::nullopt;
+  // With it goes what is waited for already, and comes what is ready.
+  std::set<int32_t> lost = Unreachable(job, view);
+  lost.insert(loss->ranks.begin(), loss->ranks.end());
+  if (!lost.empty() && MayTrainWithout(job, lost)) loss->away = std::move(lost);
+  loss->returning = ReadyToReturn(job, now);
   return loss;
 }
 
 std::string Tries(const Job& job, const Loss& loss, const RestartPlan& plan,
                   Time now) {
-  if (loss.known || loss.drained) return "";
+  if (loss.IsFree()) return "";
   if (plan.uncharged) {
     return fmt::format("; it uses up no try, {} of {} such failures an hour",
                        UnchargedFailures(job, now.wall), kMostUncharged);
@@ -171,10 +217,20 @@ std::string WhatNow(const Job& job, const Loss& loss) {
   const auto ranks = RanksOf(job);
   const auto holding =
       std::count_if(ranks.begin(), ranks.end(), [&](const RankStatus* rank) {
-        return Survives(job, *rank) && !loss.ranks.contains(rank->rank);
+        return Survives(job, *rank) && !loss.ranks.contains(rank->rank) &&
+               !loss.away.contains(rank->rank);
       });
-  const std::string others = fmt::format(
-      "{} rank{} state", holding, holding == 1 ? " holds its" : "s hold their");
+  if (!loss.away.empty() && loss.from.empty()) {
+    return fmt::format("{} rank{} on without {}", holding,
+                       holding == 1 ? " trains" : "s train",
+                       RanksLabel(loss.away));
+  }
+  const std::string others =
+      loss.away.empty()
+          ? fmt::format("{} rank{} state", holding,
+                        holding == 1 ? " holds its" : "s hold their")
+          : fmt::format("{} rank{} on", holding,
+                        holding == 1 ? " trains" : "s train");
   if (loss.ranks.empty()) {
     return fmt::format("a new communicator is formed while {}", others);
   }
@@ -194,9 +250,35 @@ std::string WhatNow(const Job& job, const Loss& loss) {
                      others);
 }
 
+void SetMembership(Job* job, const Loss& loss, RankStatus* rank) {
+  if (loss.away.contains(rank->rank)) {
+    rank->away = true;
+    rank->returned = 0;
+    // Its first start, if it is not now, comes after the wait of a retry.
+    job->lone_ranks[rank->rank].failures_away =
+        loss.later ? std::max(1, job->failures_without_progress) : 0;
+  } else if (rank->away && loss.returning.contains(rank->rank)) {
+    rank->away = false;
+    rank->returned = job->recovery;
+  }
+}
+
+// "rank 1 is back", "node b is lost; 3 ranks train on without rank 1".
+std::string Happened(const Job& job, const Loss& loss) {
+  const std::string back =
+      loss.returning.empty()
+          ? ""
+          : fmt::format("{} {} back", RanksLabel(loss.returning),
+                        loss.returning.size() == 1 ? "is" : "are");
+  const std::string& failed = loss.failure.cause.message;
+  if (failed.empty()) return back;
+  return fmt::format("{}; {}{}{}", failed, WhatNow(job, loss),
+                     back.empty() ? "" : "; ", back);
+}
+
 void Begin(Job* job, const JobView& view, const Loss& loss,
            const RestartPlan& plan, Time now) {
-  const std::string what = WhatNow(*job, loss);
+  const std::string what = Happened(*job, loss);
   job->committed_before =
       std::max(job->committed_before, HighestCommitted(*job, view));
   for (const RankStatus* rank : RanksOf(*job)) {
@@ -207,18 +289,20 @@ void Begin(Job* job, const JobView& view, const Loss& loss,
   if (!loss.known) job->recovery_start = now.wall;
   for (TaskStatus& task : job->tasks) {
     for (RankStatus& rank : task.ranks) {
-      if (!loss.ranks.contains(rank.rank)) continue;
-      RestartRank(job, view, task.node, &rank, now);
+      if (loss.ranks.contains(rank.rank) && !loss.later) {
+        RestartRank(job, view, task.node, &rank, now);
+      }
+      SetMembership(job, loss, &rank);
     }
   }
   for (const NodeName& node : loss.from) MoveTasks(job, view, node);
   AddEvent(job, Reason::kRecovering,
-           fmt::format("{}; {} (recovery {}{})", loss.failure.cause.message,
-                       what, job->recovery, Tries(*job, loss, plan, now)),
+           fmt::format("{} (recovery {}{})", what, job->recovery,
+                       Tries(*job, loss, plan, now)),
            now);
   job->cause = {
       Reason::kRecovering,
-      loss.ranks.empty()
+      loss.ranks.empty() || !loss.away.empty()
           ? fmt::format("recovery {}: the ranks form a new communicator",
                         job->recovery)
           : fmt::format("recovery {}: {} {} replaced", job->recovery,
@@ -239,6 +323,7 @@ void Wait(Job* job, const Loss& loss, const RestartPlan& plan) {
 bool AllNodesTell(const Job& job, const JobView& view) {
   const std::set<NodeName> nodes = NodesOf(job);
   return std::all_of(nodes.begin(), nodes.end(), [&](const NodeName& name) {
+    if (AllAreAwayOn(job, name)) return true;
     const auto node = view.nodes.find(name);
     return node != view.nodes.end() &&
            node->second.state == NodeState::kReady && node->second.reported;
@@ -255,7 +340,8 @@ bool MustRestartGang(const Job& job, const JobView& view, const Loss& loss) {
         std::count(loss.from.begin(), loss.from.end(), task.node) > 0;
     for (const RankStatus& rank : task.ranks) {
       if (!loss.ranks.contains(rank.rank)) {
-        survives = survives || Survives(job, rank);
+        survives =
+            survives || (Survives(job, rank) && !loss.away.contains(rank.rank));
       } else if (!moves && NeedsTheGang(job, view, task, rank)) {
         return true;
       }
@@ -292,7 +378,7 @@ bool IsRecovering(const Job& job) {
   if (HasLostNode(job)) return true;
   const auto ranks = RanksOf(job);
   return std::any_of(ranks.begin(), ranks.end(), [&](const RankStatus* rank) {
-    return rank->recovery < job.recovery || Waits(job, *rank);
+    return !rank->away && (rank->recovery < job.recovery || Waits(job, *rank));
   });
 }
 
@@ -303,11 +389,12 @@ bool CanRecover(const Job& job, const JobView& view) {
   }
   const auto ranks = RanksOf(job);
   return std::none_of(ranks.begin(), ranks.end(), [](const RankStatus* rank) {
-    return rank->exit && rank->exit->ok();
+    return rank->exit && rank->exit->ok() && !rank->away;
   });
 }
 
 std::optional<Cause> Recover(Job* job, const JobView& view, Time now) {
+  RestartAwayRanks(job, view, now);
   // All failed ranks are replaced together, those that wait included.
   const std::map<int32_t, LoneRank> lone_ranks = job->lone_ranks;
   const std::optional<Failure> newest = FirstFailure(*job);
@@ -319,7 +406,7 @@ std::optional<Cause> Recover(Job* job, const JobView& view, Time now) {
     job->lone_ranks = lone_ranks;
     return newest->cause;
   }
-  if (loss->known || loss->drained) {
+  if (loss->IsFree()) {
     Begin(job, view, *loss, RestartPlan(), now);
     return std::nullopt;
   }
@@ -332,7 +419,8 @@ std::optional<Cause> Recover(Job* job, const JobView& view, Time now) {
   // The first one is immediate, as for the gang.
   const bool first = plan.uncharged ? UnchargedFailures(*job, now.wall) == 0
                                     : plan.failures_without_progress <= 1;
-  if (!first && loss->waited < plan.backoff) {
+  loss->later = !first && loss->waited < plan.backoff;
+  if (loss->later && loss->away.empty()) {
     Wait(job, *loss, plan);
     return std::nullopt;
   }
@@ -342,8 +430,10 @@ std::optional<Cause> Recover(Job* job, const JobView& view, Time now) {
 }
 
 void EndRecovery(Job* job) {
-  if (job->cause.reason == Reason::kRecovering && !IsRecovering(*job)) {
-    job->cause = {Reason::kRunning, ""};
+  if ((job->cause.reason == Reason::kRecovering ||
+       job->cause.reason == Reason::kRunning) &&
+      !IsRecovering(*job)) {
+    job->cause = {Reason::kRunning, SizeText(*job)};
   }
 }
 
@@ -357,16 +447,17 @@ void AwaitRecovery(const Job& job, const JobView& view, Time now,
       job.state == JobState::kRunning && !job.failing &&
       AllAreRecoverable(job) &&
       std::none_of(ranks.begin(), ranks.end(), [](const RankStatus* rank) {
-        return rank->exit.has_value();
+        return rank->exit.has_value() && !rank->away;
       });
   if (runs && !HasLostNode(job) && AllNodesTell(job, view)) {
-    const bool parked = std::any_of(
-        ranks.begin(), ranks.end(),
-        [&](const RankStatus* rank) { return rank->parked > job.recovery; });
+    const bool parked =
+        std::any_of(ranks.begin(), ranks.end(), [&](const RankStatus* rank) {
+          return rank->parked > job.recovery && !rank->away;
+        });
     const bool started =
         IsRecovering(job) &&
         std::all_of(ranks.begin(), ranks.end(), [](const RankStatus* rank) {
-          return rank->state >= RankState::kStarted;
+          return rank->state >= RankState::kStarted || rank->away;
         });
     if (parked) next.parked = same && waits->parked ? *waits->parked : now.mono;
     if (started) {
@@ -384,7 +475,9 @@ std::optional<Cause> LateRecovery(const Job& job, const JobView& view,
   }
   std::set<int32_t> missing;
   for (const RankStatus* rank : RanksOf(job)) {
-    if (rank->recovery < job.recovery) missing.insert(rank->rank);
+    if (rank->recovery < job.recovery && !rank->away) {
+      missing.insert(rank->rank);
+    }
   }
   return Cause{
       Reason::kFormTimeout,
@@ -398,6 +491,7 @@ std::optional<Cause> EndedWithoutRecovery(const Job& job) {
   if (!IsRecovering(job)) return std::nullopt;
   std::set<int32_t> ended, waiting;
   for (const RankStatus* rank : RanksOf(job)) {
+    if (rank->away) continue;
     if (rank->exit && rank->exit->ok()) {
       ended.insert(rank->rank);
     } else if (!rank->exit && rank->recovery < job.recovery) {

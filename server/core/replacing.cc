@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/core/elastic.h"
 #include "server/core/generation.h"
 #include "server/core/job_places.h"
 #include "server/core/moving.h"
@@ -81,7 +82,9 @@ bool AnyRemains(const Job& job, const std::map<NodeName, Reasoned>& without) {
     const auto why = without.find(task.node);
     if (why != without.end() && why->second.lost) continue;
     for (const RankStatus& rank : task.ranks) {
-      if (!rank.exit && rank.state >= RankState::kStarted) return true;
+      if (!rank.exit && !rank.away && rank.state >= RankState::kStarted) {
+        return true;
+      }
     }
   }
   return false;
@@ -106,7 +109,7 @@ void Note(Job* job, const Replacement& replacement, Time now) {
 
 void Explain(Job* job) {
   for (const Replacement& replacement : job->replacements) {
-    if (!replacement.lost) continue;
+    if (!replacement.lost || AllAreAwayOn(*job, replacement.from)) continue;
     const std::string ranks = RanksText(*job, replacement.from);
     job->cause = {
         Reason::kRecovering,
@@ -232,12 +235,14 @@ bool IsReady(const Job& job, const JobView& view,
          HasPrepared(job, view, replacement.to, replacement.from);
 }
 
-// The ranks that are left do not wait for ever.
+// The ranks that are left do not wait for ever. Those of an elastic job train
+// meanwhile.
 std::optional<Cause> HeldTooLong(const Job& job, const JobView& view,
                                  const Replacement& replacement, Duration hold,
                                  Time now) {
   if (!replacement.lost || now.wall - replacement.since <= hold ||
-      IsReady(job, view, replacement)) {
+      IsReady(job, view, replacement) || AllAreAwayOn(job, replacement.from) ||
+      MayTrainWithout(job, Unreachable(job, view))) {
     return std::nullopt;
   }
   return Cause{
@@ -279,9 +284,11 @@ const Replacement* ReplacementOn(const Job& job, const NodeName& to) {
 }
 
 bool HasLostNode(const Job& job) {
-  return std::any_of(
-      job.replacements.begin(), job.replacements.end(),
-      [](const Replacement& replacement) { return replacement.lost; });
+  return std::any_of(job.replacements.begin(), job.replacements.end(),
+                     [&](const Replacement& replacement) {
+                       return replacement.lost &&
+                              !AllAreAwayOn(job, replacement.from);
+                     });
 }
 
 bool LeavesInPlace(const Job& job, const JobView& view) {
@@ -349,13 +356,21 @@ void PlaceReplacements(Job* job, const std::set<NodeName>& know,
 std::vector<NodeName> ReadyToMove(const Job& job, const JobView& view) {
   std::vector<NodeName> lost;
   for (const Replacement& replacement : job.replacements) {
-    if (!replacement.lost) continue;
+    if (!replacement.lost || AllAreAwayOn(job, replacement.from)) continue;
     if (!IsReady(job, view, replacement)) return {};
     lost.push_back(replacement.from);
   }
   if (!lost.empty()) return lost;
   for (const Replacement& replacement : job.replacements) {
-    if (IsReady(job, view, replacement)) return {replacement.from};
+    if (AllAreAwayOn(job, replacement.from) &&
+        IsReady(job, view, replacement)) {
+      return {replacement.from};
+    }
+  }
+  for (const Replacement& replacement : job.replacements) {
+    if (!replacement.lost && IsReady(job, view, replacement)) {
+      return {replacement.from};
+    }
   }
   return {};
 }

@@ -40,7 +40,8 @@ const Replacement* ReplacementOf(const Job& job, const NodeName& from);
 // Returns null if nothing is to move to the node.
 const Replacement* ReplacementOn(const Job& job, const NodeName& to);
 
-// Whether ranks are gone whose tasks wait for another node.
+// Whether ranks are gone whose tasks wait for another node, and that the others
+// wait for.
 bool HasLostNode(const Job& job);
 
 // Whether each drained node that the job must leave is being replaced.
@@ -59,8 +60,8 @@ bool WantsPlaces(const Job& job);
 void PlaceReplacements(Job* job, const std::set<NodeName>& know,
                        std::vector<HostCapacity>* hosts, Time now);
 
-// The nodes whose tasks can move now: all lost ones, or one that is left.
-// Empty: none, or a new node has not prepared.
+// The nodes whose tasks can move now: all lost ones, or one whose ranks are
+// away, or one that is left. Empty: none, or a new node has not prepared.
 std::vector<NodeName> ReadyToMove(const Job& job, const JobView& view);
 
 // The ranks on the node.

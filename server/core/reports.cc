@@ -29,6 +29,7 @@ void TakeRank(const Job& job, const RankStatus& report, Duration offset,
   if (report.state > known->state) known->state = report.state;
   if (report.pid != 0) known->pid = report.pid;
   known->recoverable = known->recoverable || report.recoverable;
+  known->elastic = known->elastic || report.elastic;
   known->recovery = std::max(known->recovery, report.recovery);
   known->parked = std::max(known->parked, report.parked);
   if (report.exit && !known->exit) {

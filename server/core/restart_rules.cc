@@ -144,6 +144,8 @@ void RestartRank(Job* job, const JobView& view, const NodeName& node,
   fresh.usage = lone.before;
   // It is the same program.
   fresh.recoverable = rank->recoverable;
+  fresh.elastic = rank->elastic;
+  fresh.away = rank->away;
   *rank = std::move(fresh);
 }
 

@@ -43,12 +43,6 @@ bool IsFatal(const ExitStatus& exit) {
 }
 
 // 1 s, doubling.
-Duration Backoff(int32_t failures) {
-  Duration wait = 1s;
-  for (int32_t i = 1; i < failures && wait < kLongestBackoff; ++i) wait *= 2;
-  return std::min(wait, kLongestBackoff);
-}
-
 // See PlanRestart. The newest attempt is not yet in the job's list.
 Duration PassingBackoff(const Job& job) {
   Duration wait = kPassingRefusalBackoff;
@@ -213,6 +207,12 @@ Cause CauseOf(const Job& job, const RankStatus& rank) {
 
 }  // namespace
 
+Duration Backoff(int32_t failures) {
+  Duration wait = 1s;
+  for (int32_t i = 1; i < failures && wait < kLongestBackoff; ++i) wait *= 2;
+  return std::min(wait, kLongestBackoff);
+}
+
 bool BlamesAPeer(const ExitStatus& exit) {
   return exit.victim || SpeaksOfALostPeer(exit.message) ||
          exit.message.find("distributed service") != std::string::npos ||
@@ -266,7 +266,10 @@ std::optional<Failure> FirstFailure(const Job& job) {
            std::make_pair(Tier(*b.exit), b.exit->end_time);
   };
   for (const RankStatus* rank : RanksOf(job)) {
-    if (!rank->exit || rank->exit->ok() || WaitsAlone(job, *rank)) continue;
+    if (!rank->exit || rank->exit->ok() || rank->away ||
+        WaitsAlone(job, *rank)) {
+      continue;
+    }
     if (first == nullptr || earlier(*rank, *first)) first = rank;
   }
   if (first == nullptr) return std::nullopt;

@@ -98,6 +98,10 @@ bool IsOfTheHost(Reason reason);
 // events: only the newest are kept, and a program may add any number.
 int UnchargedFailures(const Job& job, WallTime now);
 
+// The wait before the next try: 1 s, doubled with each further failure, at most
+// kLongestBackoff.
+Duration Backoff(int32_t failures);
+
 // A program that runs for this long makes progress.
 inline constexpr Duration kProgramProgress = std::chrono::minutes(10);
 

@@ -120,6 +120,8 @@ void RankTime::Pass(Duration passed) {
   for (Rank& rank : ranks_) {
     if (common_) {
       Add(*common_, seconds);
+    } else if (rank.away) {
+      Add(TimeClass::kRecovering, seconds);
     } else if (rank.ended) {
       Add(TimeClass::kIdle, seconds);
     } else {
@@ -223,6 +225,7 @@ void RankTime::Take(const Job& job, std::optional<Duration> stalled,
       rank.shared = PhaseSeconds();
     }
     rank.ended = status->exit.has_value();
+    rank.away = status->away;
   }
   common_ = CommonClass(job);
   if (common_) {
@@ -251,7 +254,7 @@ void RankTime::BeginReplaced(const Job& job) {
 
 void RankTime::TakePage(int32_t number, const RankProgress& progress) {
   const auto index = static_cast<size_t>(number);
-  if (index >= ranks_.size() || common_) return;
+  if (index >= ranks_.size() || common_ || ranks_[index].away) return;
   Rank& rank = ranks_[index];
   const PhaseSeconds& phases = progress.phases;
   if (!progress.phase.empty()) rank.newest = phases;

@@ -91,6 +91,8 @@ class RankTime {
     // The newest step that it has committed in this generation; -1: none.
     int64_t committed = -1;
     bool ended = false;
+    // The others train without it.
+    bool away = false;
     // Of the process that its pages are of.
     int32_t restarts = 0;
   };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "server/core/elastic.h"
 #include "server/core/recovery.h"
 #include "server/core/replacing.h"
 
@@ -29,11 +30,13 @@ const char* InPlacePhaseOf(const Job& job) {
   const auto any = [&](auto is) {
     return std::any_of(ranks.begin(), ranks.end(), is);
   };
-  if (any([](const RankStatus* rank) { return rank->exit.has_value(); })) {
+  if (any([](const RankStatus* rank) {
+        return rank->exit.has_value() && !rank->away;
+      })) {
     return "wait";
   }
   return any([](const RankStatus* rank) {
-    return rank->state < RankState::kStarted;
+    return rank->state < RankState::kStarted && !rank->away;
   })
              ? "start"
              : "form";
@@ -46,14 +49,20 @@ RecoveryTimings::RecoveryTimings() {
     phases.emplace(phase, Histogram(kLongBuckets));
   }
   phases.emplace("total", Histogram(kLongBuckets));
-  for (const char* kind : {"rank", "node", "network"}) kinds[kind] = 0;
+  for (const char* kind : {"rank", "node", "network", "smaller", "return"})
+    kinds[kind] = 0;
 }
 
 void RecoveryTimer::OnJob(const Job& before, const Job& after, MonoTime now,
                           RecoveryTimings* timings) {
   const bool is = IsRecovering(after);
   if (!recovery_ && is) {
-    recovery_ = Recovery{now, now, {}, LoneRestartsOf(before), MovesOf(before)};
+    recovery_ = Recovery{now,
+                         now,
+                         {},
+                         LoneRestartsOf(before),
+                         MovesOf(before),
+                         AwayRanks(before).size()};
     return;
   }
   if (!recovery_) return;
@@ -72,6 +81,9 @@ void RecoveryTimer::OnJob(const Job& before, const Job& after, MonoTime now,
     const char* kind = "network";
     if (LoneRestartsOf(after) > recovery_->restarts) kind = "rank";
     if (MovesOf(after) > recovery_->moves) kind = "node";
+    const size_t away = AwayRanks(after).size();
+    if (away > recovery_->away) kind = "smaller";
+    if (away < recovery_->away) kind = "return";
     ++timings->kinds[kind];
   }
   recovery_.reset();

@@ -25,7 +25,8 @@ struct RecoveryTimings {
   //   total  from the decision until all ranks train again
   std::map<std::string, Histogram> phases;
   // By what was replaced: rank, node (its ranks run on another one), network
-  // (no rank: the ranks formed anew).
+  // (no rank: the ranks formed anew), smaller (none yet: the others train
+  // without them), return (they are back).
   std::map<std::string, int64_t> kinds;
 };
 
@@ -44,6 +45,8 @@ class RecoveryTimer {
     // Sums over all ranks and tasks when it began.
     int64_t restarts = 0;
     size_t moves = 0;
+    // Ranks that were away.
+    size_t away = 0;
   };
 
   std::optional<Recovery> recovery_;

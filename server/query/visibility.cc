@@ -70,6 +70,9 @@ RankStatus Shown(const RankStatus& rank) {
   out.recoverable = rank.recoverable;
   out.recovery = rank.recovery;
   out.parked = rank.parked;
+  out.elastic = rank.elastic;
+  out.away = rank.away;
+  out.returned = rank.returned;
   return out;
 }
 
@@ -147,6 +150,7 @@ JobSpec Shown(const JobSpec& spec) {
   out.warm_starts = spec.warm_starts;
   out.spares = spec.spares;
   out.hold = spec.hold;
+  out.elastic_min_tasks = spec.elastic_min_tasks;
   return out;
 }
 

@@ -51,7 +51,8 @@ Paths OpenPaths() {
                 "preparation.parts.duration",
                 "preparation.current"};
   Add(Under("ranks.", {"rank", "local_rank", "state", "restarts", "recoverable",
-                       "recovery", "parked"}),
+                       "recovery", "parked", "elastic", "away",
+                       "returned"}),
       &task);
   Add(Under("ranks.exit.", {"code", "signal", "exec_errno", "end_time",
                             "victim", "out_of_memory", "reason"}),
@@ -101,7 +102,8 @@ Paths OpenPaths() {
                       "idle_stop",
                       "warm_starts",
                       "spares",
-                      "hold"}),
+                      "hold",
+                      "elastic_min_tasks"}),
       &open);
   Add(Under("spec.roles.resources.", resources), &open);
   Add(Under("spec.roles.machine.nominal.", resources), &open);
@@ -245,6 +247,7 @@ JobSnapshot FullSnapshot() {
   job.spec.warm_starts = true;
   job.spec.spares = 2;
   job.spec.hold = std::chrono::seconds(60);
+  job.spec.elastic_min_tasks = 1;
   job.spec.progress_pattern = "pattern";
   job.spec.node_loss = NodeLoss::kNever;
   job.spec.node_lost_timeout = std::chrono::seconds(90);

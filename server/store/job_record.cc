@@ -161,6 +161,7 @@ void PutDecisionState(const Job& job, v1::StoredJob* out) {
     message.set_waits(lone.waits);
     if (lone.start) *message.mutable_start() = ToProto(*lone.start);
     *message.mutable_before() = ToProto(lone.before);
+    message.set_failures_away(lone.failures_away);
   }
   if (job.failing) *out->mutable_failing() = ToProto(*job.failing);
   out->set_committed_before(job.committed_before);
@@ -216,6 +217,7 @@ Status GetDecisionState(const v1::StoredJob& stored, Job* job) {
       LOCKSTEP_ASSIGN_OR_RETURN(lone.start, FromProto(message.start()));
     }
     LOCKSTEP_ASSIGN_OR_RETURN(lone.before, FromProto(message.before()));
+    lone.failures_away = message.failures_away();
   }
   if (stored.has_failing()) {
     LOCKSTEP_ASSIGN_OR_RETURN(job->failing, FromProto(stored.failing()));

@@ -140,6 +140,9 @@ RankStatus FullRank(int32_t rank) {
   status.recoverable = true;
   status.recovery = 3;
   status.parked = 4;
+  status.elastic = true;
+  status.away = true;
+  status.returned = 2;
   return status;
 }
 

@@ -99,7 +99,7 @@ void Host::Join(int64_t pid) {
   if (ref.rank == 0 && ear_->listens()) ear_->OnProcessPuts(ref);
   const bool recoverable = IsRecoverable(process.uid);
   Tell(pid, [ref, recoverable](AgentCore* core, Time, Actions* out) {
-    core->OnRankJoined(ref.gang, ref.rank, 0, recoverable, out);
+    core->OnRankJoined(ref.gang, ref.rank, {0, recoverable}, out);
   });
 }
 

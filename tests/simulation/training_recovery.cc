@@ -112,7 +112,7 @@ void Training::Rejoin(int64_t pid, Member* member, uint32_t recovery) {
   const GangKey key{GangOf(*member).job, member->gang.second};
   member->host->Tell(pid, [key, rank = member->rank, recovery](
                               AgentCore* core, Time, Actions* out) {
-    core->OnRankJoined(key, rank, recovery, true, out);
+    core->OnRankJoined(key, rank, {recovery, true}, out);
   });
   if (member->controller) {
     Together(pid, 1ms, [this, pid](Member* m) { Go(pid, m); });

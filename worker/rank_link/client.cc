@@ -85,13 +85,15 @@ void RankLink::Impl::Forget(const std::string& key) {
   state_.Forget(key);
 }
 
-void RankLink::Impl::SendJoined(uint32_t recovery, bool recoverable) {
+void RankLink::Impl::SendJoined(uint32_t recovery, bool recoverable,
+                                bool elastic) {
   {
     MutexLock lock(&mu_);
     if (recovery < welcome_->recovery()) return;
     v1::RankMessage message;
     message.mutable_joined()->set_recovery(recovery);
     message.mutable_joined()->set_recoverable(recoverable);
+    message.mutable_joined()->set_elastic(elastic);
     state_.Join(message.joined());
     QueueMessage(message, true);
   }
@@ -199,8 +201,8 @@ StatusOr<std::string> RankLink::Get(const std::string& key, MonoTime deadline) {
 }
 void RankLink::Ask(const std::string& key) { impl_->Ask(key); }
 void RankLink::Forget(const std::string& key) { impl_->Forget(key); }
-void RankLink::SendJoined(uint32_t recovery, bool recoverable) {
-  impl_->SendJoined(recovery, recoverable);
+void RankLink::SendJoined(uint32_t recovery, bool recoverable, bool elastic) {
+  impl_->SendJoined(recovery, recoverable, elastic);
 }
 StatusOr<uint32_t> RankLink::WaitForRecovery(uint32_t above,
                                              MonoTime deadline) {

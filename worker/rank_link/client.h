@@ -90,8 +90,8 @@ class RankLink final : public collective::RendezvousStore {
   void Forget(const std::string& key);
 
   // `recovery` formed the communicator (0: none). Dropped where there is a
-  // newer one.
-  void SendJoined(uint32_t recovery, bool recoverable);
+  // newer one. `elastic`: this rank can train while others are away.
+  void SendJoined(uint32_t recovery, bool recoverable, bool elastic = false);
   // Waits for a recovery above `above`, takes the newest one and returns it:
   // the rendezvous is that one's from now on. Aborted once the generation is
   // over.

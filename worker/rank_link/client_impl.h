@@ -40,7 +40,7 @@ class RankLink::Impl {
   StatusOr<std::string> Get(const std::string& key, MonoTime deadline);
   void Ask(const std::string& key);
   void Forget(const std::string& key);
-  void SendJoined(uint32_t recovery, bool recoverable);
+  void SendJoined(uint32_t recovery, bool recoverable, bool elastic);
   StatusOr<uint32_t> WaitForRecovery(uint32_t above, MonoTime deadline);
   Status WaitForGo(MonoTime deadline);
   void Report(const v1::RankReport& report);

@@ -130,8 +130,7 @@ bool RankLinkServer::OnMessage(RankConnection* c,
       handler_->OnGet(key, message.get().key());
       return true;
     case Case::kJoined:
-      handler_->OnJoined(key, message.joined().recovery(),
-                         message.joined().recoverable());
+      handler_->OnJoined(key, message.joined());
       return true;
     case Case::kReport:
       ForgetDirectives(key, message.report().directive_done());

@@ -51,8 +51,8 @@ class RankLinkHandler {
                      const std::string& /*value*/) {}
   // Answer with SendValue, now or later.
   virtual void OnGet(const RankKey& /*key*/, const std::string& /*name*/) {}
-  virtual void OnJoined(const RankKey& /*key*/, uint32_t /*recovery*/,
-                        bool /*recoverable*/) {}
+  virtual void OnJoined(const RankKey& /*key*/,
+                        const v1::RankJoined& /*joined*/) {}
   virtual void OnReport(const RankKey& /*key*/,
                         const v1::RankReport& /*report*/) {}
   virtual void OnDisconnect(const RankKey& /*key*/) {}

@@ -146,12 +146,11 @@ class TestDaemon : private RankLinkHandler {
       server_->SendValue(key, name, it->second);
     }
   }
-  void OnJoined(const RankKey& key, uint32_t recovery,
-                bool recoverable) override {
+  void OnJoined(const RankKey& key, const v1::RankJoined& how) override {
     joined.insert(key);
-    joined_as[key] = {recovery, recoverable};
+    joined_as[key] = {how.recovery(), how.recoverable()};
     // No second Go.
-    if (recovery > 0) return;
+    if (how.recovery() > 0) return;
     if (joined.size() < expected_.size()) return;
     for (const RankKey& rank : joined) server_->SendGo(rank);
   }

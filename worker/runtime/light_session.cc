@@ -82,6 +82,27 @@ LightSessionIdentity IdentityOf(const v1::RankWelcome& welcome,
   return identity;
 }
 
+// The ranks that are not members of the group of `recovery`.
+StatusOr<std::vector<int>> AwayIn(const rank_link::RankLink& link,
+                                  uint32_t recovery) {
+  const v1::RankWelcome welcome = link.welcome();
+  if (welcome.recovery() > recovery) {
+    return Aborted("recovery {} has begun", welcome.recovery());
+  }
+  return std::vector<int>(welcome.away_ranks().begin(),
+                          welcome.away_ranks().end());
+}
+
+// Members of a group are numbered in the order of their ranks.
+OrderPlace PlaceWithout(OrderPlace place, const std::vector<int>& away) {
+  const int rank = place.rank;
+  place.world_size -= static_cast<int>(away.size());
+  for (const int other : away) {
+    if (other < rank) --place.rank;
+  }
+  return place;
+}
+
 }  // namespace
 
 class LightSession::Impl {
@@ -209,13 +230,23 @@ class LightSession::Impl {
   }
 
   Status JoinRecovery(uint32_t recovery) {
+    StatusOr<std::vector<int>> away = std::vector<int>();
     LOCKSTEP_RETURN_IF_ERROR(WithLink([&](rank_link::RankLink* link) {
-      link->SendJoined(recovery, /*recoverable=*/true);
+      away = AwayIn(*link, recovery);
+      if (away.ok()) link->SendJoined(recovery, /*recoverable=*/true, elastic_);
       return OkStatus();
     }));
-    if (recovery == 0) return OkStatus();
+    // Otherwise there is a later one, which this process joins instead.
+    if (recovery == 0 || !away.ok()) return OkStatus();
     return Locked([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-      orders_.Restart(OwnPlace(), recovery, last_step_);
+      orders_.Restart(PlaceWithout(OwnPlace(), *away), recovery, last_step_);
+      return OkStatus();
+    });
+  }
+
+  Status SetElastic(bool elastic) {
+    return WithLink([&](rank_link::RankLink* /*link*/) {
+      elastic_ = elastic;
       return OkStatus();
     });
   }
@@ -361,6 +392,7 @@ class LightSession::Impl {
   // Constant after Join.
   LightSessionIdentity identity_;
   bool recoverable_ = false;
+  std::atomic<bool> elastic_ = false;
   // Apart from mu_: the link's thread takes it.
   Mutex waits_mu_;
   CondVar announcement_;
@@ -540,6 +572,19 @@ StatusOr<uint32_t> LightSession::AwaitRecovery(uint32_t above,
 
 Status LightSession::JoinRecovery(uint32_t recovery) {
   return impl_->JoinRecovery(recovery);
+}
+
+Status LightSession::SetElastic(bool elastic) {
+  return impl_->SetElastic(elastic);
+}
+
+StatusOr<std::vector<int>> LightSession::Away(uint32_t recovery) {
+  StatusOr<std::vector<int>> away = std::vector<int>();
+  LOCKSTEP_RETURN_IF_ERROR(impl_->WithLink([&](rank_link::RankLink* link) {
+    away = AwayIn(*link, recovery);
+    return OkStatus();
+  }));
+  return away;
 }
 
 Status LightSession::Put(uint32_t recovery, const std::string& key,

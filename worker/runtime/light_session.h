@@ -140,6 +140,12 @@ class LightSession {
   StatusOr<uint32_t> AwaitRecovery(uint32_t above, Duration timeout);
   // This process trains in the group of `recovery` (0: the first one).
   Status JoinRecovery(uint32_t recovery);
+  // The program can train while ranks are away: said with the next
+  // JoinRecovery.
+  Status SetElastic(bool elastic);
+  // The ranks that are not members of the group of `recovery`, ascending.
+  // Aborted: a later recovery was announced, or the generation ended.
+  StatusOr<std::vector<int>> Away(uint32_t recovery);
   // The rendezvous of the ranks of `recovery`. A key is written once. Aborted:
   // a later recovery has come, or the generation ended. DeadlineExceeded: no
   // rank put the key.

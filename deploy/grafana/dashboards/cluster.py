@@ -165,7 +165,8 @@ JOBS = [
                 "}[$__range])) >= 0", "{{phase}}"), no_value="no recovery"),
     graph("Recoveries in place", "none",
           "Number by what was replaced: ranks, the node of ranks, or the "
-          "connections alone.",
+          "connections alone; of elastic jobs, ranks that the others train "
+          "without (smaller) and their return.",
           Query("sum by (kind) (increase(lockstep_in_place_recoveries_total{"
                 + ALL + "}[$__rate_interval]))", "{{kind}}"), stacked=True),
 ]

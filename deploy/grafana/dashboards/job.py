@@ -53,14 +53,18 @@ STATE = [
           "the job waits or recovers.",
           Query(metric("lockstep_job_world_size"), "{{job_id}} {{kind}}")),
     graph("Restarts", "none",
-          "Since the job was submitted, by reason; and recoveries, in which "
-          "lost ranks came back while the others stayed.",
+          "Since the job was submitted, by reason; recoveries, in which "
+          "lost ranks came back while the others stayed; and the ranks that "
+          "an elastic job trains without.",
           Query("sum by (job_id, reason) ("
                 + metric("lockstep_job_restarts_total") + ")",
                 "{{job_id}} {{reason}}"),
           Query("sum by (job_id) ("
                 + metric("lockstep_job_recoveries_total") + ")",
-                "{{job_id}} recoveries")),
+                "{{job_id}} recoveries"),
+          Query("sum by (job_id) ("
+                + metric("lockstep_job_away_ranks") + ")",
+                "{{job_id}} ranks away")),
     graph("GPUs and cores held", "none",
           "As billed: from allocation to release.",
           Query(rate("lockstep_job_resource_seconds_total",

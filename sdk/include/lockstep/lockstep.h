@@ -442,6 +442,22 @@ LOCKSTEP_API int32_t lockstep_session_await_recovery(
 LOCKSTEP_API int32_t lockstep_session_joined(lockstep_session* session,
                                              uint32_t recovery,
                                              lockstep_error* error);
+/* The program can train while ranks are away: said with the next
+ * lockstep_session_joined. By default it cannot, and the others hold their
+ * state until all ranks are back. */
+LOCKSTEP_API int32_t lockstep_session_set_elastic(lockstep_session* session,
+                                                  int32_t elastic,
+                                                  lockstep_error* error);
+/* The ranks that are away: not members of the group of `recovery`, ascending.
+ * The members are numbered in it in the order of their ranks. A process that is
+ * away itself parks and waits for the next recovery, and its state is lost.
+ * `ranks` has room for `capacity`, *count is their number. ABORTED: a later
+ * recovery was announced, or the generation ended. INVALID_ARGUMENT: there is
+ * not enough room. */
+LOCKSTEP_API int32_t lockstep_session_away(lockstep_session* session,
+                                           uint32_t recovery, int32_t* ranks,
+                                           size_t capacity, size_t* count,
+                                           lockstep_error* error);
 /* As lockstep_store, among the ranks of `recovery`. ABORTED: a later recovery
  * was announced, or the generation ended. */
 LOCKSTEP_API int32_t lockstep_session_put(lockstep_session* session,

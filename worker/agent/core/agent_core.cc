@@ -341,8 +341,7 @@ void AgentCore::OnRankStarted(const GangKey& key, int32_t rank, int64_t pid,
 }
 
 void AgentCore::OnRankJoined(const GangKey& key, int32_t rank,
-                             uint32_t recovery, bool recoverable,
-                             Actions* out) {
+                             const RankJoin& join, Actions* out) {
   const auto it = gangs_.find(key);
   if (it == gangs_.end()) return;
   LocalGang* gang = &it->second;
@@ -351,8 +350,9 @@ void AgentCore::OnRankJoined(const GangKey& key, int32_t rank,
   const RankStatus before = *status;
   // A program forms by itself, and its ranks stay STARTED.
   if (IsNative(gang->assignment)) status->state = RankState::kJoined;
-  status->recoverable = status->recoverable || recoverable;
-  status->recovery = std::max(status->recovery, recovery);
+  status->recoverable = status->recoverable || join.recoverable;
+  status->elastic = status->elastic || join.elastic;
+  status->recovery = std::max(status->recovery, join.recovery);
   if (*status == before) return;
   out->push_back(MakeAction(Action::Kind::kReport, key));
   if (gang->assignment.goal == Goal::kGo) Go(key, gang, out);

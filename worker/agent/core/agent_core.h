@@ -113,10 +113,10 @@ class AgentCore {
   // Its exec succeeded. Repeats do nothing.
   void OnRankStarted(const GangKey& key, int32_t rank, int64_t pid,
                      Actions* out);
-  // The rank is a member of the communicator of `recovery`; 0: of the first.
-  // Ranks of programs say so only if they can recover.
-  void OnRankJoined(const GangKey& key, int32_t rank, uint32_t recovery,
-                    bool recoverable, Actions* out);
+  // The rank is a member of a communicator. Ranks of programs say so only if
+  // they can recover.
+  void OnRankJoined(const GangKey& key, int32_t rank, const RankJoin& join,
+                    Actions* out);
   void OnRankNews(const GangKey& key, int32_t rank, const RankNews& news,
                   Time now, Actions* out);
   // The rank and its tree have ended. The first exit counts.

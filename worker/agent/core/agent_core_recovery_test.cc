@@ -17,7 +17,7 @@ class RecoveryTest : public AgentCoreTest {
     Actions actions;
     for (const int32_t rank : {0, 1}) {
       core_.OnRankStarted(key_, rank, 100 + rank, &actions);
-      core_.OnRankJoined(key_, rank, 0, true, &actions);
+      core_.OnRankJoined(key_, rank, {0, true}, &actions);
     }
     Do(Order(Goal::kGo));
   }
@@ -122,13 +122,13 @@ TEST_F(RecoveryTest, WhatARankSaysOfItsRecoveryIsReported) {
   EXPECT_TRUE(Status().ranks[0].recoverable);
   EXPECT_EQ(Status().ranks[0].parked, 2u);
   actions.clear();
-  core_.OnRankJoined(key_, 0, 2, true, &actions);
+  core_.OnRankJoined(key_, 0, {2, true}, &actions);
   EXPECT_THAT(Kinds(News(actions)), ElementsAre(Kind::kReport));
   EXPECT_EQ(Status().ranks[0].recovery, 2u);
   // Repeats, and what was said earlier.
   actions.clear();
-  core_.OnRankJoined(key_, 0, 2, true, &actions);
-  core_.OnRankJoined(key_, 0, 1, false, &actions);
+  core_.OnRankJoined(key_, 0, {2, true}, &actions);
+  core_.OnRankJoined(key_, 0, {1, false}, &actions);
   parked.parked = 1;
   core_.OnRankNews(key_, 0, parked, now_, &actions);
   EXPECT_THAT(actions, IsEmpty());
@@ -158,7 +158,7 @@ TEST_F(RecoveryTest, ANewRankZeroGetsTheOrdersThatAreNotDone) {
   Do(order);
   core_.OnRankStarted(key_, 0, 200, &actions);
   actions.clear();
-  core_.OnRankJoined(key_, 0, 1, true, &actions);
+  core_.OnRankJoined(key_, 0, {1, true}, &actions);
   actions = News(actions);
   ASSERT_THAT(Kinds(actions), ElementsAre(Kind::kReport, Kind::kDirective));
   EXPECT_EQ(actions[1].directive.id, 2u);
@@ -189,7 +189,7 @@ TEST_F(RecoveryTest, RanksOfAProgramAreReplacedOneByOneInARecovery) {
   EXPECT_EQ(actions[0].rank, 1);
   Actions joined;
   core_.OnRankStarted(key_, 1, 200, &joined);
-  core_.OnRankJoined(key_, 1, 1, true, &joined);
+  core_.OnRankJoined(key_, 1, {1, true}, &joined);
   EXPECT_EQ(Status().ranks[1].state, RankState::kStarted);
   EXPECT_EQ(Status().ranks[1].recovery, 1u);
 }

@@ -194,17 +194,17 @@ TEST_F(AgentCoreTest, GoReachesRanksThatJoinBeforeAndAfterIt) {
   EXPECT_THAT(Kinds(actions), ElementsAre(Kind::kReport));
   EXPECT_EQ(Status().ranks[0].pid, 77);
   actions.clear();
-  core_.OnRankJoined(key_, 0, 0, false, &actions);
+  core_.OnRankJoined(key_, 0, {0, false}, &actions);
   EXPECT_THAT(Kinds(actions), ElementsAre(Kind::kReport));
   const Actions go = Do(Goal::kGo);
   ASSERT_THAT(Kinds(go), ElementsAre(Kind::kGo));
   EXPECT_EQ(go[0].rank, 0);
   actions.clear();
-  core_.OnRankJoined(key_, 1, 0, false, &actions);
+  core_.OnRankJoined(key_, 1, {0, false}, &actions);
   ASSERT_THAT(Kinds(actions), ElementsAre(Kind::kReport, Kind::kGo, Kind::kGo));
   EXPECT_EQ(actions.back().rank, 1);
   actions.clear();
-  core_.OnRankJoined(key_, 1, 0, false, &actions);  // A repeat.
+  core_.OnRankJoined(key_, 1, {0, false}, &actions);  // A repeat.
   EXPECT_THAT(actions, IsEmpty());
 }
 
@@ -218,8 +218,8 @@ TEST_F(AgentCoreTest, DirectivesGoToRankZeroOnceEach) {
   Prepare();
   Do(Goal::kLaunch);
   Actions actions;
-  core_.OnRankJoined(key_, 0, 0, false, &actions);
-  core_.OnRankJoined(key_, 1, 0, false, &actions);
+  core_.OnRankJoined(key_, 0, {0, false}, &actions);
+  core_.OnRankJoined(key_, 1, {0, false}, &actions);
   Assignment go = Order(Goal::kGo);
   go.directives = {{1, DirectiveKind::kCheckpoint}};
   const auto directives = [](const Actions& all) {
@@ -348,12 +348,12 @@ TEST_F(AgentCoreTest, EvidenceIsCapturedOncePerNumber) {
 TEST_F(AgentCoreTest, EventsOfUnknownGangsAndRanksDoNothing) {
   Actions actions;
   core_.OnRankStarted({"x", 1}, 0, 1, &actions);
-  core_.OnRankJoined({"x", 1}, 0, 0, false, &actions);
+  core_.OnRankJoined({"x", 1}, 0, {0, false}, &actions);
   core_.OnRankNews({"x", 1}, 0, RankNews(), now_, &actions);
   core_.OnRefused({"x", 1}, Cause(), &actions);
   Prepare();
   Do(Goal::kLaunch);
-  core_.OnRankJoined(key_, 99, 0, false, &actions);
+  core_.OnRankJoined(key_, 99, {0, false}, &actions);
   EXPECT_THAT(actions, IsEmpty());
 }
 

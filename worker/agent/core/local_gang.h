@@ -48,6 +48,15 @@ struct RankNews {
   uint32_t parked = 0;
 };
 
+// A rank says it when it is a member of a communicator.
+struct RankJoin {
+  // That formed the communicator; 0: the first one.
+  uint32_t recovery = 0;
+  // As in RankStatus.
+  bool recoverable = false;
+  bool elastic = false;
+};
+
 struct LocalGang {
   // The highest goal so far, with its fields.
   Assignment assignment;

@@ -161,14 +161,18 @@ void RankLinks::OnGet(const RankKey& key, const std::string& name) {
   if (core_->Find(ref.gang) != nullptr) rendezvous_.Get(ref, name);
 }
 
-void RankLinks::OnJoined(const RankKey& key, uint32_t recovery,
-                         bool recoverable) {
+void RankLinks::OnJoined(const RankKey& key, const v1::RankJoined& joined) {
   const RankRef ref = RefOf(key);
   const LocalGang* gang = core_->Find(ref.gang);
   // A program forms by itself.
-  if (gang == nullptr || !(IsNative(gang->assignment) || recoverable)) return;
+  if (gang == nullptr ||
+      !(IsNative(gang->assignment) || joined.recoverable())) {
+    return;
+  }
   core_->Tell([&](AgentCore* core, Actions* out) {
-    core->OnRankJoined(ref.gang, ref.rank, recovery, recoverable, out);
+    core->OnRankJoined(
+        ref.gang, ref.rank,
+        {joined.recovery(), joined.recoverable(), joined.elastic()}, out);
   });
 }
 

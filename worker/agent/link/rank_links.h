@@ -78,8 +78,8 @@ class RankLinks final : public rank_link::RankLinkHandler {
   void OnPut(const rank_link::RankKey& key, const std::string& name,
              const std::string& value) override;
   void OnGet(const rank_link::RankKey& key, const std::string& name) override;
-  void OnJoined(const rank_link::RankKey& key, uint32_t recovery,
-                bool recoverable) override;
+  void OnJoined(const rank_link::RankKey& key,
+                const v1::RankJoined& joined) override;
   void OnReport(const rank_link::RankKey& key,
                 const v1::RankReport& report) override;
 

@@ -80,6 +80,9 @@ v1::RankWelcome MakeWelcome(const Assignment& assignment, const LocalTask& task,
   welcome.set_outside_group(task.type == TaskType::kPs ||
                             task.type == TaskType::kEvaluator);
   welcome.set_recovery(assignment.recovery);
+  for (const int32_t away : assignment.away_ranks) {
+    welcome.add_away_ranks(away);
+  }
   return welcome;
 }
 

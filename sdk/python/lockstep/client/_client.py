@@ -125,6 +125,7 @@ class Client:
         warm_starts: bool = False,
         spares: int = 0,
         hold: Seconds | None = None,
+        elastic: int = 0,
         labels: Mapping[str, Any] | None = None,
         comment: str | None = None,
     ) -> Job:
@@ -178,6 +179,8 @@ class Client:
           spares: nodes that are held for the ranks of a node that is lost or drained.
           hold: seconds that the ranks that are left hold their state when a node is
             lost, until another one is ready; 0: never; default: 480.
+          elastic: when ranks are lost, the others train on without them, while so
+            many tasks are complete; 0: they hold their state.
           labels: keys and values of a-z, 0-9, "_" and "-".
           comment: free text.
 

@@ -216,6 +216,7 @@ def build(
     warm_starts: bool = False,
     spares: int = 0,
     hold: Seconds | None = None,
+    elastic: int = 0,
     labels: Mapping[str, Any] | None = None,
     comment: str | None = None,
 ) -> Any:
@@ -272,6 +273,7 @@ def build(
         _set_duration(spec.idle_stop, "idle_stop", idle_stop)
     spec.warm_starts = warm_starts
     spec.spares = spares
+    spec.elastic_min_tasks = elastic
     if hold is not None:
         spec.hold.SetInParent()
         _set_duration(spec.hold, "hold", hold)

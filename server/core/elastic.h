@@ -1,0 +1,59 @@
+// Ranks of a job that are away while the others train without them
+// (docs/design/recovery.md, "Smaller for a while"). Pure; recovery.h decides
+// with it.
+//
+// A rank of an elastic job that is lost goes away: the next recovery forms a
+// communicator of the others, which train on at once. Its process is started
+// again meanwhile, or on another node when one has prepared (replacing.h). When
+// the new process waits for a recovery, one follows in which the rank is a
+// member again.
+//
+// A failure of a rank that is away costs the job nothing: it uses up no try and
+// has the wait of any retry, and the rank is started again as long as the
+// others train.
+#ifndef LOCKSTEP_SERVER_CORE_ELASTIC_H_
+#define LOCKSTEP_SERVER_CORE_ELASTIC_H_
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "server/core/job_view.h"
+
+namespace lockstep::server {
+
+// While another rank started this shortly before, one that is ready waits for
+// it, so that the others stop once for both.
+inline constexpr Duration kReturnTogether = std::chrono::seconds(5);
+
+// Ascending.
+std::vector<int32_t> AwayRanks(const Job& job);
+
+// Whether the job has ranks on the node, and all of them are away.
+bool AllAreAwayOn(const Job& job, const NodeName& node);
+
+// Whether the job's success needs no exit of the rank: it is away, or has
+// returned in the newest recovery and has not trained yet.
+bool IsNotNeeded(const Job& job, const RankStatus& rank);
+
+// Whether the members that are left may train without `lost`, too: the job and
+// their programs are elastic, enough tasks are complete, and rank 0 is left. It
+// speaks for all ranks and writes what the job saves.
+bool MayTrainWithout(const Job& job, const std::set<int32_t>& lost);
+
+// Members on lost nodes that no other node is ready for.
+std::set<int32_t> Unreachable(const Job& job, const JobView& view);
+
+// Ranks that are away and whose processes wait to be members again.
+std::set<int32_t> ReadyToReturn(const Job& job, Time now);
+
+// Starts ranks that are away and failed again, after a wait.
+void RestartAwayRanks(Job* job, const JobView& view, Time now);
+
+// "3 of 4 ranks train; rank 1 is away". Empty: none is away.
+std::string SizeText(const Job& job);
+
+}  // namespace lockstep::server
+
+#endif  // LOCKSTEP_SERVER_CORE_ELASTIC_H_

@@ -1,0 +1,335 @@
+// Ranks that are away while the others train.
+#include "server/core/elastic.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "server/core/recovery.h"
+#include "server/core/replacing_fixture.h"
+
+namespace lockstep::server {
+namespace {
+
+using std::chrono_literals::operator""ms;
+using std::chrono_literals::operator""s;
+using std::chrono_literals::operator""min;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+JobSpec Elastic(JobSpec spec, int32_t least) {
+  spec.elastic_min_tasks = least;
+  return spec;
+}
+
+// Four ranks on a, b, c and d, that train from two on; room on e.
+class ElasticTest : public ReplacingFixture {
+ protected:
+  ElasticTest() : ReplacingFixture(Elastic(NativeSpec("j", 4), 2)) {
+    SetElastic();
+    s_.Settle();
+  }
+
+  void SetElastic() {
+    for (const RankStatus* rank : RanksOf(s_.job)) {
+      s_.Rank(rank->rank).elastic = true;
+    }
+  }
+  void Kill(int32_t rank) {
+    s_.Exited(rank, Signal(SIGKILL));
+    s_.Settle();
+  }
+  const RankStatus& Stored(int32_t rank) const {
+    return *RanksOf(s_.job)[static_cast<size_t>(rank)];
+  }
+  // The members have joined the newest recovery.
+  void MembersJoin() {
+    for (const RankStatus* rank : RanksOf(s_.job)) {
+      if (rank->away) continue;
+      RankStatus& status = s_.Rank(rank->rank);
+      status.exit.reset();
+      status.restarts = rank->restarts;
+      status.state = RankState::kJoined;
+      status.recovery = s_.job.recovery;
+    }
+    s_.Settle();
+  }
+  // The new process of the rank runs.
+  RankStatus& Start(int32_t rank) {
+    RankStatus& status = s_.Rank(rank);
+    status = RankStatus();
+    status.rank = rank;
+    status.restarts = Stored(rank).restarts;
+    status.state = RankState::kStarted;
+    status.recoverable = true;
+    status.elastic = true;
+    s_.Gang(Task(rank).node).phase = GangPhase::kLaunched;
+    s_.Settle();
+    return s_.Rank(rank);
+  }
+  // It waits for a recovery in which it is a member.
+  void Wait(int32_t rank) {
+    s_.Rank(rank).parked = s_.job.recovery + 1;
+    s_.Settle();
+  }
+  const TaskStatus& Task(int32_t rank) const {
+    return s_.job.tasks[static_cast<size_t>(rank)];
+  }
+  std::vector<int32_t> Away() const { return AwayRanks(s_.job); }
+};
+
+TEST_F(ElasticTest, TheOthersTrainOnWithoutALostRank) {
+  Kill(1);
+  EXPECT_EQ(s_.job.recovery, 1u);
+  EXPECT_THAT(Away(), ElementsAre(1));
+  EXPECT_EQ(Stored(1).restarts, 1) << "it is started again meanwhile";
+  EXPECT_EQ(s_.job.events.back().message,
+            "rank 1 (worker 0 on b): killed by SIGKILL; 3 ranks train on "
+            "without rank 1 (recovery 1; 1 of 3 failures without progress)");
+  EXPECT_THAT(Told("a").away_ranks, ElementsAre(1));
+  EXPECT_EQ(Told("a").recovery, 1u);
+  EXPECT_TRUE(IsRecovering(s_.job));
+  MembersJoin();
+  EXPECT_FALSE(IsRecovering(s_.job)) << "rank 1 is not waited for";
+  EXPECT_EQ(s_.job.cause,
+            (Cause{Reason::kRunning, "3 of 4 ranks train; rank 1 is away"}));
+  s_.Advance(1min);
+  s_.Settle();
+  EXPECT_EQ(s_.job.recovery, 1u);
+}
+
+TEST_F(ElasticTest, ARankWhoseProcessWaitsIsAMemberAgain) {
+  Kill(1);
+  MembersJoin();
+  Start(1);
+  EXPECT_EQ(s_.job.recovery, 1u) << "it imports";
+  Wait(1);
+  EXPECT_EQ(s_.job.recovery, 2u);
+  EXPECT_THAT(Away(), IsEmpty());
+  EXPECT_EQ(s_.job.events.back().message, "rank 1 is back (recovery 2)");
+  EXPECT_THAT(Told("a").away_ranks, IsEmpty());
+  EXPECT_EQ(Stored(1).restarts, 1) << "the process stays";
+  EXPECT_TRUE(IsRecovering(s_.job));
+  EXPECT_EQ(s_.job.failures_without_progress, 1) << "it is no failure";
+  MembersJoin();
+  EXPECT_FALSE(IsRecovering(s_.job));
+  EXPECT_EQ(s_.job.cause, (Cause{Reason::kRunning, ""}));
+}
+
+TEST_F(ElasticTest, WithoutRankZeroTheOthersHoldTheirState) {
+  Kill(0);
+  EXPECT_THAT(Away(), IsEmpty());
+  EXPECT_EQ(s_.job.recovery, 1u);
+  EXPECT_THAT(s_.job.events.back().message, HasSubstr("hold their state"));
+}
+
+TEST_F(ElasticTest, TheyTrainFromTheLeastNumberOfTasksOn) {
+  Kill(1);
+  MembersJoin();
+  Kill(2);
+  EXPECT_THAT(Away(), ElementsAre(1, 2));
+  EXPECT_EQ(s_.job.recovery, 2u);
+  MembersJoin();
+  Kill(3);
+  EXPECT_THAT(Away(), ElementsAre(1, 2)) << "one is fewer than two";
+  EXPECT_EQ(s_.job.recovery, 3u) << "rank 3 is replaced";
+  EXPECT_EQ(Stored(3).restarts, 1);
+}
+
+TEST_F(ElasticTest, AProgramThatCannotIsWaitedFor) {
+  s_.Rank(2).elastic = false;
+  s_.job.tasks[2].ranks[0].elastic = false;
+  Kill(1);
+  EXPECT_THAT(Away(), IsEmpty());
+}
+
+TEST_F(ElasticTest, AJobThatIsNotElasticIsWaitedFor) {
+  s_.job.spec.elastic_min_tasks = 0;
+  Kill(1);
+  EXPECT_THAT(Away(), IsEmpty());
+  EXPECT_EQ(s_.job.recovery, 1u);
+}
+
+TEST_F(ElasticTest, ALostNodeIsNotWaitedFor) {
+  Lose("b");
+  EXPECT_EQ(s_.job.recovery, 1u);
+  EXPECT_THAT(Away(), ElementsAre(1));
+  EXPECT_EQ(Stored(1).restarts, 0) << "there is no place yet";
+  MembersJoin();
+  EXPECT_FALSE(IsRecovering(s_.job));
+  s_.Advance(9min);
+  s_.Settle();
+  EXPECT_FALSE(s_.job.failing) << "nothing is held";
+  Place();
+  ASSERT_EQ(s_.job.replacements.size(), 1u);
+  EXPECT_EQ(s_.job.replacements[0].to, "e");
+  EXPECT_EQ(s_.job.cause.message, "3 of 4 ranks train; rank 1 is away");
+  Prepare("e", {1});
+  EXPECT_EQ(s_.job.recovery, 2u) << "each one has one cluster spec";
+  EXPECT_THAT(s_.job.events.back().message,
+              HasSubstr("rank 1 is replaced on e while 3 ranks train on"));
+  MembersJoin();
+  EXPECT_FALSE(IsRecovering(s_.job));
+  EXPECT_EQ(Task(1).node, "e");
+  EXPECT_EQ(Stored(1).restarts, 1);
+  EXPECT_THAT(Away(), ElementsAre(1));
+  EXPECT_EQ(Told("e").goal, Goal::kGo);
+  EXPECT_THAT(Told("e").away_ranks, ElementsAre(1));
+  Start(1);
+  Wait(1);
+  EXPECT_EQ(s_.job.recovery, 3u);
+  EXPECT_THAT(Away(), IsEmpty());
+}
+
+TEST_F(ElasticTest, WithAHoldOfNothingTheyTrainOn) {
+  s_.job.spec.hold = Duration{};
+  Lose("b");
+  s_.Advance(1s);
+  s_.Settle();
+  EXPECT_FALSE(s_.job.failing);
+  EXPECT_THAT(Away(), ElementsAre(1));
+}
+
+TEST_F(ElasticTest, ANodeThatIsBackReturnsItsProcess) {
+  Lose("b");
+  MembersJoin();
+  s_.view.nodes["b"].state = NodeState::kReady;
+  s_.Settle();
+  EXPECT_THAT(s_.job.replacements, IsEmpty());
+  EXPECT_THAT(Away(), ElementsAre(1));
+  EXPECT_THAT(Told("b").away_ranks, ElementsAre(1));
+  Wait(1);
+  EXPECT_EQ(s_.job.recovery, 2u);
+  EXPECT_THAT(Away(), IsEmpty());
+  EXPECT_EQ(Stored(1).restarts, 0);
+}
+
+TEST_F(ElasticTest, ARankThatFailsWhileAwayCostsNothingAndWaits) {
+  Kill(1);
+  MembersJoin();
+  const size_t events = s_.job.events.size();
+  for (int round = 0; round < 6; ++round) {
+    Start(1);
+    const int32_t restarts = Stored(1).restarts;
+    Kill(1);
+    const Duration wait = round == 0 ? 0s : 1s * (1 << (round - 1));
+    if (wait > Duration{}) {
+      EXPECT_EQ(Stored(1).restarts, restarts) << round;
+      s_.Advance(wait - 1ms);
+      s_.Settle();
+      EXPECT_EQ(Stored(1).restarts, restarts) << round;
+      s_.Advance(1ms);
+      s_.Settle();
+    }
+    EXPECT_EQ(Stored(1).restarts, restarts + 1) << round;
+  }
+  EXPECT_EQ(s_.job.recovery, 1u) << "the others do not stop for it";
+  EXPECT_EQ(s_.job.failures_without_progress, 1);
+  EXPECT_EQ(s_.job.events.size(), events + 3) << "not one for each";
+  EXPECT_FALSE(s_.job.failing);
+  Start(1);
+  Wait(1);
+  EXPECT_THAT(Away(), IsEmpty());
+}
+
+TEST_F(ElasticTest, RanksThatStartTogetherReturnTogether) {
+  s_.Exited(1, Signal(SIGKILL));
+  s_.Exited(2, Signal(SIGKILL));
+  s_.Settle();
+  EXPECT_THAT(Away(), ElementsAre(1, 2));
+  MembersJoin();
+  Start(1);
+  Start(2);
+  Wait(1);
+  EXPECT_EQ(s_.job.recovery, 1u) << "rank 2 started as late";
+  Wait(2);
+  EXPECT_EQ(s_.job.recovery, 2u);
+  EXPECT_THAT(Away(), IsEmpty());
+}
+
+TEST_F(ElasticTest, ARankThatDoesNotComeIsNotWaitedForToReturn) {
+  s_.Exited(1, Signal(SIGKILL));
+  s_.Exited(2, Signal(SIGKILL));
+  s_.Settle();
+  MembersJoin();
+  Start(1);
+  Start(2);
+  Wait(1);
+  s_.Advance(kReturnTogether);
+  s_.Settle();
+  EXPECT_THAT(Away(), ElementsAre(2));
+  EXPECT_EQ(s_.job.events.back().message, "rank 1 is back (recovery 2)");
+}
+
+TEST_F(ElasticTest, AnotherLossTakesInWhoIsReady) {
+  Kill(1);
+  Start(1);
+  // Before the members have joined.
+  s_.Rank(1).parked = 2;
+  s_.Exited(2, Signal(SIGKILL));
+  s_.Advance(1s);
+  s_.Settle();
+  EXPECT_EQ(s_.job.recovery, 2u);
+  EXPECT_THAT(Away(), ElementsAre(2));
+  EXPECT_THAT(s_.job.events.back().message,
+              HasSubstr("without rank 2; rank 1 is back"));
+}
+
+TEST_F(ElasticTest, TheJobSucceedsWithoutARankThatIsAway) {
+  Kill(1);
+  MembersJoin();
+  for (const int32_t rank : {0, 2, 3}) s_.Exited(rank, ExitStatus());
+  s_.Settle();
+  EXPECT_EQ(s_.job.outcome, JobState::kSucceeded);
+}
+
+// The last step was done when it was about to return.
+TEST_F(ElasticTest, NorIsARankWaitedForThatHasNotTrainedAgain) {
+  Kill(1);
+  MembersJoin();
+  Start(1);
+  Wait(1);
+  ASSERT_THAT(Away(), IsEmpty());
+  for (const int32_t rank : {0, 2, 3}) s_.Exited(rank, ExitStatus());
+  s_.Settle();
+  EXPECT_FALSE(s_.job.failing) << s_.job.failing->message;
+  EXPECT_EQ(s_.job.outcome, JobState::kSucceeded);
+}
+
+TEST_F(ElasticTest, AReturnedRankThatTrainedMustEnd) {
+  Kill(1);
+  MembersJoin();
+  Start(1);
+  Wait(1);
+  MembersJoin();
+  for (const int32_t rank : {0, 2, 3}) s_.Exited(rank, ExitStatus());
+  s_.Settle();
+  EXPECT_FALSE(s_.job.outcome);
+  s_.Exited(1, ExitStatus());
+  s_.Settle();
+  EXPECT_EQ(s_.job.outcome, JobState::kSucceeded);
+}
+
+// A crash loop of a member: the wait of a retry is the rank's own.
+TEST_F(ElasticTest, TheOthersDoNotHoldDuringTheWaitOfARetry) {
+  Kill(1);
+  MembersJoin();
+  Start(1);
+  Wait(1);
+  MembersJoin();
+  Kill(1);
+  EXPECT_EQ(s_.job.recovery, 3u);
+  EXPECT_THAT(Away(), ElementsAre(1));
+  EXPECT_EQ(Stored(1).restarts, 1) << "it waits";
+  MembersJoin();
+  EXPECT_FALSE(IsRecovering(s_.job));
+  s_.Advance(2s);
+  s_.Settle();
+  EXPECT_EQ(Stored(1).restarts, 2);
+  EXPECT_EQ(s_.job.recovery, 3u);
+}
+
+}  // namespace
+}  // namespace lockstep::server
