@@ -286,6 +286,11 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         (c_void_p, c_uint32, c_int64, POINTER(c_uint32), _ERROR),
     ),
     "session_joined": (_CODE, (c_void_p, c_uint32, _ERROR)),
+    "session_set_elastic": (_CODE, (c_void_p, c_int32, _ERROR)),
+    "session_away": (
+        _CODE,
+        (c_void_p, c_uint32, POINTER(c_int32), c_size_t, POINTER(c_size_t), _ERROR),
+    ),
     "session_put": (_CODE, (c_void_p, c_uint32, c_char_p, c_char_p, c_size_t, _ERROR)),
     "session_get": (
         _CODE,
@@ -301,6 +306,8 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         ),
     ),
 }
+# $LOCKSTEP_LIBRARY may name a library from before there were these.
+_LATER = ("session_set_elastic", "session_away")
 
 
 class Library:
@@ -337,6 +344,8 @@ class Library:
     session_park: Callable[..., int]
     session_await_recovery: Callable[..., int]
     session_joined: Callable[..., int]
+    session_set_elastic: Callable[..., int]
+    session_away: Callable[..., int]
     session_put: Callable[..., int]
     session_get: Callable[..., int]
 
@@ -344,10 +353,26 @@ class Library:
         self.path = path
         loaded = ctypes.CDLL(path)
         for name, (result, arguments) in _FUNCTIONS.items():
+            if name in _LATER and not hasattr(loaded, "lockstep_" + name):
+                setattr(self, name, _absent(path, name))
+                continue
             function = getattr(loaded, "lockstep_" + name)
             function.restype = result
             function.argtypes = arguments
             setattr(self, name, function)
+
+
+def _absent(path: str, name: str) -> Callable[..., int]:
+    """Stands for a function that the library does not have."""
+
+    def refuse(*_: object) -> int:
+        raise errors.error_for(
+            "UNIMPLEMENTED",
+            f"{path} has no lockstep_{name}: it is older than this package; install the "
+            "library of the same version",
+        )
+
+    return refuse
 
 
 def path() -> str:
