@@ -5,17 +5,16 @@ from __future__ import annotations
 import hashlib
 import io
 import random
-from typing import Any, Callable, Iterable, Optional, Protocol, Sequence
+from typing import Any, Callable, Optional, Protocol, Sequence, Union
 
 import torch
 
-from .. import _group, _recovery
+from .. import _group, _library, _recovery
 from .. import _session as sessions
 from ..errors import Error, error_for
+from ._gradients import Gradients
+from ._shards import ShardGradients, assign
 from ._store import bind_address
-
-_BUCKET_BYTES = 25 << 20
-_ALIGNMENT = 64  # bytes
 
 
 class Stateful(Protocol):
@@ -44,6 +43,9 @@ class Replica:
 
     Attributes:
       rank, world_size: of this process in its job.
+      shard: the part of the global batch, one of world_size, that ``compute`` is to
+        compute now: rank, and where elastic also those of ranks that are away.
+      shards: those that this process computes in each step now.
       recoveries: how many recoveries this process has been through.
       redone: steps that it computed again because of them.
     """
@@ -57,6 +59,7 @@ class Replica:
         states: Sequence[Stateful] = (),
         committed: int = 0,
         seed: Optional[int] = None,
+        elastic: bool = False,
         hold: float = 600.0,
         timeout: float = 300.0,
     ) -> None:
@@ -71,6 +74,8 @@ class Replica:
           seed: of torch's random numbers, which are then drawn anew in each step
             from seed, step and rank: so a step that is computed again, or by a new
             process, is the same to the bit. None: they are left alone.
+          elastic: train on while ranks are away (``submit --elastic``): the others
+            compute their shards, and the result is the same to the bit.
           hold: seconds that this process waits for a lost rank to be back.
           timeout: seconds of one reduction.
         """
@@ -87,19 +92,26 @@ class Replica:
         self.recoveries = 0
         self.redone = 0
         _check_statistics(model, self.world_size)
-        self._gradients = _Gradients(model)
+        self.shard = self.rank
+        self.shards: tuple[int, ...] = (self.rank,)
+        self._gradients: Union[Gradients, ShardGradients] = (
+            ShardGradients(model, self.world_size) if elastic else Gradients(model)
+        )
         self._member = _recovery.Membership(
             session,
             bind_address=bind_address(),
             forming_timeout_s=hold,
             operation_timeout_s=timeout,
             hold_s=hold,
+            elastic=elastic,
+            on_away=self._drop,
         )
         # At the very start only rank 0 has a state: the others take its weights.
         joins = self._member.recovery > 0
         self._has_state = not joins and self.rank == 0
         self._received = False
         self._member.form(self._level)
+        self._assign()
 
     @property
     def committed(self) -> int:
@@ -112,13 +124,18 @@ class Replica:
         Args:
           compute: the forward pass; returns the loss, a mean over this rank's
             samples. It may be called again, and must then compute the same: it
-            takes its batch by ``committed``.
-          samples: of this rank in the step, for displays.
+            takes its batch by ``committed``, and where elastic by ``shard``: it is
+            called once for each of ``shards``. The loss is then their mean.
+          samples: of one call, for displays.
         """
         before = _Transient(self._model)
         while True:
             target = self._committed + 1
+            begun = False
             try:
+                # Before the step begins: ranks that return interrupt nothing.
+                self._member.check()
+                begun = True
                 loss = self._attempt(compute)
                 break
             except Error as error:
@@ -126,6 +143,7 @@ class Replica:
                     raise
                 self._received = False
                 self._member.recover(error, self._level)
+                self._assign()
                 self.recoveries += 1
                 if self._committed >= target:
                     # Another rank had committed the step, and gave it to this one.
@@ -133,8 +151,8 @@ class Replica:
                     break
                 if not self._received:
                     before.restore(self._model)
-                self.redone += 1
-        self._session.step(step=self._committed, samples=samples, loss=loss)
+                self.redone += begun
+        self._session.step(step=self._committed, samples=samples * len(self.shards), loss=loss)
         return loss
 
     def close(self) -> None:
@@ -145,11 +163,7 @@ class Replica:
         gradients = self._gradients
         gradients.begin(self._member.group)
         self._session.phase("compute")
-        if self._seed is not None:
-            torch.manual_seed(_mix(self._seed, self._committed, self.rank))
-        loss = compute()
-        gradients.last_loss = float(loss.detach())
-        loss.backward()
+        gradients.last_loss = self._backward(compute)
         self._session.phase("allreduce")
         gradients.finish()
         self._session.phase("optimizer")
@@ -160,6 +174,33 @@ class Replica:
         self._has_state = True
         self._session.phase("other")
         return gradients.last_loss
+
+    def _backward(self, compute: Callable[[], torch.Tensor]) -> float:
+        """The gradients of each shard of this process; returns the mean loss."""
+        losses = []
+        for shard in self.shards:
+            self.shard = shard
+            if isinstance(self._gradients, ShardGradients):
+                self._gradients.next_shard()
+            if self._seed is not None:
+                torch.manual_seed(_mix(self._seed, self._committed, shard))
+            loss = compute()
+            losses.append(float(loss.detach()))
+            loss.backward()
+        self.shard = self.rank
+        return sum(losses) / len(losses)
+
+    def _assign(self) -> None:
+        """Which shards this process computes in the group that was formed."""
+        if isinstance(self._gradients, ShardGradients):
+            shards = assign(self.world_size, self._member.away)
+            place = self._member.members.index(self.rank)
+            self.shards = shards[place]
+            self._gradients.assign(place, shards)
+
+    def _drop(self) -> None:
+        """This rank is away: the others train on, and its state is old."""
+        self._has_state = False
 
     # ---- The state, on its way between ranks.
 
@@ -228,105 +269,6 @@ class _Transient:
         random.setstate(self._python)
 
 
-class _Gradients:
-    """Gradients in buckets, which are averaged over the ranks while others come.
-
-    Buckets are filled from the last parameter to the first, as a backward pass
-    makes them. Sums are the same bits on all ranks.
-    """
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        self.last_loss = float("nan")
-        self._parameters = [p for p in model.parameters() if p.requires_grad]
-        _check(self._parameters)
-        self._buckets: list[torch.Tensor] = []
-        self._bucket_of: dict[torch.nn.Parameter, int] = {}
-        self._sizes: list[int] = []
-        for bucket in _split(list(reversed(self._parameters))):
-            self._add(bucket)
-        self._waiting: list[int] = []
-        self._started = 0
-        self._works: list[_group.Work] = []
-        self._group: Optional[_group.Group] = None
-        for parameter in self._parameters:
-            parameter.register_post_accumulate_grad_hook(self._ready)
-
-    def begin(self, group: Optional[_group.Group]) -> None:
-        """A step begins: all gradients are zero."""
-        self._group = group
-        self._works = []
-        self._started = 0
-        self._waiting = list(self._sizes)
-        for bucket in self._buckets:
-            bucket.zero_()
-
-    def finish(self) -> None:
-        """Waits until all buckets are averaged; raises what ended a reduction."""
-        for index in range(self._started, len(self._buckets)):
-            self._start(index)
-        for work in self._works:
-            work.wait()
-        self._works = []
-
-    def _add(self, parameters: list[torch.nn.Parameter]) -> None:
-        step = _ALIGNMENT // parameters[0].element_size()
-        places = []
-        at = 0
-        for parameter in parameters:
-            places.append(at)
-            at += -(-parameter.numel() // step) * step
-        bucket = torch.zeros(at, dtype=parameters[0].dtype)
-        for parameter, place in zip(parameters, places):
-            parameter.grad = bucket[place : place + parameter.numel()].view_as(parameter)
-            self._bucket_of[parameter] = len(self._buckets)
-        self._buckets.append(bucket)
-        self._sizes.append(len(parameters))
-
-    def _ready(self, parameter: torch.Tensor) -> None:
-        index = self._bucket_of[parameter]
-        self._waiting[index] -= 1
-        # All ranks start buckets in the same order.
-        while self._started < len(self._buckets) and self._waiting[self._started] <= 0:
-            self._start(self._started)
-
-    def _start(self, index: int) -> None:
-        self._started = max(self._started, index + 1)
-        if self._group is None:
-            return
-        bucket = self._buckets[index]
-        span = (bucket.data_ptr(), bucket.numel())
-        self._works.append(
-            self._group.start(
-                _ALL_REDUCE,
-                _TYPES[bucket.dtype],
-                [span],
-                [span],
-                op=_MEAN,
-                keep=bucket,
-            )
-        )
-
-
-# lockstep_collective, lockstep_reduce_op, lockstep_type.
-_ALL_REDUCE = 0
-_ALL_GATHER = 3
-_MEAN = 3
-_BYTES = 6
-_TYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
-
-
-def _check(parameters: Sequence[torch.nn.Parameter]) -> None:
-    for parameter in parameters:
-        if parameter.device.type != "cpu" or parameter.dtype not in _TYPES:
-            raise error_for(
-                "INVALID_ARGUMENT",
-                f"a Replica's parameters are floats on the CPU so far, not {parameter.dtype} "
-                f"on {parameter.device}",
-            )
-    if not parameters:
-        raise error_for("INVALID_ARGUMENT", "the model has no parameter that is trained")
-
-
 def _check_statistics(model: torch.nn.Module, world_size: int) -> None:
     """Refuses what makes the states of ranks differ."""
     for name, module in model.named_modules():
@@ -338,20 +280,6 @@ def _check_statistics(model: torch.nn.Module, world_size: int) -> None:
                 "which differ from rank to rank, and the ranks of a Replica must have equal "
                 "states: use track_running_stats=False, or another normalisation",
             )
-
-
-def _split(parameters: Iterable[torch.nn.Parameter]) -> list[list[torch.nn.Parameter]]:
-    """Buckets of one type and of about 25 MiB."""
-    buckets: list[list[torch.nn.Parameter]] = []
-    room = 0
-    for parameter in parameters:
-        size = parameter.numel() * parameter.element_size()
-        if not buckets or size > room or buckets[-1][0].dtype != parameter.dtype:
-            buckets.append([])
-            room = _BUCKET_BYTES
-        buckets[-1].append(parameter)
-        room -= size
-    return buckets
 
 
 def _mix(*numbers: int) -> int:
@@ -383,7 +311,7 @@ def _exchange(group: _group.Group, value: Any) -> list[Any]:
 
 def _gather(group: _group.Group, every: torch.Tensor, part: int) -> None:
     own = (every.data_ptr() + group.rank * part, part)
-    group.run(_ALL_GATHER, _BYTES, [own], [(every.data_ptr(), every.numel())])
+    group.run(_library.ALL_GATHER, _library.UINT8, [own], [(every.data_ptr(), every.numel())])
 
 
 def _pack(state: Optional[dict[str, Any]]) -> tuple[list[torch.Tensor], bytes]:

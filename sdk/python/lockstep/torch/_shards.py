@@ -1,0 +1,171 @@
+"""Gradients of shards: the same bits at every number of ranks.
+
+The plan "shards=N": per element, the sum over shards 0 to N - 1 from left to right,
+in float32 (float64 for float64), divided by N, rounded once to the parameter's type.
+"""
+
+from __future__ import annotations
+
+from typing import Optional, Sequence
+
+import torch
+
+from .. import _group, _library
+from ._gradients import ALIGNMENT, TYPES, Buckets
+
+
+def assign(world_size: int, away: Sequence[int]) -> list[tuple[int, ...]]:
+    """The shards of each member: its own one first, then those of ranks that are away."""
+    members = [rank for rank in range(world_size) if rank not in away]
+    shards = [[rank] for rank in members]
+    for index, orphan in enumerate(sorted(away)):
+        shards[index % len(members)].append(orphan)
+    return [tuple(each) for each in shards]
+
+
+class ShardGradients(Buckets):
+    """The mean gradients of all shards, of which each rank computes one or several.
+
+    A step is: ``begin``; for each own shard ``next_shard`` and a backward pass;
+    ``finish``. Each shard has buckets of its own. When a bucket is complete in the
+    last backward pass, member m's part of it, of all shards, goes to member m, which
+    sums it; ``finish`` gathers the sums.
+    """
+
+    def __init__(self, model: torch.nn.Module, world_size: int) -> None:
+        # So that equal parts of whole cache lines fit, at every number of members.
+        super().__init__(model, world_size * ALIGNMENT)
+        self._world_size = world_size
+        self._shards = assign(world_size, ())
+        self._place = 0
+        # The buckets of each own shard. The first ones are those of the result.
+        self._own = [self._buckets]
+        # For each bucket a row for each shard: this member's part of it.
+        self._rows: list[torch.Tensor] = []
+        self._works: list[_group.Work] = []
+        self._next = 0
+
+    def assign(self, place: int, shards: list[tuple[int, ...]]) -> None:
+        """The group was formed: this rank is member ``place``; ``assign`` made ``shards``."""
+        changed = len(shards) != len(self._shards)
+        self.point(self._buckets)
+        self._place = place
+        self._shards = shards
+        own = len(shards[place])
+        del self._own[own:]
+        while len(self._own) < own:
+            self._own.append([torch.zeros_like(bucket) for bucket in self._buckets])
+        if changed:
+            self._rows = []
+
+    def begin(self, group: Optional[_group.Group]) -> None:
+        super().begin(group)
+        for buckets in self._own[1:]:
+            for bucket in buckets:
+                bucket.zero_()
+        self._works = []
+        self._next = 0
+        if len(self._shards) > 1 and not self._rows:
+            self._rows = [
+                torch.empty((self._world_size, self._part(bucket)), dtype=bucket.dtype)
+                for bucket in self._buckets
+            ]
+
+    def next_shard(self) -> None:
+        """The backward pass of the next own shard begins."""
+        if len(self._own) > 1:
+            self.point(self._own[self._next])
+        self._next += 1
+        self.expect()
+
+    def finish(self) -> None:
+        """Waits until all buckets are reduced; raises what ended a reduction."""
+        self.complete()
+        gathers = [self._reduce(index) for index in range(len(self._buckets))]
+        for work in gathers:
+            if work is not None:
+                work.wait()
+        if len(self._own) > 1:
+            self.point(self._buckets)
+
+    def _part(self, bucket: torch.Tensor) -> int:
+        """Elements of a member's part: so many that the parts have all gradients."""
+        step = ALIGNMENT // bucket.element_size()
+        most = bucket.numel() - self._world_size * step
+        return int(-(-most // (len(self._shards) * step)) * step)
+
+    def _ready(self, parameter: torch.Tensor) -> None:
+        if self._next == len(self._own):
+            super()._ready(parameter)
+
+    def _start(self, index: int) -> None:
+        if self.group is None or len(self._shards) == 1:
+            return
+        own = [buckets[index] for buckets in self._own]
+        rows = self._rows[index]
+        part = rows.shape[1]
+        width = rows.element_size()
+        members = range(len(self._shards))
+        inputs = [(each.data_ptr() + to * part * width, part) for to in members for each in own]
+        outputs = [
+            (rows.data_ptr() + shard * part * width, part)
+            for shards in self._shards
+            for shard in shards
+        ]
+        self._works.append(
+            self.group.start(
+                _library.ALL_TO_ALL,
+                TYPES[rows.dtype],
+                _joined(inputs, width),
+                _joined(outputs, width),
+                input_splits=[len(own) * part for _ in members],
+                output_splits=[len(shards) * part for shards in self._shards],
+                keep=(own, rows),
+            )
+        )
+
+    def _reduce(self, index: int) -> Optional[_group.Work]:
+        bucket = self._buckets[index]
+        if self.group is None or len(self._shards) == 1:
+            own = self._shards[self._place]
+            mean([self._own[own.index(s)][index] for s in range(self._world_size)], bucket)
+            return None
+        self._works[index].wait()
+        rows = self._rows[index]
+        part = rows.shape[1]
+        mine = bucket[self._place * part : (self._place + 1) * part]
+        mean(list(rows), mine)
+        return self.group.start(
+            _library.ALL_GATHER,
+            TYPES[bucket.dtype],
+            [(mine.data_ptr(), part)],
+            [(bucket.data_ptr(), len(self._shards) * part)],
+            keep=bucket,
+        )
+
+
+def mean(shards: Sequence[torch.Tensor], out: torch.Tensor) -> None:
+    """Writes the mean of the shards, in their order, to ``out``; it may be one of them.
+
+    The shards are scratch memory afterwards.
+    """
+    wide = torch.float64 if out.dtype is torch.float64 else torch.float32
+    total = shards[0] if out.dtype is wide else shards[0].to(wide)
+    for shard in shards[1:]:
+        total.add_(shard)
+    total.div_(len(shards))
+    out.copy_(total)
+
+
+def _joined(spans: list[_group.Span], width: int) -> list[_group.Span]:
+    """The same memory, with one span where several touch."""
+    joined: list[_group.Span] = []
+    for at, count in spans:
+        if joined and joined[-1][0] + joined[-1][1] * width == at:
+            joined[-1] = (joined[-1][0], joined[-1][1] + count)
+        else:
+            joined.append((at, count))
+    return joined
+
+
+__all__ = ["ShardGradients", "assign", "mean"]

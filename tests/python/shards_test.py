@@ -1,0 +1,205 @@
+"""Gradients of shards have the same bits at every number of members.
+
+PYTHONPATH=build/release/python DIR/torch/bin/python tests/python/shards_test.py
+"""
+
+from __future__ import annotations
+
+import unittest
+from typing import Callable, Optional
+from unittest import mock
+
+import torch
+from fake_job import groups
+
+from lockstep import _group
+from lockstep.torch import _gradients
+from lockstep.torch._gradients import Gradients
+from lockstep.torch._shards import ShardGradients, assign
+
+SHARDS = 4
+TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+# Odd ones, empty ones, and some that are larger than a bucket of the test.
+SIZES = ((7,), (33, 5), (1,), (0,), (901, 3), (64,), (129, 17), (2,))
+BUCKET_BYTES = 4096
+
+Bits = list[bytes]
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        draw = torch.Generator().manual_seed(5)
+        self.all = torch.nn.ParameterList(
+            torch.nn.Parameter(torch.randn(size, generator=draw).to(kind))
+            for kind in TYPES
+            for size in SIZES
+        )
+        # One that has no gradient, and one that has it in two shards only.
+        self.never = torch.nn.Parameter(torch.ones(9))
+        self.sometimes = torch.nn.Parameter(torch.ones(35))
+
+    def loss(self, shard: int, step: int = 0) -> torch.Tensor:
+        draw = torch.Generator().manual_seed(100 * step + shard)
+        used = [*self.all, *([self.sometimes] if shard in (1, 2) else [])]
+        parts = [
+            (one * torch.randn(one.shape, generator=draw).to(one.dtype)).tanh().double().sum()
+            for one in used
+        ]
+        return torch.stack(parts).sum() * (1 + shard / 3)
+
+
+def bits(tensors: list[torch.Tensor]) -> Bits:
+    return [tensor.contiguous().view(torch.uint8).numpy().tobytes() for tensor in tensors]
+
+
+def plain(step: int = 0) -> Bits:
+    """The plan, word by word."""
+    model = Model()
+    means = []
+    every = [
+        torch.autograd.grad(
+            model.loss(shard, step), list(model.parameters()), allow_unused=True
+        )
+        for shard in range(SHARDS)
+    ]
+    for index, parameter in enumerate(model.parameters()):
+        wide = torch.float64 if parameter.dtype is torch.float64 else torch.float32
+        total = torch.zeros(parameter.shape, dtype=wide)
+        for number, shard in enumerate(every):
+            one = shard[index]
+            one = torch.zeros_like(parameter) if one is None else one
+            total = one.to(wide) if number == 0 else total + one.to(wide)
+        means.append((total / SHARDS).to(parameter.dtype))
+    return bits(means)
+
+
+def make_step(
+    model: Model,
+    gradients: ShardGradients,
+    group: Optional[_group.Group],
+    shards: tuple[int, ...],
+    step: int = 0,
+) -> Bits:
+    gradients.begin(group)
+    for shard in shards:
+        gradients.next_shard()
+        model.loss(shard, step).backward()
+    gradients.finish()
+    found = []
+    for parameter in model.parameters():
+        assert parameter.grad is not None
+        found.append(parameter.grad)
+    return bits(found)
+
+
+class ShardsTest(unittest.TestCase):
+    def setUp(self) -> None:
+        small = mock.patch.object(_gradients, "_BUCKET_BYTES", BUCKET_BYTES)
+        small.start()
+        self.addCleanup(small.stop)
+        torch.set_num_threads(1)
+
+    def reduced(self, away: tuple[int, ...]) -> list[Bits]:
+        """The gradients of each member."""
+        plan = assign(SHARDS, away)
+        found: list[Bits] = [[] for _ in plan]
+
+        def use(group: Optional[_group.Group], place: int) -> None:
+            model = Model()
+            gradients = ShardGradients(model, SHARDS)
+            self.assertGreater(len(gradients._buckets), 2 * len(TYPES))
+            gradients.assign(place, plan)
+            found[place] = make_step(model, gradients, group, plan[place])
+
+        groups(len(plan), use)
+        return found
+
+    def test_every_shard_has_one_member(self) -> None:
+        self.assertEqual(assign(4, ()), [(0,), (1,), (2,), (3,)])
+        self.assertEqual(assign(4, (2,)), [(0, 2), (1,), (3,)])
+        self.assertEqual(assign(5, (1, 2, 4)), [(0, 1, 4), (3, 2)])
+        self.assertEqual(assign(3, (2, 1)), [(0, 1, 2)])
+        for away in ((), (1,), (3,), (1, 3), (2, 3, 5), (1, 2, 3, 4, 5)):
+            every = sorted(shard for shards in assign(6, away) for shard in shards)
+            self.assertEqual(every, list(range(6)))
+
+    def test_the_bits_are_those_of_the_plain_sum_at_every_size(self) -> None:
+        wanted = plain()
+        for away in ((), (2,), (3,), (1, 3), (1, 2), (1, 2, 3)):
+            found = self.reduced(away)
+            self.assertEqual(len(found), SHARDS - len(away))
+            for member in found:
+                self.assertEqual(member, wanted, f"away: {away}")
+
+    def test_without_a_group_the_sum_is_the_same(self) -> None:
+        model = Model()
+        gradients = ShardGradients(model, SHARDS)
+        plan = assign(SHARDS, (1, 2, 3))
+        gradients.assign(0, plan)
+        self.assertEqual(make_step(model, gradients, None, plan[0]), plain())
+
+    def test_one_object_follows_the_members(self) -> None:
+        """Sizes change between steps; each step's gradients are its own."""
+        sizes = ((), (2,), (1, 2, 3), (1, 2), ())
+        made = [(Model(),) for _ in range(SHARDS)]
+        gradients = [ShardGradients(model, SHARDS) for (model,) in made]
+        for step, away in enumerate(sizes):
+            plan = assign(SHARDS, away)
+            found: list[Bits] = [[] for _ in plan]
+
+            def use(group: Optional[_group.Group], place: int) -> None:
+                rank = plan[place][0]
+                gradients[rank].assign(place, plan)
+                found[place] = make_step(
+                    made[rank][0], gradients[rank], group, plan[place], step
+                )
+
+            groups(len(plan), use)
+            for member in found:
+                self.assertEqual(member, plain(step), f"step {step}, away: {away}")
+
+    def test_a_step_that_was_given_up_leaves_nothing(self) -> None:
+        model = Model()
+        gradients = ShardGradients(model, SHARDS)
+        gradients.assign(0, assign(SHARDS, (1, 2, 3)))
+        gradients.begin(None)
+        for shard in (0, 1):
+            gradients.next_shard()
+            model.loss(shard, 9).backward()
+        # The others are back: this rank computes its own shard.
+        found: list[Bits] = [[] for _ in range(SHARDS)]
+
+        def use(group: Optional[_group.Group], place: int) -> None:
+            own, shards = (model, gradients) if place == 0 else (Model(), None)
+            shards = shards or ShardGradients(own, SHARDS)
+            shards.assign(place, assign(SHARDS, ()))
+            found[place] = make_step(own, shards, group, (place,))
+
+        groups(SHARDS, use)
+        for member in found:
+            self.assertEqual(member, plain())
+
+    def test_the_plan_of_a_job_that_is_not_elastic(self) -> None:
+        """The mean of all ranks, close to the plain sum, and equal on all of them."""
+        found: list[list[torch.Tensor]] = [[] for _ in range(SHARDS)]
+
+        def use(group: Optional[_group.Group], place: int) -> None:
+            model = Model()
+            gradients = Gradients(model)
+            gradients.begin(group)
+            model.loss(place).backward()
+            gradients.finish()
+            found[place] = [p.grad for p in model.parameters() if p.grad is not None]
+
+        groups(SHARDS, use)
+        wanted = plain()
+        for index, one in enumerate(found[0]):
+            exact = torch.frombuffer(bytearray(wanted[index]), dtype=one.dtype) if one.numel() else one
+            torch.testing.assert_close(one.flatten(), exact.flatten(), rtol=2e-2, atol=2e-2)
+        for other in found[1:]:
+            self.assertEqual(bits(other), bits(found[0]))
+
+
+if __name__ == "__main__":
+    unittest.main()
