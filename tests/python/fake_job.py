@@ -5,7 +5,6 @@ The ranks are threads of one process. Their groups are real.
 
 from __future__ import annotations
 
-import ctypes
 import threading
 import time
 from typing import Any, Callable, Optional, Sequence

@@ -1,0 +1,231 @@
+"""lockstep.torch.Replica of an elastic job: real groups and steps, in threads of one
+process, without a daemon.
+
+PYTHONPATH=build/release/python DIR/torch/bin/python tests/python/elastic_replica_test.py
+"""
+
+from __future__ import annotations
+
+import threading
+import unittest
+from typing import Any, Optional, cast
+from unittest import mock
+
+import torch
+from fake_job import Job, Ranks, Session
+
+import lockstep.torch
+from lockstep.torch import _gradients, _replica
+
+RANKS = 4
+STEPS = 14
+_here = threading.local()
+
+
+class Killed(Exception):
+    """The process dies here."""
+
+
+class Process:
+    """One process of a rank: a thread with a model of its own."""
+
+    def __init__(self, run: Run, number: int) -> None:
+        self.run = run
+        self.number = number
+        self.killed = False
+        self.computed: list[tuple[int, int]] = []  # (step, shard)
+        self.replica: Optional[lockstep.torch.Replica] = None
+        self.session = Session(run.job, number)
+        self.weights = b""
+        self.losses: dict[int, float] = {}
+
+    def main(self) -> None:
+        _here.session = self.session
+        torch.manual_seed(self.number)  # Rank 0's weights count.
+        model = torch.nn.Sequential(
+            torch.nn.Linear(9, 33), torch.nn.Tanh(), torch.nn.Linear(33, 5).double()
+        )
+        model[1].register_forward_hook(lambda _module, _inputs, out: out.double())
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        self.replica = replica = lockstep.torch.Replica(
+            model, optimizer, seed=7, elastic=self.run.elastic, hold=60.0
+        )
+        try:
+            while replica.committed < STEPS:
+                step = replica.committed
+                self.losses[step] = replica.step(lambda: self.loss(replica, model), samples=8)
+            parameters = list(model.parameters())
+            self.weights = b"".join(p.detach().numpy().tobytes() for p in parameters)
+            replica.close()
+        except Killed:
+            # What a process leaves behind: connections that end.
+            replica._member._abort("killed")
+            replica.close()
+        finally:
+            self.session.close()
+
+    def loss(self, replica: lockstep.torch.Replica, model: torch.nn.Module) -> torch.Tensor:
+        self.computed.append((replica.committed, replica.shard))
+        self.run.wait(self, replica.committed)
+        draw = torch.Generator().manual_seed(replica.committed * RANKS + replica.shard)
+        points = torch.randn(8, 9, generator=draw)
+        return cast(torch.Tensor, (model(points) - points.sum(1, keepdim=True)).square().mean())
+
+    def made(self, steps: int) -> bool:
+        return self.replica is not None and self.replica.committed >= steps
+
+    def in_step(self, step: int) -> bool:
+        """It computes the step, and waits for its permission."""
+        return bool(self.computed) and self.computed[-1][0] == step
+
+
+class Run:
+    """A job whose steps begin when the test allows it."""
+
+    def __init__(self, *, elastic: bool = True) -> None:
+        self.elastic = elastic
+        self.job = Job(RANKS)
+        self.allowed = 0
+        self.threads = Ranks()
+        self.processes = [self.start(number) for number in range(RANKS)]
+
+    def start(self, number: int) -> Process:
+        process = Process(self, number)
+        self.threads.start(process.main)
+        return process
+
+    def allow(self, steps: int) -> None:
+        with self.job.changed:
+            self.allowed = steps
+            self.job.changed.notify_all()
+
+    def wait(self, process: Process, step: int) -> None:
+        """In the middle of a step: until it is allowed, or the process is killed."""
+        self.job.wait_for(f"step {step} is allowed", lambda: self.allowed > step or process.killed)
+        if process.killed:
+            raise Killed
+
+    def train(self, processes: list[Process], steps: int) -> None:
+        self.allow(steps)
+        for process in processes:
+            self.job.wait_for(f"step {steps}", lambda process=process: process.made(steps))
+
+    def kill(self, *numbers: int, away: tuple[int, ...]) -> None:
+        for number in numbers:
+            self.processes[number].killed = True
+        self.job.recover(away)
+
+    def replace(self, number: int) -> Process:
+        """A new process of an away rank, which waits to come back."""
+        old = self.job.recovery
+        process = self.processes[number] = self.start(number)
+        self.job.wait_for("it waits", lambda: self.job.parked.get(number) == old)
+        return process
+
+
+class ElasticReplicaTest(unittest.TestCase):
+    undisturbed: dict[bool, tuple[bytes, dict[int, float]]] = {}
+
+    def setUp(self) -> None:
+        torch.set_num_threads(1)
+        session = mock.patch.object(
+            _replica.sessions, "session_for_recovery", lambda: _here.session
+        )
+        small = mock.patch.object(_gradients, "_BUCKET_BYTES", 1024)
+        for one in (session, small):
+            one.start()
+            self.addCleanup(one.stop)
+
+    def wanted(self, elastic: bool = True) -> tuple[bytes, dict[int, float]]:
+        """The weights and rank 0's losses of a run in which nothing is lost."""
+        if elastic not in self.undisturbed:
+            run = Run(elastic=elastic)
+            run.allow(STEPS)
+            run.threads.join()
+            weights = {process.weights for process in run.processes}
+            self.assertEqual(len(weights), 1)
+            self.undisturbed[elastic] = (weights.pop(), run.processes[0].losses)
+        return self.undisturbed[elastic]
+
+    def finish(self, run: Run, members: list[Process]) -> None:
+        run.allow(STEPS)
+        run.threads.join()
+        for process in members:
+            self.assertEqual(process.weights, self.wanted()[0], f"rank {process.number}")
+
+    def attribute(self, process: Process, name: str) -> Any:
+        return getattr(process.replica, name)
+
+    def test_smaller_and_back(self) -> None:
+        run = Run()
+        zero = run.processes[0]
+        run.train(run.processes, 3)
+        # Rank 2 is lost in the middle of step 3; the others go on.
+        run.job.wait_for("all compute", lambda: all(p.in_step(3) for p in run.processes))
+        run.kill(2, away=(2,))
+        members = [run.processes[number] for number in (0, 1, 3)]
+        run.train(members, 5)
+        self.assertEqual(self.attribute(zero, "shards"), (0, 2))
+        self.assertEqual(self.attribute(members[1], "shards"), (1,))
+        self.assertEqual(zero.computed.count((4, 0)) + zero.computed.count((4, 2)), 2)
+        self.assertEqual(zero.session.steps[-1][:2], (5, 16))
+        # All others are lost.
+        run.job.wait_for("all compute", lambda: all(p.in_step(5) for p in members))
+        run.kill(1, 3, away=(1, 2, 3))
+        run.train([zero], 8)
+        self.assertEqual(self.attribute(zero, "shards"), (0, 1, 2, 3))
+        redone = self.attribute(zero, "redone")
+        self.assertLessEqual(redone, 2)
+        # They come back, one and then two.
+        run.job.wait_for("step 8", lambda: zero.in_step(8))
+        two = run.replace(2)
+        run.job.recover((1, 3))
+        run.job.wait_for("the return", lambda: zero.replica._member._pending == 3)
+        run.train([zero, two], 10)
+        one, three = run.replace(1), run.replace(3)
+        run.job.recover(())
+        self.finish(run, [zero, one, two, three])
+        self.assertEqual(self.attribute(zero, "recoveries"), 4)
+        self.assertEqual(self.attribute(zero, "redone"), redone)
+        self.assertEqual(self.attribute(zero, "shards"), (0,))
+        # Each shard of step 8 was computed once: its ranks only returned after it.
+        self.assertEqual([c for c in zero.computed if c[0] == 8], [(8, s) for s in range(RANKS)])
+
+    def test_a_loss_is_the_mean_of_the_shards_here(self) -> None:
+        run = Run()
+        run.train(run.processes, 2)
+        run.kill(1, 2, 3, away=(1, 2, 3))
+        self.finish(run, [run.processes[0]])
+        losses = run.processes[0].losses
+        self.assertEqual(losses[0], self.wanted()[1][0])
+        self.assertNotEqual(losses[STEPS - 1], self.wanted()[1][STEPS - 1])
+        self.assertEqual(self.attribute(run.processes[0], "shard"), 0)
+
+    def test_a_rank_that_was_cut_off_drops_its_state(self) -> None:
+        """The process of rank 1 lives, and has an old state when it is back."""
+        run = Run()
+        run.train(run.processes, 2)
+        one = run.processes[1]
+        run.job.recover((1,))
+        run.job.wait_for("rank 1 waits", lambda: run.job.parked.get(1) == 1)
+        run.train([run.processes[number] for number in (0, 2, 3)], 5)
+        run.job.recover(())
+        self.finish(run, run.processes)
+        self.assertEqual({step for step, _ in one.computed} & {3, 4}, set())
+
+    def test_a_job_that_is_not_elastic(self) -> None:
+        run = Run(elastic=False)
+        run.train(run.processes, 3)
+        run.kill(2, away=())
+        run.processes[2] = run.start(2)
+        run.allow(STEPS)
+        run.threads.join()
+        for process in run.processes:
+            self.assertEqual(process.weights, self.wanted(elastic=False)[0])
+            self.assertEqual(self.attribute(process, "shards"), (process.number,))
+            self.assertEqual({shard for _, shard in process.computed}, {process.number})
+        self.assertEqual(run.job.asked, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,276 @@
+"""Who is in a rank's group, and when it leaves: without a daemon and without torch.
+
+PYTHONPATH=build/release/python python3 tests/python/membership_test.py
+"""
+
+from __future__ import annotations
+
+import time
+import unittest
+from typing import Any, Callable
+
+from fake_job import LONG, Job, Ranks, Session
+
+from lockstep import _group, _recovery
+from lockstep.errors import Error
+
+BARRIER = 8
+
+
+class Rank:
+    """One rank: its membership, and what happened to it."""
+
+    def __init__(self, job: Job, number: int, elastic: bool = True, polite_s: float = LONG):
+        self.session: Any = Session(job, number)
+        self.dropped = 0
+        self.formed: list[tuple[int, int, int]] = []  # recovery, place, size
+        self.membership = _recovery.Membership(
+            self.session,
+            bind_address="",
+            forming_timeout_s=LONG,
+            operation_timeout_s=10 * LONG,
+            hold_s=LONG,
+            elastic=elastic,
+            on_away=self.drop,
+            polite_s=polite_s,
+        )
+
+    def drop(self) -> None:
+        self.dropped += 1
+
+    def level(self, group: _group.Group) -> None:
+        group.run(BARRIER)
+        self.formed.append((self.membership.recovery, group.rank, group.world_size))
+
+    def form(self) -> None:
+        self.membership.form(self.level)
+
+    def barrier(self) -> None:
+        assert self.membership.group is not None
+        self.membership.group.run(BARRIER)
+
+    def aborted(self) -> bool:
+        """Whether the group has been cut."""
+        try:
+            assert self.membership.group is not None
+            self.membership.group.start(BARRIER).wait(0.0)
+        except Error:
+            return True
+        return False
+
+    def pending(self) -> bool:
+        try:
+            self.membership.check()
+        except Error:
+            return True
+        return False
+
+    def end(self) -> None:
+        self.membership.close()
+        self.session.close()
+
+
+class MembershipTest(unittest.TestCase):
+    def setUp(self) -> None:
+        self.made: list[Rank] = []
+        self.addCleanup(lambda: [rank.end() for rank in self.made])
+
+    def rank(self, job: Job, number: int, **more: Any) -> Rank:
+        rank = Rank(job, number, **more)
+        self.made.append(rank)
+        return rank
+
+    def all(self, ranks: list[Rank], function: Callable[[Rank], None]) -> None:
+        threads = Ranks()
+        for rank in ranks:
+            threads.start(function, rank)
+        threads.join()
+
+    def formed(self, job: Job, numbers: tuple[int, ...], **more: Any) -> list[Rank]:
+        ranks = [self.rank(job, number, **more) for number in numbers]
+        self.all(ranks, Rank.form)
+        return ranks
+
+    def recover(self, ranks: list[Rank]) -> None:
+        """Each is at a barrier, which fails, and forms the next group."""
+
+        def one(rank: Rank) -> None:
+            try:
+                rank.membership.check()
+                rank.barrier()
+            except Error as error:
+                rank.membership.recover(error, rank.level)
+            else:
+                raise AssertionError("nothing was cut")
+
+        self.all(ranks, one)
+
+    def test_the_members_are_numbered_in_the_order_of_their_ranks(self) -> None:
+        job = Job(4)
+        ranks = self.formed(job, (0, 1, 2, 3))
+        self.assertEqual([rank.formed[-1] for rank in ranks], [(0, n, 4) for n in range(4)])
+        job.recover((1,))
+        self.recover([ranks[0], ranks[2], ranks[3]])
+        self.assertEqual([ranks[n].formed[-1] for n in (0, 2, 3)], [(1, n, 3) for n in range(3)])
+        self.assertEqual(ranks[2].membership.away, (1,))
+        self.assertEqual(ranks[2].membership.members, (0, 2, 3))
+        self.assertEqual({job.joined[n] for n in (0, 2, 3)}, {(1, 1)})
+        job.recover((1, 2, 3))
+        self.recover([ranks[0]])
+        self.assertEqual(ranks[0].formed[-1], (2, 0, 1))
+
+    def test_a_new_process_of_an_away_rank_waits_and_comes_back(self) -> None:
+        job = Job(3)
+        ranks = self.formed(job, (0, 1, 2))
+        job.recover((2,))
+        self.recover(ranks[:2])
+        new = self.rank(job, 2)
+        threads = Ranks()
+        threads.start(new.form)
+        job.wait_for("rank 2 waits", lambda: job.parked.get(2) == 1)
+        self.assertEqual((new.dropped, new.formed), (1, []))
+        self.assertNotEqual(job.joined[2], (2, 1))
+        job.recover(())
+        for rank in ranks[:2]:
+            job.wait_for("the others see it", rank.pending)
+            # No step is cut.
+            self.assertIsNotNone(rank.membership.group)
+        self.all(ranks[:2], Rank.barrier)
+        self.recover(ranks[:2])
+        threads.join()
+        self.assertEqual([r.formed[-1] for r in (*ranks[:2], new)], [(2, n, 3) for n in range(3)])
+        self.assertEqual(job.joined[2], (2, 1))
+        self.assertFalse(ranks[0].pending())
+
+    def test_a_member_that_is_away_now_drops_its_state(self) -> None:
+        job = Job(2)
+        ranks = self.formed(job, (0, 1))
+        job.recover((1,))
+        threads = Ranks()
+        threads.start(self.recover, [ranks[1]])
+        self.recover([ranks[0]])
+        job.wait_for("rank 1 waits", lambda: job.parked.get(1) == 1)
+        self.assertEqual([rank.dropped for rank in ranks], [0, 1])
+        job.recover(())
+        self.recover([ranks[0]])
+        threads.join()
+        self.assertEqual(ranks[1].formed, [(0, 1, 2), (2, 1, 2)])
+
+    def small(self, **more: Any) -> tuple[Job, list[Rank]]:
+        """Ranks 0 and 1 of 4 train, and 2 and 3 are away."""
+        job = Job(4)
+        job.recover((2, 3))
+        return job, self.formed(job, (0, 1), **more)
+
+    def test_a_step_that_does_not_end_is_cut(self) -> None:
+        job, ranks = self.small(polite_s=0.3)
+        # A barrier that rank 1 does not come to.
+        waits = Ranks()
+        failed: list[Error] = []
+        began = time.monotonic()
+
+        def stuck() -> None:
+            try:
+                ranks[0].barrier()
+            except Error as error:
+                failed.append(error)
+
+        waits.start(stuck)
+        job.recover((3,))
+        waits.join()
+        self.assertGreaterEqual(time.monotonic() - began, 0.3)
+        self.assertIn("recovery 2 has begun", failed[0].message)
+
+    def test_a_lost_rank_cuts_at_once_also_while_ranks_return(self) -> None:
+        job, ranks = self.small()
+        job.recover((3,))
+        job.wait_for("the return", ranks[0].pending)
+        job.recover((1, 3))
+        job.wait_for("the cut", ranks[0].aborted)
+
+    def test_a_return_that_follows_another_one_is_polite(self) -> None:
+        job, ranks = self.small()
+        for away in ((3,), ()):
+            job.recover(away)
+            for rank in ranks:
+                one = rank.membership
+                job.wait_for("the return", lambda one=one: one._pending == job.recovery)
+        self.all(ranks, Rank.barrier)
+
+    def test_the_same_ranks_away_again_is_a_cut(self) -> None:
+        job, ranks = self.small()
+        job.recover((2, 3))
+        job.wait_for("the cut", ranks[0].aborted)
+
+    def test_another_rank_away_is_a_cut(self) -> None:
+        job, ranks = self.small()
+        job.recover((1,))
+        job.wait_for("the cut", ranks[0].aborted)
+
+    def test_a_recovery_that_was_not_seen_is_a_cut(self) -> None:
+        """Rank 1 was lost and is back, and so are 2 and 3: a step waits for the old one."""
+        job, ranks = self.small()
+        job.recover((1, 2, 3), ())
+        job.wait_for("the cut", ranks[0].aborted)
+
+    def test_a_later_recovery_while_asking_who_is_away(self) -> None:
+        job, ranks = self.small()
+        session: Any = ranks[0].session
+        ask = session.session_away
+
+        def late(recovery: int, *rest: Any) -> None:
+            # Once: another recovery begins between the wait and the question.
+            session.session_away = ask
+            job.recover((3,))
+            ask(recovery, *rest)
+
+        job.recover((1, 2, 3))
+        job.wait_for("the cut", ranks[0].aborted)
+        session.session_away = late
+        threads = Ranks()
+        threads.start(self.recover, ranks)
+        new = self.rank(job, 2)
+        threads.start(new.form)
+        threads.join()
+        self.assertEqual(ranks[0].formed[-1], (3, 0, 3))
+        self.assertEqual(job.parked[0], 2)
+
+    def test_the_clock_of_a_return_ends_with_it(self) -> None:
+        """The second return has its own time."""
+        job, ranks = self.small(polite_s=2.0)
+        new = [self.rank(job, number) for number in (2, 3)]
+        threads = Ranks()
+        for rank in new:
+            threads.start(rank.form)
+        job.wait_for("they wait", lambda: job.parked.get(2) == job.parked.get(3) == 1)
+        began = time.monotonic()
+        job.recover((3,))
+        for rank in ranks:
+            job.wait_for("the return", rank.pending)
+        self.recover(ranks)
+        job.wait_for("rank 2 trains", lambda: 2 in job.joined)
+        three = [*ranks, new[0]]
+        job.wait_for("time goes by", lambda: time.monotonic() > began + 1.5)
+        job.recover(())
+        for rank in three:
+            job.wait_for("the return", rank.pending)
+        job.wait_for("more time", lambda: time.monotonic() > began + 2.5)
+        self.all(three, Rank.barrier)
+        self.recover(three)
+        threads.join()
+        self.assertEqual(new[1].formed, [(3, 3, 4)])
+
+    def test_a_job_that_is_not_elastic_asks_for_nothing(self) -> None:
+        job = Job(3)
+        ranks = self.formed(job, (0, 1, 2), elastic=False)
+        job.recover(())
+        job.wait_for("the cut", ranks[0].aborted)
+        self.assertFalse(ranks[0].pending())
+        self.recover(ranks)
+        self.assertEqual([rank.formed[-1] for rank in ranks], [(1, n, 3) for n in range(3)])
+        self.assertEqual(job.asked, 0)
+        self.assertEqual(set(job.joined.values()), {(1, 0)})
+
+
+if __name__ == "__main__":
+    unittest.main()
