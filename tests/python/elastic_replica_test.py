@@ -15,6 +15,8 @@ import torch
 from fake_job import Job, Ranks, Session
 
 import lockstep.torch
+from lockstep import _library
+from lockstep.errors import Error
 from lockstep.torch import _gradients, _replica
 
 RANKS = 4
@@ -41,10 +43,13 @@ class Process:
 
     def main(self) -> None:
         _here.session = self.session
-        torch.manual_seed(self.number)  # Rank 0's weights count.
         model = torch.nn.Sequential(
             torch.nn.Linear(9, 33), torch.nn.Tanh(), torch.nn.Linear(33, 5).double()
         )
+        draw = torch.Generator().manual_seed(self.number)  # Rank 0's weights count.
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.copy_(torch.randn(parameter.shape, generator=draw) / 3)
         model[1].register_forward_hook(lambda _module, _inputs, out: out.double())
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
         self.replica = replica = lockstep.torch.Replica(
@@ -77,6 +82,20 @@ class Process:
     def in_step(self, step: int) -> bool:
         """It computes the step, and waits for its permission."""
         return bool(self.computed) and self.computed[-1][0] == step
+
+    def returns(self, recovery: int) -> bool:
+        """It knows that ranks return in the recovery."""
+        assert self.replica is not None
+        return self.replica._member._pending == recovery
+
+    def is_cut(self) -> bool:
+        """Its group was aborted, while it computes."""
+        assert self.replica is not None and self.replica._member.group is not None
+        try:
+            self.replica._member.group.start(_library.BARRIER).wait(0.0)
+        except Error:
+            return True
+        return False
 
 
 class Run:
@@ -180,10 +199,12 @@ class ElasticReplicaTest(unittest.TestCase):
         run.job.wait_for("step 8", lambda: zero.in_step(8))
         two = run.replace(2)
         run.job.recover((1, 3))
-        run.job.wait_for("the return", lambda: zero.replica._member._pending == 3)
+        run.job.wait_for("the return", lambda: zero.returns(3))
         run.train([zero, two], 10)
         one, three = run.replace(1), run.replace(3)
         run.job.recover(())
+        for process in (zero, two):
+            run.job.wait_for("the return", lambda process=process: process.returns(4))
         self.finish(run, [zero, one, two, three])
         self.assertEqual(self.attribute(zero, "recoveries"), 4)
         self.assertEqual(self.attribute(zero, "redone"), redone)
@@ -207,6 +228,9 @@ class ElasticReplicaTest(unittest.TestCase):
         run.train(run.processes, 2)
         one = run.processes[1]
         run.job.recover((1,))
+        for process in run.processes:
+            run.job.wait_for("the cut", process.is_cut)
+        run.allow(3)
         run.job.wait_for("rank 1 waits", lambda: run.job.parked.get(1) == 1)
         run.train([run.processes[number] for number in (0, 2, 3)], 5)
         run.job.recover(())
