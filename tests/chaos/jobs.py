@@ -21,6 +21,8 @@ NAMES = (NATIVE, REPLICA, HISTORY, SERVERS)
 RECOVERING = (NATIVE, REPLICA)
 REFERENCE = "whole-"
 RANKS = 2
+# Of the elastic one.
+REPLICA_RANKS = 3
 HISTORY_EVERY = 10
 SERVERS_EVERY = 10
 NATIVE_BATCH = 4
@@ -104,7 +106,7 @@ class Jobs:
         self._submit(name, [*options, "--tasks", str(RANKS), "--cpus", cpus], argv)
 
     def _submit_replica(self, name: str, pause: float) -> None:
-        options = ["--tasks", str(RANKS), "--cpus", "1"]
+        options = ["--tasks", str(REPLICA_RANKS), "--cpus", "1", "--elastic", "1"]
         for variable in (
             "PYTHONPATH=" + os.environ["PYTHONPATH"],
             "PYTHONDONTWRITEBYTECODE=1",

@@ -34,11 +34,14 @@ model = torch.nn.Sequential(
     torch.nn.Linear(16, 64), torch.nn.BatchNorm1d(64, track_running_stats=False),
     torch.nn.Dropout(0.2),
     torch.nn.ReLU(), torch.nn.Linear(64, 1))
-if len(sys.argv) > 3:
+if "statistics" in sys.argv:
     model = torch.nn.Sequential(torch.nn.BatchNorm1d(16), model)
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10, 0.9)
-replica = lockstep.torch.Replica(model, optimizer, scheduler=scheduler, seed=7)
+if "late" in sys.argv and lockstep.join(recoverable=True).recovery > 0:
+    time.sleep(3)  # As long as imports of a larger program.
+replica = lockstep.torch.Replica(
+    model, optimizer, scheduler=scheduler, seed=7, elastic="elastic" in sys.argv)
 print("rank", replica.rank, "pid", os.getpid(), flush=True)
 computed = 0
 
@@ -46,7 +49,7 @@ def loss():
     global computed
     computed += 1
     draw = torch.Generator().manual_seed(
-        replica.committed * replica.world_size + replica.rank)
+        replica.committed * replica.world_size + replica.shard)
     x = torch.randn(32, 16, generator=draw)
     time.sleep(pause)
     return (model(x).squeeze(1) - x.sum(1)).square().mean()
@@ -91,13 +94,20 @@ class ReplicaTest(unittest.TestCase):
         self.program.write_text(PROGRAM)
 
     def submit(
-        self, steps: int, pause: float, tasks: int, *more: str, warm: bool = False
+        self,
+        steps: int,
+        pause: float,
+        tasks: int,
+        *more: str,
+        warm: bool = False,
+        elastic: int = 0,
     ) -> lockstep.client.Job:
         job = self.client.submit(
             [python("torch"), str(self.program), str(steps), str(pause), *more],
             tasks=tasks,
             env=VARIABLES,
             warm_starts=warm,
+            elastic=elastic,
         )
 
         def end() -> None:
@@ -172,6 +182,48 @@ class ReplicaTest(unittest.TestCase):
         # Rank 2 has seen all of it: each recovery costs it at most one step.
         computed = self.lines(job, "computed")[-1].split()
         self.assertLessEqual(int(computed[1]), 122)
+
+    def why(self, job: lockstep.client.Job) -> str:
+        status = job.describe()
+        return status.message if status.state == "RUNNING" else ""
+
+    def test_the_others_train_on_and_the_result_is_the_same(self) -> None:
+        wanted = self.finish(self.submit(150, 0.0, 4, "elastic", elastic=2))
+        self.assertEqual(len(set(wanted)), 1)
+        job = self.submit(150, 0.04, 4, "elastic", "late", elastic=2)
+        self.wait_for(job, "steps", lambda: self.step(job) >= 10)
+        pids = self.pids(job)
+        os.kill(pids[1], signal.SIGKILL)
+        self.wait_for(job, "a smaller gang", lambda: "rank 1 is away" in self.why(job))
+        at = self.step(job)
+        os.kill(pids[3], signal.SIGKILL)
+        self.wait_for(
+            job,
+            "two that train",
+            lambda: "2 of 4 ranks train; ranks 1, 3 are away" in self.why(job),
+        )
+        self.wait_for(job, "steps of the smaller gang", lambda: self.step(job) > at + 5)
+        self.assertIn("away", self.why(job))
+        self.wait_for(job, "a whole gang", lambda: self.why(job) == "")
+        self.wait_for(
+            job,
+            "words of the new processes",
+            lambda: all(self.pids(job)[rank] != pids[rank] for rank in (1, 3)),
+        )
+        after = self.pids(job)
+        self.assertEqual([after[rank] for rank in (0, 2)], [pids[rank] for rank in (0, 2)])
+        self.assertEqual(self.finish(job), wanted, "the same bits as without a loss")
+        text = self.described(job)
+        self.assertIn("3 ranks train on without rank 1", text)
+        self.assertRegex(text, "ranks 1, 3 are back|rank 3 is back")
+
+    def test_without_rank_zero_the_others_wait(self) -> None:
+        wanted = self.finish(self.submit(60, 0.0, 3, "elastic", elastic=1))
+        job = self.submit(60, 0.1, 3, "elastic", elastic=1)
+        self.wait_for(job, "steps", lambda: self.step(job) >= 5)
+        self.kill(job, 0)
+        self.assertEqual(self.finish(job), wanted)
+        self.assertIn("2 ranks hold their state", self.described(job))
 
     def interpreters(self, job: lockstep.client.Job) -> int:
         """How many have been ready for a warm start of the job."""

@@ -66,12 +66,18 @@ def main():
         committed = state["committed"]
         session.resumed(committed, checkpoint)
     replica = lockstep.torch.Replica(
-        model, optimizer, scheduler=scheduler, states=[samples], committed=committed, seed=7
+        model,
+        optimizer,
+        scheduler=scheduler,
+        states=[samples],
+        committed=committed,
+        seed=7,
+        elastic=True,
     )
     session.progress(total_steps=STEPS)
 
     def loss():
-        draw = torch.Generator().manual_seed(replica.committed * replica.world_size + replica.rank)
+        draw = torch.Generator().manual_seed(replica.committed * replica.world_size + replica.shard)
         x = torch.randn(BATCH, 16, generator=draw)
         # A function of what is committed: a step that is made again counts once.
         samples.count = (replica.committed + 1) * BATCH * replica.world_size
