@@ -31,7 +31,11 @@ v1::Job ToMessage(const JobSnapshot& snapshot) {
       const auto live = snapshot.live.find(rank.rank());
       // The stored state of an ended rank is final.
       if (live == snapshot.live.end() || rank.has_exit()) continue;
-      rank = ToProto(live->second);
+      // Its node does not know whether it is away.
+      RankStatus now = live->second;
+      now.away = rank.away();
+      now.returned = rank.returned();
+      rank = ToProto(now);
     }
   }
   if (snapshot.progress) {
