@@ -22,7 +22,8 @@ std::optional<int32_t> AddRanks(
   for (const TaskStatus& task : tasks) {
     for (const RankStatus& rank : task.ranks) {
       unknown.erase(rank.rank);
-      if (!wanted.empty() && !wanted.contains(rank.rank)) continue;
+      // The others do not wait for one that is away.
+      if (wanted.empty() ? rank.away : !wanted.contains(rank.rank)) continue;
       AddEnded(task.node, rank, found);
       if (counts(rank)) found->ranks[task.node].push_back(rank.rank);
     }

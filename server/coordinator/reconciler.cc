@@ -39,6 +39,8 @@ FoundRanks RanksOfGeneration(const Job& job, Reason kept_for) {
   found.kept_for = kept_for;
   for (const TaskStatus& task : job.tasks) {
     for (const RankStatus& rank : task.ranks) {
+      // The others do not wait for one that is away.
+      if (rank.away) continue;
       AddEnded(task.node, rank, &found);
       if (!rank.exit) found.ranks[task.node].push_back(rank.rank);
     }
