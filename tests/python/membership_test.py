@@ -20,7 +20,7 @@ BARRIER = 8
 class Rank:
     """One rank: its membership, and what happened to it."""
 
-    def __init__(self, job: Job, number: int, elastic: bool = True, polite_s: float = LONG):
+    def __init__(self, job: Job, number: int, elastic: bool = True, polite_s: float = 10 * LONG):
         self.session: Any = Session(job, number)
         self.dropped = 0
         self.formed: list[tuple[int, int, int]] = []  # recovery, place, size
