@@ -26,6 +26,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--batch", type=int, default=64, help="samples of a rank in a step")
     parser.add_argument("--output", help="for checkpoints; default: the job's")
+    parser.add_argument("--elastic", action="store_true", help="train on while ranks are away")
     options = parser.parse_args()
 
     session = lockstep.join(recoverable=True)
@@ -43,14 +44,15 @@ def main() -> None:
         committed = state["committed"]
         session.resumed(committed)
 
-    replica = lockstep.torch.Replica(model, optimizer, committed=committed)
+    replica = lockstep.torch.Replica(model, optimizer, committed=committed, elastic=options.elastic)
     print(f"rank {replica.rank} is process {os.getpid()}", flush=True)
     points, classes = data()
     each = options.batch * replica.world_size
     session.progress(total_steps=options.steps, global_batch=each)
 
     def loss() -> torch.Tensor:
-        first = (replica.committed * each + replica.rank * options.batch) % len(points)
+        # The shard is the rank's own; with --elastic also those of ranks that are away.
+        first = (replica.committed * each + replica.shard * options.batch) % len(points)
         part = torch.arange(first, first + options.batch) % len(points)
         return nn.functional.cross_entropy(model(points[part]), classes[part])
 
