@@ -96,11 +96,14 @@ std::string RanksText(const Job& job, const NodeName& node) {
 
 void Note(Job* job, const Replacement& replacement, Time now) {
   const std::string ranks = RanksText(*job, replacement.from);
+  const std::set<int32_t> lost = RanksOn(*job, replacement.from);
+  const bool train = AllAreAwayOn(*job, replacement.from) ||
+                     MayTrainWithout(*job, lost);
   AddEvent(job, replacement.cause.reason,
            replacement.lost
-               ? fmt::format("{}; the other ranks hold their state until "
-                             "another node has {}",
-                             replacement.cause.message, ranks)
+               ? fmt::format("{}; the other ranks {} until another node has {}",
+                             replacement.cause.message,
+                             train ? "train on" : "hold their state", ranks)
                : fmt::format("{}; {} moves as soon as another node has "
                              "prepared for it",
                              replacement.cause.message, ranks),

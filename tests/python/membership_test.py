@@ -203,6 +203,17 @@ class MembershipTest(unittest.TestCase):
         job.recover((2, 3))
         job.wait_for("the cut", ranks[0].aborted)
 
+    def test_a_member_that_is_alone_learns_of_a_cut_between_steps(self) -> None:
+        """It has no operation that fails."""
+        job = Job(2)
+        job.recover((1,))
+        ranks = self.formed(job, (0,))
+        ranks[0].membership.check()
+        job.recover((1,))
+        job.wait_for("the cut", ranks[0].aborted)
+        with self.assertRaisesRegex(Error, "recovery 2 has begun"):
+            ranks[0].membership.check()
+
     def test_another_rank_away_is_a_cut(self) -> None:
         job, ranks = self.small()
         job.recover((1,))
@@ -266,7 +277,6 @@ class MembershipTest(unittest.TestCase):
         ranks = self.formed(job, (0, 1, 2), elastic=False)
         job.recover(())
         job.wait_for("the cut", ranks[0].aborted)
-        self.assertFalse(ranks[0].pending())
         self.recover(ranks)
         self.assertEqual([rank.formed[-1] for rank in ranks], [(1, n, 3) for n in range(3)])
         self.assertEqual(job.asked, 0)

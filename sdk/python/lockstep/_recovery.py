@@ -111,7 +111,7 @@ class Membership:
         self._lock = threading.Lock()
         # The group has its state: this rank makes steps.
         self._trains = False
-        # A recovery in which ranks only return: this rank leaves between steps.
+        # A recovery that `check` raises for.
         self._pending = 0
         if self._elastic:
             session._wait(session._lib.session_set_elastic, 1)
@@ -143,11 +143,15 @@ class Membership:
         self._session._wait(self._session._lib.session_joined, self.recovery)
 
     def check(self) -> None:
-        """Between two steps: raises ABORTED where ranks return, so that all form anew."""
+        """Between two steps: raises ABORTED where a recovery has begun.
+
+        Ranks return, and nothing else tells a member; or the group was cut, which a
+        member that is alone would not notice.
+        """
         with self._lock:
             pending = self._pending
         if pending > self.recovery:
-            raise error_for("ABORTED", f"recovery {pending}: ranks return", _RETURN)
+            raise error_for("ABORTED", f"recovery {pending} has begun", _RETURN)
 
     def recover(self, error: Error, level: Callable[[_group.Group], None]) -> None:
         """Leaves the group, which ``error`` has broken, and forms the next one."""
@@ -284,6 +288,7 @@ class Membership:
         """Aborts the group if it is older than the recovery."""
         with self._lock:
             if recovery > self.recovery and self.group is not None:
+                self._pending = recovery
                 self.group.abort(f"recovery {recovery} has begun")
 
     def _abort(self, reason: str) -> None:

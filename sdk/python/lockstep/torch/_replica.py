@@ -224,10 +224,14 @@ class Replica:
         self._committed = leveled.committed
         self._has_state = True
         if group.rank == leveled.source and self._member.recovery > 0:
+            received = (
+                f"; each new rank received {leveled.bytes} bytes in {leveled.seconds * 1000:.0f} ms"
+                if leveled.bytes
+                else ""
+            )
             self._session.event(
                 f"recovery {self._member.recovery}: the ranks went on with step "
-                f"{leveled.committed + 1}; each new rank received {leveled.bytes} bytes "
-                f"in {leveled.seconds * 1000:.0f} ms"
+                f"{leveled.committed + 1}{received}"
             )
 
     def _shapes(self, group: _group.Group, tensors: list[torch.Tensor]) -> Any:
