@@ -249,8 +249,8 @@ class MembershipTest(unittest.TestCase):
 
     def test_the_clock_of_a_return_ends_with_it(self) -> None:
         """The second return has its own time."""
-        job, ranks = self.small(polite_s=2.0)
-        new = [self.rank(job, number) for number in (2, 3)]
+        job, ranks = self.small(polite_s=4.0)
+        new = [self.rank(job, number, polite_s=4.0) for number in (2, 3)]
         threads = Ranks()
         for rank in new:
             threads.start(rank.form)
@@ -262,11 +262,11 @@ class MembershipTest(unittest.TestCase):
         self.recover(ranks)
         job.wait_for("rank 2 trains", lambda: 2 in job.joined)
         three = [*ranks, new[0]]
-        job.wait_for("time goes by", lambda: time.monotonic() > began + 1.5)
+        job.wait_for("time goes by", lambda: time.monotonic() > began + 3.0)
         job.recover(())
         for rank in three:
             job.wait_for("the return", rank.pending)
-        job.wait_for("more time", lambda: time.monotonic() > began + 2.5)
+        job.wait_for("more time", lambda: time.monotonic() > began + 4.3)
         self.all(three, Rank.barrier)
         self.recover(three)
         threads.join()
