@@ -90,13 +90,13 @@ void AssignmentSender::SendTo(NodeEntry* node, Wanted wanted) {
     session.link->SendAssignment(message, ClusterOf(assignment));
     // What the node does with it needs no answer.
     if (assignment.goal == Goal::kForget) node->gangs.erase(key);
-    NoteRestarts(assignment, &session.restarts[key]);
+    NoteRestarts(assignment, &node->restarts[key]);
     session.sent[key] = std::move(assignment);
   }
   std::erase_if(session.sent, [&](const auto& entry) {
     return !wanted.contains(entry.first) || entry.second.goal == Goal::kForget;
   });
-  std::erase_if(session.restarts, [&](const auto& entry) {
+  std::erase_if(node->restarts, [&](const auto& entry) {
     return !session.sent.contains(entry.first);
   });
 }

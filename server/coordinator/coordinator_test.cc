@@ -143,6 +143,35 @@ TEST_F(CoordinatorTest, ALostRankIsReplacedWhileTheOtherStays) {
   EXPECT_EQ(Get("j").cause.reason, Reason::kRunning);
 }
 
+// It may have started the rank just before.
+TEST_F(CoordinatorTest, ANodeThatVanishesWhileItRestartsARankIsNotFree) {
+  Connect(&a_);
+  Connect(&b_);
+  MustSubmit(Wide("j"));
+  Run();
+  ASSERT_EQ(State("j"), JobState::kRunning);
+  for (FakeDaemon* daemon : {&a_, &b_}) {
+    daemon->Find("j")->status.ranks[0].recoverable = true;
+    daemon->Find("j")->dirty = true;
+  }
+  Run();
+  b_.Exit("j", 1, KilledBy(SIGKILL));
+  b_.Find("j")->status.phase = GangPhase::kStopped;
+  b_.Pump();
+  coordinator_->Tick();
+  ASSERT_EQ(Get("j").recovery, 1u) << "and b has not said that it does it";
+  b_.Disconnect();
+  a_.Exit("j", 0, KilledBy(SIGKILL));
+  Run();
+  EXPECT_TRUE(Get("j").failing);
+  EXPECT_EQ(State("j"), JobState::kRunning) << "b may have a process";
+  EXPECT_EQ(Get("j").generation, 1u);
+  // Its next daemon knows.
+  Connect(&b_);
+  Run();
+  EXPECT_EQ(Get("j").generation, 2u);
+}
+
 TEST_F(CoordinatorTest, CancelStopsEverythingThenEnds) {
   Connect(&a_);
   Connect(&b_);

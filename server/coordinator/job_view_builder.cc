@@ -10,9 +10,9 @@ namespace {
 // Whether the node was told to restart ranks of the gang and has not reported
 // it.
 bool IsRestarting(const NodeEntry& node, const GangKey& key) {
-  const auto told = node.session->restarts.find(key);
+  const auto told = node.restarts.find(key);
   const auto gang = node.gangs.find(key);
-  if (told == node.session->restarts.end() || gang == node.gangs.end()) {
+  if (told == node.restarts.end() || gang == node.gangs.end()) {
     return false;
   }
   return std::any_of(gang->second.ranks.begin(), gang->second.ranks.end(),
@@ -107,9 +107,7 @@ JobView::Node JobViewBuilder::ViewOf(const JobEntry& entry,
       node.gangs[it->first.second] = it->second;
     }
   }
-  if (here->session) {
-    node.restarting = IsRestarting(*here, {job.spec.name, job.generation});
-  }
+  node.restarting = IsRestarting(*here, {job.spec.name, job.generation});
   return node;
 }
 

@@ -10,6 +10,7 @@ void NodeEntry::Reset(Arrival arrival, const Incarnation& incarnation) {
   probe_port = arrival.probe_port;
   reported = true;
   gangs.clear();
+  restarts.clear();
   prefetched.clear();
   work_jobs = {arrival.work_jobs.begin(), arrival.work_jobs.end()};
   for (GangStatus& gang : arrival.gangs) {

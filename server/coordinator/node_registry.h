@@ -33,8 +33,6 @@ struct NodeSession {
   std::shared_ptr<WorkerLink> link;
   // Without the cluster spec, which is constant within a generation.
   std::map<GangKey, Assignment> sent;
-  // By rank the highest number of restarts that the node was told.
-  std::map<GangKey, std::map<int32_t, int32_t>> restarts;
   // The last prefetch list sent to the node. Absent if none.
   std::optional<Prefetch> prefetch;
   // The last list of neighbours. Absent if none.
@@ -65,6 +63,9 @@ struct NodeEntry {
   std::map<GangKey, GangStatus> gangs;
   std::vector<Prefetched> prefetched;
   std::optional<NodeSession> session;
+  // By rank the highest number of restarts that the node was told since it
+  // registered. A daemon whose stream has ended may have begun them.
+  std::map<GangKey, std::map<int32_t, int32_t>> restarts;
   // Jobs with resources on this node.
   std::set<JobName> jobs;
   // Uids of jobs whose working directories may be on this node.
