@@ -277,6 +277,22 @@ TEST_F(ElasticTest, AnotherLossTakesInWhoIsReady) {
               HasSubstr("without rank 2; rank 1 is back"));
 }
 
+// The process of before was a member, and has dropped its state.
+TEST_F(ElasticTest, ARankThatIsBackHoldsNoStateBeforeItHasJoined) {
+  Lose("b");
+  MembersJoin();
+  s_.view.nodes["b"].state = NodeState::kReady;
+  s_.Settle();
+  Wait(1);
+  ASSERT_EQ(s_.job.recovery, 2u);
+  ASSERT_THAT(Away(), IsEmpty());
+  ASSERT_EQ(Stored(1).state, RankState::kJoined) << "of the generation";
+  for (const int32_t rank : {0, 2, 3}) s_.Exited(rank, Signal(SIGKILL));
+  s_.Settle();
+  EXPECT_EQ(s_.job.recovery, 2u);
+  EXPECT_TRUE(s_.job.failing) << "no rank has the state";
+}
+
 TEST_F(ElasticTest, TheJobSucceedsWithoutARankThatIsAway) {
   Kill(1);
   MembersJoin();

@@ -28,7 +28,9 @@ bool Survives(const Job& job, const RankStatus& rank) {
   const RankState runs = job.spec.kind == JobKind::kNative
                              ? RankState::kJoined
                              : RankState::kStarted;
-  return rank.state >= runs && !rank.exit && !rank.away;
+  // One that is back has no state before it has joined.
+  return rank.state >= runs && !rank.exit && !rank.away &&
+         rank.recovery >= rank.returned;
 }
 
 bool Waits(const Job& job, const RankStatus& rank) {
