@@ -39,6 +39,7 @@ import tempfile
 import time
 
 from . import machine, rows, steps
+from .jobs import LocalCluster
 from .report import BenchError, NotMeasured, Result, median, pool, print_results, seconds
 from .torch_rows import python_of
 
@@ -85,17 +86,20 @@ class Log:
             block = block[:block.rfind(b"\n") + 1]  # the rest is being written
             self.place += len(block)
             for line in block.decode().splitlines():
-                step, when, pid, crc = line.split()
-                self.commits.append(Commit(int(step), int(when), int(pid), crc))
+                self.commits.append(self.parse(*line.split()))
         return self.commits
 
+    def parse(self, step, when, pid, crc):
+        return Commit(int(step), int(when), int(pid), crc)
 
-def recovered(logs, killed, since):
+
+def recovered(logs, killed, since, lost=LOST):
     """The commits, one of each rank, of the first step that all ranks have made and
-    that the new rank took part in; None: not yet. `killed`: a pid, at `since`."""
+    that the new rank took part in; None: not yet. `killed`: a pid of rank `lost`, at
+    `since`."""
     newest = [{commit.step: commit for commit in log if commit.time > since}
               for log in logs]
-    for step, commit in sorted(newest[LOST].items()):
+    for step, commit in sorted(newest[lost].items()):
         if commit.pid != killed and all(step in log for log in newest):
             return [log[step] for log in newest]
     return None
@@ -203,41 +207,19 @@ class Ours(Side):
                          "lockstep.torch.Replica" + (", warm starts" if warm else ""),
                          python_of(programs))
         self.warm = warm
-        self.program = programs.dir.parent / "bin" / "lockstep"
-        if not os.access(self.program, os.X_OK):
-            raise NotMeasured(f"there is no {self.program}")
-
-    def call(self, *words):
-        done = subprocess.run([self.program, *words], capture_output=True, text=True,
-                              timeout=START_LIMIT, env={
-                                  **os.environ, "LOCKSTEP_CONFIG": self.config})
-        if done.returncode:
-            raise BenchError(f"lockstep {words[0]}: {done.stderr.strip()}")
-        return done.stdout
+        self.cluster = LocalCluster(programs, workers=RANKS, cpus=8)
 
     def open(self):
-        # On a disk; the path is short, as those of sockets below it must be.
-        self.home = tempfile.TemporaryDirectory(prefix="lsb-", dir="/var/tmp")
-        self.config = self.home.name + "/config.yaml"
-        self.cluster = self.home.name + "/cluster"
-        self.call("local", "up", "--workers", str(RANKS), "--cpus", "8", "--dir",
-                  self.cluster, "--timeout", "60")
+        self.cluster.open()
 
     def close(self):
-        if os.path.exists(self.cluster):
-            self.call("local", "down", "--clean", "--yes", "--dir", self.cluster)
-        self.home.cleanup()
+        self.cluster.close()
 
     def launch(self):
         self.job = "r7-" + self.directory.name
         self.taken = 0
-        # "env" and variables, in the midst of which there may be another "env".
-        words = [word for word in self.command("lockstep") if word != "env"]
-        first = next(i for i, word in enumerate(words) if "=" not in word)
-        variables = [part for word in words[:first] for part in ("--env", word)]
-        self.call("submit", "--detach", "--name", self.job, "--tasks", str(RANKS),
-                  "--max-restarts", "1000", *variables,
-                  *(["--warm-starts"] if self.warm else []), "--", *words[first:])
+        self.cluster.submit(self.job, RANKS, self.command("lockstep"),
+                            *(["--warm-starts"] if self.warm else []))
 
     def warm_up(self, since):
         super().warm_up(since)
@@ -251,13 +233,13 @@ class Ours(Side):
     def ready(self):
         words = f"job {self.job}: an interpreter is ready"
         return sum(machine.read(log).count(words)
-                   for log in pathlib.Path(self.cluster).glob("worker-*/log"))
+                   for log in pathlib.Path(self.cluster.directory).glob("worker-*/log"))
 
     def stop(self):
-        self.call("jobs", "cancel", self.job, "--wait")
+        self.cluster.cancel(self.job)
 
     def said(self):
-        return self.call("jobs", "describe", self.job)[-1500:]
+        return self.cluster.describe(self.job)[-1500:]
 
 
 class Kept(Side):

@@ -186,6 +186,11 @@ CLUSTER = {
 RECOVERY = {
     "R7": {"torchft": (10, 20), "reconfigure": (3, 5), "torchrun": (15, 30)},
 }
+# A rank of an elastic PyTorch program is killed (harness/elastic.py): seconds to the
+# next step of the others, p50 and p99 (must, aim).
+ELASTIC = {
+    "R8": {"R8": (0.150, 0.060), "R8-p99": (0.500, 0.250)},
+}
 MUSTS = {id: pair for step in STEPS.values() for id, pair in step.items()}
 MUSTS.update({"Q4-memory": (1, 0), "Q4-submit-p99": (0.5, 0)})
 
@@ -207,6 +212,7 @@ WHAT.update({
     "P6": "session.step() in Python",
     "J1": "psum in JAX",
     "R7": "a rank of a PyTorch program is killed, to the next step of all ranks",
+    "R8": "a rank of an elastic PyTorch job is killed, to the next step of the others",
     "L1": "submit to first instruction",
     "L2": "submit to first collective",
     "Q1": "1,000 jobs",
@@ -225,4 +231,4 @@ def required(benchmark):
 
 # In the order in which they run. `model` holds the model of docs/scale.md
 # against runs.
-ORDER = [*ALL_REDUCES, "model", *STEPS, *TORCH, *CLUSTER, *RECOVERY]
+ORDER = [*ALL_REDUCES, "model", *STEPS, *TORCH, *CLUSTER, *RECOVERY, *ELASTIC]
