@@ -37,8 +37,7 @@ import time
 
 from . import machine, recoveries, rows, steps
 from .jobs import LocalCluster
-from .report import (BenchError, Result, median, percentile, pool, print_results, seconds,
-                     size)
+from .report import BenchError, Result, median, percentile, print_results, seconds, size
 from .torch_rows import python_of
 
 RANKS = 4
@@ -336,7 +335,8 @@ def describe(name, run):
         return f"mean {sum(values) / len(values):.2f}, most {max(values)}"
 
     lines = [f"{name}: {len(run.kills)} kills in {run.wall:.0f} s, an undisturbed step "
-             f"{seconds(run.step)}, goodput {100 * run.goodput():.1f} %",
+             f"{seconds(run.step)}, goodput {100 * run.goodput():.1f} %, "
+             f"{run.count / run.wall:.1f} steps a second",
              f"  next step of all others: {of('seconds')}; of all ranks: {of('whole')}",
              f"  longest pause when the rank returned: {of('pause')}",
              f"  steps that one rank computed again, for a kill: {steps_of('redone')}; "
