@@ -19,17 +19,17 @@ RANK = """
 import glob, os, sys, time
 folder, rank = sys.argv[1:]
 open(f"{folder}/begun-{os.getpid()}", "w").close()
-first = last = int(time.monotonic() * 100)
+last = int(time.monotonic() * 100)
 with open(f"{folder}/rank-{rank}", "a", buffering=1) as file:
     while True:
         time.sleep(0.002)
         target, *end = open(f"{folder}/target").read().split()
-        step = min(int(time.monotonic() * 100), int(target))
-        if step > last:
-            last = step
-            recoveries = len(glob.glob(f"{folder}/begun-*")) - 4
+        now = min(int(time.monotonic() * 100), int(target))
+        recoveries = len(glob.glob(f"{folder}/begun-*")) - 4
+        for step in range(last + 1, now + 1):
             file.write(f"{step} {time.monotonic_ns()} {os.getpid()} aa {recoveries} 0 1\\n")
-        elif end and step == int(target):
+        last = max(last, now)
+        if end and last == int(target):
             break
 with open(f"{folder}/new-{rank}", "w") as file:
     file.write(f"{last} cafe\\n")
