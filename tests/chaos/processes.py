@@ -36,16 +36,20 @@ def _stat(pid: int) -> Optional[tuple[str, str]]:
     return (fields[0], fields[19]) if len(fields) > 19 else None
 
 
+def _directory(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/cwd")
+    except OSError:
+        return ""  # It has ended, or is not ours.
+
+
 def _all(root: pathlib.Path) -> Iterator[int]:
     """Those that work below `root` or name it in their arguments."""
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
         pid = int(entry)
-        try:
-            directory = os.readlink(f"/proc/{pid}/cwd")
-        except OSError:
-            directory = ""
+        directory = _directory(pid)
         stat = _stat(pid)
         ended = stat is None or stat[0] == "Z"
         below = (directory + "/").startswith(f"{root}/")
@@ -57,6 +61,9 @@ def ranks(root: pathlib.Path) -> list[Rank]:
     """The processes of all ranks that run."""
     found = []
     for pid in _all(root):
+        # An interpreter of a warm start waits there: it is no rank yet.
+        if _directory(pid) in ("", "/"):
+            continue
         words = (word.partition("=") for word in _read(pid, "environ").split("\0"))
         environment = {name: value for name, _, value in words}
         stat = _stat(pid)
