@@ -76,8 +76,9 @@ struct JobView {
     // job's ranks still run where they were started. The daemon's reports on
     // the current generation are ignored, and it gets no assignments for it.
     bool unseen = false;
-    // It was told, since it registered, to restart ranks of the current generation,
-    // and has not reported that it does. If it says STOPPED, that was before.
+    // It was told, since it registered, to restart ranks of the current
+    // generation, and has not reported that it does. If it says STOPPED, that
+    // was before.
     bool restarting = false;
     // Its last report on each generation.
     std::map<Generation, GangStatus> gangs;
