@@ -76,13 +76,27 @@ bool IsNotNeeded(const Job& job, const RankStatus& rank) {
                        rank.recovery < job.recovery);
 }
 
-bool MayTrainWithout(const Job& job, const std::set<int32_t>& lost) {
+bool IsReturn(const Job& job) {
+  const auto ranks = RanksOf(job);
+  return job.recovery > 0 &&
+         std::any_of(ranks.begin(), ranks.end(), [&](const RankStatus* rank) {
+           return rank->returned == job.recovery;
+         });
+}
+
+bool HasLeftForNewest(const Job& job, const RankStatus& rank) {
+  return std::max(rank.parked, rank.recovery) >= job.recovery;
+}
+
+bool MayTrainWithout(const Job& job, const std::set<int32_t>& lost,
+                     const std::set<int32_t>& back) {
   if (job.spec.elastic_min_tasks == 0 || lost.contains(0)) return false;
   int32_t complete = 0;
   for (const TaskStatus& task : job.tasks) {
     bool all = true;
     for (const RankStatus& rank : task.ranks) {
-      if (rank.away || lost.contains(rank.rank)) {
+      const bool away = rank.away && !back.contains(rank.rank);
+      if (away || lost.contains(rank.rank)) {
         all = false;
       } else if (!Runs(rank) || !rank.elastic) {
         return false;
@@ -129,9 +143,13 @@ std::set<int32_t> ReadyToReturn(const Job& job, Time now) {
 
 void RestartAwayRanks(Job* job, const JobView& view, Time now) {
   for (TaskStatus& task : job->tasks) {
-    if (WaitsForNode(*job, task.node)) continue;
+    const auto node = view.nodes.find(task.node);
+    if (WaitsForNode(*job, task.node) || HasBadGpu(task, view) ||
+        (node != view.nodes.end() && node->second.cools)) {
+      continue;
+    }
     for (RankStatus& rank : task.ranks) {
-      if (rank.away && rank.exit && !rank.exit->ok()) {
+      if (rank.away && rank.exit) {
         StartAgain(job, view, task, &rank, now);
       }
     }

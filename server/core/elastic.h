@@ -33,14 +33,30 @@ std::vector<int32_t> AwayRanks(const Job& job);
 // Whether the job has ranks on the node, and all of them are away.
 bool AllAreAwayOn(const Job& job, const NodeName& node);
 
+// A rank that fails so soon after its last start waits before the next one,
+// also if it was a member meanwhile.
+inline constexpr Duration kSoon = std::chrono::minutes(1);
+
+// The longest time for members to end a step or a save before ranks return.
+inline constexpr Duration kLongestReturn = std::chrono::minutes(8);
+
+// Whether the newest recovery took ranks in that were away.
+bool IsReturn(const Job& job);
+
+// Whether the rank has left the communicator before the newest recovery, or has
+// joined that one.
+bool HasLeftForNewest(const Job& job, const RankStatus& rank);
+
 // Whether the job's success needs no exit of the rank: it is away, or has
 // returned in the newest recovery and has not trained yet.
 bool IsNotNeeded(const Job& job, const RankStatus& rank);
 
-// Whether the members that are left may train without `lost`, too: the job and
-// their programs are elastic, enough tasks are complete, and rank 0 is left. It
-// speaks for all ranks and writes what the job saves.
-bool MayTrainWithout(const Job& job, const std::set<int32_t>& lost);
+// Whether the members that are left, with `back`, which were away, may train
+// without `lost`, too: the job and their programs are elastic, enough tasks are
+// complete, and rank 0 is left. It speaks for all ranks and writes what the job
+// saves.
+bool MayTrainWithout(const Job& job, const std::set<int32_t>& lost,
+                     const std::set<int32_t>& back = {});
 
 // Members on lost nodes that no other node is ready for.
 std::set<int32_t> Unreachable(const Job& job, const JobView& view);
@@ -48,7 +64,8 @@ std::set<int32_t> Unreachable(const Job& job, const JobView& view);
 // Ranks that are away and whose processes wait to be members again.
 std::set<int32_t> ReadyToReturn(const Job& job, Time now);
 
-// Starts ranks that are away and failed again, after a wait.
+// Starts ranks that are away and ended, after a wait; not on a node where they
+// must not start.
 void RestartAwayRanks(Job* job, const JobView& view, Time now);
 
 // "3 of 4 ranks train; rank 1 is away". Empty: none is away.

@@ -314,6 +314,137 @@ TEST_F(ElasticTest, NorIsARankWaitedForThatHasNotTrainedAgain) {
   EXPECT_EQ(s_.job.outcome, JobState::kSucceeded);
 }
 
+// The exits of the others are reported one after the other.
+TEST_F(ElasticTest, AReturnThatComesAtTheLastStepFailsNothing) {
+  Kill(1);
+  MembersJoin();
+  Start(1);
+  Wait(1);
+  for (const int32_t rank : {2, 3, 0}) {
+    s_.Exited(rank, ExitStatus());
+    s_.Settle();
+    EXPECT_FALSE(s_.job.failing) << s_.job.failing->message;
+    s_.Advance(1s);
+    s_.Settle();
+  }
+  EXPECT_EQ(s_.job.outcome, JobState::kSucceeded);
+}
+
+// One has left for the return when another ends: it would wait for ever.
+TEST_F(ElasticTest, AMemberThatLeftForAReturnDoesNotWaitForOneThatEnded) {
+  Kill(1);
+  MembersJoin();
+  Start(1);
+  Wait(1);
+  s_.Rank(3).parked = 2;
+  s_.Exited(2, ExitStatus());
+  s_.Settle();
+  EXPECT_TRUE(s_.job.failing);
+}
+
+// A save between two steps takes longer than a recovery may.
+TEST_F(ElasticTest, ReadyRanksWaitUntilMembersEndTheirStep) {
+  Kill(1);
+  MembersJoin();
+  Start(1);
+  Wait(1);
+  ASSERT_TRUE(IsRecovering(s_.job));
+  s_.Advance(10min);
+  s_.Settle();
+  EXPECT_FALSE(s_.job.failing) << "no member has left its group";
+  for (const int32_t rank : {0, 2, 3}) s_.Rank(rank).parked = 2;
+  s_.Settle();
+  s_.Advance(kLongestReturn + 1s);
+  s_.Settle();
+  EXPECT_TRUE(s_.job.failing) << "and not for ever";
+}
+
+TEST_F(ElasticTest, ARankThatCrashesAfterEachReturnWaitsLongerEachTime) {
+  Kill(1);
+  MembersJoin();
+  for (int round = 0; round < 4; ++round) {
+    Start(1);
+    Wait(1);
+    MembersJoin();
+    ASSERT_THAT(Away(), IsEmpty());
+    for (const int32_t rank : {0, 2, 3}) {
+      s_.Rank(rank).progress.committed_step += 100;
+    }
+    s_.Settle();
+    const int32_t restarts = Stored(1).restarts;
+    Kill(1);
+    ASSERT_THAT(Away(), ElementsAre(1));
+    MembersJoin();
+    s_.Advance(1s * (1 << round) - 1ms);
+    s_.Settle();
+    EXPECT_EQ(Stored(1).restarts, restarts) << round;
+    s_.Advance(1ms);
+    s_.Settle();
+    EXPECT_EQ(Stored(1).restarts, restarts + 1) << round;
+  }
+}
+
+TEST_F(ElasticTest, ALateStartOfARankThatIsAwayFailsNothing) {
+  Kill(1);
+  MembersJoin();
+  s_.Advance(10min);
+  s_.Settle();
+  EXPECT_EQ(Stored(1).state, RankState::kPrepared);
+  EXPECT_FALSE(s_.job.failing);
+}
+
+TEST_F(ElasticTest, ARankThatIsAwayMayEndWithZero) {
+  Kill(1);
+  MembersJoin();
+  Start(1);
+  s_.Exited(1, ExitStatus());
+  s_.Settle();
+  EXPECT_EQ(Stored(1).restarts, 2) << "its part is not done";
+  Lose("d");
+  EXPECT_FALSE(s_.job.failing);
+  EXPECT_THAT(Away(), ElementsAre(1, 3)) << "nodes are still replaced";
+}
+
+TEST_F(ElasticTest, ADrainedNodeOfRanksThatAreAwayHoldsUpNothing) {
+  hosts_.clear();
+  Kill(1);
+  MembersJoin();
+  DrainNode("b", 10min);
+  s_.Advance(6min);
+  s_.Settle();
+  EXPECT_FALSE(s_.job.failing) << "nothing of it trains there";
+  EXPECT_TRUE(CanRecover(s_.job, s_.view));
+}
+
+// Three of four are enough, and one of them is about to return.
+TEST_F(ElasticTest, ReadyRanksCountWhenOthersAreLost) {
+  s_.job.spec.elastic_min_tasks = 3;
+  Kill(1);
+  Start(1);
+  s_.Rank(1).parked = 2;
+  s_.view.nodes["c"].state = NodeState::kLost;
+  s_.Settle();
+  EXPECT_THAT(Away(), ElementsAre(2));
+  MembersJoin();
+  EXPECT_FALSE(IsRecovering(s_.job));
+}
+
+// The chief's success is the job's, whatever a rank does that is away.
+TEST_F(ElasticTest, TheChiefEndsAJobWhoseRankFailsWhileItIsAway) {
+  s_.job.spec.end_with = EndWith::kChief;
+  Kill(1);
+  MembersJoin();
+  Start(1);
+  Kill(1);
+  Start(1);
+  Kill(1);
+  ASSERT_TRUE(Stored(1).exit) << "it waits";
+  s_.Advance(10s);
+  s_.Exited(0, ExitStatus());
+  s_.Settle();
+  EXPECT_EQ(s_.job.outcome, JobState::kSucceeded);
+}
+
 TEST_F(ElasticTest, AReturnedRankThatTrainedMustEnd) {
   Kill(1);
   MembersJoin();

@@ -102,8 +102,8 @@ std::optional<Failure> FailureBeforeTheEnd(const Job& job) {
   const WallTime end = DecidingRank(job).exit->end_time;
   const auto failed = Members(job, [&](const GroupRank& member) {
     const auto& exit = member.rank->exit;
-    return exit && !exit->ok() && exit->end_time + kSameTime < end &&
-           !BlamesAPeer(*exit) && !MayRestartAlone(job, *member.task);
+    return exit && !exit->ok() && !member.rank->away &&
+           exit->end_time + kSameTime < end && !BlamesAPeer(*exit) && !MayRestartAlone(job, *member.task);
   });
   const auto first = std::min_element(
       failed.begin(), failed.end(), [](const GroupRank& a, const GroupRank& b) {
@@ -123,7 +123,8 @@ bool EndedBeforeItFailed(const Job& job) {
   return Members(job,
                  [&](const GroupRank& member) {
                    const auto& exit = member.rank->exit;
-                   return exit && !exit->ok() && exit->end_time < end;
+                   return exit && !exit->ok() && !member.rank->away &&
+                          exit->end_time < end;
                  })
       .empty();
 }

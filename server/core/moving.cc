@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "server/core/elastic.h"
 #include "server/core/ending.h"
 #include "server/core/job_places.h"
 #include "server/core/job_roles.h"
@@ -47,6 +48,7 @@ std::optional<Departure> FirstDeparture(const Job& job, const JobView& view,
   for (const NodeName& node : NodesOf(job)) {
     const auto it = view.nodes.find(node);
     if (it == view.nodes.end() || !it->second.drain) continue;
+    if (AllAreAwayOn(job, node)) continue;
     if (!places) places.emplace(job);
     if (!done_ones && IsDoneOn(job, *places, node)) continue;
     const Drain& drain = *it->second.drain;
@@ -89,7 +91,8 @@ bool OthersStillStop(const Job& job, const JobView& view, Time now) {
         return !IsOfGroup(task.type) ||
                std::all_of(task.ranks.begin(), task.ranks.end(),
                            [](const RankStatus& rank) {
-                             return rank.state == RankState::kExited;
+                             return rank.away ||
+                                    rank.state == RankState::kExited;
                            });
       });
   if (all_ended) return false;
@@ -106,6 +109,7 @@ std::vector<int32_t> NotJoined(const Job& job, const JobView& view) {
     if (!IsOfGroup(task.type)) continue;
     const GangStatus* const gang = GangOf(view, task.node, job.generation);
     for (const RankStatus& rank : task.ranks) {
+      if (rank.away) continue;
       // Only a process that has joined writes a phase on its page.
       const bool joined =
           gang != nullptr && rank.state != RankState::kExited &&

@@ -81,7 +81,8 @@ bool MayReplace(const Job& job) {
   }
   const auto ranks = RanksOf(job);
   return std::all_of(ranks.begin(), ranks.end(), [](const RankStatus* rank) {
-    return rank->recoverable && !(rank->exit && rank->exit->ok());
+    return rank->recoverable &&
+           (rank->away || !(rank->exit && rank->exit->ok()));
   });
 }
 

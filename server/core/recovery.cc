@@ -61,8 +61,8 @@ struct Loss {
 
   // It uses up no try: nothing failed, or that was accounted for.
   bool IsFree() const {
-    return known || drained ||
-           (ranks.empty() && !(away.empty() && returning.empty()));
+    const bool failed = !failure.cause.message.empty();
+    return known || drained || (ranks.empty() && (!away.empty() || !failed));
   }
 };
 
@@ -165,9 +165,11 @@ std::optional<Loss> MovedRanks(const Job& job, const JobView& view, Time now) {
 }
 
 // The others need not wait for another node.
-std::optional<Loss> LostNode(const Job& job, const JobView& view) {
+std::optional<Loss> LostNode(const Job& job, const JobView& view, Time now) {
   const std::set<int32_t> lost = Unreachable(job, view);
-  if (lost.empty() || !MayTrainWithout(job, lost)) return std::nullopt;
+  if (lost.empty() || !MayTrainWithout(job, lost, ReadyToReturn(job, now))) {
+    return std::nullopt;
+  }
   Loss loss;
   for (const Replacement& replacement : job.replacements) {
     if (!replacement.lost || AllAreAwayOn(job, replacement.from)) continue;
@@ -191,15 +193,20 @@ std::optional<Loss> FindLoss(const Job& job, const JobView& view, Time now) {
   std::optional<Loss> loss = MovedRanks(job, view, now);
   if (!loss) loss = FailedRanks(job, now);
   if (!loss) loss = FrozenRank(job, view);
-  if (!loss) loss = LostNode(job, view);
+  if (!loss) loss = LostNode(job, view, now);
   if (!loss && !HasLostNode(job)) loss = LostNetwork(job, view, now);
   if (!loss) loss = ReturningRanks(job, now);
   if (!loss) return std::nullopt;
   // With it goes what is waited for already, and comes what is ready.
   std::set<int32_t> lost = Unreachable(job, view);
   lost.insert(loss->ranks.begin(), loss->ranks.end());
-  if (!lost.empty() && MayTrainWithout(job, lost)) loss->away = std::move(lost);
-  loss->returning = ReadyToReturn(job, now);
+  const std::set<int32_t> back = ReadyToReturn(job, now);
+  if (!lost.empty() && MayTrainWithout(job, lost, back)) {
+    loss->away = std::move(lost);
+  }
+  // Where only ranks return, members end their step first. A recovery that
+  // replaces one, or follows a lost network, must not look like that.
+  if (!loss->away.empty()) loss->returning = back;
   return loss;
 }
 
@@ -257,8 +264,10 @@ void SetMembership(Job* job, const Loss& loss, RankStatus* rank) {
     rank->away = true;
     rank->returned = 0;
     // Its first start, if it is not now, comes after the wait of a retry.
-    job->lone_ranks[rank->rank].failures_away =
-        loss.later ? std::max(1, job->failures_without_progress) : 0;
+    int32_t& failures = job->lone_ranks[rank->rank].failures_away;
+    failures = loss.later
+                   ? std::max({failures, job->failures_without_progress, 1})
+                   : 0;
   } else if (rank->away && loss.returning.contains(rank->rank)) {
     rank->away = false;
     rank->returned = job->recovery;
@@ -288,7 +297,9 @@ void Begin(Job* job, const JobView& view, const Loss& loss,
   }
   ++job->recovery;
   ++job->recoveries;
-  if (!loss.known) job->recovery_start = now.wall;
+  if (!loss.known && !loss.failure.cause.message.empty()) {
+    job->recovery_start = now.wall;
+  }
   for (TaskStatus& task : job->tasks) {
     for (RankStatus& rank : task.ranks) {
       if (loss.ranks.contains(rank.rank) && !loss.later) {
@@ -320,6 +331,20 @@ void Wait(Job* job, const Loss& loss, const RestartPlan& plan) {
                 fmt::format("{} {} replaced after {}", RanksLabel(loss.ranks),
                             loss.ranks.size() == 1 ? "is" : "are",
                             FormatDuration(plan.backoff))};
+}
+
+// Whether all of it are ranks that failed where they are, and one did so soon
+// after its last start.
+bool FailedSoon(const Job& job, const Loss& loss, Time now) {
+  bool soon = false;
+  for (const RankStatus* rank : RanksOf(job)) {
+    if (!loss.ranks.contains(rank->rank)) continue;
+    if (!HasFailed(*rank)) return false;
+    const auto lone = job.lone_ranks.find(rank->rank);
+    soon = soon || (lone != job.lone_ranks.end() && lone->second.start &&
+                    now.wall - *lone->second.start < kSoon);
+  }
+  return soon && loss.from.empty();
 }
 
 bool AllNodesTell(const Job& job, const JobView& view) {
@@ -421,7 +446,8 @@ std::optional<Cause> Recover(Job* job, const JobView& view, Time now) {
   // The first one is immediate, as for the gang.
   const bool first = plan.uncharged ? UnchargedFailures(*job, now.wall) == 0
                                     : plan.failures_without_progress <= 1;
-  loss->later = !first && loss->waited < plan.backoff;
+  loss->later = (!first && loss->waited < plan.backoff) ||
+                (!loss->away.empty() && FailedSoon(*job, *loss, now));
   if (loss->later && loss->away.empty()) {
     Wait(job, *loss, plan);
     return std::nullopt;
@@ -458,9 +484,15 @@ void AwaitRecovery(const Job& job, const JobView& view, Time now,
         });
     const bool started =
         IsRecovering(job) &&
-        std::all_of(ranks.begin(), ranks.end(), [](const RankStatus* rank) {
-          return rank->state >= RankState::kStarted || rank->away;
-        });
+        std::all_of(ranks.begin(), ranks.end(),
+                    [](const RankStatus* rank) {
+                      return rank->state >= RankState::kStarted || rank->away;
+                    }) &&
+        // Before ranks return, the members end their step.
+        (!IsReturn(job) ||
+         std::any_of(ranks.begin(), ranks.end(), [&](const RankStatus* rank) {
+           return !IsNotNeeded(job, *rank) && HasLeftForNewest(job, *rank);
+         }));
     if (parked) next.parked = same && waits->parked ? *waits->parked : now.mono;
     if (started) {
       next.started = same && waits->started ? *waits->started : now.mono;
@@ -471,6 +503,7 @@ void AwaitRecovery(const Job& job, const JobView& view, Time now,
 
 std::optional<Cause> LateRecovery(const Job& job, const JobView& view,
                                   Duration timeout, Time now) {
+  if (IsReturn(job)) timeout = std::max(timeout, kLongestReturn);
   if (!IsRecovering(job) || !view.recovery.started ||
       now.mono - *view.recovery.started <= timeout) {
     return std::nullopt;
@@ -496,7 +529,9 @@ std::optional<Cause> EndedWithoutRecovery(const Job& job) {
     if (rank->away) continue;
     if (rank->exit && rank->exit->ok()) {
       ended.insert(rank->rank);
-    } else if (!rank->exit && rank->recovery < job.recovery) {
+    } else if (!rank->exit && rank->recovery < job.recovery &&
+               !IsNotNeeded(job, *rank) &&
+               (!IsReturn(job) || HasLeftForNewest(job, *rank))) {
       waiting.insert(rank->rank);
     }
   }

@@ -36,6 +36,8 @@ std::optional<Cause> FailedForGood(const Job& job, const JobView& view,
     if (!cools && !HasBadGpu(task, view)) continue;
     for (const RankStatus& rank : task.ranks) {
       if (!rank.exit || rank.exit->ok()) continue;
+      // The node's other ranks train.
+      if (rank.away && !AllAreAwayOn(job, name)) continue;
       const Failure failure = FailureOfRank(job, rank);
       if (!MayReplaceRank(failure)) continue;
       return Cause{failure.cause.reason,
@@ -245,7 +247,7 @@ std::optional<Cause> HeldTooLong(const Job& job, const JobView& view,
                                  Time now) {
   if (!replacement.lost || now.wall - replacement.since <= hold ||
       IsReady(job, view, replacement) || AllAreAwayOn(job, replacement.from) ||
-      MayTrainWithout(job, Unreachable(job, view))) {
+      MayTrainWithout(job, Unreachable(job, view), ReadyToReturn(job, now))) {
     return std::nullopt;
   }
   return Cause{
@@ -299,7 +301,7 @@ bool LeavesInPlace(const Job& job, const JobView& view) {
   return std::all_of(nodes.begin(), nodes.end(), [&](const NodeName& name) {
     const auto node = view.nodes.find(name);
     return node == view.nodes.end() || !node->second.drain ||
-           !node->second.drain->deadline() ||
+           !node->second.drain->deadline() || AllAreAwayOn(job, name) ||
            ReplacementOf(job, name) != nullptr;
   });
 }

@@ -222,7 +222,10 @@ void AwaitRestarts(const Job& job, const JobView& view, Time now,
       continue;
     }
     for (const RankStatus& rank : task.ranks) {
-      if (rank.restarts == 0 || rank.state >= RankState::kStarted) continue;
+      if (rank.restarts == 0 || rank.away ||
+          rank.state >= RankState::kStarted) {
+        continue;
+      }
       const std::pair key(rank.rank, rank.restarts);
       const auto known = since->find(key);
       awaited[key] = known == since->end() ? now.mono : known->second;
