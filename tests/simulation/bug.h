@@ -32,6 +32,8 @@ enum class Bug {
   kSkipsStep,
   kSkipsSamples,
   kLevelsBack,
+  kForgetsAway,
+  kKeepsOldState,
   kLetsStrangerIn,
 };
 
@@ -44,7 +46,7 @@ struct BugInfo {
   Invariant found_by;
 };
 
-inline constexpr std::array<BugInfo, 20> kBugs = {{
+inline constexpr std::array<BugInfo, 22> kBugs = {{
     {Bug::kForgetsEpochCheck, "forgets-epoch-check",
      "the daemon obeys orders of a stream that has ended, whatever their epoch",
      Invariant::kS10},
@@ -92,6 +94,13 @@ inline constexpr std::array<BugInfo, 20> kBugs = {{
      Invariant::kS4},
     {Bug::kLevelsBack, "levels-back",
      "a recovery gives all ranks the state of the one that is furthest behind",
+     Invariant::kS3},
+    {Bug::kForgetsAway, "forgets-away",
+     "the daemon tells its ranks of a recovery, and not which ranks are away",
+     Invariant::kS8},
+    {Bug::kKeepsOldState, "keeps-old-state",
+     "a rank that is away keeps its state, and gives it to the others when it "
+     "is back",
      Invariant::kS3},
     {Bug::kLetsStrangerIn, "lets-stranger-in",
      "the gateway does not ask who may cancel a job", Invariant::kS10},

@@ -134,6 +134,7 @@ void Checker::CheckJob(const server::Job* before, const server::Job& after) {
                   lockstep::Name(after.state),
                   after.cause.message.empty() ? "" : ": ", after.cause.message);
     if (IsFinal(after.state)) ++coverage_.final_jobs;
+    if (after.state == JobState::kSucceeded) CheckSuccess(after);
   } else if (after.recovery > before->recovery) {
     CheckRecovery(after);
     if (NodesOf(after) != NodesOf(*before)) ++coverage_.moves;
@@ -156,15 +157,7 @@ void Checker::CheckJob(const server::Job* before, const server::Job& after) {
     }
     lineage.highest = std::max(lineage.highest, after.generation);
   }
-  if (after.cluster) {
-    const auto [known, is_new] = lineage.clusters.try_emplace(
-        {after.generation, after.recovery}, *after.cluster);
-    if (!is_new && !(known->second == *after.cluster)) {
-      Break(Invariant::kS8,
-            fmt::format("job {} g{} r{} has a second cluster spec", name,
-                        after.generation, after.recovery));
-    }
-  }
+  if (after.cluster) CheckGroup(after);
   if (after.lineage.empty()) return;
   const LineageEntry& entry = after.lineage.back();
   const auto began = lineage.began.find(entry.generation);
@@ -174,6 +167,39 @@ void Checker::CheckJob(const server::Job* before, const server::Job& after) {
           fmt::format("job {} g{} resumed after step {}, and its lineage says "
                       "{}",
                       name, entry.generation, began->second, entry.start_step));
+  }
+}
+
+void Checker::CheckGroup(const server::Job& job) {
+  const std::string what = fmt::format("job {} g{} r{}", job.spec.name,
+                                       job.generation, job.recovery);
+  Group group{*job.cluster, {}, {}};
+  int32_t complete = 0;
+  for (const TaskStatus& task : job.tasks) {
+    bool all = true;
+    for (const RankStatus& rank : task.ranks) {
+      (rank.away ? group.away : group.members).insert(rank.rank);
+      all = all && !rank.away;
+    }
+    if (all) ++complete;
+  }
+  const auto [known, is_new] = lineages_[job.uid].groups.try_emplace(
+      {job.generation, job.recovery}, group);
+  if (!is_new && !(known->second == group)) {
+    Break(Invariant::kS8, what + (known->second.cluster == group.cluster
+                                      ? " has other members"
+                                      : " has a second cluster spec"));
+  }
+  if (!is_new || group.away.empty()) return;
+  if (job.recovery == 0) {
+    Break(Invariant::kS8, what + " begins, and ranks are away");
+  }
+  if (group.away.contains(0)) Break(Invariant::kS8, what + " has no rank 0");
+  const int32_t least = job.spec.elastic_min_tasks;
+  if (least == 0 || complete < least) {
+    Break(Invariant::kS8, fmt::format("{} has {} complete tasks, and {} are "
+                                      "its least number",
+                                      what, complete, least));
   }
 }
 
@@ -263,12 +289,22 @@ void Checker::OnOrder(const NodeName& node, const Assignment& order) {
     return;
   }
   if (!order.cluster) return;
-  const auto& clusters = lineages_[order.job_uid].clusters;
-  const auto known = clusters.find({order.generation, order.recovery});
-  if (known != clusters.end() && known->second == *order.cluster) return;
+  const auto& groups = lineages_[order.job_uid].groups;
+  const auto known = groups.find({order.generation, order.recovery});
+  if (known == groups.end() || !(known->second.cluster == *order.cluster)) {
+    Break(Invariant::kS8,
+          fmt::format("node {} gets another cluster spec of job {} g{}", node,
+                      order.job, order.generation));
+    return;
+  }
+  if (std::set<int32_t>(order.away_ranks.begin(), order.away_ranks.end()) ==
+      known->second.away) {
+    return;
+  }
   Break(Invariant::kS8,
-        fmt::format("node {} gets another cluster spec of job {} g{}", node,
-                    order.job, order.generation));
+        fmt::format("node {} is told that other ranks of job {} g{} r{} are "
+                    "away",
+                    node, order.job, order.generation, order.recovery));
 }
 
 void Checker::OnObeyed(const NodeName& node, const Assignment& order,

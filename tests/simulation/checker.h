@@ -43,8 +43,9 @@ struct SavedState {
 struct CommittedStep {
   std::string uid;
   Generation generation = 0;
+  // Its communicator.
+  uint32_t recovery = 0;
   int32_t rank = 0;
-  int32_t world_size = 1;
   int64_t step = 0;
   // Number of the first sample.
   uint64_t sample = 0;
@@ -55,6 +56,7 @@ struct CommittedStep {
 // The training of every job: the state after a step is one number, which
 // depends on the step before, the samples, and nothing else.
 inline constexpr uint64_t kBatch = 32;
+int64_t TotalSteps(const std::string& uid);
 uint64_t FirstState(const std::string& uid);
 // Whether some rank's gradient of this step is not finite.
 bool IsSkipped(const std::string& uid, int64_t step);
@@ -74,6 +76,10 @@ class Checker final : public SimStore::Listener {
     int recoveries = 0;
     // Those of them in which tasks moved to another node.
     int moves = 0;
+    // Communicators that formed while ranks were away, and those in which one
+    // was back.
+    int smaller = 0;
+    int returns = 0;
   };
 
   // Both are borrowed.
@@ -129,36 +135,52 @@ class Checker final : public SimStore::Listener {
                 uint32_t recovery, const std::set<int64_t>& pids);
   // A rank got that state from another, or `had` it; else it is a new process.
   void OnLevelled(const CommittedStep& step, bool had);
+  // `recovery`: the communicator whose members wrote it.
   void OnPublished(const std::string& uid, const SavedState& saved,
-                   int32_t world_size);
+                   uint32_t recovery);
 
  private:
+  // The communicator of a generation and a recovery.
+  struct Group {
+    ClusterSpec cluster;
+    std::set<int32_t> members;
+    std::set<int32_t> away;
+    bool operator==(const Group&) const = default;
+  };
   struct Lineage {
     std::optional<SavedState> newest;
-    int32_t parts = 0;
     // The true states after 0, 1, ... steps.
     std::vector<uint64_t> truth;
     // By generation: where it began.
     std::map<Generation, int64_t> began;
     // By generation and rank: the last step.
     std::map<std::pair<Generation, int32_t>, int64_t> last;
-    // By generation and step: the state, and how many ranks hold it.
-    std::map<std::pair<Generation, int64_t>, std::pair<uint64_t, int>> held;
+    // By generation and step: the state, and the ranks that hold it.
+    std::map<std::pair<Generation, int64_t>,
+             std::pair<uint64_t, std::set<int32_t>>>
+        held;
+    // By generation and step: the ranks whose parts make a checkpoint whole.
+    std::map<std::pair<Generation, int64_t>, std::set<int32_t>> wanted;
     Generation highest = 0;
     // By generation: the newest recovery whose communicator was formed.
     std::map<Generation, uint32_t> formed;
-    // By generation and recovery: ranks may move to other nodes.
-    std::map<std::pair<Generation, uint32_t>, ClusterSpec> clusters;
+    // By generation and recovery: ranks may move to other nodes, or be away.
+    std::map<std::pair<Generation, uint32_t>, Group> groups;
   };
 
   void CheckRequest(const server::AnsweredRequest& request,
                     const server::StoreBatch& batch);
   void CheckJob(const server::Job* before, const server::Job& after);
   void CheckRecovery(const server::Job& job);
+  void CheckSuccess(const server::Job& job);
+  void CheckGroup(const server::Job& job);
   void CheckReleased(const server::Job& before, const server::Job& after);
   void CheckHolds(const server::Job& changed);
   void CheckDrain(const server::NodeRecord& node);
   void CheckTwins(const LiveRank& rank);
+  // Empty: none of that is stored.
+  std::set<int32_t> MembersOf(const std::string& uid, Generation generation,
+                              uint32_t recovery) const;
   uint64_t TruthAfter(Lineage* lineage, const std::string& uid, int64_t step);
 
   const Timeline* const time_;

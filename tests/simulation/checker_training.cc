@@ -1,9 +1,35 @@
 // What the checker knows of training: S1 to S4, S6.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 
 #include "tests/simulation/checker.h"
 
 namespace lockstep::simulation {
+
+int64_t TotalSteps(const std::string& uid) {
+  return 6 + static_cast<int64_t>(Mix({HashOf(uid), 1}) % 24);
+}
+
+void Checker::CheckSuccess(const server::Job& job) {
+  if (job.spec.kind != JobKind::kNative) return;
+  const int64_t done = lineages_[job.uid].last[{job.generation, 0}];
+  if (done == TotalSteps(job.uid)) return;
+  Break(Invariant::kS3,
+        fmt::format("job {} g{} has succeeded after step {} of {}",
+                    job.spec.name, job.generation, done, TotalSteps(job.uid)));
+}
+
+std::set<int32_t> Checker::MembersOf(const std::string& uid,
+                                     Generation generation,
+                                     uint32_t recovery) const {
+  const auto lineage = lineages_.find(uid);
+  if (lineage == lineages_.end()) return {};
+  const auto group = lineage->second.groups.find({generation, recovery});
+  if (group == lineage->second.groups.end()) return {};
+  return group->second.members;
+}
 
 uint64_t Checker::TruthAfter(Lineage* lineage, const std::string& uid,
                              int64_t step) {
@@ -23,14 +49,27 @@ void Checker::OnResumed(const std::string& uid, Generation generation,
   const int64_t step = from == nullptr ? 0 : from->step;
   lineage.began[generation] = step;
   for (int32_t rank = 0; rank < world_size; ++rank) {
-    lineage.last[{generation, rank}] = step;
+    int64_t& last = lineage.last[{generation, rank}];
+    // After a recovery in which no rank had a state.
+    if (last > step) {
+      Break(Invariant::kS3,
+            fmt::format("g{} resumes after step {}, and rank {} had step {}",
+                        generation, step, rank, last));
+    }
+    last = step;
   }
-  if (from != nullptr && from->parts.size() < static_cast<size_t>(world_size)) {
-    Break(Invariant::kS6,
-          fmt::format("the checkpoint of step {} (g{}), which was listed, has "
-                      "{} of {} parts",
-                      step, from->generation, from->parts.size(), world_size));
-    return;
+  if (from != nullptr) {
+    const auto& parts = lineage.wanted[{from->generation, step}];
+    const auto whole = std::includes(from->parts.begin(), from->parts.end(),
+                                     parts.begin(), parts.end());
+    if (parts.empty() || !whole) {
+      Break(Invariant::kS6,
+            fmt::format("the checkpoint of step {} (g{}), which was listed, "
+                        "has {} of {} parts",
+                        step, from->generation, from->parts.size(),
+                        parts.size()));
+      return;
+    }
   }
   const auto key = [](const SavedState& saved) {
     return std::make_pair(saved.generation, saved.step);
@@ -53,6 +92,14 @@ void Checker::OnResumed(const std::string& uid, Generation generation,
 void Checker::OnCommitted(const CommittedStep& step) {
   Lineage& lineage = lineages_[step.uid];
   ++coverage_.steps;
+  const std::set<int32_t> members =
+      MembersOf(step.uid, step.generation, step.recovery);
+  if (!members.contains(step.rank)) {
+    Break(Invariant::kS4,
+          fmt::format("g{} rank {} commits step {} in recovery {}, in which it "
+                      "is away",
+                      step.generation, step.rank, step.step, step.recovery));
+  }
   int64_t& last = lineage.last[{step.generation, step.rank}];
   if (step.step != last + 1) {
     Break(Invariant::kS3,
@@ -68,13 +115,17 @@ void Checker::OnCommitted(const CommittedStep& step) {
                       static_cast<uint64_t>(step.step - 1) * kBatch));
   }
   auto& [state, ranks] = lineage.held[{step.generation, step.step}];
-  if (ranks == 0) state = step.state;
+  if (ranks.empty()) state = step.state;
   if (state != step.state) {
     Break(Invariant::kS2,
           fmt::format("g{} rank {} has another state after step {}",
                       step.generation, step.rank, step.step));
   }
-  if (++ranks < step.world_size) return;
+  ranks.insert(step.rank);
+  if (!std::includes(ranks.begin(), ranks.end(), members.begin(),
+                     members.end())) {
+    return;
+  }
   if (state != TruthAfter(&lineage, step.uid, step.step)) {
     Break(Invariant::kS3,
           fmt::format("g{}: the state after step {} is not that of its steps",
@@ -89,6 +140,8 @@ void Checker::OnFormed(const std::string& uid, Generation generation,
     Break(Invariant::kS8, fmt::format("g{}: recovery {} forms after {}",
                                       generation, recovery, newest));
   }
+  const std::set<int32_t> before = MembersOf(uid, generation, newest);
+  const std::set<int32_t> members = MembersOf(uid, generation, recovery);
   newest = std::max(newest, recovery);
   std::set<int32_t> ranks;
   for (const int64_t pid : pids) {
@@ -102,6 +155,19 @@ void Checker::OnFormed(const std::string& uid, Generation generation,
           fmt::format("g{}: process {} is no rank of its own of recovery {}",
                       generation, pid, recovery));
   }
+  if (ranks != members) {
+    Break(Invariant::kS8,
+          fmt::format("g{}: recovery {} forms with ranks {}, and its members "
+                      "are {}",
+                      generation, recovery, fmt::join(ranks, ","),
+                      fmt::join(members, ",")));
+  }
+  const Group& group = lineages_[uid].groups[{generation, recovery}];
+  if (!group.away.empty()) ++coverage_.smaller;
+  if (!std::includes(before.begin(), before.end(), ranks.begin(),
+                     ranks.end())) {
+    ++coverage_.returns;
+  }
 }
 
 void Checker::OnLevelled(const CommittedStep& step, bool had) {
@@ -114,16 +180,16 @@ void Checker::OnLevelled(const CommittedStep& step, bool had) {
   }
   // The process before it may have had one more, and taken it along.
   for (; last > step.step; --last) {
-    --lineage.held[{step.generation, last}].second;
+    lineage.held[{step.generation, last}].second.erase(step.rank);
   }
   if (last < step.step) {
     // Of a process that was not there for all of them, the others hold them.
     for (; last < step.step; ++last) {
-      ++lineage.held[{step.generation, last + 1}].second;
+      lineage.held[{step.generation, last + 1}].second.insert(step.rank);
     }
   }
   const auto held = lineage.held.find({step.generation, step.step});
-  if (held != lineage.held.end() && held->second.second > 0 &&
+  if (held != lineage.held.end() && !held->second.second.empty() &&
       held->second.first != step.state) {
     Break(Invariant::kS2,
           fmt::format("g{} rank {} gets another state of step {}",
@@ -132,20 +198,26 @@ void Checker::OnLevelled(const CommittedStep& step, bool had) {
 }
 
 void Checker::OnPublished(const std::string& uid, const SavedState& saved,
-                          int32_t world_size) {
+                          uint32_t recovery) {
   Lineage& lineage = lineages_[uid];
   ++coverage_.checkpoints;
+  const std::set<int32_t> members = MembersOf(uid, saved.generation, recovery);
   const auto held = lineage.held.find({saved.generation, saved.step});
   const auto began = lineage.began.find(saved.generation);
   const bool from_start =
       began != lineage.began.end() && began->second == saved.step;
+  const auto all_hold = [&](const std::set<int32_t>& ranks) {
+    return std::includes(ranks.begin(), ranks.end(), members.begin(),
+                         members.end());
+  };
   if (!from_start &&
-      (held == lineage.held.end() || held->second.second < world_size)) {
+      (held == lineage.held.end() || !all_hold(held->second.second))) {
     Break(Invariant::kS1,
           fmt::format("the checkpoint of step {} (g{}) is shown, and not all "
                       "ranks hold the step",
                       saved.step, saved.generation));
   }
+  lineage.wanted[{saved.generation, saved.step}] = members;
   lineage.newest = saved;
 }
 

@@ -15,6 +15,7 @@ using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
 using worker::agent::Actions;
 using worker::agent::AgentCore;
+using worker::agent::RankJoin;
 
 }  // namespace
 
@@ -66,7 +67,9 @@ void Host::Start(const RankRef& ref, const Assignment& assignment,
         });
       });
   if (process.native) {
-    parts_.training->Start(pid, this, assignment, ref.rank);
+    Assignment told = assignment;
+    told.away_ranks = AwayToldBy(assignment);
+    parts_.training->Start(pid, this, told, ref.rank);
     // It joins with the others when it has their state.
     if (assignment.recovery > 0) return;
     parts_.time->After(parts_.time->Delay(100ms, 900ms, {name(21)}),
@@ -97,9 +100,9 @@ void Host::Join(int64_t pid) {
   process.joined = true;
   process.waits.reset();
   if (ref.rank == 0 && ear_->listens()) ear_->OnProcessPuts(ref);
-  const bool recoverable = IsRecoverable(process.uid);
-  Tell(pid, [ref, recoverable](AgentCore* core, Time, Actions* out) {
-    core->OnRankJoined(ref.gang, ref.rank, {0, recoverable}, out);
+  const RankJoin join{0, IsRecoverable(process.uid), IsElastic(process.uid)};
+  Tell(pid, [ref, join](AgentCore* core, Time, Actions* out) {
+    core->OnRankJoined(ref.gang, ref.rank, join, out);
   });
 }
 
@@ -197,8 +200,16 @@ void Host::Direct(const RankRef& ref, const Directive& directive) {
           [&](int64_t pid) { parts_.training->OnDirective(pid, directive); });
 }
 
-void Host::Recover(const RankRef& ref, uint32_t recovery) {
-  ForEach(ref, [&](int64_t pid) { parts_.training->OnRecover(pid, recovery); });
+void Host::Recover(const RankRef& ref, const Assignment& assignment) {
+  const std::vector<int32_t> away = AwayToldBy(assignment);
+  ForEach(ref, [&](int64_t pid) {
+    parts_.training->OnRecover(pid, assignment.recovery, away);
+  });
+}
+
+std::vector<int32_t> Host::AwayToldBy(const Assignment& assignment) const {
+  if (parts_.bug == Bug::kForgetsAway) return {};
+  return assignment.away_ranks;
 }
 
 void Host::Reconnect() {

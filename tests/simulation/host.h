@@ -99,7 +99,7 @@ class Host final : public RankHost {
   void Abort(const RankRef& ref);
   void Go(const RankRef& ref);
   void Direct(const RankRef& ref, const Directive& directive);
-  void Recover(const RankRef& ref, uint32_t recovery);
+  void Recover(const RankRef& ref, const Assignment& assignment);
   void Renew(const GangKey& gang, MonoTime fence);
   void OnValue(const GangKey& gang);
 
@@ -120,6 +120,8 @@ class Host final : public RankHost {
 
  private:
   void Join(int64_t pid);
+  // What the daemon says to the ranks.
+  std::vector<int32_t> AwayToldBy(const Assignment& assignment) const;
   void ArmFence(int64_t pid);
   void ForEach(const RankRef& ref, const std::function<void(int64_t)>& what);
 

@@ -16,9 +16,11 @@ enum class Invariant {
   kS1,
   // Replicas that committed the same step are equal.
   kS2,
-  // Along the lineage each step is applied once, and their numbers rise by one.
+  // Along the lineage each step is applied once, their numbers rise by one, and
+  // a job that succeeds has applied all.
   kS3,
-  // Along the lineage each sample is used once.
+  // Along the lineage each sample is used once: a rank that is away uses none,
+  // because the others use its samples.
   kS4,
   // A command that was acknowledged is durable and takes effect once; an ended
   // job stays as it ended.
@@ -29,9 +31,10 @@ enum class Invariant {
   // process that no shim reaps or that its daemon only imagines; no resource
   // is given twice.
   kS7,
-  // Never two cluster specs of one communicator (a generation and a recovery),
-  // never a generation's number twice, and none is heard of before it is
-  // stored.
+  // Never two cluster specs or two sets of members of one communicator (a
+  // generation and a recovery), none without rank 0 or with fewer tasks than
+  // its job wants, never a generation's number twice, and none is heard of
+  // before it is stored.
   kS8,
   // Every request gets an answer, every waiter its value, and every job an end
   // once all is well.

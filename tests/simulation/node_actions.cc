@@ -95,7 +95,7 @@ bool Node::Do(const Action& action) {
       host_.Direct(ref, action.directive);
       return false;
     case Action::Kind::kRecover:
-      host_.Recover(ref, daemon_->core.Find(action.gang)->assignment.recovery);
+      host_.Recover(ref, daemon_->core.Find(action.gang)->assignment);
       return false;
     case Action::Kind::kCapture:
       Later(30ms, [this, key = action.gang, evidence = action.evidence] {

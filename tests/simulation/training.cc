@@ -20,10 +20,6 @@ using worker::runtime::StepOrders;
 
 constexpr int64_t kHashInterval = 4;
 
-int64_t TotalSteps(const std::string& uid) {
-  return 6 + static_cast<int64_t>(Mix({HashOf(uid), 1}) % 24);
-}
-
 Duration StepTime(const std::string& uid) {
   return std::chrono::milliseconds(100 + Mix({HashOf(uid), 2}) % 900);
 }
@@ -36,10 +32,6 @@ ExitStatus ExitWith(int32_t code, std::string message) {
 }
 
 }  // namespace
-
-bool IsRecoverable(const std::string& uid) {
-  return Mix({HashOf(uid), 3}) % 3 > 0;
-}
 
 // ---- The disk ---------------------------------------------------------------
 
@@ -137,13 +129,18 @@ void Training::Start(int64_t pid, RankHost* host, const Assignment& assignment,
   Gang& gang = gangs_[member.gang];
   gang.job = assignment.job;
   gang.world_size = assignment.cluster->world_size;
+  if (gang.members.empty()) {
+    for (int32_t i = 0; i < gang.world_size; ++i) gang.members.insert(i);
+  }
   if (rank == 0) gang.spec = *assignment.spec;
   gang.pids[rank] = pid;
   if (assignment.recovery == 0) return;
   member.go = member.parked = true;
   member.recovery = assignment.recovery;
+  member.away.insert(assignment.away_ranks.begin(),
+                     assignment.away_ranks.end());
   Later(pid, Pause(member, 100ms, 900ms, 19),
-        [this, id = member.gang](Member* m) { Form(id, m->recovery); });
+        [this, pid](Member* m) { Enter(pid, m); });
 }
 
 void Training::OnGo(int64_t pid) {
@@ -180,7 +177,8 @@ void Training::Resume(int64_t pid, Member* chief) {
                              AgentCore* core, Time now, Actions* out) {
     core->OnRankNews(key, 0, news, now, out);
   });
-  for (const auto& [rank, other] : gang.pids) {
+  for (const int32_t rank : gang.members) {
+    const int64_t other = gang.pids.at(rank);
     Member* const member = Find(other);
     if (member == nullptr) continue;
     BeginAt(member, generation, from);
@@ -192,8 +190,10 @@ void Training::BeginAt(Member* member, Generation generation,
                        const SavedState* from) {
   const Gang& gang = GangOf(*member);
   worker::runtime::StepControllerOptions options;
-  options.rank = member->rank;
-  options.world_size = gang.world_size;
+  // Members are numbered in the order of their ranks.
+  options.rank = static_cast<int>(std::distance(
+      gang.members.begin(), gang.members.lower_bound(member->rank)));
+  options.world_size = static_cast<int>(gang.members.size());
   options.generation = generation;
   options.fingerprint = 42;
   options.start_step = from == nullptr ? 0 : from->step;
@@ -280,22 +280,22 @@ void Training::Contribute(int64_t pid, Member* member,
   // It runs on a host that was given up, and its rank is elsewhere: the others
   // do not know it.
   if (gang.pids.at(member->rank) != pid) return;
+  if (HaveLeft(*member)) return Park(pid, member);
   gang.words[member->rank] = *words;
-  if (gang.words.size() == static_cast<size_t>(gang.world_size)) {
+  if (gang.words.size() == gang.members.size()) {
     Reduce(member->gang, gang.rounds);
   }
 }
 
 void Training::Reduce(const GangId& id, uint64_t round) {
   Gang& gang = gangs_.at(id);
-  if (gang.rounds != round ||
-      gang.words.size() != static_cast<size_t>(gang.world_size)) {
+  if (gang.rounds != round || gang.words.size() != gang.members.size()) {
     return;
   }
-  for (const auto& [rank, pid] : gang.pids) {
-    const Member* const a = Find(pid);
-    for (const auto& [other, peer] : gang.pids) {
-      const Member* const b = Find(peer);
+  for (const int32_t rank : gang.members) {
+    const Member* const a = Find(gang.pids.at(rank));
+    for (const int32_t other : gang.members) {
+      const Member* const b = Find(gang.pids.at(other));
       if (a == nullptr || b == nullptr) return;  // It never ends.
       if (Reaches(a->host->index(), b->host->index())) continue;
       if (IsRecoverable(id.first) && time_->Choose(8, {26, round}) == 0) {
@@ -313,13 +313,15 @@ void Training::Reduce(const GangId& id, uint64_t round) {
   gang.words.clear();
   // Of ranks that lose a peer meanwhile some have the step and others not.
   const Duration late = IsRecoverable(id.first) ? 150ms : 8ms;
-  for (const auto& [rank, pid] : gang.pids) {
+  for (const int32_t rank : gang.members) {
+    const int64_t pid = gang.pids.at(rank);
     Together(pid, Pause(*Find(pid), 1ms, late, 14),
              [this, pid, sum](Member* m) { Receive(pid, m, sum); });
   }
 }
 
 void Training::Receive(int64_t pid, Member* member, const ControlWords& sum) {
+  if (HaveLeft(*member)) return Park(pid, member);
   StepController* const controller = &*member->controller;
   const int64_t before = controller->committed();
   const auto verdict = controller->Verify(sum);
@@ -342,9 +344,8 @@ void Training::Receive(int64_t pid, Member* member, const ControlWords& sum) {
     }
     member->progress.committed_step = step;
     member->progress.samples += static_cast<int64_t>(kBatch);
-    checker_->OnCommitted({uid, member->gang.second, member->rank,
-                           GangOf(*member).world_size, step, sample,
-                           member->state});
+    checker_->OnCommitted({uid, member->gang.second, member->recovery,
+                           member->rank, step, sample, member->state});
   }
   Follow(pid, member, *orders);
 }
@@ -406,7 +407,8 @@ void Training::Save(int64_t pid, Member* member, const CheckpointOrder& order) {
 void Training::Publish(int64_t pid, Member* member,
                        const CheckpointOrder& order) {
   ++member->publishing;
-  Later(pid, Pause(*member, 20ms, 300ms, 17), [this, pid, order](Member* m) {
+  const uint32_t recovery = member->recovery;
+  Later(pid, Pause(*member, 20ms, 300ms, 17), [=, this](Member* m) {
     const auto [uid, generation] = m->gang;
     const Gang& gang = GangOf(*m);
     if (!disk_.TakeOver(uid, generation)) {
@@ -414,7 +416,7 @@ void Training::Publish(int64_t pid, Member* member,
     }
     SharedDisk::Entry& entry = disk_.At(uid, {generation, order.step});
     if (!std::exchange(entry.complete, true)) {
-      checker_->OnPublished(uid, entry.saved, gang.world_size);
+      checker_->OnPublished(uid, entry.saved, recovery);
     }
     LOCKSTEP_TELL(story_, "  job {} g{} publishes the checkpoint of step {}",
                   gang.job, generation, order.step);
@@ -448,7 +450,7 @@ void Training::OnDead(int64_t pid, bool well) {
   const Gang& gang = gangs_.at(id);
   const int32_t rank = it->second.rank;
   members_.erase(it);
-  if (well || gang.pids.at(rank) != pid) return;
+  if (well || gang.pids.at(rank) != pid || !gang.members.contains(rank)) return;
   if (IsRecoverable(id.first)) return ParkAll(gang);
   for (const auto& [other, peer] : gang.pids) {
     Member* const member = Find(peer);

@@ -65,6 +65,9 @@ class SharedDisk {
 
 // Whether the job's ranks stay when others are lost.
 bool IsRecoverable(const std::string& uid);
+// Whether they can train while others are away. Of a job that may be smaller,
+// all can or none.
+bool IsElastic(const std::string& uid);
 
 class Training {
  public:
@@ -78,8 +81,10 @@ class Training {
   // Its gang runs.
   void OnGo(int64_t pid);
   void OnDirective(int64_t pid, const Directive& directive);
-  // Its communicator is over, and that of `recovery` is formed.
-  void OnRecover(int64_t pid, uint32_t recovery);
+  // Its communicator is over, and that of `recovery` is formed, of all ranks
+  // but `away`.
+  void OnRecover(int64_t pid, uint32_t recovery,
+                 const std::vector<int32_t>& away);
   // The process is gone.
   void OnDead(int64_t pid, bool well);
 
@@ -113,6 +118,12 @@ class Training {
     // The communicator that it is a member of, or will be, see `parked`.
     uint32_t recovery = 0;
     bool parked = false;
+    // The ranks that are away in `recovery`.
+    std::set<int32_t> away;
+    // With a bug: its state is that of before it was away.
+    bool kept = false;
+
+    bool IsAway() const { return away.contains(rank); }
   };
   struct Gang {
     JobName job;
@@ -124,8 +135,9 @@ class Training {
     std::map<int32_t, worker::runtime::ControlWords> words;
     uint64_t rounds = 0;
     bool resumed = false;
-    // The newest communicator.
+    // The newest communicator, and its ranks.
     uint32_t formed = 0;
+    std::set<int32_t> members;
   };
 
   Member* Find(int64_t pid);
@@ -140,12 +152,18 @@ class Training {
   // All members of a gang that recovers notice that its communicator is broken.
   void ParkAll(const Gang& gang);
   void Park(int64_t pid, Member* member);
-  // Forms the communicator of `recovery` if all ranks are there for it.
+  // Begins its recovery: forms, or waits for the next one if it is away.
+  void Enter(int64_t pid, Member* member);
+  // Forms the communicator of `recovery` if all its members are there for it.
   void Form(const GangId& id, uint32_t recovery);
   // Gives all members the state of those that are the furthest.
   void Level(const GangId& id, uint32_t recovery);
   void Rejoin(int64_t pid, Member* member, uint32_t recovery);
   void BeginAt(Member* member, Generation generation, const SavedState* from);
+  // The others have formed a communicator without it.
+  bool HaveLeft(const Member& member) {
+    return member.recovery < GangOf(member).formed;
+  }
   // The next step, round or end.
   void Go(int64_t pid, Member* member);
   void Contribute(int64_t pid, Member* member,

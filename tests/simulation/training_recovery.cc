@@ -5,10 +5,19 @@
 
 namespace lockstep::simulation {
 
+bool IsRecoverable(const std::string& uid) {
+  return Mix({HashOf(uid), 3}) % 3 > 0;
+}
+
+bool IsElastic(const std::string& uid) {
+  return IsRecoverable(uid) && Mix({HashOf(uid), 4}) % 4 > 0;
+}
+
 using std::chrono_literals::operator""ms;
 using worker::agent::Actions;
 using worker::agent::AgentCore;
 using worker::agent::GangKey;
+using worker::agent::RankJoin;
 using worker::agent::RankNews;
 
 void Training::ParkAll(const Gang& gang) {
@@ -32,28 +41,53 @@ void Training::Park(int64_t pid, Member* member) {
   });
 }
 
-void Training::OnRecover(int64_t pid, uint32_t recovery) {
+void Training::OnRecover(int64_t pid, uint32_t recovery,
+                         const std::vector<int32_t>& away) {
   if (Find(pid) == nullptr) return;
-  Later(pid, 2ms, [this, recovery](Member* m) {
+  Later(pid, 2ms, [this, pid, recovery, away](Member* m) {
     if (recovery <= m->recovery) return;
     m->recovery = recovery;
+    m->away = {away.begin(), away.end()};
     m->parked = true;
     m->progress.phase = "recovering";
-    Form(m->gang, recovery);
+    Enter(pid, m);
   });
+}
+
+void Training::Enter(int64_t pid, Member* member) {
+  if (!member->IsAway()) return Form(member->gang, member->recovery);
+  member->stopping = member->saved_last = false;
+  // It gets another one when it is back.
+  if (bug_ == Bug::kKeepsOldState) {
+    member->kept = member->controller.has_value();
+  } else {
+    member->controller.reset();
+  }
+  Later(pid, Pause(*member, 100ms, 900ms, 28),
+        [this, pid, recovery = member->recovery](Member* m) {
+          if (m->recovery == recovery) Park(pid, m);
+        });
 }
 
 void Training::Form(const GangId& id, uint32_t recovery) {
   Gang& gang = gangs_.at(id);
-  if (gang.formed >= recovery ||
-      gang.pids.size() < static_cast<size_t>(gang.world_size)) {
-    return;
-  }
+  if (gang.formed >= recovery || !gang.pids.contains(0)) return;
+  // It is never away.
+  const Member* const chief = Find(gang.pids.at(0));
+  if (chief == nullptr) return;
+  std::set<int32_t> members;
   std::set<int64_t> pids;
-  for (const auto& [rank, pid] : gang.pids) {
-    const Member* const member = Find(pid);
-    if (member == nullptr || member->recovery != recovery) return;
-    pids.insert(pid);
+  for (int32_t rank = 0; rank < gang.world_size; ++rank) {
+    if (chief->away.contains(rank)) continue;
+    const auto pid = gang.pids.find(rank);
+    if (pid == gang.pids.end()) return;
+    const Member* const member = Find(pid->second);
+    if (member == nullptr || member->recovery != recovery ||
+        member->away != chief->away) {
+      return;
+    }
+    members.insert(rank);
+    pids.insert(pid->second);
   }
   for (const int64_t a : pids) {
     for (const int64_t b : pids) {
@@ -62,18 +96,31 @@ void Training::Form(const GangId& id, uint32_t recovery) {
     }
   }
   gang.formed = recovery;
+  gang.members = members;
   gang.words.clear();
   ++gang.rounds;
   checker_->OnFormed(id.first, id.second, recovery, pids);
   Level(id, recovery);
+  // They may not know yet that they are away, and see that the others left.
+  for (const auto& [rank, pid] : gang.pids) {
+    const Member* const member = Find(pid);
+    if (member == nullptr || !member->controller || member->parked) continue;
+    if (members.contains(rank)) continue;
+    Together(pid, Pause(*member, 1ms, 60ms, 18),
+             [this, pid = pid](Member* m) { Park(pid, m); });
+  }
 }
 
 void Training::Level(const GangId& id, uint32_t recovery) {
   Gang& gang = gangs_.at(id);
   const Member* source = nullptr;
-  for (const auto& [rank, pid] : gang.pids) {
-    const Member* const member = Find(pid);
+  for (const int32_t rank : gang.members) {
+    const Member* const member = Find(gang.pids.at(rank));
     if (!member->controller) continue;
+    if (member->kept) {
+      source = member;
+      break;
+    }
     if (source == nullptr) {
       source = member;
       continue;
@@ -91,18 +138,20 @@ void Training::Level(const GangId& id, uint32_t recovery) {
     state.step = source->controller->committed();
     state.state = source->state;
   }
-  for (const auto& [rank, pid] : gang.pids) {
+  for (const int32_t rank : gang.members) {
+    const int64_t pid = gang.pids.at(rank);
     Member* const member = Find(pid);
+    member->kept = false;
     if (source != nullptr) {
-      checker_->OnLevelled({id.first, id.second, rank, gang.world_size,
-                            state.step, 0, state.state},
-                           member->controller.has_value());
+      checker_->OnLevelled(
+          {id.first, id.second, recovery, rank, state.step, 0, state.state},
+          member->controller.has_value());
       BeginAt(member, id.second, &state);
       member->stopping = stopping;
       member->saved_last = false;
     }
     Later(pid, Pause(*member, 5ms, 400ms, 27),
-          [this, pid = pid, recovery](Member* m) { Rejoin(pid, m, recovery); });
+          [this, pid, recovery](Member* m) { Rejoin(pid, m, recovery); });
   }
 }
 
@@ -110,9 +159,10 @@ void Training::Rejoin(int64_t pid, Member* member, uint32_t recovery) {
   if (member->recovery != recovery) return;
   member->parked = false;
   const GangKey key{GangOf(*member).job, member->gang.second};
-  member->host->Tell(pid, [key, rank = member->rank, recovery](
-                              AgentCore* core, Time, Actions* out) {
-    core->OnRankJoined(key, rank, {recovery, true}, out);
+  const RankJoin join{recovery, true, IsElastic(member->gang.first)};
+  member->host->Tell(pid, [key, rank = member->rank, join](AgentCore* core,
+                                                           Time, Actions* out) {
+    core->OnRankJoined(key, rank, join, out);
   });
   if (member->controller) {
     Together(pid, 1ms, [this, pid](Member* m) { Go(pid, m); });
