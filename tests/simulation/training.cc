@@ -180,7 +180,8 @@ void Training::Resume(int64_t pid, Member* chief) {
   for (const int32_t rank : gang.members) {
     const int64_t other = gang.pids.at(rank);
     Member* const member = Find(other);
-    if (member == nullptr) continue;
+    // It may be in a recovery that rank 0, frozen, knows nothing of.
+    if (member == nullptr || member->recovery != chief->recovery) continue;
     BeginAt(member, generation, from);
     Together(other, 1ms, [this, other](Member* m) { Go(other, m); });
   }
