@@ -34,6 +34,7 @@ enum class Bug {
   kLevelsBack,
   kForgetsAway,
   kKeepsOldState,
+  kForgetsWaiting,
   kLetsStrangerIn,
 };
 
@@ -46,7 +47,7 @@ struct BugInfo {
   Invariant found_by;
 };
 
-inline constexpr std::array<BugInfo, 22> kBugs = {{
+inline constexpr std::array<BugInfo, 23> kBugs = {{
     {Bug::kForgetsEpochCheck, "forgets-epoch-check",
      "the daemon obeys orders of a stream that has ended, whatever their epoch",
      Invariant::kS10},
@@ -102,6 +103,9 @@ inline constexpr std::array<BugInfo, 22> kBugs = {{
      "a rank that is away keeps its state, and gives it to the others when it "
      "is back",
      Invariant::kS3},
+    {Bug::kForgetsWaiting, "forgets-waiting",
+     "the daemon does not report that a rank waits to be a member again",
+     Invariant::kS9},
     {Bug::kLetsStrangerIn, "lets-stranger-in",
      "the gateway does not ask who may cancel a job", Invariant::kS10},
 }};

@@ -229,15 +229,18 @@ void Checker::CheckReleased(const server::Job& before,
                     })) {
       continue;
     }
+    const auto heard = heard_.find(hold.node);
+    const bool silent =
+        heard == heard_.end() || time_->now() - heard->second > kSilence;
+    if (silent && after.spec.kind == JobKind::kNative) {
+      left_.insert({hold.node, after.uid, hold.generation});
+    }
     for (const auto& [pid, rank] : live_) {
       if (rank.uid != after.uid || rank.generation != hold.generation ||
           rank.node != hold.node ||
           given_up_.contains({hold.node, rank.uid, hold.generation})) {
         continue;
       }
-      const auto heard = heard_.find(hold.node);
-      const bool silent =
-          heard == heard_.end() || time_->now() - heard->second > kSilence;
       if (silent && (rank.native || !store_->nodes().contains(hold.node))) {
         given_up_.insert({hold.node, rank.uid, hold.generation});
         break;
@@ -357,12 +360,15 @@ std::optional<MonoTime> Checker::PutSince(const std::string& uid,
 // ---- Processes --------------------------------------------------------------
 
 void Checker::CheckTwins(const LiveRank& rank) {
+  const auto here = std::make_tuple(rank.node, rank.uid, rank.generation);
+  const bool left = left_.contains(here);
+  if (left) given_up_.insert(here);
   for (const auto& [pid, other] : live_) {
     if (other.uid != rank.uid) continue;
     if (other.generation == rank.generation) {
       // Its tasks moved away from a node that was lost. What lives there is a
       // member of no communicator.
-      if (other.rank != rank.rank ||
+      if (other.rank != rank.rank || left ||
           given_up_.contains({other.node, other.uid, other.generation})) {
         continue;
       }

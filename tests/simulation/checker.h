@@ -135,6 +135,11 @@ class Checker final : public SimStore::Listener {
                 uint32_t recovery, const std::set<int64_t>& pids);
   // A rank got that state from another, or `had` it; else it is a new process.
   void OnLevelled(const CommittedStep& step, bool had);
+  // The process of a rank that is away waits for a recovery above `recovery`.
+  void OnWaits(int64_t pid, const std::string& uid, Generation generation,
+               uint32_t recovery, int32_t rank);
+  // Nothing stands in its way from then on.
+  void OnCalm(MonoTime since) { calm_ = since; }
   // `recovery`: the communicator whose members wrote it.
   void OnPublished(const std::string& uid, const SavedState& saved,
                    uint32_t recovery);
@@ -164,6 +169,11 @@ class Checker final : public SimStore::Listener {
     Generation highest = 0;
     // By generation: the newest recovery whose communicator was formed.
     std::map<Generation, uint32_t> formed;
+    // By generation, recovery and rank: the process that waits to be back,
+    // and since when.
+    std::map<std::tuple<Generation, uint32_t, int32_t>,
+             std::pair<int64_t, MonoTime>>
+        waits;
     // By generation and recovery: ranks may move to other nodes, or be away.
     std::map<std::pair<Generation, uint32_t>, Group> groups;
   };
@@ -181,6 +191,7 @@ class Checker final : public SimStore::Listener {
   // Empty: none of that is stored.
   std::set<int32_t> MembersOf(const std::string& uid, Generation generation,
                               uint32_t recovery) const;
+  void CheckWaits(const CommittedStep& step);
   uint64_t TruthAfter(Lineage* lineage, const std::string& uid, int64_t step);
 
   const Timeline* const time_;
@@ -189,6 +200,7 @@ class Checker final : public SimStore::Listener {
   std::optional<Violation> violation_;
   Coverage coverage_;
   std::map<NodeName, MonoTime> heard_;
+  std::optional<MonoTime> calm_;
   std::set<std::string> effects_;
   std::map<std::string, std::string> answers_;
   std::set<std::string> forbidden_;
@@ -198,6 +210,9 @@ class Checker final : public SimStore::Listener {
   // What was left to itself: the host was silent for long, or an operator gave
   // it up.
   std::set<std::tuple<NodeName, std::string, Generation>> given_up_;
+  // Nodes whose hold ended while they were silent: an order on its way there
+  // may start a rank that is elsewhere by now.
+  std::set<std::tuple<NodeName, std::string, Generation>> left_;
   std::map<std::string, Lineage> lineages_;
 };
 

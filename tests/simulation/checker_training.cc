@@ -7,9 +7,18 @@
 #include "tests/simulation/checker.h"
 
 namespace lockstep::simulation {
+namespace {
+
+// A rank that is away and ready is a member again within this time, once all
+// is well: others that start may be waited for.
+constexpr Duration kLongestReturn = std::chrono::seconds(20);
+
+}  // namespace
 
 int64_t TotalSteps(const std::string& uid) {
-  return 6 + static_cast<int64_t>(Mix({HashOf(uid), 1}) % 24);
+  // A few go on for long after all is well.
+  const int64_t more = Mix({HashOf(uid), 5}) % 4 == 0 ? 100 : 0;
+  return more + 6 + static_cast<int64_t>(Mix({HashOf(uid), 1}) % 24);
 }
 
 void Checker::CheckSuccess(const server::Job& job) {
@@ -100,6 +109,7 @@ void Checker::OnCommitted(const CommittedStep& step) {
                       "is away",
                       step.generation, step.rank, step.step, step.recovery));
   }
+  CheckWaits(step);
   int64_t& last = lineage.last[{step.generation, step.rank}];
   if (step.step != last + 1) {
     Break(Invariant::kS3,
@@ -130,6 +140,34 @@ void Checker::OnCommitted(const CommittedStep& step) {
     Break(Invariant::kS3,
           fmt::format("g{}: the state after step {} is not that of its steps",
                       step.generation, step.step));
+  }
+}
+
+void Checker::OnWaits(int64_t pid, const std::string& uid,
+                      Generation generation, uint32_t recovery, int32_t rank) {
+  lineages_[uid].waits[{generation, recovery, rank}] = {pid, time_->now()};
+}
+
+void Checker::CheckWaits(const CommittedStep& step) {
+  const Lineage& lineage = lineages_[step.uid];
+  const auto group = lineage.groups.find({step.generation, step.recovery});
+  // It is on its way back with the next recovery.
+  if (!calm_ || group == lineage.groups.end() ||
+      lineage.groups.contains({step.generation, step.recovery + 1})) {
+    return;
+  }
+  for (const int32_t rank : group->second.away) {
+    const auto it = lineage.waits.find({step.generation, step.recovery, rank});
+    if (it == lineage.waits.end() || !live_.contains(it->second.first) ||
+        time_->now() - std::max(it->second.second, *calm_) < kLongestReturn) {
+      continue;
+    }
+    Break(
+        Invariant::kS9,
+        fmt::format("g{} rank {} waits since {} to be a member again, and the "
+                    "others train",
+                    step.generation, rank,
+                    FormatDuration(time_->now() - it->second.second)));
   }
 }
 

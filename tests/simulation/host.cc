@@ -224,6 +224,7 @@ void Host::Reconnect() {
     for (const News& news : std::exchange(process.outbox, {})) {
       ear_->OnNews(news);
     }
+    parts_.training->Repeat(pid);
     if (process.waits) ear_->OnProcessWaits(pid);
     if (process.joined && ref.rank == 0) ear_->OnProcessPuts(ref);
   }

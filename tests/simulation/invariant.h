@@ -36,8 +36,8 @@ enum class Invariant {
   // its job wants, never a generation's number twice, and none is heard of
   // before it is stored.
   kS8,
-  // Every request gets an answer, every waiter its value, and every job an end
-  // once all is well.
+  // Every request gets an answer, every waiter its value, and once all is well
+  // every job an end and every rank that is away and ready its place.
   kS9,
   // Nobody changes anything without the right to: no stranger, no ended
   // stream, no coordinator that the node does not follow. (Who a caller is,

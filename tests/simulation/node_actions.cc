@@ -200,6 +200,13 @@ GangStatus Node::StatusOf(const LocalGang& gang) const {
   for (RankStatus& rank : status.ranks) {
     if (!rank.exit) rank.progress = host_.ProgressOf({key, rank.rank});
   }
+  if (parts_.bug == Bug::kForgetsWaiting) {
+    for (const int32_t away : gang.assignment.away_ranks) {
+      for (RankStatus& rank : status.ranks) {
+        if (rank.rank == away) rank.parked = 0;
+      }
+    }
+  }
   if (parts_.bug == Bug::kReleasesEarly &&
       status.phase == GangPhase::kStopping) {
     status.phase = GangPhase::kStopped;

@@ -85,6 +85,8 @@ class Training {
   // but `away`.
   void OnRecover(int64_t pid, uint32_t recovery,
                  const std::vector<int32_t>& away);
+  // Tells the next daemon what the last one may have lost.
+  void Repeat(int64_t pid);
   // The process is gone.
   void OnDead(int64_t pid, bool well);
 
@@ -118,6 +120,9 @@ class Training {
     // The communicator that it is a member of, or will be, see `parked`.
     uint32_t recovery = 0;
     bool parked = false;
+    // What the daemon was told last: `parked` of RankNews, and how it joined.
+    uint32_t told_parked = 0;
+    std::optional<worker::agent::RankJoin> joined;
     // The ranks that are away in `recovery`.
     std::set<int32_t> away;
     // With a bug: its state is that of before it was away.

@@ -32,13 +32,27 @@ void Training::ParkAll(const Gang& gang) {
 void Training::Park(int64_t pid, Member* member) {
   member->parked = true;
   member->progress.phase = "recovering";
+  member->told_parked = member->recovery + 1;
+  if (member->IsAway()) {
+    const auto& [uid, generation] = member->gang;
+    checker_->OnWaits(pid, uid, generation, member->recovery, member->rank);
+  }
+  Repeat(pid);
+}
+
+void Training::Repeat(int64_t pid) {
+  const Member* const member = Find(pid);
+  if (member == nullptr) return;
   RankNews news;
-  news.parked = member->recovery + 1;
+  news.parked = member->told_parked;
   const GangKey key{GangOf(*member).job, member->gang.second};
-  member->host->Tell(pid, [key, rank = member->rank, news](
-                              AgentCore* core, Time now, Actions* out) {
-    core->OnRankNews(key, rank, news, now, out);
-  });
+  member->host->Tell(pid,
+                     [key, rank = member->rank, news, joined = member->joined](
+                         AgentCore* core, Time now, Actions* out) {
+                       if (joined) core->OnRankJoined(key, rank, *joined, out);
+                       if (news.parked > 0)
+                         core->OnRankNews(key, rank, news, now, out);
+                     });
 }
 
 void Training::OnRecover(int64_t pid, uint32_t recovery,
@@ -49,6 +63,7 @@ void Training::OnRecover(int64_t pid, uint32_t recovery,
     m->recovery = recovery;
     m->away = {away.begin(), away.end()};
     m->parked = true;
+    m->joined.reset();
     m->progress.phase = "recovering";
     Enter(pid, m);
   });
@@ -158,12 +173,8 @@ void Training::Level(const GangId& id, uint32_t recovery) {
 void Training::Rejoin(int64_t pid, Member* member, uint32_t recovery) {
   if (member->recovery != recovery) return;
   member->parked = false;
-  const GangKey key{GangOf(*member).job, member->gang.second};
-  const RankJoin join{recovery, true, IsElastic(member->gang.first)};
-  member->host->Tell(pid, [key, rank = member->rank, join](AgentCore* core,
-                                                           Time, Actions* out) {
-    core->OnRankJoined(key, rank, join, out);
-  });
+  member->joined = RankJoin{recovery, true, IsElastic(member->gang.first)};
+  Repeat(pid);
   if (member->controller) {
     Together(pid, 1ms, [this, pid](Member* m) { Go(pid, m); });
   } else if (member->rank == 0) {

@@ -103,6 +103,7 @@ void World::Heal() {
   users_.Heal();
   for (const auto& node : nodes_) node->Heal();
   network_.Heal();
+  checker_.OnCalm(std::max(time_.now(), control_.awake()));
   Undrain();
 }
 
