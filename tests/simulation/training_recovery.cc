@@ -10,7 +10,7 @@ bool IsRecoverable(const std::string& uid) {
 }
 
 bool IsElastic(const std::string& uid) {
-  return IsRecoverable(uid) && Mix({HashOf(uid), 4}) % 4 > 0;
+  return IsRecoverable(uid) && Mix({HashOf(uid), 4}) % 8 > 0;
 }
 
 using std::chrono_literals::operator""ms;

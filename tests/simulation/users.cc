@@ -75,7 +75,7 @@ JobSpec Users::SpecOf(int32_t job) const {
     spec.output_directory = "/out/" + name;
     spec.checkpoint.interval_steps = 3 + choose(5, 3);
     if (choose(4, 4) == 0) spec.roles.Edit()[0].resources.gpus = 1;
-    if (choose(3, 12) > 0) spec.elastic_min_tasks = 1 + choose(2, 13);
+    if (choose(4, 12) > 0) spec.elastic_min_tasks = 1 + choose(2, 13);
   } else {
     const bool servers = choose(2, 5) == 0;
     spec = server::ProgramSpec(
