@@ -33,9 +33,9 @@ std::vector<int32_t> AwayRanks(const Job& job);
 // Whether the job has ranks on the node, and all of them are away.
 bool AllAreAwayOn(const Job& job, const NodeName& node);
 
-// A rank that fails so soon after its last start waits before the next one,
-// also if it was a member meanwhile.
-inline constexpr Duration kSoon = std::chrono::minutes(1);
+// A rank that fails so soon after it was back waits before its next start, and
+// longer each time.
+inline constexpr Duration kSoon = std::chrono::seconds(10);
 
 // The longest time for members to end a step or a save before ranks return.
 inline constexpr Duration kLongestReturn = std::chrono::minutes(8);

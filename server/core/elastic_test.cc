@@ -382,6 +382,17 @@ TEST_F(ElasticTest, ARankThatCrashesAfterEachReturnWaitsLongerEachTime) {
     s_.Settle();
     EXPECT_EQ(Stored(1).restarts, restarts + 1) << round;
   }
+  // It has trained for a while.
+  Start(1);
+  Wait(1);
+  MembersJoin();
+  s_.Advance(kSoon);
+  for (const int32_t rank : {0, 2, 3}) {
+    s_.Rank(rank).progress.committed_step += 100;
+  }
+  const int32_t restarts = Stored(1).restarts;
+  Kill(1);
+  EXPECT_EQ(Stored(1).restarts, restarts + 1) << "at once";
 }
 
 TEST_F(ElasticTest, ALateStartOfARankThatIsAwayFailsNothing) {

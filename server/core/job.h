@@ -45,6 +45,8 @@ struct LoneRank {
   Usage before;
   // How often it has failed since it is away (elastic.h).
   int32_t failures_away = 0;
+  // When it was no longer away.
+  std::optional<WallTime> returned;
 
   bool operator==(const LoneRank&) const = default;
 };

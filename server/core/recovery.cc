@@ -259,7 +259,7 @@ std::string WhatNow(const Job& job, const Loss& loss) {
                      others);
 }
 
-void SetMembership(Job* job, const Loss& loss, RankStatus* rank) {
+void SetMembership(Job* job, const Loss& loss, RankStatus* rank, Time now) {
   if (loss.away.contains(rank->rank)) {
     rank->away = true;
     rank->returned = 0;
@@ -271,6 +271,7 @@ void SetMembership(Job* job, const Loss& loss, RankStatus* rank) {
   } else if (rank->away && loss.returning.contains(rank->rank)) {
     rank->away = false;
     rank->returned = job->recovery;
+    job->lone_ranks[rank->rank].returned = now.wall;
   }
 }
 
@@ -305,7 +306,7 @@ void Begin(Job* job, const JobView& view, const Loss& loss,
       if (loss.ranks.contains(rank.rank) && !loss.later) {
         RestartRank(job, view, task.node, &rank, now);
       }
-      SetMembership(job, loss, &rank);
+      SetMembership(job, loss, &rank, now);
     }
   }
   for (const NodeName& node : loss.from) MoveTasks(job, view, node);
@@ -334,15 +335,15 @@ void Wait(Job* job, const Loss& loss, const RestartPlan& plan) {
 }
 
 // Whether all of it are ranks that failed where they are, and one did so soon
-// after its last start.
+// after it was back.
 bool FailedSoon(const Job& job, const Loss& loss, Time now) {
   bool soon = false;
   for (const RankStatus* rank : RanksOf(job)) {
     if (!loss.ranks.contains(rank->rank)) continue;
     if (!HasFailed(*rank)) return false;
     const auto lone = job.lone_ranks.find(rank->rank);
-    soon = soon || (lone != job.lone_ranks.end() && lone->second.start &&
-                    now.wall - *lone->second.start < kSoon);
+    soon = soon || (lone != job.lone_ranks.end() && lone->second.returned &&
+                    now.wall - *lone->second.returned < kSoon);
   }
   return soon && loss.from.empty();
 }

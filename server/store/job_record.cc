@@ -162,6 +162,7 @@ void PutDecisionState(const Job& job, v1::StoredJob* out) {
     if (lone.start) *message.mutable_start() = ToProto(*lone.start);
     *message.mutable_before() = ToProto(lone.before);
     message.set_failures_away(lone.failures_away);
+    if (lone.returned) *message.mutable_returned() = ToProto(*lone.returned);
   }
   if (job.failing) *out->mutable_failing() = ToProto(*job.failing);
   out->set_committed_before(job.committed_before);
@@ -218,6 +219,9 @@ Status GetDecisionState(const v1::StoredJob& stored, Job* job) {
     }
     LOCKSTEP_ASSIGN_OR_RETURN(lone.before, FromProto(message.before()));
     lone.failures_away = message.failures_away();
+    if (message.has_returned()) {
+      LOCKSTEP_ASSIGN_OR_RETURN(lone.returned, FromProto(message.returned()));
+    }
   }
   if (stored.has_failing()) {
     LOCKSTEP_ASSIGN_OR_RETURN(job->failing, FromProto(stored.failing()));

@@ -261,7 +261,7 @@ Job FullJob() {
   job.output_hold = OutputHold{Reason::kNoCheckpoint, 3, At(18)};
   job.spec.end_with = EndWith::kChief;
   job.spec.end_grace = std::chrono::seconds(7);
-  job.lone_ranks = {{1, {true, At(17), FullRank(1).usage}}, {2, {}}};
+  job.lone_ranks = {{1, {true, At(17), FullRank(1).usage, 2, At(18)}}, {2, {}}};
   return job;
 }
 
