@@ -85,7 +85,7 @@ bool IsReturn(const Job& job) {
 }
 
 bool HasLeftForNewest(const Job& job, const RankStatus& rank) {
-  return std::max(rank.parked, rank.recovery) >= job.recovery;
+  return rank.recovery >= job.recovery || rank.parked > rank.recovery;
 }
 
 bool MayTrainWithout(const Job& job, const std::set<int32_t>& lost,

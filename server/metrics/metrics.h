@@ -22,7 +22,7 @@ namespace lockstep::server {
 inline constexpr size_t kSeriesAtRest = 700;
 inline constexpr size_t kSeriesPerNode = 16;
 inline constexpr size_t kSeriesPerPool = 35;
-inline constexpr size_t kSeriesPerLiveJob = 51;
+inline constexpr size_t kSeriesPerLiveJob = 52;
 // The maximum number of values that a job's ranks can report by name; one
 // series each.
 inline constexpr size_t kSeriesOfValues = 16;

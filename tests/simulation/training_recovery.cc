@@ -60,6 +60,8 @@ void Training::OnRecover(int64_t pid, uint32_t recovery,
   if (Find(pid) == nullptr) return;
   Later(pid, 2ms, [this, pid, recovery, away](Member* m) {
     if (recovery <= m->recovery) return;
+    // It leaves the communicator that it is in.
+    if (m->controller && !m->parked) Park(pid, m);
     m->recovery = recovery;
     m->away = {away.begin(), away.end()};
     m->parked = true;
