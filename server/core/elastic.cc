@@ -19,11 +19,6 @@ bool Runs(const RankStatus& rank) {
   return rank.state >= RankState::kStarted && !rank.exit;
 }
 
-bool WaitsForNode(const Job& job, const NodeName& node) {
-  const Replacement* replacement = ReplacementOf(job, node);
-  return replacement != nullptr && replacement->lost;
-}
-
 // When a rank that is away and failed at `end` is started again. The first time
 // at once.
 bool IsDue(const LoneRank& lone, WallTime end, Time now) {

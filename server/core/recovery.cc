@@ -12,6 +12,7 @@
 
 #include "server/core/elastic.h"
 #include "server/core/evidence.h"
+#include "server/core/loss.h"
 #include "server/core/moving.h"
 #include "server/core/replacing.h"
 #include "server/core/reports.h"
@@ -23,48 +24,11 @@ namespace {
 
 bool HasFailed(const RankStatus& rank) { return rank.exit && !rank.exit->ok(); }
 
-// Ranks of programs never report that they have joined.
-bool Survives(const Job& job, const RankStatus& rank) {
-  const RankState runs = job.spec.kind == JobKind::kNative
-                             ? RankState::kJoined
-                             : RankState::kStarted;
-  // One that is back has no state before it has joined.
-  return rank.state >= runs && !rank.exit && !rank.away &&
-         rank.recovery >= rank.returned;
-}
-
 bool Waits(const Job& job, const RankStatus& rank) {
   const auto lone = job.lone_ranks.find(rank.rank);
   return HasFailed(rank) && !rank.away && lone != job.lone_ranks.end() &&
          lone->second.waits;
 }
-
-// What was lost, and why.
-struct Loss {
-  Failure failure;
-  // None: the network failed.
-  std::set<int32_t> ranks;
-  // The nodes that they move away from.
-  std::vector<NodeName> from;
-  // No failure: the ranks move away from a drained node.
-  bool drained = false;
-  // How long the replacement has waited.
-  Duration waited{};
-  // It belongs to the failure that led to the last recovery.
-  bool known = false;
-  // Ranks that go away, and the others train without them.
-  std::set<int32_t> away;
-  // Ranks that were away, and are members again.
-  std::set<int32_t> returning;
-  // No rank is started again now.
-  bool later = false;
-
-  // It uses up no try: nothing failed, or that was accounted for.
-  bool IsFree() const {
-    const bool failed = !failure.cause.message.empty();
-    return known || drained || (ranks.empty() && (!away.empty() || !failed));
-  }
-};
 
 bool NeedsTheGang(const Job& job, const JobView& view, const TaskStatus& task,
                   const RankStatus& rank) {
@@ -76,140 +40,6 @@ bool NeedsTheGang(const Job& job, const JobView& view, const TaskStatus& task,
   return HasFailed(rank) && !MayReplaceRank(FailureOfRank(job, rank));
 }
 
-// Another node will have the rank, or has it already.
-bool WaitsForNode(const Job& job, const TaskStatus& task) {
-  const Replacement* replacement = ReplacementOf(job, task.node);
-  return replacement != nullptr && replacement->lost;
-}
-
-std::optional<Loss> FailedRanks(const Job& job, Time now) {
-  Loss loss;
-  loss.known = true;
-  std::optional<WallTime> first;
-  for (const TaskStatus& task : job.tasks) {
-    if (WaitsForNode(job, task)) continue;
-    for (const RankStatus& rank : task.ranks) {
-      if (!HasFailed(rank) || rank.away) continue;
-      loss.ranks.insert(rank.rank);
-      loss.known = loss.known && IsOfLastFailure(job, rank);
-      first =
-          std::min(first.value_or(rank.exit->end_time), rank.exit->end_time);
-    }
-  }
-  if (!first) return std::nullopt;
-  loss.failure = *FirstFailure(job);
-  // Two ranks that fail alike once are not one failure repeated.
-  loss.failure.signature.clear();
-  loss.waited = now.wall - *first;
-  return loss;
-}
-
-std::optional<Loss> FrozenRank(const Job& job, const JobView& view) {
-  if (!view.stall || IsRecovering(job)) return std::nullopt;
-  Loss loss;
-  if (job.spec.kind == JobKind::kProgram) {
-    // Its signs of progress tell that it stands still, and evidence why.
-    loss.ranks = view.stall_causes.value_or(std::set<int32_t>());
-  } else if (view.stall->rank >= 0) {
-    loss.ranks = {view.stall->rank};
-  }
-  if (loss.ranks.empty()) return std::nullopt;
-  Cause cause = CauseOf(job, *view.stall);
-  if (job.spec.kind == JobKind::kProgram) {
-    cause.message =
-        fmt::format("{} stand{} still, as evidence shows",
-                    RanksLabel(loss.ranks), loss.ranks.size() == 1 ? "s" : "");
-  }
-  loss.failure = FailureOf(std::move(cause));
-  // It stood still for longer than any wait is worth.
-  loss.waited = kLongestBackoff;
-  return loss;
-}
-
-std::optional<Loss> LostNetwork(const Job& job, const JobView& view, Time now) {
-  if (!view.recovery.parked ||
-      now.mono - *view.recovery.parked < kParkedPatience) {
-    return std::nullopt;
-  }
-  std::set<int32_t> parked;
-  for (const RankStatus* rank : RanksOf(job)) {
-    if (rank->parked > job.recovery && !rank->away) parked.insert(rank->rank);
-  }
-  Loss loss;
-  loss.failure =
-      FailureOf({Reason::kFormTimeout,
-                 fmt::format("{} lost a peer, although no rank has ended",
-                             RanksLabel(parked))});
-  loss.waited = now.mono - *view.recovery.parked;
-  return loss;
-}
-
-// Ranks whose new node has prepared. Ranks that failed elsewhere join them.
-std::optional<Loss> MovedRanks(const Job& job, const JobView& view, Time now) {
-  const std::vector<NodeName> from = ReadyToMove(job, view);
-  if (from.empty()) return std::nullopt;
-  Loss loss = FailedRanks(job, now).value_or(Loss{});
-  const Replacement& first = *ReplacementOf(job, from.front());
-  // What is lost comes first: a drained node can wait.
-  const bool away = AllAreAwayOn(job, first.from);
-  if ((!first.lost || away) && (IsRecovering(job) || !loss.ranks.empty())) {
-    return std::nullopt;
-  }
-  loss.drained = !first.lost;
-  loss.failure = FailureOf(first.cause);
-  loss.from = from;
-  loss.known = away;
-  loss.waited = kLongestBackoff;
-  for (const NodeName& node : from) loss.ranks.merge(RanksOn(job, node));
-  return loss;
-}
-
-// The others need not wait for another node.
-std::optional<Loss> LostNode(const Job& job, const JobView& view, Time now) {
-  const std::set<int32_t> lost = Unreachable(job, view);
-  if (lost.empty() || !MayTrainWithout(job, lost, ReadyToReturn(job, now))) {
-    return std::nullopt;
-  }
-  Loss loss;
-  for (const Replacement& replacement : job.replacements) {
-    if (!replacement.lost || AllAreAwayOn(job, replacement.from)) continue;
-    loss.failure = FailureOf(replacement.cause);
-    break;
-  }
-  loss.away = lost;
-  return loss;
-}
-
-// Ranks that were away are ready, and no member is lost.
-std::optional<Loss> ReturningRanks(const Job& job, Time now) {
-  if (IsRecovering(job)) return std::nullopt;
-  Loss loss;
-  loss.returning = ReadyToReturn(job, now);
-  if (loss.returning.empty()) return std::nullopt;
-  return loss;
-}
-
-std::optional<Loss> FindLoss(const Job& job, const JobView& view, Time now) {
-  std::optional<Loss> loss = MovedRanks(job, view, now);
-  if (!loss) loss = FailedRanks(job, now);
-  if (!loss) loss = FrozenRank(job, view);
-  if (!loss) loss = LostNode(job, view, now);
-  if (!loss && !HasLostNode(job)) loss = LostNetwork(job, view, now);
-  if (!loss) loss = ReturningRanks(job, now);
-  if (!loss) return std::nullopt;
-  // With it goes what is waited for already, and comes what is ready.
-  std::set<int32_t> lost = Unreachable(job, view);
-  lost.insert(loss->ranks.begin(), loss->ranks.end());
-  const std::set<int32_t> back = ReadyToReturn(job, now);
-  if (!lost.empty() && MayTrainWithout(job, lost, back)) {
-    loss->away = std::move(lost);
-  }
-  // Where only ranks return, members end their step first. A recovery that
-  // replaces one, or follows a lost network, must not look like that.
-  if (!loss->away.empty()) loss->returning = back;
-  return loss;
-}
-
 std::string Tries(const Job& job, const Loss& loss, const RestartPlan& plan,
                   Time now) {
   if (loss.IsFree()) return "";
@@ -219,44 +49,6 @@ std::string Tries(const Job& job, const Loss& loss, const RestartPlan& plan,
   }
   return fmt::format("; {} of {} failures without progress",
                      job.failures_without_progress, job.spec.restart_budget);
-}
-
-// "it is replaced while 3 ranks hold their state".
-std::string WhatNow(const Job& job, const Loss& loss) {
-  const auto ranks = RanksOf(job);
-  const auto holding =
-      std::count_if(ranks.begin(), ranks.end(), [&](const RankStatus* rank) {
-        return Survives(job, *rank) && !loss.ranks.contains(rank->rank) &&
-               !loss.away.contains(rank->rank);
-      });
-  if (!loss.away.empty() && loss.from.empty()) {
-    return fmt::format("{} rank{} on without {}", holding,
-                       holding == 1 ? " trains" : "s train",
-                       RanksLabel(loss.away));
-  }
-  const std::string others =
-      loss.away.empty()
-          ? fmt::format("{} rank{} state", holding,
-                        holding == 1 ? " holds its" : "s hold their")
-          : fmt::format("{} rank{} on", holding,
-                        holding == 1 ? " trains" : "s train");
-  if (loss.ranks.empty()) {
-    return fmt::format("a new communicator is formed while {}", others);
-  }
-  if (!loss.from.empty()) {
-    std::vector<NodeName> to;
-    for (const NodeName& node : loss.from) {
-      to.push_back(ReplacementOf(job, node)->to);
-    }
-    return fmt::format("{} {} replaced on {} while {}", RanksLabel(loss.ranks),
-                       loss.ranks.size() == 1 ? "is" : "are",
-                       fmt::join(to, ", "), others);
-  }
-  return fmt::format("{} replaced while {}",
-                     loss.ranks.size() == 1
-                         ? std::string("it is")
-                         : fmt::format("{} are", RanksLabel(loss.ranks)),
-                     others);
 }
 
 void SetMembership(Job* job, const Loss& loss, RankStatus* rank, Time now) {
@@ -275,22 +67,9 @@ void SetMembership(Job* job, const Loss& loss, RankStatus* rank, Time now) {
   }
 }
 
-// "rank 1 is back", "node b is lost; 3 ranks train on without rank 1".
-std::string Happened(const Job& job, const Loss& loss) {
-  const std::string back =
-      loss.returning.empty()
-          ? ""
-          : fmt::format("{} {} back", RanksLabel(loss.returning),
-                        loss.returning.size() == 1 ? "is" : "are");
-  const std::string& failed = loss.failure.cause.message;
-  if (failed.empty()) return back;
-  return fmt::format("{}; {}{}{}", failed, WhatNow(job, loss),
-                     back.empty() ? "" : "; ", back);
-}
-
 void Begin(Job* job, const JobView& view, const Loss& loss,
            const RestartPlan& plan, Time now) {
-  const std::string what = Happened(*job, loss);
+  const std::string what = Describe(*job, loss);
   job->committed_before =
       std::max(job->committed_before, HighestCommitted(*job, view));
   for (const RankStatus* rank : RanksOf(*job)) {
@@ -334,20 +113,6 @@ void Wait(Job* job, const Loss& loss, const RestartPlan& plan) {
                             FormatDuration(plan.backoff))};
 }
 
-// Whether all of it are ranks that failed where they are, and one did so soon
-// after it was back.
-bool FailedSoon(const Job& job, const Loss& loss, Time now) {
-  bool soon = false;
-  for (const RankStatus* rank : RanksOf(job)) {
-    if (!loss.ranks.contains(rank->rank)) continue;
-    if (!HasFailed(*rank)) return false;
-    const auto lone = job.lone_ranks.find(rank->rank);
-    soon = soon || (lone != job.lone_ranks.end() && lone->second.returned &&
-                    now.wall - *lone->second.returned < kSoon);
-  }
-  return soon && loss.from.empty();
-}
-
 bool AllNodesTell(const Job& job, const JobView& view) {
   const std::set<NodeName> nodes = NodesOf(job);
   return std::all_of(nodes.begin(), nodes.end(), [&](const NodeName& name) {
@@ -364,7 +129,7 @@ bool MustRestartGang(const Job& job, const JobView& view, const Loss& loss) {
   for (const TaskStatus& task : job.tasks) {
     // Its node does not matter any more.
     const bool moves =
-        WaitsForNode(job, task) ||
+        WaitsForNode(job, task.node) ||
         std::count(loss.from.begin(), loss.from.end(), task.node) > 0;
     for (const RankStatus& rank : task.ranks) {
       if (!loss.ranks.contains(rank.rank)) {
@@ -427,7 +192,7 @@ std::optional<Cause> Recover(Job* job, const JobView& view, Time now) {
   const std::map<int32_t, LoneRank> lone_ranks = job->lone_ranks;
   const std::optional<Failure> newest = FirstFailure(*job);
   for (auto& [rank, lone] : job->lone_ranks) lone.waits = false;
-  std::optional<Loss> loss = FindLoss(*job, view, now);
+  std::optional<Loss> loss = FindLoss(*job, view, IsRecovering(*job), now);
   if (!loss) return std::nullopt;
   if (MustRestartGang(*job, view, *loss)) {
     if (!newest) return loss->failure.cause;

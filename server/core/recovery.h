@@ -5,11 +5,11 @@
 // Ranks are lost when they fail, or when one stands still (stall.h); of a
 // program, when evidence names them (hang_verdict.h). Where the
 // network between the ranks has failed and no process, the ranks have left
-// their communicator for kParkedPatience: then a recovery replaces none.
-// Retries follow the rules of verdict.h and use up the budget of all failures;
-// a failure has a wait as for a worker that restarts alone. Ranks that had
-// failed when the last recovery was decided, and were reported after it, belong
-// to the same failure: they cost nothing more and do not wait.
+// their communicator for kParkedPatience (loss.h): then a recovery replaces
+// none. Retries follow the rules of verdict.h and use up the budget of all
+// failures; a failure has a wait as for a worker that restarts alone. Ranks
+// that had failed when the last recovery was decided, and were reported after
+// it, belong to the same failure: they cost nothing more and do not wait.
 //
 // The gang restarts instead, by restart.h, if
 //   - a rank cannot recover, has exited with 0, or none is left that has joined
@@ -30,8 +30,6 @@
 #include "server/core/job_view.h"
 
 namespace lockstep::server {
-
-inline constexpr Duration kParkedPatience = std::chrono::seconds(2);
 
 // Whether the processes of all ranks stay when other ranks are lost.
 bool AllAreRecoverable(const Job& job);

@@ -99,8 +99,8 @@ std::string RanksText(const Job& job, const NodeName& node) {
 void Note(Job* job, const Replacement& replacement, Time now) {
   const std::string ranks = RanksText(*job, replacement.from);
   const std::set<int32_t> lost = RanksOn(*job, replacement.from);
-  const bool train = AllAreAwayOn(*job, replacement.from) ||
-                     MayTrainWithout(*job, lost);
+  const bool train =
+      AllAreAwayOn(*job, replacement.from) || MayTrainWithout(*job, lost);
   AddEvent(job, replacement.cause.reason,
            replacement.lost
                ? fmt::format("{}; the other ranks {} until another node has {}",
@@ -286,6 +286,11 @@ const Replacement* ReplacementOn(const Job& job, const NodeName& to) {
     if (replacement.to == to) return &replacement;
   }
   return nullptr;
+}
+
+bool WaitsForNode(const Job& job, const NodeName& node) {
+  const Replacement* replacement = ReplacementOf(job, node);
+  return replacement != nullptr && replacement->lost;
 }
 
 bool HasLostNode(const Job& job) {

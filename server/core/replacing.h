@@ -20,9 +20,9 @@
 // A new node that refuses, is lost or silent, is drained, or gets a faulty GPU
 // before the move is given up, and the scheduler picks another one. The gang
 // restarts instead if no rank on another node is left, or if no node has
-// prepared in place of a lost one within JobSpec::hold (LifecycleTimeouts::hold).
-// A drained node has half of its grace for this; then the job saves and moves as
-// a whole (moving.h).
+// prepared in place of a lost one within JobSpec::hold
+// (LifecycleTimeouts::hold). A drained node has half of its grace for this;
+// then the job saves and moves as a whole (moving.h).
 #ifndef LOCKSTEP_SERVER_CORE_REPLACING_H_
 #define LOCKSTEP_SERVER_CORE_REPLACING_H_
 
@@ -39,6 +39,9 @@ namespace lockstep::server {
 const Replacement* ReplacementOf(const Job& job, const NodeName& from);
 // Returns null if nothing is to move to the node.
 const Replacement* ReplacementOn(const Job& job, const NodeName& to);
+
+// Whether another node will have the ranks on the node, or has them already.
+bool WaitsForNode(const Job& job, const NodeName& node);
 
 // Whether ranks are gone whose tasks wait for another node, and that the others
 // wait for.
