@@ -151,6 +151,23 @@ void CheckPrograms(const JobSpec& spec, FieldChecker* check) {
   }
 }
 
+void CheckElastic(const JobSpec& spec, FieldChecker* check) {
+  if (spec.elastic_min_tasks == 0) return;
+  check->Require(spec.kind == JobKind::kProgram, "kind",
+                 "is NATIVE: elastic_min_tasks is for a PROGRAM so far");
+  int64_t tasks = 0;
+  for (const RoleSpec& role : spec.roles.get()) {
+    if (role.type == TaskType::kChief || role.type == TaskType::kWorker) {
+      tasks += role.count;
+    }
+  }
+  check->Require(
+      spec.elastic_min_tasks <= tasks, "elastic_min_tasks",
+      fmt::format("is {}, and the job has {} tasks of chief and workers: give "
+                  "a smaller number",
+                  spec.elastic_min_tasks, tasks));
+}
+
 // What only one kind of jobs has.
 void CheckKind(const JobSpec& spec, FieldChecker* check) {
   check->Require(spec.kind == JobKind::kProgram ||
@@ -170,9 +187,6 @@ void CheckKind(const JobSpec& spec, FieldChecker* check) {
   check->Require(spec.kind == JobKind::kProgram || !spec.warm_starts, "kind",
                  "is NATIVE: warm_starts is for a PROGRAM, and a native rank "
                  "starts within milliseconds");
-  check->Require(spec.kind == JobKind::kProgram || spec.elastic_min_tasks == 0,
-                 "kind",
-                 "is NATIVE: elastic_min_tasks is for a PROGRAM so far");
   check->Require(
       spec.kind == JobKind::kProgram ||
           (spec.node_loss == NodeLoss::kUnspecified && !spec.node_lost_timeout),
@@ -300,6 +314,7 @@ LOCKSTEP_FIELDS(JobSpec, v1::JobSpec) {
     CheckRoles(spec->roles, spec->kind, check);
     CheckTimes(*spec, check);
     CheckKind(*spec, check);
+    CheckElastic(*spec, check);
     CheckNodeLoss(*spec, check);
     CheckProgressPattern(*spec, check);
     // One string of TF_CONFIG, and that one of the environment.

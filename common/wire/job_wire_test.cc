@@ -108,6 +108,22 @@ TEST(JobWireTest, OnlyAProgramLeavesASilentHostByARule) {
   EXPECT_THAT(Complaint(proto), HasSubstr("is NATIVE"));
 }
 
+TEST(JobWireTest, AnElasticJobHasAsManyTasksAsItNeeds) {
+  v1::JobSpec proto = Valid();
+  proto.set_kind(v1::JOB_KIND_PROGRAM);
+  proto.set_elastic_min_tasks(4);
+  const auto spec = FromProto(proto);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->elastic_min_tasks, 4);
+  EXPECT_EQ(*FromProto(ToProto(*spec)), *spec);
+  proto.set_elastic_min_tasks(5);
+  EXPECT_THAT(Complaint(proto),
+              HasSubstr("spec.elastic_min_tasks: is 5, and the job has 4"));
+  proto.set_elastic_min_tasks(1);
+  proto.set_kind(v1::JOB_KIND_NATIVE);
+  EXPECT_THAT(Complaint(proto), HasSubstr("is NATIVE"));
+}
+
 TEST(JobWireTest, OnlyANativeJobHasAReductionPlan) {
   v1::JobSpec proto = Valid();
   proto.set_reduction_plan("lockstep-reduction-plan 1\n");

@@ -27,18 +27,19 @@ namespace lockstep::server {
 // it, so that the others stop once for both.
 inline constexpr Duration kReturnTogether = std::chrono::seconds(5);
 
+// A rank that fails so soon after it was back waits before its next start, and
+// longer each time.
+inline constexpr Duration kSoon = std::chrono::seconds(10);
+
+// How long a recovery in which ranks return may take, from the first member
+// that has left its communicator: others may still save or end a step.
+inline constexpr Duration kLongestReturn = std::chrono::minutes(8);
+
 // Ascending.
 std::vector<int32_t> AwayRanks(const Job& job);
 
 // Whether the job has ranks on the node, and all of them are away.
 bool AllAreAwayOn(const Job& job, const NodeName& node);
-
-// A rank that fails so soon after it was back waits before its next start, and
-// longer each time.
-inline constexpr Duration kSoon = std::chrono::seconds(10);
-
-// The longest time for members to end a step or a save before ranks return.
-inline constexpr Duration kLongestReturn = std::chrono::minutes(8);
 
 // Whether the newest recovery took ranks in that were away.
 bool IsReturn(const Job& job);

@@ -103,7 +103,8 @@ std::optional<Failure> FailureBeforeTheEnd(const Job& job) {
   const auto failed = Members(job, [&](const GroupRank& member) {
     const auto& exit = member.rank->exit;
     return exit && !exit->ok() && !member.rank->away &&
-           exit->end_time + kSameTime < end && !BlamesAPeer(*exit) && !MayRestartAlone(job, *member.task);
+           exit->end_time + kSameTime < end && !BlamesAPeer(*exit) &&
+           !MayRestartAlone(job, *member.task);
   });
   const auto first = std::min_element(
       failed.begin(), failed.end(), [](const GroupRank& a, const GroupRank& b) {

@@ -14,10 +14,6 @@
 namespace lockstep::server {
 namespace {
 
-bool FailedItself(const RankStatus& rank) {
-  return rank.exit && !rank.exit->ok();
-}
-
 std::optional<Loss> FailedRanks(const Job& job, Time now) {
   Loss loss;
   loss.known = true;
@@ -25,7 +21,7 @@ std::optional<Loss> FailedRanks(const Job& job, Time now) {
   for (const TaskStatus& task : job.tasks) {
     if (WaitsForNode(job, task.node)) continue;
     for (const RankStatus& rank : task.ranks) {
-      if (!FailedItself(rank) || rank.away) continue;
+      if (!HasFailed(rank) || rank.away) continue;
       loss.ranks.insert(rank.rank);
       loss.known = loss.known && IsOfLastFailure(job, rank);
       first =
@@ -102,7 +98,7 @@ std::optional<Loss> MovedRanks(const Job& job, const JobView& view,
   return loss;
 }
 
-// The others need not wait for another node.
+// The others need not wait for another node: FindLoss says who goes away.
 std::optional<Loss> LostNode(const Job& job, const JobView& view, Time now) {
   const std::set<int32_t> lost = Unreachable(job, view);
   if (lost.empty() || !MayTrainWithout(job, lost, ReadyToReturn(job, now))) {
@@ -114,7 +110,6 @@ std::optional<Loss> LostNode(const Job& job, const JobView& view, Time now) {
     loss.failure = FailureOf(replacement.cause);
     break;
   }
-  loss.away = lost;
   return loss;
 }
 
@@ -201,7 +196,7 @@ bool FailedSoon(const Job& job, const Loss& loss, Time now) {
   bool soon = false;
   for (const RankStatus* rank : RanksOf(job)) {
     if (!loss.ranks.contains(rank->rank)) continue;
-    if (!FailedItself(*rank)) return false;
+    if (!HasFailed(*rank)) return false;
     const auto lone = job.lone_ranks.find(rank->rank);
     soon = soon || (lone != job.lone_ranks.end() && lone->second.returned &&
                     now.wall - *lone->second.returned < kSoon);

@@ -45,6 +45,11 @@ struct Loss {
   }
 };
 
+// Whether the rank's process has ended, and not with 0.
+inline bool HasFailed(const RankStatus& rank) {
+  return rank.exit && !rank.exit->ok();
+}
+
 // Whether the rank runs and has the state. Ranks of programs never report that
 // they have joined.
 bool Survives(const Job& job, const RankStatus& rank);

@@ -22,8 +22,6 @@
 namespace lockstep::server {
 namespace {
 
-bool HasFailed(const RankStatus& rank) { return rank.exit && !rank.exit->ok(); }
-
 bool Waits(const Job& job, const RankStatus& rank) {
   const auto lone = job.lone_ranks.find(rank.rank);
   return HasFailed(rank) && !rank.away && lone != job.lone_ranks.end() &&

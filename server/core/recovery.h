@@ -60,7 +60,7 @@ void AwaitRecovery(const Job& job, const JobView& view, Time now,
                    RecoveryWaits* waits);
 
 // Returns a cause if all ranks run and have not joined the newest recovery
-// after `timeout`.
+// after `timeout`, where ranks return after kLongestReturn (elastic.h).
 std::optional<Cause> LateRecovery(const Job& job, const JobView& view,
                                   Duration timeout, Time now);
 

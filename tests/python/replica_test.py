@@ -202,6 +202,7 @@ class ReplicaTest(unittest.TestCase):
             "two that train",
             lambda: "2 of 4 ranks train; ranks 1, 3 are away" in self.why(job),
         )
+        self.assertRegex(self.described(job), "STARTED.*, away")
         self.wait_for(job, "steps of the smaller gang", lambda: self.step(job) > at + 5)
         self.assertIn("away", self.why(job))
         self.wait_for(job, "a whole gang", lambda: self.why(job) == "")
