@@ -107,6 +107,16 @@ int32_t lockstep_session_get_info(const lockstep_session* session,
   });
 }
 
+int32_t lockstep_session_is_chief(const lockstep_session* session) {
+  int32_t chief = 0;
+  Guard(nullptr, [&]() -> Status {
+    LOCKSTEP_RETURN_IF_ERROR(Check(session));
+    chief = session->session->chief() ? 1 : 0;
+    return OkStatus();
+  });
+  return chief;
+}
+
 int32_t lockstep_session_enter(lockstep_session* session, int32_t phase) {
   int32_t before = -1;
   Guard(nullptr, [&]() -> Status {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/logging.h"
+#include "server/core/elastic.h"
 #include "server/core/recovery.h"
 
 namespace lockstep::server {
@@ -124,6 +125,7 @@ void NodeSessions::TakePower(const NodeName& node,
 void NodeSessions::TakeProgress(const NodeName& node, const RankStatus& rank,
                                 JobEntry* entry, Time now) {
   const auto before = entry->meter.last_step_time();
+  entry->meter.Follow(ChiefRank(*entry->job).rank);
   entry->meter.Take(rank.rank, rank.progress, now);
   std::optional<MonoTime> changed;
   if (rank.progress.change_time) {

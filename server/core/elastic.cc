@@ -71,6 +71,43 @@ bool IsNotNeeded(const Job& job, const RankStatus& rank) {
                        rank.recovery < job.recovery);
 }
 
+const TaskStatus& ChiefTask(const Job& job) {
+  const auto task = std::find_if(
+      job.tasks.begin(), job.tasks.end(), [&](const TaskStatus& each) {
+        return std::any_of(
+            each.ranks.begin(), each.ranks.end(),
+            [&](const RankStatus& rank) { return !IsNotNeeded(job, rank); });
+      });
+  return task == job.tasks.end() ? job.tasks.front() : *task;
+}
+
+const RankStatus& ChiefRank(const Job& job) {
+  const std::vector<RankStatus>& ranks = ChiefTask(job).ranks;
+  const auto chief = std::find_if(
+      ranks.begin(), ranks.end(),
+      [&](const RankStatus& rank) { return !IsNotNeeded(job, rank); });
+  return chief == ranks.end() ? ranks.front() : *chief;
+}
+
+bool MayHaveChief(const Job& job, const NodeName& node) {
+  // Whether a rank above all so far spoke before the newest recovery.
+  bool spoke = true;
+  for (const TaskStatus& task : job.tasks) {
+    // Also where it ran before it moved.
+    const bool here =
+        task.node == node || std::count(task.former_nodes.begin(),
+                                        task.former_nodes.end(), node) > 0;
+    for (const RankStatus& rank : task.ranks) {
+      const bool knows = rank.recovery >= job.recovery;
+      const bool speaks = rank.rank == ChiefRank(job).rank;
+      if (here && (speaks || rank.rank == 0 || (spoke && !knows))) return true;
+      spoke = spoke && (rank.away ||
+                        (rank.returned > 0 && rank.returned == job.recovery));
+    }
+  }
+  return false;
+}
+
 bool IsReturn(const Job& job) {
   const auto ranks = RanksOf(job);
   return job.recovery > 0 &&
@@ -85,7 +122,8 @@ bool HasLeftForNewest(const Job& job, const RankStatus& rank) {
 
 bool MayTrainWithout(const Job& job, const std::set<int32_t>& lost,
                      const std::set<int32_t>& back) {
-  if (job.spec.elastic_min_tasks == 0 || lost.contains(0)) return false;
+  if (job.spec.elastic_min_tasks == 0) return false;
+  if (lost.contains(0) && job.spec.end_with != EndWith::kAll) return false;
   int32_t complete = 0;
   for (const TaskStatus& task : job.tasks) {
     bool all = true;

@@ -52,10 +52,19 @@ bool HasLeftForNewest(const Job& job, const RankStatus& rank);
 // returned in the newest recovery and has not trained yet.
 bool IsNotNeeded(const Job& job, const RankStatus& rank);
 
+// The task of the rank that speaks for all and writes what the job saves: the
+// first one that is needed.
+// REQUIRES: the job has tasks.
+const TaskStatus& ChiefTask(const Job& job);
+const RankStatus& ChiefRank(const Job& job);
+
+// Whether a process on the node speaks for all, or did so before the newest
+// recovery and may not know of that yet.
+bool MayHaveChief(const Job& job, const NodeName& node);
+
 // Whether the members that are left, with `back`, which were away, may train
-// without `lost`, too: the job and their programs are elastic, enough tasks are
-// complete, and rank 0 is left. It speaks for all ranks and writes what the job
-// saves.
+// without `lost`, too: the job and their programs are elastic, and enough tasks
+// are complete. Rank 0 stays where its exit ends the job (EndWith::kChief).
 bool MayTrainWithout(const Job& job, const std::set<int32_t>& lost,
                      const std::set<int32_t>& back = {});
 

@@ -118,7 +118,61 @@ TEST_F(ElasticTest, ARankWhoseProcessWaitsIsAMemberAgain) {
   EXPECT_EQ(s_.job.cause, (Cause{Reason::kRunning, ""}));
 }
 
-TEST_F(ElasticTest, WithoutRankZeroTheOthersHoldTheirState) {
+TEST_F(ElasticTest, TheNextRankIsTheChiefWhileRankZeroIsAway) {
+  EXPECT_EQ(ChiefRank(s_.job).rank, 0);
+  Kill(0);
+  EXPECT_THAT(Away(), ElementsAre(0));
+  EXPECT_EQ(ChiefRank(s_.job).rank, 1);
+  EXPECT_EQ(ChiefTask(s_.job).node, "b");
+  MembersJoin();
+  Start(0);
+  Wait(0);
+  EXPECT_THAT(Away(), IsEmpty());
+  EXPECT_EQ(ChiefRank(s_.job).rank, 1) << "rank 0 does not train yet";
+  MembersJoin();
+  EXPECT_EQ(ChiefRank(s_.job).rank, 0);
+}
+
+TEST_F(ElasticTest, AProcessIsTheChiefUntilItKnowsOfAnother) {
+  const auto chiefs = [this] {
+    std::string nodes;
+    for (const char* node : {"a", "b", "c", "d"}) {
+      if (MayHaveChief(s_.job, node)) nodes += node;
+    }
+    return nodes;
+  };
+  EXPECT_EQ(chiefs(), "a");
+  Kill(0);
+  EXPECT_EQ(chiefs(), "ab");
+  MembersJoin();
+  EXPECT_EQ(chiefs(), "ab");
+  Start(0);
+  Wait(0);
+  EXPECT_EQ(chiefs(), "ab");
+  MembersJoin();
+  EXPECT_EQ(chiefs(), "a");
+  Kill(1);
+  MembersJoin();
+  EXPECT_EQ(chiefs(), "a");
+}
+
+TEST_F(ElasticTest, AJobMayStopOnRequestWhileRankZeroIsAway) {
+  Kill(0);
+  MembersJoin();
+  s_.job.directives.push_back({1, DirectiveKind::kStop});
+  for (const int32_t rank : {1, 2, 3}) {
+    s_.Rank(rank).progress.committed_step = 5;
+    s_.Rank(rank).progress.total_steps = 100;
+    s_.Exited(rank, ExitStatus());
+  }
+  s_.Settle();
+  EXPECT_FALSE(s_.job.outcome) << "it is not done";
+  EXPECT_THAT(s_.job.events.back().message,
+              HasSubstr("stopped after step 5, as requested"));
+}
+
+TEST_F(ElasticTest, ARankZeroWhoseExitEndsTheJobIsNeverAway) {
+  s_.job.spec.end_with = EndWith::kChief;
   Kill(0);
   EXPECT_THAT(Away(), IsEmpty());
   EXPECT_EQ(s_.job.recovery, 1u);

@@ -165,9 +165,10 @@ bool Survives(const Job& job, const RankStatus& rank) {
   const RankState runs = job.spec.kind == JobKind::kNative
                              ? RankState::kJoined
                              : RankState::kStarted;
-  // One that is back has no state before it has joined.
+  // One that is back or new has no state before it has joined.
   return rank.state >= runs && !rank.exit && !rank.away &&
-         rank.recovery >= rank.returned;
+         rank.recovery >= rank.returned &&
+         (rank.restarts == 0 || rank.recovery > 0);
 }
 
 std::optional<Loss> FindLoss(const Job& job, const JobView& view,

@@ -15,7 +15,7 @@ namespace {
 
 // The ranks of a program agree within a second or so, if it asks for orders.
 constexpr Duration kAgreement = std::chrono::seconds(15);
-// For the ranks that stop after the same step as the deciding rank.
+// For the ranks that stop after the same step as the chief.
 constexpr Duration kOthersStop = std::chrono::seconds(15);
 
 // A program knows where it saves.
@@ -26,11 +26,11 @@ bool SavesOnRequest(const Job& job, const JobView& view) {
   return may && job.next_directive <= kMaxDirective;
 }
 
-// Whether the ranks of a program, of which rank 0 spoke, have a step at which
-// they stop.
+// Whether the ranks of a program, of which the chief spoke, have a step at
+// which they stop.
 bool HasAgreedToStop(const Job& job, const JobView& view) {
   const GangStatus* const gang =
-      GangOf(view, job.tasks.front().node, job.generation);
+      GangOf(view, ChiefTask(job).node, job.generation);
   return gang != nullptr &&
          std::any_of(job.directives.begin(), job.directives.end(),
                      [&](const Directive& directive) {
@@ -78,9 +78,9 @@ bool HasStoppedOnRequest(const Job& job, const JobView& view) {
   if (job.spec.kind != JobKind::kNative && !HasAgreedToStop(job, view)) {
     return false;
   }
-  const RankStatus& deciding = DecidingRank(job);
-  if (!deciding.exit || !deciding.exit->ok()) return false;
-  const RankProgress& progress = deciding.progress;
+  const RankStatus& chief = ChiefRank(job);
+  if (!chief.exit || !chief.exit->ok()) return false;
+  const RankProgress& progress = chief.progress;
   return progress.total_steps <= 0 ||
          progress.committed_step < progress.total_steps;
 }
@@ -98,7 +98,7 @@ bool OthersStillStop(const Job& job, const JobView& view, Time now) {
   if (all_ended) return false;
   const std::optional<Departure> departure =
       FirstDeparture(job, view, /*done_ones=*/true);
-  return now.wall < DecidingRank(job).exit->end_time + kOthersStop &&
+  return now.wall < ChiefRank(job).exit->end_time + kOthersStop &&
          (!departure || now.wall < departure->deadline);
 }
 
@@ -180,7 +180,7 @@ bool SaveBeforeTheEnd(Job* job, const JobView& view, const Cause& cause,
 }
 
 Cause MovedCause(const Job& job, const JobView& view) {
-  const int64_t step = DecidingRank(job).progress.committed_step;
+  const int64_t step = ChiefRank(job).progress.committed_step;
   const bool saved = job.last_checkpoint && job.last_checkpoint->step >= step;
   // Its ranks there may all have exited with 0, as ordered.
   const std::optional<Departure> departure =

@@ -28,14 +28,14 @@ std::optional<Departure> MustLeave(const Job& job, const JobView& view);
 // Whether its ranks were asked to save and to exit with 0 at an agreed step.
 bool IsAskedToStop(const Job& job);
 
-// Whether the deciding rank's exit 0 was that stop, not the end of its work. A
+// Whether the chief's exit 0 was that stop, not the end of its work. A
 // job that was asked to stop at its very end starts once more, finds nothing
 // left to do, and ends. The ranks of a program must have agreed on the step.
 bool HasStoppedOnRequest(const Job& job, const JobView& view);
 
 // Whether to wait for the other ranks of the group of a job that has stopped on
 // request: they stop after the same step and may still save. Ends 15 s after
-// the deciding rank's exit, and at the departure's deadline.
+// the chief's exit, and at the departure's deadline.
 bool OthersStillStop(const Job& job, const JobView& view, Time now);
 
 // The ranks of a program's group that do not obey directives: their process has

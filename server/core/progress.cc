@@ -11,14 +11,20 @@ void ProgressMeter::Reset(Generation generation) {
 }
 
 void ProgressMeter::Take(int32_t rank, const RankProgress& progress, Time now) {
-  if (rank == 0) heard_ = now.wall;
   const auto known = ranks_.find(rank);
   if (known != ranks_.end() &&
       progress.committed_step > known->second.committed_step) {
     last_step_time_ = now.mono;
   }
   ranks_[rank] = progress;
-  if (rank != 0) return;
+  const auto known_chief = ranks_.find(chief_);
+  if (rank == next_chief_ &&
+      (progress.committed_step > 0 || known_chief == ranks_.end() ||
+       known_chief->second.committed_step <= 0)) {
+    chief_ = next_chief_;
+  }
+  if (rank != chief_) return;
+  heard_ = now.wall;
   Sample sample{now.mono, 0, progress.committed_step};
   for (const auto& [r, p] : ranks_) sample.samples += p.samples;
   // A process that replaces the chief's has no step until it has the state.
@@ -43,7 +49,7 @@ JobProgressInfo ProgressMeter::Info() const {
   JobProgressInfo info;
   info.generation = generation_;
   info.time = heard_;
-  if (const auto chief = ranks_.find(0); chief != ranks_.end()) {
+  if (const auto chief = ranks_.find(chief_); chief != ranks_.end()) {
     info.chief = chief->second;
   }
   if (samples_.size() < 2) return info;

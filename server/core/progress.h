@@ -12,13 +12,13 @@ namespace lockstep::server {
 
 struct JobProgressInfo {
   Generation generation = 0;
-  // Of rank 0.
+  // Of the rank that speaks for all (elastic.h).
   RankProgress chief;
   // Over the last kWindow; 0: not measured yet.
   double samples_per_second = 0;
   double steps_per_second = 0;
   std::optional<Duration> eta;
-  // When rank 0 last reported.
+  // When that rank last reported.
   std::optional<WallTime> time;
 };
 
@@ -28,6 +28,9 @@ class ProgressMeter {
 
   // Discards all data of older generations.
   void Reset(Generation generation);
+  // From now on the chief is rank `chief`, or as soon as that has made a step;
+  // at first rank 0.
+  void Follow(int32_t chief) { next_chief_ = chief; }
   // Records a report of rank `rank`. The caller drops late reports and those of
   // other generations.
   void Take(int32_t rank, const RankProgress& progress, Time now);
@@ -44,6 +47,8 @@ class ProgressMeter {
   };
 
   Generation generation_ = 0;
+  int32_t chief_ = 0;
+  int32_t next_chief_ = 0;
   std::map<int32_t, RankProgress> ranks_;
   std::deque<Sample> samples_;
   std::optional<MonoTime> last_step_time_;

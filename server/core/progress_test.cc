@@ -51,6 +51,24 @@ TEST_F(ProgressMeterTest, RatesAreOfAllRanks) {
   EXPECT_EQ(meter_.last_step_time(), now_ - 1s);
 }
 
+TEST_F(ProgressMeterTest, FollowsTheChief) {
+  for (int i = 1; i <= 4; ++i) {
+    if (i < 3) Take(0, At(i * 10, i * 100, 100), now_);
+    if (i == 3) meter_.Follow(1);
+    Take(1, At(i * 10, i * 100, 100), now_);
+    now_ += 1s;
+  }
+  EXPECT_EQ(meter_.Info().chief.committed_step, 40);
+  EXPECT_DOUBLE_EQ(meter_.Info().steps_per_second, 10);
+  // Rank 0 is back, and has no step yet.
+  meter_.Follow(0);
+  Take(0, At(-1, 0, 100), now_);
+  EXPECT_EQ(meter_.Info().chief.committed_step, 40);
+  now_ += 1s;
+  Take(0, At(50, 10, 100), now_);
+  EXPECT_EQ(meter_.Info().chief.committed_step, 50);
+}
+
 TEST_F(ProgressMeterTest, RateFollowsTheLastSeconds) {
   for (int i = 0; i < 100; ++i) {
     Take(0, At(i < 50 ? i : 50, i < 50 ? i : 50), now_);

@@ -155,10 +155,7 @@ bool NeedTheOthers(const Job& job, const NodeName& node) {
     return false;
   }
   if (job.spec.kind == JobKind::kNative) return true;
-  // A process of rank 0 runs there, or ran there before it moved.
-  const TaskStatus& first = job.tasks.front();
-  return first.node != node && std::count(first.former_nodes.begin(),
-                                          first.former_nodes.end(), node) == 0;
+  return !MayHaveChief(job, node);
 }
 
 bool IsRecovering(const Job& job) {

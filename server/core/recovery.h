@@ -37,7 +37,7 @@ bool AllAreRecoverable(const Job& job);
 // Whether the ranks on the node can do nothing without the others: each step of
 // the RUNNING job needs all ranks, and a rank that was replaced is a member of
 // no communicator. So it is safe to replace them although they may live. A
-// program's rank 0 may still write a file that its successor writes, too.
+// program's chief may still write a file that its successor writes, too.
 bool NeedTheOthers(const Job& job, const NodeName& node);
 
 // Whether a RUNNING job has lost ranks that are being replaced, or that wait

@@ -471,6 +471,27 @@ TEST(RecoveryTest, AFrozenRankOfAProgramIsTheOneThatEvidenceNames) {
   EXPECT_TRUE(stalled(std::set<int32_t>{0, 1, 2}).failing) << "none is left";
 }
 
+// Of a new process it is not known whether it has the state already.
+TEST(RecoveryTest, ANewProcessOfAProgramSurvivesOnceItHasJoined) {
+  for (const bool joined : {true, false}) {
+    Scene s(ProgramSpec("j", {Role(TaskType::kWorker, 2)}));
+    s.Run({"a", "b"});
+    for (const int32_t rank : {0, 1}) s.Rank(rank).recoverable = true;
+    s.Settle();
+    s.Exited(1, Signal(SIGKILL));
+    s.Settle();
+    ASSERT_EQ(s.job.recovery, 1u);
+    ComeBack(&s, 1);
+    s.Rank(0).recovery = 1;
+    s.Rank(1).recoverable = true;
+    if (joined) s.Rank(1).recovery = 1;
+    s.Settle();
+    s.Exited(0, Signal(SIGKILL));
+    s.Settle();
+    EXPECT_EQ(s.job.failing.has_value(), !joined);
+  }
+}
+
 // One that waits to be replaced would be waited for, for ever.
 TEST(RecoveryTest, ARankThatWaitsIsACauseWhenTheGangMustRestart) {
   Scene s = Recoverable();

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 
+#include "server/core/elastic.h"
+
 namespace lockstep::server {
 namespace {
 
 bool IsNews(const Job& job, const NodeName& node, const GangStatus& report) {
   if (report.phase == GangPhase::kRefused || job.tasks.empty() ||
-      node == job.tasks.front().node) {
+      node == ChiefTask(job).node) {
     return true;
   }
   // Failures are expected while it is being stopped.

@@ -1,6 +1,9 @@
 #include "server/metrics/training_counts.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "server/core/elastic.h"
 
 namespace lockstep::server {
 
@@ -26,7 +29,10 @@ void TrainingCounts::Take(const JobSnapshot& snapshot) {
   }
   const double counted = samples_.total;
   samples_.Take(samples);
-  const auto chief = snapshot.live.find(0);
+  const int32_t speaks = job.tasks.empty() ? 0 : ChiefRank(job).rank;
+  // The pauses of another rank's process.
+  if (std::exchange(chief_, speaks) != speaks) stall_.last.reset();
+  const auto chief = snapshot.live.find(speaks);
   if (chief == snapshot.live.end()) return;
   const RankProgress& said = chief->second.progress;
   if (const auto each = said.values.find(kFlopsPerSample);

@@ -47,6 +47,7 @@ class TrainingCounts {
   Grown samples_;
   std::optional<double> flops_;
   Grown stall_;
+  int32_t chief_ = 0;
   int64_t committed_ = 0;
   // An earlier generation did the steps below this one.
   int64_t redo_until_ = 0;

@@ -212,6 +212,22 @@ class ElasticReplicaTest(unittest.TestCase):
         # Each shard of step 8 was computed once: its ranks only returned after it.
         self.assertEqual([c for c in zero.computed if c[0] == 8], [(8, s) for s in range(RANKS)])
 
+    def test_rank_zero_too(self) -> None:
+        """It has no state when it is back, although all began with its weights."""
+        run = Run()
+        run.train(run.processes, 3)
+        run.job.wait_for("all compute", lambda: all(p.in_step(3) for p in run.processes))
+        run.kill(0, away=(0,))
+        members = run.processes[1:]
+        run.train(members, 5)
+        self.assertEqual(self.attribute(members[0], "shards"), (1, 0))
+        zero = run.replace(0)
+        run.job.recover(())
+        for process in members:
+            run.job.wait_for("the return", lambda process=process: process.returns(2))
+        self.finish(run, [zero, *members])
+        self.assertNotIn(4, {step for step, _ in zero.computed})
+
     def test_a_loss_is_the_mean_of_the_shards_here(self) -> None:
         run = Run()
         run.train(run.processes, 2)

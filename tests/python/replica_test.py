@@ -54,8 +54,13 @@ def loss():
     time.sleep(pause)
     return (model(x).squeeze(1) - x.sum(1)).square().mean()
 
+session = lockstep.session()
 while replica.committed < steps:
     replica.step(loss, samples=32)
+    if session.checkpoint_due() and session.chief:
+        torch.save(model.state_dict(), "model.pt")
+        print("saved", replica.rank, flush=True)
+        session.checkpoint_saved(replica.committed, "model.pt")
 
 digest = hashlib.sha256()
 for tensor in [*model.state_dict().values()]:
@@ -218,13 +223,34 @@ class ReplicaTest(unittest.TestCase):
         self.assertIn("3 ranks train on without rank 1", text)
         self.assertRegex(text, "ranks 1, 3 are back|rank 3 is back")
 
-    def test_without_rank_zero_the_others_wait(self) -> None:
-        wanted = self.finish(self.submit(60, 0.0, 3, "elastic", elastic=1))
-        job = self.submit(60, 0.1, 3, "elastic", elastic=1)
+    def save(self, job: lockstep.client.Job) -> None:
+        subprocess.run(
+            [local_cluster.BIN + "/lockstep", "jobs", "checkpoint", job.name],
+            check=True,
+            capture_output=True,
+        )
+
+    def test_the_next_rank_is_the_chief_while_rank_zero_is_away(self) -> None:
+        wanted = self.finish(self.submit(150, 0.0, 3, "elastic", elastic=1))
+        job = self.submit(150, 0.06, 3, "elastic", "late", elastic=1)
         self.wait_for(job, "steps", lambda: self.step(job) >= 5)
-        self.kill(job, 0)
-        self.assertEqual(self.finish(job), wanted)
-        self.assertIn("2 ranks hold their state", self.described(job))
+        pids = self.pids(job)
+        os.kill(pids[0], signal.SIGKILL)
+        self.wait_for(job, "a smaller gang", lambda: "rank 0 is away" in self.why(job))
+        self.save(job)
+        self.wait_for(job, "a checkpoint", lambda: self.lines(job, "saved") == ["saved 1"])
+        at = self.step(job)
+        self.wait_for(job, "progress of the new chief", lambda: self.step(job) > at + 2)
+        self.assertIn("rank 0 is away", self.why(job))
+        self.wait_for(job, "a whole gang", lambda: self.why(job) == "")
+        self.wait_for(job, "words of the new process", lambda: self.pids(job)[0] != pids[0])
+        self.save(job)
+        self.wait_for(
+            job, "a checkpoint", lambda: self.lines(job, "saved") == ["saved 0", "saved 1"]
+        )
+        after = self.pids(job)
+        self.assertEqual([after[rank] for rank in (1, 2)], [pids[rank] for rank in (1, 2)])
+        self.assertEqual(self.finish(job), wanted, "the same bits as without a loss")
 
     def interpreters(self, job: lockstep.client.Job) -> int:
         """How many have been ready for a warm start of the job."""

@@ -194,7 +194,6 @@ void Checker::CheckGroup(const server::Job& job) {
   if (job.recovery == 0) {
     Break(Invariant::kS8, what + " begins, and ranks are away");
   }
-  if (group.away.contains(0)) Break(Invariant::kS8, what + " has no rank 0");
   const int32_t least = job.spec.elastic_min_tasks;
   if (least == 0 || complete < least) {
     Break(Invariant::kS8, fmt::format("{} has {} complete tasks, and {} are "

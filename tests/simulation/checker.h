@@ -169,6 +169,8 @@ class Checker final : public SimStore::Listener {
     Generation highest = 0;
     // By generation: the newest recovery whose communicator was formed.
     std::map<Generation, uint32_t> formed;
+    // By generation and recovery.
+    std::map<std::pair<Generation, uint32_t>, MonoTime> formed_at;
     // By generation, recovery and rank: the process that waits to be back,
     // and since when.
     std::map<std::tuple<Generation, uint32_t, int32_t>,

@@ -23,11 +23,20 @@ int64_t TotalSteps(const std::string& uid) {
 
 void Checker::CheckSuccess(const server::Job& job) {
   if (job.spec.kind != JobKind::kNative) return;
-  const int64_t done = lineages_[job.uid].last[{job.generation, 0}];
-  if (done == TotalSteps(job.uid)) return;
-  Break(Invariant::kS3,
-        fmt::format("job {} g{} has succeeded after step {} of {}",
-                    job.spec.name, job.generation, done, TotalSteps(job.uid)));
+  // The ranks that end; others may be away.
+  int64_t done = TotalSteps(job.uid);
+  bool any = false;
+  for (const RankStatus* rank : server::RanksOf(job)) {
+    if (!rank->exit || !rank->exit->ok()) continue;
+    any = true;
+    done =
+        std::min(done, lineages_[job.uid].last[{job.generation, rank->rank}]);
+  }
+  if (any && done == TotalSteps(job.uid)) return;
+  Break(
+      Invariant::kS3,
+      fmt::format("job {} g{} has succeeded after step {} of {}", job.spec.name,
+                  job.generation, any ? done : 0, TotalSteps(job.uid)));
 }
 
 std::set<int32_t> Checker::MembersOf(const std::string& uid,
@@ -156,10 +165,14 @@ void Checker::CheckWaits(const CommittedStep& step) {
       lineage.groups.contains({step.generation, step.recovery + 1})) {
     return;
   }
+  // A member may be frozen, and form late.
+  const auto since = lineage.formed_at.find({step.generation, step.recovery});
+  if (since == lineage.formed_at.end()) return;
+  const MonoTime trains = std::max(since->second, *calm_);
   for (const int32_t rank : group->second.away) {
     const auto it = lineage.waits.find({step.generation, step.recovery, rank});
     if (it == lineage.waits.end() || !live_.contains(it->second.first) ||
-        time_->now() - std::max(it->second.second, *calm_) < kLongestReturn) {
+        time_->now() - std::max(it->second.second, trains) < kLongestReturn) {
       continue;
     }
     Break(
@@ -181,6 +194,7 @@ void Checker::OnFormed(const std::string& uid, Generation generation,
   const std::set<int32_t> before = MembersOf(uid, generation, newest);
   const std::set<int32_t> members = MembersOf(uid, generation, recovery);
   newest = std::max(newest, recovery);
+  lineages_[uid].formed_at[{generation, recovery}] = time_->now();
   std::set<int32_t> ranks;
   for (const int64_t pid : pids) {
     const auto live = live_.find(pid);

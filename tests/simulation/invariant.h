@@ -32,9 +32,8 @@ enum class Invariant {
   // is given twice.
   kS7,
   // Never two cluster specs or two sets of members of one communicator (a
-  // generation and a recovery), none without rank 0 or with fewer tasks than
-  // its job wants, never a generation's number twice, and none is heard of
-  // before it is stored.
+  // generation and a recovery), none with fewer tasks than its job wants, never
+  // a generation's number twice, and none is heard of before it is stored.
   kS8,
   // Every request gets an answer, every waiter its value, and once all is well
   // every job an end and every rank that is away and ready its place.

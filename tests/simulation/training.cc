@@ -173,14 +173,15 @@ void Training::Resume(int64_t pid, Member* chief) {
   checker_->OnResumed(uid, generation, from, gang.world_size);
   RankNews news;
   news.resumed_step = from == nullptr ? 0 : from->step;
-  chief->host->Tell(pid, [key = GangKey{gang.job, generation}, news](
-                             AgentCore* core, Time now, Actions* out) {
-    core->OnRankNews(key, 0, news, now, out);
-  });
+  chief->host->Tell(
+      pid, [key = GangKey{gang.job, generation}, rank = chief->rank, news](
+               AgentCore* core, Time now, Actions* out) {
+        core->OnRankNews(key, rank, news, now, out);
+      });
   for (const int32_t rank : gang.members) {
     const int64_t other = gang.pids.at(rank);
     Member* const member = Find(other);
-    // It may be in a recovery that rank 0, frozen, knows nothing of.
+    // It may be in a recovery that the chief, frozen, knows nothing of.
     if (member == nullptr || member->recovery != chief->recovery) continue;
     BeginAt(member, generation, from);
     Together(other, 1ms, [this, other](Member* m) { Go(other, m); });
@@ -245,7 +246,7 @@ void Training::Go(int64_t pid, Member* member) {
                const int64_t step = m->controller->step();
                worker::runtime::StepFacts facts;
                facts.cursor = static_cast<uint64_t>(step) * kBatch;
-               facts.nonfinite = m->rank == 0 && IsSkipped(m->gang.first, step);
+               facts.nonfinite = IsChief(*m) && IsSkipped(m->gang.first, step);
                if (m->controller->wants_state_hash())
                  facts.state_hash = m->state;
                Contribute(pid, m, m->controller->Begin(facts));
@@ -352,7 +353,7 @@ void Training::Receive(int64_t pid, Member* member, const ControlWords& sum) {
 }
 
 void Training::Follow(int64_t pid, Member* member, const StepOrders& orders) {
-  if (orders.settled && member->rank == 0) {
+  if (orders.settled && IsChief(*member)) {
     if (orders.settled->complete) {
       Publish(pid, member, orders.settled->order);
     } else {
@@ -385,7 +386,7 @@ void Training::Save(int64_t pid, Member* member, const CheckpointOrder& order) {
         }
         entry.saved.generation = id.second;
         entry.saved.step = order.step;
-        if (m->rank == 0) entry.saved.state = state;
+        if (IsChief(*m)) entry.saved.state = state;
         // Another order writes in a folder of its own: the part of an order
         // that is being published stays as it is.
         if (entry.saved.parts.insert(m->rank).second) {
@@ -430,9 +431,9 @@ void Training::Publish(int64_t pid, Member* member,
       return directive.kind != DirectiveKind::kStop &&
              directive.id <= news.directive_done;
     });
-    m->host->Tell(pid, [key = GangKey{gang.job, generation}, news](
-                           AgentCore* core, Time now, Actions* out) {
-      core->OnRankNews(key, 0, news, now, out);
+    m->host->Tell(pid, [key = GangKey{gang.job, generation}, rank = m->rank,
+                        news](AgentCore* core, Time now, Actions* out) {
+      core->OnRankNews(key, rank, news, now, out);
     });
     ++m->progress.checkpoints;
     const bool over =

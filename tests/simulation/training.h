@@ -147,6 +147,10 @@ class Training {
 
   Member* Find(int64_t pid);
   Gang& GangOf(const Member& member) { return gangs_.at(member.gang); }
+  // Speaks for all ranks, and writes what they save.
+  bool IsChief(const Member& member) {
+    return member.rank == *GangOf(member).members.begin();
+  }
   // Does it then, if the process lives, and not while it is frozen.
   void Later(int64_t pid, Duration delay, std::function<void(Member*)> what);
   // As Later, but not if it has left its communicator by then.

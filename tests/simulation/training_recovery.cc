@@ -1,4 +1,5 @@
 // Ranks that lost a peer and stay.
+#include <algorithm>
 #include <set>
 
 #include "tests/simulation/training.h"
@@ -88,19 +89,24 @@ void Training::Enter(int64_t pid, Member* member) {
 
 void Training::Form(const GangId& id, uint32_t recovery) {
   Gang& gang = gangs_.at(id);
-  if (gang.formed >= recovery || !gang.pids.contains(0)) return;
-  // It is never away.
-  const Member* const chief = Find(gang.pids.at(0));
-  if (chief == nullptr) return;
+  if (gang.formed >= recovery) return;
+  // All that are in the recovery know who is away.
+  const auto there =
+      std::find_if(gang.pids.begin(), gang.pids.end(), [&](const auto& entry) {
+        const Member* const member = Find(entry.second);
+        return member != nullptr && member->recovery == recovery;
+      });
+  if (there == gang.pids.end()) return;
+  const std::set<int32_t> away = Find(there->second)->away;
   std::set<int32_t> members;
   std::set<int64_t> pids;
   for (int32_t rank = 0; rank < gang.world_size; ++rank) {
-    if (chief->away.contains(rank)) continue;
+    if (away.contains(rank)) continue;
     const auto pid = gang.pids.find(rank);
     if (pid == gang.pids.end()) return;
     const Member* const member = Find(pid->second);
     if (member == nullptr || member->recovery != recovery ||
-        member->away != chief->away) {
+        member->away != away) {
       return;
     }
     members.insert(rank);
@@ -179,7 +185,7 @@ void Training::Rejoin(int64_t pid, Member* member, uint32_t recovery) {
   Repeat(pid);
   if (member->controller) {
     Together(pid, 1ms, [this, pid](Member* m) { Go(pid, m); });
-  } else if (member->rank == 0) {
+  } else if (IsChief(*member)) {
     Together(pid, 500ms, [this, pid](Member* m) { Resume(pid, m); });
   }
 }

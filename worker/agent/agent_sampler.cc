@@ -125,7 +125,15 @@ std::vector<TaskReading> AgentSampler::NewestReadings() {
     newest[{task.job, task.role, task.index, task.rank}] = task;
   };
   for (const auto& [when, task] : finished_) put(task);
-  for (const TaskReading& task : parts_.ranks->Readings()) put(task);
+  std::map<std::string, int32_t> chiefs;
+  for (const auto& [key, gang] : parts_.core->core().gangs()) {
+    if (!IsOver(gang.status.phase)) chiefs[key.job] = gang.chief;
+  }
+  for (TaskReading task : parts_.ranks->Readings()) {
+    const auto chief = chiefs.find(task.job);
+    if (chief != chiefs.end()) task.chief = task.rank == chief->second;
+    put(task);
+  }
   std::vector<TaskReading> readings;
   for (auto& [key, task] : newest) readings.push_back(std::move(task));
   return readings;

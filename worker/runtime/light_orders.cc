@@ -101,7 +101,7 @@ StatusOr<bool> LightOrders::Ask(OrderKind question) {
     if (!deadline) deadline = now + kDecisionTime;
     if (now >= *deadline) {
       return DeadlineExceeded(
-          "rank 0 has proposed an order for this step, and its decision did "
+          "the chief has proposed an order for this step, and its decision did "
           "not arrive within {}: is the worker daemon running, and does it "
           "reach the coordinator?",
           FormatDuration(kDecisionTime));

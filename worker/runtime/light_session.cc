@@ -93,6 +93,15 @@ StatusOr<std::vector<int>> AwayIn(const rank_link::RankLink& link,
                           welcome.away_ranks().end());
 }
 
+// Of the ranks that are not away.
+int FirstRank(const std::vector<int>& away) {
+  int first = 0;
+  for (const int rank : away) {  // Ascending.
+    if (rank == first) ++first;
+  }
+  return first;
+}
+
 // Members of a group are numbered in the order of their ranks.
 OrderPlace PlaceWithout(OrderPlace place, const std::vector<int>& away) {
   const int rank = place.rank;
@@ -127,6 +136,8 @@ class LightSession::Impl {
             "upgrade lockstep-worker");
       }
       identity_ = IdentityOf(welcome, link_->key());
+      chief_ =
+          FirstRank({welcome.away_ranks().begin(), welcome.away_ranks().end()});
       page = welcome.page_path();
       number = welcome.rank();
     }
@@ -239,6 +250,7 @@ class LightSession::Impl {
     // Otherwise there is a later one, which this process joins instead.
     if (recovery == 0 || !away.ok()) return OkStatus();
     return Locked([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      chief_ = FirstRank(*away);
       orders_.Restart(PlaceWithout(OwnPlace(), *away), recovery, last_step_);
       return OkStatus();
     });
@@ -358,6 +370,7 @@ class LightSession::Impl {
   }
 
   const LightSessionIdentity& identity() const { return identity_; }
+  int chief() const { return chief_; }
   bool IsForked() const { return fork_.IsForked(); }
 
  private:
@@ -393,6 +406,7 @@ class LightSession::Impl {
   LightSessionIdentity identity_;
   bool recoverable_ = false;
   std::atomic<bool> elastic_ = false;
+  std::atomic<int> chief_ = 0;  // The rank.
   // Apart from mu_: the link's thread takes it.
   Mutex waits_mu_;
   CondVar announcement_;
@@ -433,6 +447,8 @@ LightSession::~LightSession() {
 const LightSessionIdentity& LightSession::identity() const {
   return impl_->identity();
 }
+
+bool LightSession::chief() const { return identity().rank == impl_->chief(); }
 
 StatusOr<task::RankPhase> LightSession::Enter(task::RankPhase phase) {
   if (!IsForPrograms(phase)) {
@@ -504,9 +520,10 @@ Status LightSession::ReportCheckpoint(int64_t step, const std::string& path,
   LOCKSTEP_RETURN_IF_ERROR(CheckNumber("bytes", static_cast<uint64_t>(bytes)));
   LOCKSTEP_RETURN_IF_ERROR(CheckText("a checkpoint's path", path));
   LOCKSTEP_RETURN_IF_ERROR(impl_->CheckFork());
-  if (identity().rank != 0) {
+  if (!chief()) {
     return FailedPrecondition(
-        "rank 0 reports the checkpoints of a job, and this is {}",
+        "rank {} reports the checkpoints of a job, and this is {}",
+        impl_->chief(),
         identity().rank < 0 ? identity().role
                             : fmt::format("rank {}", identity().rank));
   }
@@ -529,7 +546,7 @@ Status LightSession::ReportResumed(int64_t step) {
     impl_->Resume(step);
     return OkStatus();
   }));
-  if (identity().rank != 0) return OkStatus();
+  if (!chief()) return OkStatus();
   v1::RankReport report;
   report.set_has_resumed_step(true);
   report.set_resumed_step(step);

@@ -18,8 +18,8 @@
 // Threads: all methods from any thread. Step and Enter make no system call and
 // wait for no one but each other; they take about a microsecond. So do
 // CheckpointDue and ShouldStop, unless an order is being agreed on for this
-// very step: then they wait for rank 0's decision. In a forked child every call
-// returns FailedPrecondition, and its destructor does nothing. After Close
+// very step: then they wait for the chief's decision. In a forked child every
+// call returns FailedPrecondition, and its destructor does nothing. After Close
 // every call but identity() returns FailedPrecondition.
 #ifndef LOCKSTEP_WORKER_RUNTIME_LIGHT_SESSION_H_
 #define LOCKSTEP_WORKER_RUNTIME_LIGHT_SESSION_H_
@@ -89,6 +89,10 @@ class LightSession {
   LightSession& operator=(const LightSession&) = delete;
 
   const LightSessionIdentity& identity() const;
+  // Whether this rank speaks for all and writes what the job saves: rank 0, or
+  // while that is away the first rank that is not. Changes in JoinRecovery
+  // only.
+  bool chief() const;
 
   // From now on time counts for `phase`; returns the one before.
   // InvalidArgument: straggler wait, forming and finished are not for programs.
@@ -110,18 +114,18 @@ class LightSession {
   Status ReportEvent(const std::string& sentence);
   // A file or directory; a relative `path` is one of the working directory.
   Status ReportArtifact(const std::string& name, const std::string& path);
-  // Rank 0 has published a complete checkpoint. FailedPrecondition: another
+  // The chief has published a complete checkpoint. FailedPrecondition: another
   // rank.
   Status ReportCheckpoint(int64_t step, const std::string& path, int64_t bytes);
   // The state contains `step` steps; 0: from the start. The job learns it from
-  // rank 0.
+  // the chief.
   Status ReportResumed(int64_t step);
 
   // Orders from outside, about the last step: the same answers on every rank
   // whose program asks after each step. See order_book.h.
   //
   // Whether to save a checkpoint now: once for each order, also before a stop.
-  // It is done when rank 0 reports a checkpoint of this step or a later one.
+  // It is done when the chief reports a checkpoint of this step or a later one.
   StatusOr<bool> CheckpointDue();
   // Whether to end now, with the exit code 0; from then on true.
   StatusOr<bool> ShouldStop();

@@ -1,8 +1,10 @@
 // The orders of a program's ranks: "save after step S", "stop after step S", at
 // the same S on all ranks. PURE.
 //
-// The coordinator's directive reaches rank 0, which speaks for all. It agrees
-// with the others by keys of their rendezvous, which are written once:
+// The coordinator's directive reaches the chief, which speaks for all. Here the
+// members of the newest recovery are numbered from 0, and the chief is rank 0.
+// It agrees with the others by keys of their rendezvous, which are written
+// once:
 //
 //   order/here/RANK   each other rank, when it joins
 //   order/N/p         rank 0's proposal N: "TOKEN KIND STEP ID"

@@ -329,6 +329,11 @@ LOCKSTEP_API int32_t lockstep_session_get_info(const lockstep_session* session,
                                                lockstep_session_info* info,
                                                lockstep_error* error);
 
+/* 1: this rank speaks for all and writes what the job saves. That is rank 0, or
+ * while it is away the first rank that is not. Changes only in
+ * lockstep_session_joined. */
+LOCKSTEP_API int32_t lockstep_session_is_chief(const lockstep_session* session);
+
 typedef enum lockstep_phase {
   LOCKSTEP_PHASE_INPUT = 0,
   LOCKSTEP_PHASE_COMPUTE = 1,
@@ -435,9 +440,11 @@ LOCKSTEP_API int32_t lockstep_session_park(lockstep_session* session,
                                            size_t count, lockstep_error* error);
 /* Waits for a recovery above `above`. ABORTED: the generation ended.
  * DEADLINE_EXCEEDED: none came. */
-LOCKSTEP_API int32_t lockstep_session_await_recovery(
-    lockstep_session* session, uint32_t above, int64_t timeout_ns,
-    uint32_t* recovery, lockstep_error* error);
+LOCKSTEP_API int32_t lockstep_session_await_recovery(lockstep_session* session,
+                                                     uint32_t above,
+                                                     int64_t timeout_ns,
+                                                     uint32_t* recovery,
+                                                     lockstep_error* error);
 /* This process trains in the group of `recovery`, also of recovery 0. */
 LOCKSTEP_API int32_t lockstep_session_joined(lockstep_session* session,
                                              uint32_t recovery,

@@ -286,6 +286,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         (c_void_p, c_uint32, c_int64, POINTER(c_uint32), _ERROR),
     ),
     "session_joined": (_CODE, (c_void_p, c_uint32, _ERROR)),
+    "session_is_chief": (c_int32, (c_void_p,)),
     "session_set_elastic": (_CODE, (c_void_p, c_int32, _ERROR)),
     "session_away": (
         _CODE,
@@ -307,7 +308,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     ),
 }
 # $LOCKSTEP_LIBRARY may name a library from before there were these.
-_LATER = ("session_set_elastic", "session_away")
+_LATER = ("session_set_elastic", "session_away", "session_is_chief")
 
 
 class Library:
@@ -344,6 +345,7 @@ class Library:
     session_park: Callable[..., int]
     session_await_recovery: Callable[..., int]
     session_joined: Callable[..., int]
+    session_is_chief: Callable[..., int]
     session_set_elastic: Callable[..., int]
     session_away: Callable[..., int]
     session_put: Callable[..., int]

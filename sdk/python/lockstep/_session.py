@@ -221,6 +221,7 @@ class Session:
         )
         self._lib = lib
         self._handle: Optional[ctypes.c_void_p] = handle
+        self._chief = False
         self._lock = threading.RLock()
         self._pending: Optional[weakref.ref[Step]] = None
         self._forked = False
@@ -264,8 +265,18 @@ class Session:
 
     @property
     def chief(self) -> bool:
-        """Whether this is rank 0."""
-        return self.rank == 0
+        """Whether this rank speaks for all, and writes what the job saves.
+
+        Rank 0, or while that is away (`lockstep.torch.Replica` with elastic=True) the
+        first rank that is not. It changes between two steps only.
+        """
+        with self._lock:
+            if self._handle is not None and not self._forked:
+                try:
+                    self._chief = self._lib.session_is_chief(self._handle) != 0
+                except Error:  # An older library.
+                    self._chief = self.rank == 0
+            return self._chief
 
     def step(
         self,
@@ -348,7 +359,7 @@ class Session:
         *,
         data_position: Any = None,
     ) -> None:
-        """Reports that a complete checkpoint of ``step`` is at ``path``; rank 0.
+        """Reports that a complete checkpoint of ``step`` is at ``path``; the chief.
 
         Args:
           step: the step whose state it holds.
@@ -382,7 +393,7 @@ class Session:
 
         With a value, which JSON can hold in 64 KiB: the position that the next
         checkpoint_saved() keeps with its checkpoint. It is one for the job, said by
-        rank 0; where each rank has a position of its own, a list of all of them.
+        the chief; where each rank has a position of its own, a list of all of them.
 
         Returns:
           The last value, and after resumed(step, path) what was kept with that
@@ -399,7 +410,7 @@ class Session:
 
         True once for each request, after the same step on every rank, also before
         a stop. Ask after each step, on every rank, and before should_stop(). A
-        request is done when rank 0 calls checkpoint_saved(). Outside lockstep it
+        request is done when the chief calls checkpoint_saved(). Outside lockstep it
         is always False.
 
         Raises:

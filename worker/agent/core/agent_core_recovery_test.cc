@@ -164,6 +164,39 @@ TEST_F(RecoveryTest, ANewRankZeroGetsTheOrdersThatAreNotDone) {
   EXPECT_EQ(actions[1].directive.id, 2u);
 }
 
+TEST_F(RecoveryTest, TheChiefGetsTheOrdersThatAreNotDone) {
+  const auto chiefs = [](const Actions& actions) {
+    std::vector<std::pair<int32_t, uint32_t>> told;
+    for (const Action& action : actions) {
+      if (action.kind != Kind::kDirective) continue;
+      told.emplace_back(action.rank, action.directive.id);
+    }
+    return told;
+  };
+  using testing::Pair;
+  Assignment order = Order(Goal::kGo);
+  order.directives = {{1, DirectiveKind::kCheckpoint},
+                      {2, DirectiveKind::kCheckpoint}};
+  EXPECT_THAT(chiefs(Do(order)), ElementsAre(Pair(0, 1), Pair(0, 2)));
+  Actions actions;
+  RankNews done;
+  done.directive_done = 1;
+  core_.OnRankNews(key_, 0, done, now_, &actions);
+  Exit(0, 3);
+  const std::vector<Directive> directives = order.directives;
+  order = Order(Goal::kGo, 1, 1, 0);
+  order.directives = directives;
+  order.away_ranks = {0};
+  EXPECT_THAT(chiefs(Do(order)), ElementsAre(Pair(1, 2)));
+  actions.clear();
+  core_.OnRankStarted(key_, 0, 200, &actions);
+  core_.OnRankJoined(key_, 0, {1, true}, &actions);
+  EXPECT_THAT(chiefs(actions), IsEmpty()) << "rank 0 is away";
+  order.recovery = 2;
+  order.away_ranks = {};
+  EXPECT_THAT(chiefs(Do(order)), ElementsAre(Pair(0, 2)));
+}
+
 TEST_F(RecoveryTest, TheNextDaemonTellsTheRanksAgain) {
   Exit(1, 3);
   Do(Order(Goal::kGo, 1, 0, 1));

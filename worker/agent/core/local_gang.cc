@@ -55,7 +55,9 @@ void StartAgain(const GangKey& key, int32_t restarts, LocalGang* gang,
   fresh.restarts = restarts;
   *rank = std::move(fresh);
   // The new process knows no orders.
-  if (rank->rank == 0) gang->last_directive = gang->status.directive_done;
+  if (rank->rank == gang->chief) {
+    gang->last_directive = gang->status.directive_done;
+  }
   out->push_back(MakeAction(Action::Kind::kStartRank, key, rank->rank));
 }
 
@@ -169,6 +171,14 @@ double CpusPerRank(const LocalTask& task) {
              : task.resources.cpus / static_cast<double>(task.ranks.size());
 }
 
+int32_t ChiefOf(const Assignment& assignment) {
+  int32_t chief = 0;
+  for (const int32_t away : assignment.away_ranks) {  // Ascending.
+    if (away == chief) ++chief;
+  }
+  return chief;
+}
+
 std::vector<int32_t> GpusOfRank(const Assignment& assignment, int32_t rank) {
   if (!assignment.cluster) return {};
   for (const TaskSpec& task : assignment.cluster->tasks) {
@@ -280,6 +290,10 @@ void RecoverIfAsked(const GangKey& key, LocalGang* gang, Actions* out) {
 
 void Go(const GangKey& key, LocalGang* gang, Actions* out) {
   if (gang->status.phase != GangPhase::kLaunched) return;
+  if (const int32_t chief = ChiefOf(gang->assignment); chief != gang->chief) {
+    gang->chief = chief;
+    gang->last_directive = gang->status.directive_done;
+  }
   // The ranks of a program join whenever they like, and form by themselves. The
   // link keeps what is for one that has not joined.
   const bool native = IsNative(gang->assignment);
@@ -289,7 +303,7 @@ void Go(const GangKey& key, LocalGang* gang, Actions* out) {
     }
     // The link takes repeats: Go is level-triggered too.
     if (native) out->push_back(MakeAction(Action::Kind::kGo, key, rank.rank));
-    if (rank.rank != 0) continue;  // Rank 0 speaks for all.
+    if (rank.rank != gang->chief) continue;  // It speaks for all.
     for (const Directive& directive : gang->assignment.directives) {
       if (directive.id <= gang->last_directive) continue;
       gang->last_directive = directive.id;

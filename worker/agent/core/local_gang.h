@@ -76,6 +76,8 @@ struct LocalGang {
   std::optional<MonoTime> keep_until;
   uint32_t last_event = 0;
   uint32_t last_directive = 0;
+  // The rank that got it.
+  int32_t chief = 0;
   uint32_t last_evidence = 0;
   // The newest recovery of which this daemon has sent the Welcome.
   uint32_t last_recovery = 0;
@@ -102,6 +104,8 @@ const RankStatus* FindRank(const LocalGang& gang, int32_t rank);
 RankStatus* FindRank(LocalGang* gang, int32_t rank);
 
 bool IsNative(const Assignment& assignment);
+// The rank that speaks for all: the first one that is not away.
+int32_t ChiefOf(const Assignment& assignment);
 // Cores of one of the task's ranks; 0: not limited.
 double CpusPerRank(const LocalTask& task);
 // The GPUs that the cluster spec gives to `rank`.
@@ -112,8 +116,8 @@ std::vector<ImageContent> SettledImages(const Assignment& assignment);
 // Returns whether the images `here` match the settled ones.
 bool AreSettled(const std::vector<ImageContent>& here,
                 const std::vector<ImageContent>& settled);
-// Returns whether the assignment is for other ranks than those that the gang has
-// prepared for: the coordinator uses a spare node for whichever is needed.
+// Returns whether the assignment is for other ranks than those that the gang
+// has prepared for: the coordinator uses a spare node for whichever is needed.
 bool IsForOtherRanks(const LocalGang& gang);
 // Returns whether the spec has an identity of the output directory that was not
 // checked here.

@@ -213,7 +213,7 @@ void CollectTimes(const char* name, const char* help,
 
 // Metrics of the job, as its chief reports them.
 void CollectJob(const TaskReading& task, MetricFamilies* out) {
-  if (!task.counters || task.rank != 0) return;
+  if (!task.counters || !task.chief) return;
   const task::RankCounters& c = *task.counters;
   const MetricLabels labels = {{"job_id", task.job}};
   CollectTimes("lockstep_step_seconds",
@@ -270,8 +270,8 @@ void CollectCheckpoints(const TaskReading& task, MetricFamilies* out) {
   out->Counter("lockstep_checkpoint_failures_total",
                "Checkpoints that a rank abandoned or failed to begin.",
                AsDouble(c.checkpoint_failures), labels);
-  // Rank 0 writes the state and publishes: its times are the job's.
-  if (task.rank != 0) return;
+  // The chief writes the state and publishes: its times are the job's.
+  if (!task.chief) return;
   labels.emplace_back("phase", "");
   for (size_t i = 0; i < task::kCheckpointPhases; ++i) {
     labels.back().second = kCheckpointPhaseNames[i];

@@ -26,6 +26,8 @@ struct TaskReading {
   std::string role;
   int32_t index = 0;
   int32_t rank = 0;
+  // It speaks for all ranks of the job.
+  bool chief = false;
   // Generations of the job before this one.
   int32_t restarts = 0;
   bool ended = false;

@@ -75,6 +75,7 @@ TaskReading Ranks::ReadingOf(const RankRef& ref, const Rank& rank) const {
   reading.role = Name(rank.type);
   reading.index = rank.index;
   reading.rank = ref.rank;
+  reading.chief = ref.rank == 0;
   reading.restarts = rank.attempts_before;
   reading.ended = rank.ended;
   reading.log = {logs_.BytesSent(ref), logs_.BytesDropped(ref),
