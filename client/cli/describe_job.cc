@@ -48,6 +48,32 @@ std::string AttemptsText(const v1::Job& job) {
       {"ATTEMPT", "GENERATION", "STARTED", "TOOK", "FROM STEP", "ENDED"}, rows);
 }
 
+std::string RanksText(const google::protobuf::RepeatedField<int32_t>& ranks) {
+  return ranks.empty() ? "-" : fmt::format("{}", fmt::join(ranks, ","));
+}
+
+std::string RecoveriesText(const v1::Job& job) {
+  std::vector<std::vector<std::string>> rows;
+  for (const v1::InPlaceRecovery& recovery : job.in_place_recoveries()) {
+    rows.push_back({fmt::format("{}", recovery.generation()),
+                    fmt::format("{}", recovery.number()),
+                    TimeText(recovery.has_start_time(), recovery.start_time()),
+                    recovery.has_end_time()
+                        ? FormatDuration(ToWallTime(recovery.end_time()) -
+                                         ToWallTime(recovery.start_time()))
+                        : "-",
+                    recovery.has_step() ? Grouped(recovery.step()) : "-",
+                    RanksText(recovery.replaced_ranks()),
+                    RanksText(recovery.away_ranks()),
+                    RanksText(recovery.returned_ranks()),
+                    CauseText(job, recovery.cause())});
+  }
+  if (rows.empty()) return "";
+  return RenderTable({"GENERATION", "RECOVERY", "STARTED", "TOOK", "AFTER STEP",
+                      "NEW RANKS", "AWAY", "BACK", "WHY"},
+                     rows);
+}
+
 std::string StateRows(const v1::Job& job, WallTime now, const Style& style,
                       const std::vector<std::string>& bad_gpus) {
   std::string state = style.State(job.state());
@@ -216,6 +242,7 @@ std::string FormatJob(const v1::Job& job, WallTime now, const Style& style,
                               ImageRows(job) + ReductionRow(job),
                           style);
   text += DescribeSection("Attempts", AttemptsText(job), style);
+  text += DescribeSection("Recoveries", RecoveriesText(job), style);
   return text + DescribeSection("What happened",
                                 FormatEvents(job.events(), true), style);
 }

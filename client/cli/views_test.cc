@@ -216,6 +216,37 @@ TEST_F(ViewsTest, WhatIsHiddenIsSaid) {
   EXPECT_THAT(out_.str(), Not(HasSubstr("not shown")));
 }
 
+TEST_F(ViewsTest, RecoveriesAreListed) {
+  v1::Job job = RunningJob();
+  v1::InPlaceRecovery* const lost = job.add_in_place_recoveries();
+  lost->set_generation(3);
+  lost->set_number(1);
+  lost->mutable_start_time()->set_seconds(1'767'225'600);
+  lost->mutable_end_time()->set_seconds(1'767'225'602);
+  lost->mutable_cause()->set_message("rank 1 is killed");
+  lost->add_replaced_ranks(1);
+  lost->add_away_ranks(1);
+  lost->add_away_ranks(3);
+  lost->set_step(1204);
+  v1::InPlaceRecovery* const back = job.add_in_place_recoveries();
+  back->set_generation(3);
+  back->set_number(2);
+  back->mutable_cause()->set_message("ranks 1, 3 are back");
+  back->add_returned_ranks(1);
+  back->add_returned_ranks(3);
+  Serve({job});
+  EXPECT_EQ(Run({"jobs", "describe", "fashion"}), 0) << err_.str();
+  EXPECT_THAT(
+      out_.str(),
+      HasSubstr("GENERATION  RECOVERY  STARTED                  TOOK   AFTER "
+                "STEP  NEW RANKS  AWAY  BACK  WHY"));
+  EXPECT_THAT(out_.str(),
+              HasSubstr("3           1         2026-01-01 00:00:00 UTC  2.0 s  "
+                        "1,204       1          1,3   -     rank 1 is killed"));
+  EXPECT_THAT(out_.str(), HasSubstr("-          -     1,3   ranks 1, 3 are "
+                                    "back"));
+}
+
 TEST_F(ViewsTest, Summarize) {
   Serve({RunningJob()});
   EXPECT_EQ(Run({"jobs", "describe", "fashion", "--summarize"}), 0);

@@ -96,6 +96,18 @@ LOCKSTEP_FIELDS(Attempt, v1::Attempt) {
   LOCKSTEP_FIELD(tasks, AtMost(kMaxTasks));
 }
 
+LOCKSTEP_FIELDS(InPlaceRecovery, v1::InPlaceRecovery) {
+  LOCKSTEP_FIELD(generation);
+  LOCKSTEP_FIELD(number);
+  LOCKSTEP_FIELD(start_time);
+  LOCKSTEP_FIELD(end_time);
+  LOCKSTEP_FIELD(cause);
+  LOCKSTEP_FIELD(replaced_ranks, AtMost(kMaxRanks), Each(kRank));
+  LOCKSTEP_FIELD(away_ranks, AtMost(kMaxRanks), Each(kRank));
+  LOCKSTEP_FIELD(returned_ranks, AtMost(kMaxRanks), Each(kRank));
+  LOCKSTEP_FIELD(step, Range(-1, kMaxExact));
+}
+
 LOCKSTEP_FIELDS(Event, v1::Event) {
   LOCKSTEP_FIELD(time);
   LOCKSTEP_FIELD(generation);

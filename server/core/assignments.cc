@@ -201,11 +201,11 @@ bool Assigner::HasLeft(const NodeName& node) const {
 }
 
 // The node came back without its ranks, and they go to another node: it is to
-// do nothing.
+// do nothing. One that is released says that it has nothing.
 bool Assigner::IsReplacedWhileEmpty(const NodeName& node) const {
   const Replacement* replacement = ReplacementOf(job_, node);
   return replacement != nullptr && replacement->to != node &&
-         HasNoReport(view_, node, job_.generation);
+         !replacement->released && HasNoReport(view_, node, job_.generation);
 }
 
 Duration Assigner::Grace() const {

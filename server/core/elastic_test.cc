@@ -6,6 +6,7 @@
 
 #include <csignal>
 
+#include "server/core/moving.h"
 #include "server/core/recovery.h"
 #include "server/core/replacing_fixture.h"
 
@@ -492,6 +493,133 @@ TEST_F(ElasticTest, ReadyRanksCountWhenOthersAreLost) {
   EXPECT_THAT(Away(), ElementsAre(2));
   MembersJoin();
   EXPECT_FALSE(IsRecovering(s_.job));
+}
+
+TEST_F(ElasticTest, TheJobKeepsItsRecoveries) {
+  s_.Rank(0).progress.committed_step = 7;
+  s_.Settle();
+  const WallTime start = s_.now.wall;
+  Kill(1);
+  ASSERT_EQ(s_.job.in_place_recoveries.size(), 1u);
+  EXPECT_FALSE(s_.job.in_place_recoveries[0].end_time);
+  s_.Advance(120ms);
+  MembersJoin();
+  const InPlaceRecovery lost = s_.job.in_place_recoveries[0];
+  EXPECT_EQ(lost.generation, s_.job.generation);
+  EXPECT_EQ(lost.number, 1u);
+  EXPECT_EQ(lost.start_time, start);
+  EXPECT_EQ(lost.end_time, start + 120ms);
+  EXPECT_EQ(lost.cause,
+            (Cause{Reason::kRankSignal,
+                   "rank 1 (worker 0 on b): killed by SIGKILL; 3 ranks train "
+                   "on without rank 1"}));
+  EXPECT_THAT(lost.replaced_ranks, ElementsAre(1));
+  EXPECT_THAT(lost.away_ranks, ElementsAre(1));
+  EXPECT_THAT(lost.returned_ranks, IsEmpty());
+  EXPECT_EQ(lost.step, 7);
+  Start(1);
+  Wait(1);
+  MembersJoin();
+  s_.Advance(1min);
+  s_.Settle();
+  ASSERT_EQ(s_.job.in_place_recoveries.size(), 2u);
+  EXPECT_EQ(s_.job.in_place_recoveries[0], lost);
+  const InPlaceRecovery& back = s_.job.in_place_recoveries[1];
+  EXPECT_EQ(back.cause, (Cause{Reason::kRecovering, "rank 1 is back"}));
+  EXPECT_THAT(back.replaced_ranks, IsEmpty());
+  EXPECT_THAT(back.away_ranks, IsEmpty());
+  EXPECT_THAT(back.returned_ranks, ElementsAre(1));
+  EXPECT_EQ(back.end_time, back.start_time);
+  for (uint32_t i = 2; i < 2 + kMaxInPlaceRecoveries; ++i) {
+    s_.Advance(20s);
+    s_.Rank(0).progress.committed_step = 7 + i;
+    Kill(i % 2 == 0 ? 2 : 3);
+    MembersJoin();
+    Start(i % 2 == 0 ? 2 : 3);
+    Wait(i % 2 == 0 ? 2 : 3);
+    MembersJoin();
+  }
+  EXPECT_EQ(s_.job.in_place_recoveries.size(), kMaxInPlaceRecoveries);
+  EXPECT_EQ(s_.job.in_place_recoveries.back().number, s_.job.recovery);
+}
+
+// No other node has room: rather than to move as a whole, the job trains on
+// without the node, and the node is empty.
+TEST_F(ElasticTest, ADrainedNodeIsLeftAndComesBack) {
+  hosts_.clear();
+  DrainNode("c", 2min);
+  Place();
+  s_.Advance(59s);
+  s_.Settle();
+  EXPECT_EQ(s_.job.recovery, 0u) << "another node may still have room";
+  s_.Advance(1s);
+  s_.Settle();
+  EXPECT_THAT(Away(), ElementsAre(2));
+  EXPECT_EQ(s_.job.failures_without_progress, 0);
+  EXPECT_EQ(s_.job.events.back().message,
+            "node c is drained by user/ann: new kernel; 3 ranks train on "
+            "without rank 2 (recovery 1)");
+  MembersJoin();
+  EXPECT_EQ(Told("c").goal, Goal::kStop);
+  EXPECT_EQ(Told("a").goal, Goal::kGo);
+  EXPECT_TRUE(Holds("c")) << "its processes run still";
+  // The drain ends before the node has stopped them.
+  s_.view.nodes["c"].drain.reset();
+  s_.Settle();
+  EXPECT_EQ(Told("c").goal, Goal::kStop);
+  s_.Exited(2, ExitStatus());
+  s_.Gang("c").phase = GangPhase::kStopped;
+  s_.Settle();
+  EXPECT_FALSE(Holds("c"));
+  EXPECT_FALSE(s_.job.failing);
+  EXPECT_EQ(Told("c").goal, Goal::kForget);
+  s_.view.nodes["c"].gangs.clear();
+  s_.Advance(10min);
+  s_.Settle();
+  EXPECT_FALSE(s_.job.failing);
+  EXPECT_FALSE(s_.job.outcome);
+  EXPECT_FALSE(IsRecovering(s_.job));
+  // It has room again.
+  hosts_ = {Host("c", 8)};
+  Place();
+  EXPECT_TRUE(Holds("c"));
+  EXPECT_EQ(Told("c").goal, Goal::kPrepare);
+  Prepare("c", {2});
+  EXPECT_EQ(Stored(2).restarts, 1);
+  EXPECT_EQ(Told("c").goal, Goal::kGo);
+  MembersJoin();
+  Start(2);
+  Wait(2);
+  EXPECT_THAT(Away(), IsEmpty());
+  MembersJoin();
+  EXPECT_FALSE(IsRecovering(s_.job));
+  EXPECT_THAT(s_.job.replacements, IsEmpty());
+}
+
+TEST_F(ElasticTest, SeveralDrainedNodesAreLeftWhileEnoughTasksAreLeft) {
+  hosts_.clear();
+  DrainNode("b", 1min);
+  DrainNode("c", 1min);
+  s_.Advance(31s);
+  s_.Settle();
+  EXPECT_THAT(Away(), ElementsAre(1, 2));
+  EXPECT_EQ(s_.job.recovery, 1u);
+  MembersJoin();
+  // One is fewer than two: it moves as a whole.
+  DrainNode("d", 1min);
+  s_.Advance(31s);
+  s_.Settle();
+  EXPECT_THAT(Away(), ElementsAre(1, 2));
+  EXPECT_TRUE(IsAskedToStop(s_.job));
+}
+
+TEST_F(ElasticTest, DrainedNodesThatLeaveTooFewAreLeftAsAWhole) {
+  hosts_.clear();
+  for (const char* node : {"b", "c", "d"}) DrainNode(node, 1min);
+  s_.Advance(31s);
+  s_.Settle();
+  EXPECT_THAT(Away(), IsEmpty());
+  EXPECT_TRUE(IsAskedToStop(s_.job));
 }
 
 // The chief's success is the job's, whatever a rank does that is away.

@@ -76,6 +76,7 @@ void StartGeneration(Job* job, Time now) {
   job->committed_before = job->committed_step.value_or(0);
   job->event_numbers.clear();
   job->lone_ranks.clear();
+  job->replacements.clear();
   job->recovery = 0;
   job->recovery_start = {};
   DropNewNodes(job);

@@ -67,6 +67,9 @@ struct Replacement {
   std::vector<NodeName> refused;
   // When `to` was chosen.
   WallTime to_since{};
+  // The others train without the ranks on `from`, which is there: it stops them,
+  // and what they held there is free.
+  bool released = false;
 
   bool operator==(const Replacement&) const = default;
 };
@@ -117,6 +120,8 @@ struct Job {
   std::vector<TaskStatus> tasks;
   // Ended ones, oldest first.
   std::vector<Attempt> attempts;
+  // Oldest first, the newest kMaxInPlaceRecoveries.
+  std::vector<InPlaceRecovery> in_place_recoveries;
   std::optional<Checkpoint> last_checkpoint;
   std::optional<int64_t> committed_step;
   std::map<std::string, std::string> artifacts;

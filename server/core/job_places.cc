@@ -28,7 +28,12 @@ const std::vector<size_t>& JobPlaces::HoldsOn(const NodeName& node) const {
 }
 
 bool HasPartIn(const Job& job, const JobPlaces& places, const NodeName& node) {
-  return !places.TasksOn(node).empty() ||
+  const bool released =
+      std::any_of(job.replacements.begin(), job.replacements.end(),
+                  [&](const Replacement& replacement) {
+                    return replacement.from == node && replacement.released;
+                  });
+  return (!released && !places.TasksOn(node).empty()) ||
          std::any_of(job.replacements.begin(), job.replacements.end(),
                      [&](const Replacement& replacement) {
                        return replacement.to == node;

@@ -106,6 +106,9 @@ size_t JobBytes(const Job& job) {
   for (const Event& event : job.events) {
     bytes += kEntryBytes + event.message.size();
   }
+  for (const InPlaceRecovery& recovery : job.in_place_recoveries) {
+    bytes += kEntryBytes + sizeof(recovery) + recovery.cause.message.size();
+  }
   bytes += job.lineage.size() * sizeof(LineageEntry);
   return bytes;
 }

@@ -221,7 +221,7 @@ void DecideRunning(Job* job, const JobView& view,
   }
   CheckSpares(job, view, now);
   if (CheckNodes(job, view, true, now)) return;
-  EndRecovery(job);
+  EndRecovery(job, now);
   why = CanRecover(*job, view) ? Recover(job, view, now)
                                : FailureOfGang(job, view, now);
   if (!why) why = LateRestart(*job, view, timeouts.launch, now);

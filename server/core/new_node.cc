@@ -114,7 +114,7 @@ bool IsNewTo(const Job& job, const NodeName& from, const NodeName& node) {
   return std::none_of(
       job.tasks.begin(), job.tasks.end(), [&](const TaskStatus& task) {
         const auto& former = task.former_nodes;
-        return task.node == from &&
+        return task.node == from && node != from &&
                std::count(former.begin(), former.end(), node) > 0;
       });
 }

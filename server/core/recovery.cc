@@ -65,6 +65,33 @@ void SetMembership(Job* job, const Loss& loss, RankStatus* rank, Time now) {
   }
 }
 
+// REQUIRES: the ranks are what they are in the recovery.
+void Note(Job* job, const JobView& view, const Loss& loss,
+          const std::string& what, Time now) {
+  InPlaceRecovery recovery;
+  recovery.generation = job->generation;
+  recovery.number = job->recovery;
+  recovery.start_time = now.wall;
+  recovery.cause = {loss.failure.cause.reason, Shorten(what)};
+  if (recovery.cause.reason == Reason::kNone) {
+    recovery.cause.reason = Reason::kRecovering;
+  }
+  if (!loss.later) {
+    recovery.replaced_ranks = {loss.ranks.begin(), loss.ranks.end()};
+  }
+  recovery.away_ranks = AwayRanks(*job);
+  for (const RankStatus* rank : RanksOf(*job)) {
+    if (rank->returned == job->recovery) {
+      recovery.returned_ranks.push_back(rank->rank);
+    }
+  }
+  const int64_t step = HighestCommitted(*job, view);
+  if (step >= 0) recovery.step = step;
+  std::vector<InPlaceRecovery>& all = job->in_place_recoveries;
+  all.push_back(std::move(recovery));
+  if (all.size() > kMaxInPlaceRecoveries) all.erase(all.begin());
+}
+
 void Begin(Job* job, const JobView& view, const Loss& loss,
            const RestartPlan& plan, Time now) {
   const std::string what = Describe(*job, loss);
@@ -86,6 +113,7 @@ void Begin(Job* job, const JobView& view, const Loss& loss,
       SetMembership(job, loss, &rank, now);
     }
   }
+  Note(job, view, loss, what, now);
   for (const NodeName& node : loss.from) MoveTasks(job, view, node);
   AddEvent(job, Reason::kRecovering,
            fmt::format("{} (recovery {}{})", what, job->recovery,
@@ -218,7 +246,13 @@ std::optional<Cause> Recover(Job* job, const JobView& view, Time now) {
   return std::nullopt;
 }
 
-void EndRecovery(Job* job) {
+void EndRecovery(Job* job, Time now) {
+  if (!job->in_place_recoveries.empty() && !IsRecovering(*job)) {
+    InPlaceRecovery& last = job->in_place_recoveries.back();
+    const bool is_newest =
+        last.generation == job->generation && last.number == job->recovery;
+    if (is_newest && !last.end_time) last.end_time = now.wall;
+  }
   if ((job->cause.reason == Reason::kRecovering ||
        job->cause.reason == Reason::kRunning) &&
       !IsRecovering(*job)) {

@@ -51,8 +51,9 @@ bool CanRecover(const Job& job, const JobView& view);
 // for which the gang must restart instead; nullopt if there is none.
 std::optional<Cause> Recover(Job* job, const JobView& view, Time now);
 
-// The cause of a job whose recovery is over is RUNNING again.
-void EndRecovery(Job* job);
+// A job whose recovery is over has the cause RUNNING again, and the time of the
+// end.
+void EndRecovery(Job* job, Time now);
 
 // Updates JobView::recovery from `view`. Time in which a node is silent or the
 // coordinator is down does not count. Call it before each decision.

@@ -15,6 +15,7 @@
 #include "server/core/reports.h"
 #include "server/core/restart_rules.h"
 #include "server/core/spares.h"
+#include "server/core/transitions.h"
 #include "server/core/verdict.h"
 
 namespace lockstep::server {
@@ -49,24 +50,11 @@ std::optional<Cause> FailedForGood(const Job& job, const JobView& view,
   return std::nullopt;
 }
 
-std::optional<Reasoned> WhyWithout(const Job& job, const JobView& view,
-                                   const NodeName& name, Time now) {
-  if (std::optional<Cause> loss = LossOf(view, name, job.generation)) {
-    return Reasoned{true, *std::move(loss)};
-  }
-  if (std::optional<Cause> failed = FailedForGood(job, view, name)) {
-    return Reasoned{true, *std::move(failed)};
-  }
+// Whether it is drained with a grace.
+bool IsLeft(const JobView& view, const NodeName& name) {
   const auto node = view.nodes.find(name);
-  if (node == view.nodes.end() || !node->second.drain) return std::nullopt;
-  const Drain& drain = *node->second.drain;
-  const std::optional<WallTime> deadline = drain.deadline();
-  if (!deadline || now.wall >= *deadline - *drain.grace / 2) {
-    return std::nullopt;
-  }
-  return Reasoned{false,
-                  {Reason::kNodeDrained,
-                   fmt::format("node {} is {}", name, Describe(drain))}};
+  return node != view.nodes.end() && node->second.drain &&
+         node->second.drain->deadline();
 }
 
 // A node that came back empty has nothing of the job although it knows the
@@ -76,6 +64,76 @@ bool PreparesAgain(const Job& job, const JobView& view, const NodeName& node) {
   const GangStatus* gang = GangOf(view, node, job.generation);
   return replacement != nullptr && replacement->lost && gang != nullptr &&
          gang->phase < GangPhase::kLaunched;
+}
+
+std::optional<Reasoned> WhyLost(const Job& job, const JobView& view,
+                                const NodeName& name) {
+  const Replacement* known = ReplacementOf(job, name);
+  if (known != nullptr && known->released) return Reasoned{true, known->cause};
+  if (std::optional<Cause> loss = LossOf(view, name, job.generation)) {
+    return Reasoned{true, *std::move(loss)};
+  }
+  if (std::optional<Cause> failed = FailedForGood(job, view, name)) {
+    return Reasoned{true, *std::move(failed)};
+  }
+  if (PreparesAgain(job, view, name)) return Reasoned{true, known->cause};
+  return std::nullopt;
+}
+
+// Of a node that is left. `lost`: what the others are without anyhow. Nullopt:
+// it is too late to replace the node, and the others cannot train without it.
+std::optional<Reasoned> WhyLeft(const Job& job, const JobView& view,
+                                const NodeName& name,
+                                const std::set<int32_t>& lost, Time now) {
+  const Drain& drain = *view.nodes.at(name).drain;
+  const bool late = now.wall >= *drain.deadline() - *drain.grace / 2;
+  std::set<int32_t> without = RanksOn(job, name);
+  without.insert(lost.begin(), lost.end());
+  if (late && !AllAreAwayOn(job, name) && !MayTrainWithout(job, without)) {
+    return std::nullopt;
+  }
+  return Reasoned{late,
+                  {Reason::kNodeDrained,
+                   fmt::format("node {} is {}", name, Describe(drain))}};
+}
+
+std::map<NodeName, Reasoned> WhyWithout(const Job& job, const JobView& view,
+                                        Time now) {
+  const std::set<NodeName> nodes = NodesOf(job);
+  std::map<NodeName, Reasoned> without;
+  std::set<int32_t> lost;
+  for (const NodeName& node : nodes) {
+    if (auto why = WhyLost(job, view, node)) {
+      without[node] = *std::move(why);
+      lost.merge(RanksOn(job, node));
+    }
+  }
+  bool moves_as_a_whole = false;
+  std::set<NodeName> left;
+  for (const NodeName& node : nodes) {
+    if (without.contains(node) || !IsLeft(view, node)) continue;
+    if (auto why = WhyLeft(job, view, node, lost, now)) {
+      if (why->lost) lost.merge(RanksOn(job, node));
+      without[node] = *std::move(why);
+      left.insert(node);
+    } else {
+      moves_as_a_whole = true;
+    }
+  }
+  if (moves_as_a_whole) {
+    for (const NodeName& node : left) without.erase(node);
+  }
+  return without;
+}
+
+// Its places are free once the others train.
+void ReleaseLeftNodes(Job* job, const JobView& view) {
+  for (Replacement& replacement : job->replacements) {
+    if (replacement.lost && AllAreAwayOn(*job, replacement.from) &&
+        IsLeft(view, replacement.from)) {
+      replacement.released = true;
+    }
+  }
 }
 
 // Whether a rank is left that runs and is not on a lost node.
@@ -227,7 +285,7 @@ void Want(Job* job, const JobView& view, const NodeName& node, Reasoned why,
   }
   CheckNewNode(job, view, &*known, now);
   if (!known->to.empty()) return;
-  if (known->lost && IsBackEmpty(*job, view, node)) {
+  if (known->lost && !known->released && IsBackEmpty(*job, view, node)) {
     GiveSamePlace(job, &*known);
   } else {
     UseSpare(job, view, &*known, now);
@@ -314,25 +372,18 @@ bool LeavesInPlace(const Job& job, const JobView& view) {
 std::optional<Cause> PlanReplacements(Job* job, const JobView& view,
                                       Duration hold, Time now) {
   if (!MayReplace(*job)) {
-    job->replacements.clear();
+    DropReplacements(job);
     return std::nullopt;
   }
-  const std::set<NodeName> nodes = NodesOf(*job);
-  std::map<NodeName, Reasoned> without;
-  for (const NodeName& node : nodes) {
-    if (auto why = WhyWithout(*job, view, node, now)) {
-      without[node] = *std::move(why);
-    } else if (PreparesAgain(*job, view, node)) {
-      without[node] = {true, ReplacementOf(*job, node)->cause};
-    }
-  }
-  if (without.size() == nodes.size() || !AnyRemains(*job, without)) {
+  std::map<NodeName, Reasoned> without = WhyWithout(*job, view, now);
+  if (without.size() == NodesOf(*job).size() || !AnyRemains(*job, without)) {
     without.clear();
   }
   std::erase_if(job->replacements, [&](const Replacement& replacement) {
-    return !without.contains(replacement.from);
+    return !without.contains(replacement.from) && !replacement.released;
   });
   for (auto& [node, why] : without) Want(job, view, node, std::move(why), now);
+  ReleaseLeftNodes(job, view);
   for (const Replacement& replacement : job->replacements) {
     if (auto cause = HeldTooLong(*job, view, replacement, hold, now))
       return cause;
@@ -342,9 +393,11 @@ std::optional<Cause> PlanReplacements(Job* job, const JobView& view,
 }
 
 bool WantsPlaces(const Job& job) {
-  return std::any_of(
-      job.replacements.begin(), job.replacements.end(),
-      [](const Replacement& replacement) { return replacement.to.empty(); });
+  return std::any_of(job.replacements.begin(), job.replacements.end(),
+                     [](const Replacement& replacement) {
+                       return replacement.to.empty();
+                     }) &&
+         MayReplace(job);
 }
 
 void PlaceReplacements(Job* job, const std::set<NodeName>& know,

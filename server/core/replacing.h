@@ -21,8 +21,10 @@
 // before the move is given up, and the scheduler picks another one. The gang
 // restarts instead if no rank on another node is left, or if no node has
 // prepared in place of a lost one within JobSpec::hold
-// (LifecycleTimeouts::hold). A drained node has half of its grace for this;
-// then the job saves and moves as a whole (moving.h).
+// (LifecycleTimeouts::hold). A drained node has half of its grace for this.
+// Then it counts as lost where the others may train without its ranks
+// (elastic.h), and is released: it stops them, and what they held is free. Else
+// the job saves and moves as a whole (moving.h).
 #ifndef LOCKSTEP_SERVER_CORE_REPLACING_H_
 #define LOCKSTEP_SERVER_CORE_REPLACING_H_
 
@@ -51,7 +53,8 @@ bool HasLostNode(const Job& job);
 bool LeavesInPlace(const Job& job, const JobView& view);
 
 // Adds what must be replaced, removes what need not be any more. For a job that
-// may not replace nodes, removes all. Returns a cause if the gang must restart.
+// may not replace nodes, only those that were released stay. Returns a cause if
+// the gang must restart.
 std::optional<Cause> PlanReplacements(Job* job, const JobView& view,
                                       Duration hold, Time now);
 

@@ -64,10 +64,11 @@ Scene::Scene(JobSpec spec) {
 }
 
 // One hold for each node, and for each that is to replace one. A node that was
-// replaced holds until it has stopped.
+// replaced or released holds until it has stopped.
 static bool HoldsItsPlaces(const Job& job) {
   std::set<NodeName> nodes = NodesOf(job);
   for (const Replacement& replacement : job.replacements) {
+    if (replacement.released) nodes.erase(replacement.from);
     if (!replacement.to.empty()) nodes.insert(replacement.to);
   }
   for (const Spare& spare : job.spares) nodes.insert(spare.node);

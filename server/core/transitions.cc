@@ -21,9 +21,19 @@ void Fail(Job* job, Cause cause, Time now) {
 }
 
 void DropNewNodes(Job* job) {
-  job->replacements.clear();
+  DropReplacements(job);
   job->spares.clear();
   job->refused_spares.clear();
+}
+
+void DropReplacements(Job* job) {
+  std::erase_if(job->replacements, [](const Replacement& replacement) {
+    return !replacement.released;
+  });
+  for (Replacement& replacement : job->replacements) {
+    replacement.to.clear();
+    replacement.gpus.clear();
+  }
 }
 
 void ForgetEvents(Job* job) {

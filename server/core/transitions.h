@@ -16,6 +16,9 @@ void Fail(Job* job, Cause cause, Time now);
 // Gives up all nodes that the job has beyond those of its tasks: replacements
 // and spares.
 void DropNewNodes(Job* job);
+// The replacements alone. Those whose node was released stay, without a new
+// node: what has stopped there does not come back.
+void DropReplacements(Job* job);
 
 // Removes the events of the current generation from the job's history.
 void ForgetEvents(Job* job);

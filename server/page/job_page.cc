@@ -1,6 +1,7 @@
 // The page of one job.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
@@ -344,6 +345,31 @@ void Attempts(const Job& job, Html* html) {
   html->Raw("</table></div>\n");
 }
 
+std::string RanksText(const std::vector<int32_t>& ranks) {
+  return fmt::format("{}", fmt::join(ranks, ", "));
+}
+
+void Recoveries(const Job& job, Html* html) {
+  if (job.in_place_recoveries.empty()) return;
+  html->Element("h2", "Recoveries in place")
+      .Raw("<div class=\"wide\"><table>\n")
+      .HeadRow({"generation", "recovery", "began", "took", "after step",
+                "new ranks", "away", "back", "cause"});
+  const auto& all = job.in_place_recoveries;
+  for (auto it = all.rbegin(); it != all.rend(); ++it) {
+    html->Row(
+        {std::to_string(it->generation), std::to_string(it->number),
+         FormatWallTime(it->start_time),
+         it->end_time ? FormatDuration(*it->end_time - it->start_time) : "",
+         it->step ? std::to_string(*it->step) : "",
+         RanksText(it->replaced_ranks), RanksText(it->away_ranks),
+         RanksText(it->returned_ranks),
+         it->cause.message.empty() ? std::string(Name(it->cause.reason))
+                                   : it->cause.message});
+  }
+  html->Raw("</table></div>\n");
+}
+
 }  // namespace
 
 void EventTable(const std::vector<Event>& events, Html* html) {
@@ -395,6 +421,7 @@ http::HttpResponse JobPage(const std::string& cluster, const JobReader& reader,
   if (!snapshot.details_hidden) Program(job.spec, &html);
   Phases(snapshot, &html);
   Tasks(snapshot, &html);
+  Recoveries(job, &html);
   Attempts(job, &html);
   EventTable(job.events, &html);
   return HtmlPage(job.spec.name + " - " + cluster, html.str(), 200,

@@ -183,6 +183,37 @@ TEST(JobPageTest, StrangersSeeNoCurvesAndNoLines) {
                     HasSubstr("Curves and logs are for the owner")));
 }
 
+TEST(JobPageTest, RecoveriesSayWhatWasLostAndHowLongItTook) {
+  JobSnapshot snapshot = Snapshot();
+  Job job = *snapshot.job;
+  const WallTime start = kPlotStart + seconds(3);
+  job.in_place_recoveries = {{1,
+                              1,
+                              start,
+                              start + std::chrono::milliseconds(120),
+                              {Reason::kRankSignal, "killed by SIGKILL"},
+                              {1},
+                              {1, 3},
+                              {},
+                              1204},
+                             {1,
+                              2,
+                              start,
+                              std::nullopt,
+                              {Reason::kRecovering, ""},
+                              {},
+                              {},
+                              {1, 3},
+                              std::nullopt}};
+  snapshot.job = std::make_shared<const Job>(job);
+  const std::string body =
+      JobPage("lab", kPageOwner, snapshot, JobExtras()).body;
+  EXPECT_THAT(body, AllOf(HasSubstr("Recoveries in place"),
+                          HasSubstr("killed by SIGKILL"), HasSubstr("1204"),
+                          HasSubstr("120 ms"), HasSubstr("1, 3"),
+                          HasSubstr("RECOVERING")));
+}
+
 TEST(JobPageTest, NamesOfValuesAreOnlyText) {
   JobExtras extras;
   extras.history = Plot(2, kPageMarkup);

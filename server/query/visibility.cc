@@ -12,6 +12,12 @@ RoleSpec Shown(const RoleSpec& role);
 
 Cause Shown(const Cause& cause) { return {cause.reason, ""}; }
 
+InPlaceRecovery Shown(const InPlaceRecovery& recovery) {
+  InPlaceRecovery out = recovery;
+  out.cause = Shown(recovery.cause);
+  return out;
+}
+
 Event Shown(const Event& event) {
   return {event.time, event.generation, event.reason, ""};
 }
@@ -196,6 +202,7 @@ Job Shown(const Job& job) {
   out.phase_durations = job.phase_durations;
   out.tasks = Shown(job.tasks);
   out.attempts = Shown(job.attempts);
+  out.in_place_recoveries = Shown(job.in_place_recoveries);
   if (job.last_checkpoint) out.last_checkpoint = Shown(*job.last_checkpoint);
   out.committed_step = job.committed_step;
   out.events = Shown(job.events);

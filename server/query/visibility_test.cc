@@ -51,8 +51,7 @@ Paths OpenPaths() {
                 "preparation.parts.duration",
                 "preparation.current"};
   Add(Under("ranks.", {"rank", "local_rank", "state", "restarts", "recoverable",
-                       "recovery", "parked", "elastic", "away",
-                       "returned"}),
+                       "recovery", "parked", "elastic", "away", "returned"}),
       &task);
   Add(Under("ranks.exit.", {"code", "signal", "exec_errno", "end_time",
                             "victim", "out_of_memory", "reason"}),
@@ -77,6 +76,10 @@ Paths OpenPaths() {
                 "restore.step",   "restore.from_start",
                 "details_hidden", "expected_start_time",
                 "spare_nodes"};
+  Add(Under("in_place_recoveries.",
+            {"generation", "number", "start_time", "end_time", "cause.reason",
+             "replaced_ranks", "away_ranks", "returned_ranks", "step"}),
+      &open);
   Add(Under("spec.", {"name",
                       "kind",
                       "roles.type",

@@ -66,6 +66,7 @@ v1::Job ToListedMessage(const JobSnapshot& snapshot) {
   v1::Job out = ToMessage(snapshot);
   out.clear_tasks();
   out.clear_attempts();
+  out.clear_in_place_recoveries();
   out.clear_events();
   out.clear_outputs();
   out.clear_reduction_plan();

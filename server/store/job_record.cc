@@ -53,6 +53,7 @@ void PutShownState(const Job& job, v1::Job* out) {
   }
   *out->mutable_bill() = ToProto(job.bill);
   out->set_exit_code(job.exit_code);
+  PutList(job.in_place_recoveries, out->mutable_in_place_recoveries());
   PutList(job.outputs, out->mutable_outputs());
   PutList(job.images, out->mutable_images());
   out->set_output_identity(job.output_identity);
@@ -73,6 +74,7 @@ v1::Replacement PutReplacement(const Replacement& replacement) {
   if (replacement.to_since != WallTime{}) {
     *message.mutable_to_since() = ToProto(replacement.to_since);
   }
+  message.set_released(replacement.released);
   return message;
 }
 
@@ -92,6 +94,7 @@ StatusOr<Replacement> GetReplacement(const v1::Replacement& message) {
     LOCKSTEP_ASSIGN_OR_RETURN(replacement.to_since,
                               FromProto(message.to_since()));
   }
+  replacement.released = message.released();
   return replacement;
 }
 
@@ -295,6 +298,8 @@ Status GetShown(const v1::Job& message, Job* job) {
     LOCKSTEP_ASSIGN_OR_RETURN(job->training.Edit(),
                               FromProto(message.training()));
   }
+  LOCKSTEP_RETURN_IF_ERROR(
+      GetList(message.in_place_recoveries(), &job->in_place_recoveries));
   LOCKSTEP_RETURN_IF_ERROR(GetList(message.outputs(), &job->outputs));
   LOCKSTEP_RETURN_IF_ERROR(GetList(message.images(), &job->images));
   job->reduction_plan = message.reduction_plan();

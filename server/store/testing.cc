@@ -207,6 +207,9 @@ Job FullJob() {
   job.attempts = {
       {5, 6, At(5), At(6), {Reason::kNodeLost, "gone"}, 40, {FullTask()}},
       {6, 7, At(7), At(8), {}, std::nullopt, {}}};
+  job.in_place_recoveries = {
+      {7, 1, At(5), At(6), {Reason::kRankSignal, "gone"}, {1}, {1}, {}, 30},
+      {7, 2, At(7), std::nullopt, {}, {}, {}, {1}, std::nullopt}};
   job.last_checkpoint = Checkpoint{40, 6, "/out/full/40", At(9), 1234};
   job.committed_step = 41;
   job.artifacts = {{"model", "/out/full/model"}};

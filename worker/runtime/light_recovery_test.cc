@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "worker/rank_link/testing.h"
 #include "worker/runtime/light_session.h"
@@ -29,7 +30,7 @@ class LightRecoveryTest : public ::testing::Test {
   ~LightRecoveryTest() override { ClearRankEnvironment(); }
 
   // The daemon's Welcome to rank 1 of 2, now with `recovery`.
-  void Expect(uint32_t recovery) {
+  void Expect(uint32_t recovery, const std::vector<int>& away = {}) {
     v1::RankWelcome welcome;
     welcome.set_program(true);
     welcome.set_role("worker");
@@ -37,6 +38,7 @@ class LightRecoveryTest : public ::testing::Test {
     welcome.set_world_size(2);
     welcome.set_page_path(dir_.path() + "/page");
     welcome.set_recovery(recovery);
+    for (const int rank : away) welcome.add_away_ranks(rank);
     daemon_.Expect(key_, RankNonce(1), welcome);
   }
   std::unique_ptr<LightSession> Join(bool recoverable = true) {
@@ -96,6 +98,35 @@ TEST_F(LightRecoveryTest, AParkedProcessGetsTheNextRecovery) {
     return daemon_.joined_as.contains(key_) &&
            daemon_.joined_as[key_].first == 1;
   }));
+}
+
+TEST_F(LightRecoveryTest, TheFirstRankThatIsNotAwayIsTheChief) {
+  Expect(0);
+  const auto session = Join();
+  ASSERT_NE(session, nullptr);
+  EXPECT_FALSE(session->chief());
+  const Status refused = session->ReportCheckpoint(5, "/out/5", 1);
+  EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(Message(refused)),
+              HasSubstr("rank 0 reports the checkpoints of a job, and this is "
+                        "rank 1"));
+  Expect(1, {0});
+  ASSERT_TRUE(session->AwaitRecovery(0, seconds(30)).ok());
+  EXPECT_FALSE(session->chief()) << "it has not joined that recovery";
+  ASSERT_TRUE(session->JoinRecovery(1).ok());
+  EXPECT_TRUE(session->chief());
+  EXPECT_TRUE(session->ReportCheckpoint(5, "/out/5", 1).ok());
+  Expect(2);
+  ASSERT_TRUE(session->AwaitRecovery(1, seconds(30)).ok());
+  ASSERT_TRUE(session->JoinRecovery(2).ok());
+  EXPECT_FALSE(session->chief());
+}
+
+TEST_F(LightRecoveryTest, ANewProcessMayBeTheChief) {
+  Expect(1, {0});
+  const auto session = Join();
+  ASSERT_NE(session, nullptr);
+  EXPECT_TRUE(session->chief());
 }
 
 TEST_F(LightRecoveryTest, EachRecoveryHasKeysOfItsOwn) {
