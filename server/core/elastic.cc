@@ -140,6 +140,22 @@ bool MayTrainWithout(const Job& job, const std::set<int32_t>& lost,
   return complete >= job.spec.elastic_min_tasks;
 }
 
+void NoteThatItCannot(Job* job, Time now) {
+  if (job->spec.elastic_min_tasks == 0) return;
+  std::set<int32_t> silent;
+  for (const RankStatus* rank : RanksOf(*job)) {
+    if (!rank->away && Runs(*rank) && !rank->elastic) silent.insert(rank->rank);
+  }
+  if (silent.empty()) return;
+  AddEventOnce(
+      job, Reason::kRecovering,
+      fmt::format("the other ranks do not train on, as --elastic {} wants: the "
+                  "program of {} has not said that it can; "
+                  "lockstep.torch.Replica says so with elastic=True",
+                  job->spec.elastic_min_tasks, RanksLabel(silent)),
+      now);
+}
+
 std::set<int32_t> Unreachable(const Job& job, const JobView& view) {
   const std::vector<NodeName> ready = ReadyToMove(job, view);
   std::set<int32_t> ranks;

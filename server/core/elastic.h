@@ -68,6 +68,10 @@ bool MayHaveChief(const Job& job, const NodeName& node);
 bool MayTrainWithout(const Job& job, const std::set<int32_t>& lost,
                      const std::set<int32_t>& back = {});
 
+// Of an elastic job that loses ranks: an event if the others cannot train on
+// because their program has not said that it can.
+void NoteThatItCannot(Job* job, Time now);
+
 // Members on lost nodes that no other node is ready for.
 std::set<int32_t> Unreachable(const Job& job, const JobView& view);
 

@@ -16,6 +16,7 @@ namespace {
 using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
 using std::chrono_literals::operator""min;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -198,6 +199,28 @@ TEST_F(ElasticTest, AProgramThatCannotIsWaitedFor) {
   s_.job.tasks[2].ranks[0].elastic = false;
   Kill(1);
   EXPECT_THAT(Away(), IsEmpty());
+  std::vector<std::string> events;
+  for (const Event& event : s_.job.events) events.push_back(event.message);
+  EXPECT_THAT(
+      events,
+      Contains("the other ranks do not train on, as --elastic 2 wants: the "
+               "program of rank 2 has not said that it can; "
+               "lockstep.torch.Replica says so with elastic=True"));
+}
+
+TEST_F(ElasticTest, AProgramThatCannotRecoverRestartsAndSaysWhy) {
+  for (int32_t rank = 0; rank < 4; ++rank) {
+    RankStatus& stored = s_.job.tasks[static_cast<size_t>(rank)].ranks[0];
+    for (RankStatus* status : {&s_.Rank(rank), &stored}) {
+      status->recoverable = status->elastic = false;
+    }
+  }
+  Kill(1);
+  EXPECT_TRUE(s_.job.failing);
+  std::vector<std::string> events;
+  for (const Event& event : s_.job.events) events.push_back(event.message);
+  EXPECT_THAT(events, Contains(HasSubstr("the program of ranks 0, 2, 3 has "
+                                         "not said that it can")));
 }
 
 TEST_F(ElasticTest, AJobThatIsNotElasticIsWaitedFor) {

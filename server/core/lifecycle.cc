@@ -197,7 +197,9 @@ void Succeed(Job* job, Time now) {
 
 std::optional<Cause> FailureOfGang(Job* job, const JobView& view, Time now) {
   const std::optional<Failure> failure = TakeFailures(job, view, now);
-  return failure ? std::optional(failure->cause) : std::nullopt;
+  if (!failure) return std::nullopt;
+  NoteThatItCannot(job, now);
+  return failure->cause;
 }
 
 void DecideRunning(Job* job, const JobView& view,

@@ -115,6 +115,7 @@ void Begin(Job* job, const JobView& view, const Loss& loss,
   }
   Note(job, view, loss, what, now);
   for (const NodeName& node : loss.from) MoveTasks(job, view, node);
+  if (!loss.ranks.empty() && loss.away.empty()) NoteThatItCannot(job, now);
   AddEvent(job, Reason::kRecovering,
            fmt::format("{} (recovery {}{})", what, job->recovery,
                        Tries(*job, loss, plan, now)),
