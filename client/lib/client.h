@@ -193,6 +193,8 @@ class Client {
   // Sets the checkpoint that a held job resumes from: `step`, or none.
   StatusOr<v1::Job> RestoreJob(const std::string& name,
                                std::optional<int64_t> step);
+  // Sets how many tasks of chief and workers the job has at most.
+  StatusOr<v1::Job> ResizeJob(const std::string& name, int32_t tasks);
   // Lists a folder of the working directory of the task of `rank`; "" for the
   // directory itself.
   StatusOr<v1::ListFilesResponse> ListFiles(const std::string& name,

@@ -242,6 +242,23 @@ class FakeJobs final : public v1::JobService::Service {
     return grpc::Status::OK;
   }
 
+  grpc::Status ResizeJob(grpc::ServerContext*,
+                         const v1::ResizeJobRequest* request,
+                         v1::Job* response) override {
+    if (Status error = shared_->TakeError(); !error.ok()) return ToGrpc(error);
+    bool found = false;
+    shared_->Update([&](FakeAnswers* a) {
+      a->resizes.push_back(*request);
+      for (v1::Job& job : a->jobs) {
+        if (job.name() != request->name()) continue;
+        job.set_wanted_tasks(request->tasks());
+        *response = job;
+        found = true;
+      }
+    });
+    return found ? grpc::Status::OK : NoJob(request->name());
+  }
+
   grpc::Status RestoreJob(grpc::ServerContext*,
                           const v1::RestoreJobRequest* request,
                           v1::Job* response) override {

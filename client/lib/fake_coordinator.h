@@ -71,6 +71,7 @@ struct FakeAnswers {
   std::vector<std::string> cancelled;
   std::vector<std::string> checkpoints;
   std::vector<v1::RestoreJobRequest> restores;
+  std::vector<v1::ResizeJobRequest> resizes;
   std::vector<std::string> deleted;
   std::vector<v1::DrainNodeRequest> drains;
   std::vector<std::string> undrained;

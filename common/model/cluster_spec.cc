@@ -21,6 +21,8 @@ std::string CanonicalText(const ClusterSpec& spec) {
   for (const auto& [name, address] : spec.services) {
     text += fmt::format("service={} {}\n", name, address);
   }
+  // Other jobs keep the text that older versions have for them.
+  if (spec.full_size > 0) text += fmt::format("full_size={}\n", spec.full_size);
   return text;
 }
 

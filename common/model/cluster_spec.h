@@ -44,6 +44,9 @@ struct ClusterSpec {
   Generation generation = 0;
   // The number of chief and worker ranks, which take part in the all-reduce.
   int32_t world_size = 0;
+  // world_size of the whole job, of one that may run with fewer tasks
+  // (JobSpec::rescale). 0: of others.
+  int32_t full_size = 0;
   std::vector<TaskSpec> tasks;
   std::string master_address;
   int32_t master_port = 0;

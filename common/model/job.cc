@@ -117,6 +117,8 @@ std::string_view Name(Reason reason) {
       return "OUTPUT_FULL";
     case Reason::kCannotForm:
       return "CANNOT_FORM";
+    case Reason::kFewerTasks:
+      return "FEWER_TASKS";
     case Reason::kRunning:
       return "RUNNING";
     case Reason::kStoppingRanks:
@@ -131,6 +133,8 @@ std::string_view Name(Reason reason) {
       return "NOT_CHARGED";
     case Reason::kNodesApart:
       return "NODES_APART";
+    case Reason::kResized:
+      return "RESIZED";
     case Reason::kCompleted:
       return "COMPLETED";
     case Reason::kCancelledByUser:

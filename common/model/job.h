@@ -69,6 +69,7 @@ enum class Reason {
   kNoCheckpoint = 10,
   kOutputFull = 11,
   kCannotForm = 12,
+  kFewerTasks = 13,
   kRunning = 20,
   kStoppingRanks = 21,
   kNodeUnknown = 22,
@@ -76,6 +77,7 @@ enum class Reason {
   kRestoreOrdered = 31,
   kNotCharged = 32,
   kNodesApart = 33,
+  kResized = 34,
   kCompleted = 40,
   kCancelledByUser = 41,
   kRankExit = 42,
@@ -314,6 +316,9 @@ struct JobSpec {
   // When ranks are lost, the others train without them until they are back, as
   // long as so many tasks are complete. 0: they hold their state.
   int32_t elastic_min_tasks = 0;
+  // Instead: the gang restarts with so many tasks or more, as there is room
+  // (server/core/rescale.h).
+  bool rescale = false;
 
   bool operator==(const JobSpec&) const = default;
 };

@@ -79,6 +79,9 @@ TEST(ClusterSpecTest, CanonicalTextTellsSpecsApart) {
   EXPECT_EQ(CanonicalText(other), CanonicalText(TwoTasks()));
   other.tasks[1].ranks[1].gpus = {2};
   EXPECT_NE(CanonicalText(other), CanonicalText(TwoTasks()));
+  other = TwoTasks();
+  other.full_size = 4;
+  EXPECT_NE(CanonicalText(other), CanonicalText(TwoTasks()));
 }
 
 TEST(ImageContentTest, IsTheSameByItsIdOrByItsDigest) {

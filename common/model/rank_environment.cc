@@ -223,6 +223,9 @@ std::map<std::string, std::string> RankEnvironment(const ClusterSpec& spec,
   PutXgboost(spec, place, &env);
   PutJax(spec, place, &env);
   if (spec.environment_options.slurm_environment) PutSlurm(spec, place, &env);
+  if (spec.full_size > 0) {
+    env["LOCKSTEP_FULL_SIZE"] = std::to_string(spec.full_size);
+  }
   return env;
 }
 

@@ -152,6 +152,8 @@ void CheckPrograms(const JobSpec& spec, FieldChecker* check) {
 }
 
 void CheckElastic(const JobSpec& spec, FieldChecker* check) {
+  check->Require(!spec.rescale || spec.elastic_min_tasks > 0, "rescale",
+                 "needs elastic_min_tasks: say how few tasks may run");
   if (spec.elastic_min_tasks == 0) return;
   check->Require(spec.kind == JobKind::kProgram, "kind",
                  "is NATIVE: elastic_min_tasks is for a PROGRAM so far");
@@ -294,6 +296,7 @@ LOCKSTEP_FIELDS(JobSpec, v1::JobSpec) {
   LOCKSTEP_FIELD(spares, Range(0, kMaxSpares));
   LOCKSTEP_FIELD(hold);
   LOCKSTEP_FIELD(elastic_min_tasks, Range(0, kMaxRanks));
+  LOCKSTEP_FIELD(rescale);
   LOCKSTEP_FIELD(labels, kLabels);
   LOCKSTEP_FIELD(working_directory, kPath);
   LOCKSTEP_FIELD(comment, Text(4096));

@@ -135,6 +135,7 @@ LOCKSTEP_FIELDS(ClusterSpec, v1::ClusterSpec) {
   LOCKSTEP_FIELD(job_uid, kUid);
   LOCKSTEP_FIELD(generation);
   LOCKSTEP_FIELD(world_size, Range(1, kMaxRanks));
+  LOCKSTEP_FIELD(full_size, Range(0, kMaxRanks));
   LOCKSTEP_FIELD(master_address, Text(255));
   LOCKSTEP_FIELD(master_port, Range(0, 65535));
   LOCKSTEP_FIELD(services, AtMost(kMaxServices), Entries(Text(64), Text(1024)));

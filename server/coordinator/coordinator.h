@@ -120,6 +120,7 @@ class Coordinator {
   mutable Mutex mu_;
   CoordinatorCore core_ ABSL_GUARDED_BY(mu_);
   MonoTime last_progress_ ABSL_GUARDED_BY(mu_);
+  MonoTime last_look_ ABSL_GUARDED_BY(mu_);
   // These take the lock themselves.
   JobCommands jobs_;
   NodeCommands nodes_;

@@ -6,6 +6,7 @@
 
 #include "common/base/logging.h"
 #include "server/core/job_size.h"
+#include "server/core/rescale.h"
 
 namespace lockstep::server {
 namespace {
@@ -254,6 +255,15 @@ StatusOr<std::string> JobCommands::RestoreJob(const RequestKey& request,
                                               const Encode& encode) {
   return Change(request, name, may, encode, [&](const Job& job, Time now) {
     return RestoreTo(job, target, request.client, now);
+  });
+}
+
+StatusOr<std::string> JobCommands::ResizeJob(const RequestKey& request,
+                                             const JobName& name, int32_t tasks,
+                                             const JobCheck& may,
+                                             const Encode& encode) {
+  return Change(request, name, may, encode, [&](const Job& job, Time now) {
+    return ResizeTo(job, tasks, request.client, now);
   });
 }
 

@@ -109,6 +109,10 @@ class JobCommands {
                                    const JobName& name,
                                    const RestoreTarget& target,
                                    const JobCheck& may, const Encode& encode);
+  // Errors as in ResizeTo (server/core/rescale.h).
+  StatusOr<std::string> ResizeJob(const RequestKey& request,
+                                  const JobName& name, int32_t tasks,
+                                  const JobCheck& may, const Encode& encode);
   // Deletes an ended job. Its name stays taken. `answer` is the encoded answer.
   StatusOr<std::string> DeleteJob(const RequestKey& request,
                                   const JobName& name, const JobCheck& may,

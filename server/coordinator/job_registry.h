@@ -80,6 +80,13 @@ struct JobEntry {
     MonoTime end_since;
   };
   Idle idle;
+  // There has been room for the running job with more tasks (rescale.h), with so
+  // many in the last look.
+  struct Room {
+    int32_t size = 0;
+    MonoTime since;
+  };
+  std::optional<Room> room;
 };
 
 class JobRegistry {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "server/core/replacing.h"
+#include "server/core/rescale.h"
 #include "server/core/spares.h"
 #include "server/core/verdict.h"
 
@@ -143,6 +144,33 @@ void QueueScheduler::Schedule(Time now, std::map<JobName, Job>* changed) {
   }
   for (auto& [name, cause] : result.waiting) {
     jobs.At(name).waiting = std::move(cause);
+  }
+}
+
+void QueueScheduler::LookForMoreRoom(Time now) {
+  JobRegistry& jobs = parts_.state->jobs;
+  std::vector<QueuePlace> order;
+  for (const JobName& name : jobs.live()) {
+    const Job& job = *jobs.At(name).job;
+    if (WantsToGrow(job)) order.push_back(PlaceInQueue(job));
+  }
+  if (order.empty()) return;
+  std::sort(order.begin(), order.end());
+  std::vector<const Job*> queue;
+  for (const QueuePlace& place : jobs.queued()) {
+    queue.push_back(jobs.At(place.job).job.get());
+  }
+  std::vector<HostCapacity> hosts = Hosts();
+  for (const QueuePlace& place : order) {
+    JobEntry& entry = jobs.At(place.job);
+    const int32_t size = RoomFor(*entry.job, queue, &hosts);
+    if (size == 0) {
+      entry.room.reset();
+    } else if (entry.room) {
+      entry.room->size = size;
+    } else {
+      entry.room = {size, now.mono};
+    }
   }
 }
 

@@ -43,6 +43,10 @@ class QueueScheduler {
   void PlaceReplacements(Time now, std::vector<HostCapacity>* hosts,
                          std::map<JobName, Job>* changed);
 
+  // Looks for room for running jobs that may have more tasks than they have
+  // (rescale.h): JobEntry::room.
+  void LookForMoreRoom(Time now);
+
  private:
   // The nodes that know the job's generation.
   std::set<NodeName> NodesThatKnow(const Job& job) const;

@@ -7,11 +7,14 @@
 #include "server/coordinator/coordinator.h"
 #include "server/core/holding.h"
 #include "server/core/replacing.h"
+#include "server/core/rescale.h"
 
 namespace lockstep::server {
 namespace {
 
 constexpr Duration kProgressInterval = std::chrono::seconds(1);
+// For jobs that may have more tasks.
+constexpr Duration kLookForRoom = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -44,6 +47,11 @@ void Coordinator::TouchLiveJobs(Time now) {
     }
     // A node may have forgotten the generation since.
     if (WantsPlaces(*entry.job)) agenda.places_wanted = true;
+    // Once: with fewer tasks it is placed, or waits for another reason.
+    if (entry.waiting && entry.waiting->reason == Reason::kFewerTasks &&
+        now.wall - entry.job->state_time >= kFullSizePatience) {
+      agenda.capacity_changed = true;
+    }
     // Once: a job that has backed off may then wait for capacity for long.
     if (entry.waiting &&
         (entry.waiting->reason == Reason::kBackoff ||
@@ -79,6 +87,10 @@ void Coordinator::Tick() {
   core_.checks.Tick(now);
   core_.guard.TouchUnknown();
   TouchLiveJobs(now);
+  if (now.mono - last_look_ >= kLookForRoom) {
+    last_look_ = now.mono;
+    core_.scheduler.LookForMoreRoom(now);
+  }
   core_.committer.ProbeStore(now);
   PublishProgress(now.mono);
   core_.committer.StoreUnsavedNodes();

@@ -214,6 +214,9 @@ Duration Assigner::Grace() const {
     return now_.wall < departure_->deadline ? departure_->grace
                                             : graces_.failure;
   }
+  if (job_.failing && job_.failing->reason == Reason::kResized) {
+    return graces_.cancel;
+  }
   if (job_.failing) return graces_.failure;
   if (job_.outcome == JobState::kSucceeded) return graces_.completion;
   if (job_.outcome == JobState::kFailed) return graces_.failure;

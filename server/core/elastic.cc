@@ -122,7 +122,7 @@ bool HasLeftForNewest(const Job& job, const RankStatus& rank) {
 
 bool MayTrainWithout(const Job& job, const std::set<int32_t>& lost,
                      const std::set<int32_t>& back) {
-  if (job.spec.elastic_min_tasks == 0) return false;
+  if (job.spec.elastic_min_tasks == 0 || job.spec.rescale) return false;
   if (lost.contains(0) && job.spec.end_with != EndWith::kAll) return false;
   int32_t complete = 0;
   for (const TaskStatus& task : job.tasks) {

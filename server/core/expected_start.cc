@@ -12,13 +12,6 @@ namespace {
 // The queue is scheduled at most so often.
 constexpr int kMaxRounds = 32;
 
-HostCapacity* Find(const NodeName& node, std::vector<HostCapacity>* hosts) {
-  const auto host =
-      std::find_if(hosts->begin(), hosts->end(),
-                   [&](const HostCapacity& h) { return h.node == node; });
-  return host == hosts->end() ? nullptr : &*host;
-}
-
 std::vector<Hold> HoldsOf(const JobSpec& spec,
                           const std::vector<TaskPlacement>& placement) {
   std::vector<Hold> holds;
@@ -32,20 +25,6 @@ std::vector<Hold> HoldsOf(const JobSpec& spec,
     holds.push_back(std::move(hold));
   }
   return holds;
-}
-
-void Free(const std::vector<Hold>& holds, std::vector<HostCapacity>* hosts) {
-  for (const Hold& hold : holds) {
-    HostCapacity* const host = Find(hold.node, hosts);
-    if (host == nullptr) continue;
-    host->allocated.cpus =
-        std::max(0.0, host->allocated.cpus - hold.resources.cpus);
-    host->allocated.memory_bytes -= hold.resources.memory_bytes;
-    host->allocated.gpus -= hold.resources.gpus;
-    for (const int32_t gpu : hold.gpus) {
-      std::erase(host->allocated_gpus, gpu);
-    }
-  }
 }
 
 }  // namespace
@@ -86,7 +65,7 @@ std::map<JobName, WallTime> ExpectStarts(std::vector<QueuedJob> queue,
     if (later.empty()) break;
     const WallTime next = later.begin()->first;
     while (!later.empty() && later.begin()->first == next) {
-      Free(later.begin()->second, &hosts);
+      GiveBack(later.begin()->second, &hosts);
       later.erase(later.begin());
     }
     for (QueuedJob& queued : queue) queued.waited += next - time;

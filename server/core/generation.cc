@@ -8,6 +8,7 @@
 #include "common/model/removed_backend.h"
 #include "server/core/images.h"
 #include "server/core/job_places.h"
+#include "server/core/job_roles.h"
 #include "server/core/lineage.h"
 #include "server/core/preparing.h"
 #include "server/core/reports.h"
@@ -29,6 +30,15 @@ void ReplaceBackend(Job* job, Time now) {
                        "uses backend auto and makes a new reduction plan",
                        job->generation),
            now);
+}
+
+// Of chief and workers.
+int32_t RanksOfGroup(const JobSpec& spec) {
+  int32_t ranks = 0;
+  for (const RoleSpec& role : spec.roles) {
+    if (IsOfGroup(role.type)) ranks += role.count * role.ranks_per_task;
+  }
+  return ranks;
 }
 
 }  // namespace
@@ -79,6 +89,7 @@ void StartGeneration(Job* job, Time now) {
   job->replacements.clear();
   job->recovery = 0;
   job->recovery_start = {};
+  job->resize.reset();
   DropNewNodes(job);
   // The stop was carried out. Ids count from 1 in each generation.
   std::erase_if(job->directives, [](const Directive& directive) {
@@ -161,11 +172,12 @@ void MakeClusterSpec(Job* job, const JobView& view) {
       r.gpus = GpusOfRank(task, rank.local_rank);
       entry.ranks.push_back(std::move(r));
     }
-    if (task.type == TaskType::kChief || task.type == TaskType::kWorker) {
+    if (IsOfGroup(task.type)) {
       spec.world_size += static_cast<int32_t>(task.ranks.size());
     }
     spec.tasks.push_back(std::move(entry));
   }
+  if (job->spec.rescale) spec.full_size = RanksOfGroup(job->spec);
   const NodeName& first = job->tasks.front().node;
   SetMaster(*GangOf(view, first, job->generation), view.nodes.at(first).address,
             job->spec, &spec);

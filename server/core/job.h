@@ -85,6 +85,18 @@ struct Spare {
   bool operator==(const Spare&) const = default;
 };
 
+// The current generation is to be replaced by one of another size (rescale.h).
+struct Resize {
+  // Tasks of chief and workers.
+  int32_t tasks = 0;
+  // "user/ann wants 2 tasks".
+  std::string why;
+  // When its ranks were asked to save and to stop. Absent: not yet.
+  std::optional<WallTime> since;
+
+  bool operator==(const Resize&) const = default;
+};
+
 // The state of a job that holds (holding.h).
 struct OutputHold {
   // OUTPUT_MISSING or NO_CHECKPOINT.
@@ -144,6 +156,9 @@ struct Job {
   // generation that followed it has a checkpoint, so a generation that fails
   // earlier resumes from the same target.
   std::optional<RestoreTarget> restore;
+  // How many tasks of chief and workers a user wants at most. 0: all of the
+  // spec.
+  int32_t wanted_tasks = 0;
 
   // ---- Kept for decisions ----
   // Set when every node of the generation has prepared.
@@ -194,6 +209,7 @@ struct Job {
   // next one.
   std::string failure_signature;
   std::optional<OutputHold> output_hold;
+  std::optional<Resize> resize;
 
   bool operator==(const Job&) const = default;
 };

@@ -109,6 +109,13 @@ struct JobView {
     Duration since{};
   };
   std::optional<IdleEnd> idle_end;
+  // There is room for the job with more tasks than it has (rescale.h).
+  struct Room {
+    int32_t size = 0;
+    // For so long.
+    Duration since{};
+  };
+  std::optional<Room> room;
   // Assignment::evidence of the generation.
   uint32_t evidence_asked = 0;
   // For a generation that is being given up: the nodes that it waited for

@@ -15,6 +15,7 @@
 #include "server/core/recovery.h"
 #include "server/core/replacing.h"
 #include "server/core/reports.h"
+#include "server/core/rescale.h"
 #include "server/core/restart.h"
 #include "server/core/spares.h"
 #include "server/core/transitions.h"
@@ -235,6 +236,7 @@ void DecideRunning(Job* job, const JobView& view,
   if (!why && (job->replacements.empty() || !LeavesInPlace(*job, view))) {
     why = Leave(job, view, now);
   }
+  if (!why) why = ChangeSize(job, view, now);
   if (why) {
     Fail(job, *std::move(why), now);
     return;

@@ -72,7 +72,8 @@ Job Decide(const Job& job, const JobView& view,
            const LifecycleTimeouts& timeouts, Time now);
 
 // QUEUED or PLACING -> PREPARING of a new generation.
-// REQUIRES: `placement` has every task of the spec, in rank order.
+// REQUIRES: `placement` has every task of the spec, or of a smaller size
+// (rescale.h), in rank order.
 Job Place(const Job& job, const std::vector<TaskPlacement>& placement,
           Time now);
 

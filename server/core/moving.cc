@@ -125,6 +125,18 @@ std::vector<int32_t> NotJoined(const Job& job, const JobView& view) {
   return missing;
 }
 
+bool AskToStop(Job* job, const JobView& view) {
+  if (!SavesOnRequest(*job, view)) return false;
+  job->directives.push_back({job->next_directive++, DirectiveKind::kStop});
+  return true;
+}
+
+bool DoesNotAgreeToStop(const Job& job, const JobView& view, WallTime since,
+                        Time now) {
+  return job.spec.kind != JobKind::kNative && now.wall >= since + kAgreement &&
+         !HasAgreedToStop(job, view);
+}
+
 std::optional<Cause> Leave(Job* job, const JobView& view, Time now) {
   const std::optional<Departure> departure = MustLeave(*job, view);
   if (!departure) return std::nullopt;
@@ -136,19 +148,17 @@ std::optional<Cause> Leave(Job* job, const JobView& view, Time now) {
   }
   if (asked) {
     // A program that has joined may still not ask for orders.
-    const bool silent =
-        job->spec.kind != JobKind::kNative &&
-        now.wall >= departure->deadline - departure->grace + kAgreement &&
-        !HasAgreedToStop(*job, view);
-    if (!silent) return std::nullopt;
+    if (!DoesNotAgreeToStop(*job, view, departure->deadline - departure->grace,
+                            now)) {
+      return std::nullopt;
+    }
     return Cause{
         Reason::kNodeDrained,
         departure->why + "; its ranks did not agree on a step to stop after"};
   }
-  if (!SavesOnRequest(*job, view)) {
+  if (!AskToStop(job, view)) {
     return Cause{Reason::kNodeDrained, departure->why};
   }
-  job->directives.push_back({job->next_directive++, DirectiveKind::kStop});
   job->cause = {
       Reason::kNodeDrained,
       Shorten(fmt::format("{}; asked to save and to continue elsewhere",
@@ -170,8 +180,7 @@ bool SaveBeforeTheEnd(Job* job, const JobView& view, const Cause& cause,
   if (IsAskedToStop(*job)) {
     return late < kAgreement || HasAgreedToStop(*job, view);
   }
-  if (!SavesOnRequest(*job, view)) return false;
-  job->directives.push_back({job->next_directive++, DirectiveKind::kStop});
+  if (!AskToStop(job, view)) return false;
   AddEvent(job, cause.reason,
            fmt::format("{}; asked to save and to stop within {}", cause.message,
                        FormatDuration(kToSave)),
@@ -194,7 +203,10 @@ Cause MovedCause(const Job& job, const JobView& view) {
                 : " (it has no checkpoint)";
   }
   if (departure) text += ": " + departure->why;
-  return {Reason::kNodeDrained, std::move(text)};
+  if (departure || !job.resize) {
+    return {Reason::kNodeDrained, std::move(text)};
+  }
+  return {Reason::kResized, fmt::format("{}: {}", text, job.resize->why)};
 }
 
 }  // namespace lockstep::server

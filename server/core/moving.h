@@ -53,7 +53,17 @@ std::optional<Cause> Leave(Job* job, const JobView& view, Time now);
 bool SaveBeforeTheEnd(Job* job, const JobView& view, const Cause& cause,
                       Duration late, Time now);
 
-// Returns why a job that stopped on request continues elsewhere.
+// Asks the ranks to save and to exit with 0 at an agreed step. False: they would
+// not obey, and *job is unchanged.
+bool AskToStop(Job* job, const JobView& view);
+
+// Whether the ranks of a program that were asked at `since` have no common step
+// to stop after, and had the time to find one.
+bool DoesNotAgreeToStop(const Job& job, const JobView& view, WallTime since,
+                        Time now);
+
+// Returns why a job that stopped on request continues elsewhere, or with
+// more or fewer tasks (rescale.h).
 Cause MovedCause(const Job& job, const JobView& view);
 
 }  // namespace lockstep::server

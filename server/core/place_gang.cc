@@ -245,6 +245,32 @@ void Occupy(const JobSpec& spec, const std::vector<TaskPlacement>& placement,
   }
 }
 
+void GiveBack(const std::vector<Hold>& holds, std::vector<HostCapacity>* hosts) {
+  for (const Hold& hold : holds) {
+    const auto host = std::find_if(
+        hosts->begin(), hosts->end(),
+        [&](const HostCapacity& h) { return h.node == hold.node; });
+    if (host == hosts->end()) continue;
+    host->allocated.cpus =
+        std::max(0.0, host->allocated.cpus - hold.resources.cpus);
+    host->allocated.memory_bytes -= hold.resources.memory_bytes;
+    host->allocated.gpus -= hold.resources.gpus;
+    for (const int32_t gpu : hold.gpus) {
+      std::erase(host->allocated_gpus, gpu);
+    }
+  }
+}
+
+std::vector<HostCapacity> Emptied(std::vector<HostCapacity> hosts) {
+  for (HostCapacity& host : hosts) {
+    host.allocated = {};
+    host.allocated_gpus.clear();
+    host.holders.clear();
+    host.bad_gpus.clear();
+  }
+  return hosts;
+}
+
 std::vector<HostCapacity> Forgiven(std::vector<HostCapacity> hosts) {
   for (HostCapacity& host : hosts) {
     host.ready = host.ready || !host.cooling.empty();
@@ -254,8 +280,9 @@ std::vector<HostCapacity> Forgiven(std::vector<HostCapacity> hosts) {
 }
 
 std::optional<std::vector<TaskPlacement>> PlaceAgain(
-    const Job& job, const std::vector<HostCapacity>& hosts) {
-  std::vector<GangTask> tasks = GangTasksOf(job.spec);
+    const Job& job, const JobSpec& spec,
+    const std::vector<HostCapacity>& hosts) {
+  std::vector<GangTask> tasks = GangTasksOf(spec);
   if (job.tasks.size() != tasks.size() || job.attempts.empty() ||
       IsPlacementFault(job.attempts.back().end_cause.reason) ||
       KilledTwiceOn(job)) {
@@ -287,6 +314,16 @@ std::optional<std::vector<TaskPlacement>> PlaceAgain(
     tasks[i].placement.gpus = Take(tasks[i].role->resources, &host->second);
   }
   return PlacementOf(std::move(tasks));
+}
+
+std::optional<std::vector<TaskPlacement>> PlaceElsewhere(
+    const Job& job, const JobSpec& spec, std::vector<HostCapacity> hosts) {
+  const std::optional<NodeName> killer = KilledTwiceOn(job);
+  if (!killer) return std::nullopt;
+  std::erase_if(hosts,
+                [&](const HostCapacity& host) { return host.node == *killer; });
+  size_t placed = 0;
+  return PlaceAnew(spec, hosts, &placed);
 }
 
 }  // namespace lockstep::server

@@ -12,6 +12,7 @@
 #include "server/core/holding.h"
 #include "server/core/job_roles.h"
 #include "server/core/reports.h"
+#include "server/core/rescale.h"
 #include "server/core/restart_rules.h"
 #include "server/core/transitions.h"
 
@@ -22,7 +23,7 @@ namespace {
 bool StandsByItself(Reason reason) {
   return reason == Reason::kNodeLost || reason == Reason::kNodeForgotten ||
          reason == Reason::kNodeDrained || reason == Reason::kStalled ||
-         reason == Reason::kRestoreOrdered;
+         reason == Reason::kRestoreOrdered || reason == Reason::kResized;
 }
 
 std::string WhatNow(const Job& job, const Failure& failure,
@@ -33,6 +34,9 @@ std::string WhatNow(const Job& job, const Failure& failure,
     return fmt::format("{}{}uses up no try ({} of {} such failures an hour)",
                        lost, lost.empty() ? "" : "; ",
                        UnchargedFailures(job, now.wall), kMostUncharged);
+  }
+  if (failure.cause.reason == Reason::kResized) {
+    return fmt::format("continuing with {} tasks", WantedSize(job));
   }
   if (failure.moved) return "continuing elsewhere";
   if (failure.ordered) return "restarting";
@@ -156,8 +160,9 @@ void DecideAfterFailure(Job* job, const JobView& view, Time now) {
   }
   // The first restart of a running job is immediate, because a backoff would
   // idle its hosts. A FINISHING job has released some already.
+  // The places of a gang that may have another size are the scheduler's.
   const bool at_once =
-      job->state != JobState::kFinishing &&
+      job->state != JobState::kFinishing && SizeOf(*job) == WantedSize(*job) &&
       (plan.backoff == Duration{} ||
        (was_running && plan.failures_without_progress <= 1 && !plan.uncharged));
   if (at_once && AllTakeWork(*job, view)) {
@@ -168,6 +173,10 @@ void DecideAfterFailure(Job* job, const JobView& view, Time now) {
   Cause cause{Reason::kBackoff,
               fmt::format("next try in {}", FormatDuration(plan.backoff))};
   if (failure.moved) cause = {Reason::kNodeDrained, "looking for other nodes"};
+  if (failure.cause.reason == Reason::kResized) {
+    cause = {Reason::kResized,
+             fmt::format("looking for room for {} tasks", WantedSize(*job))};
+  }
   if (plan.uncharged && plan.backoff == Duration{}) {
     cause = {failure.cause.reason, "looking for other nodes"};
   }

@@ -10,30 +10,10 @@
 #include "server/core/host_fit.h"
 #include "server/core/place_gang.h"
 #include "server/core/placement_text.h"
+#include "server/core/rescale.h"
 
 namespace lockstep::server {
 namespace {
-
-std::vector<HostCapacity> Emptied(std::vector<HostCapacity> hosts) {
-  for (HostCapacity& host : hosts) {
-    host.allocated = {};
-    host.allocated_gpus.clear();
-    host.holders.clear();
-    host.bad_gpus.clear();
-  }
-  return hosts;
-}
-
-// Avoids the node that killed the job twice, if it fits elsewhere.
-std::optional<std::vector<TaskPlacement>> PlaceElsewhere(
-    const Job& job, std::vector<HostCapacity> hosts) {
-  const std::optional<NodeName> killer = KilledTwiceOn(job);
-  if (!killer) return std::nullopt;
-  std::erase_if(hosts,
-                [&](const HostCapacity& host) { return host.node == *killer; });
-  size_t placed = 0;
-  return PlaceAnew(job.spec, hosts, &placed);
-}
 
 // Returns the cause if the job fits except for separated or cooling nodes.
 std::optional<Cause> KeptApart(const JobSpec& spec,
@@ -43,11 +23,60 @@ std::optional<Cause> KeptApart(const JobSpec& spec,
   return Cause{Reason::kCannotForm, std::move(why)};
 }
 
-Cause WhyNoRoom(const JobSpec& spec, const std::vector<HostCapacity>& hosts,
+// What a queued job asks for: the gang of the size that it is to have, and the
+// smallest one that may run. The same for a gang of one size.
+class Request {
+ public:
+  explicit Request(const QueuedJob& queued)
+      : job_(*queued.job),
+        waited_(queued.waited),
+        size_(WantedSize(job_)),
+        least_size_(LeastSize(job_.spec)) {
+    if (size_ != SizeOf(job_.spec)) whole_ = OfSize(job_.spec, size_);
+    if (least_size_ < size_) least_ = OfSize(job_.spec, least_size_);
+  }
+
+  const JobSpec& whole() const { return whole_ ? *whole_ : job_.spec; }
+  const JobSpec& least() const { return least_ ? *least_ : whole(); }
+  // Whether there may be room for fewer tasks, but not for all.
+  bool MayBeFewer() const { return least_size_ < size_; }
+
+  // Places in which it may start now, although there is no room for all tasks.
+  std::optional<std::vector<TaskPlacement>> Fewer(
+      const std::vector<HostCapacity>& hosts) const {
+    return PlaceFewer(job_, LeastSizeNow(job_, waited_), size_ - 1, hosts);
+  }
+
+  // Why it waits for more tasks although there is room for fewer of them.
+  // Nullopt: there is not, or it does not wait for more.
+  std::optional<Cause> Patience(const std::vector<HostCapacity>& hosts) const {
+    const int32_t now = LeastSizeNow(job_, waited_);
+    if (now == least_size_) return std::nullopt;
+    const auto fewer = PlaceFewer(job_, least_size_, now - 1, hosts);
+    if (!fewer) return std::nullopt;
+    return Cause{Reason::kFewerTasks,
+                 fmt::format("waits {} for {}{} tasks, then starts with {}",
+                             FormatDuration(kFullSizePatience),
+                             now == size_ ? "all " : "", now, fewer->size())};
+  }
+
+ private:
+  const Job& job_;
+  const Duration waited_;
+  const int32_t size_;
+  const int32_t least_size_;
+  std::optional<JobSpec> whole_;
+  std::optional<JobSpec> least_;
+};
+
+Cause WhyNoRoom(const Request& request, const std::vector<HostCapacity>& hosts,
                 size_t fitting, bool text) {
+  const JobSpec& spec = request.least();
   if (auto apart = KeptApart(spec, hosts)) return *std::move(apart);
-  return {Reason::kNoCapacity,
-          text ? DescribeShortage(spec, hosts, fitting) : std::string()};
+  if (!text) return {Reason::kNoCapacity, ""};
+  std::string shortage = DescribeShortage(spec, hosts, fitting);
+  if (request.MayBeFewer()) shortage = "with the fewest tasks: " + shortage;
+  return {Reason::kNoCapacity, std::move(shortage)};
 }
 
 // Whether all hosts together have room, which is quickly found out.
@@ -71,13 +100,13 @@ bool MayFit(const JobSpec& spec, const std::vector<HostCapacity>& hosts) {
 // request the same, and they get the same answer until one is placed: to make
 // it for each took half of the coordinator's time.
 struct Refusal {
-  const JobSpec* spec;
+  JobSpec spec;
   Cause cause;
 };
 
 // All that PlaceAnew and WhyNoRoom look at.
 bool RequestTheSame(const JobSpec& a, const JobSpec& b) {
-  return a.pool == b.pool && a.roles == b.roles;
+  return a.pool == b.pool && a.roles == b.roles && a.rescale == b.rescale;
 }
 
 bool MayWantTheSame(const JobSpec& a, const JobSpec& b) {
@@ -185,14 +214,28 @@ ScheduleResult Schedule(std::vector<QueuedJob> queue,
                       (*first)->name)};
       continue;
     }
-    auto placement = PlaceAgain(*queued.job, there.hosts);
-    if (!placement) placement = PlaceElsewhere(*queued.job, there.hosts);
-    const bool refused = refusal && RequestTheSame(*refusal->spec, spec);
+    const Request request(queued);
+    auto placement = PlaceAgain(*queued.job, request.whole(), there.hosts);
+    if (!placement) {
+      placement = PlaceElsewhere(*queued.job, request.whole(), there.hosts);
+    }
+    const bool refused =
+        refusal && RequestTheSame(refusal->spec, request.least());
     size_t fitting = 0;
     // The number of tasks that would fit is for the text.
     if (!placement && !refused &&
-        (options.texts || MayFit(spec, there.hosts))) {
-      placement = PlaceAnew(spec, there.hosts, &fitting);
+        (options.texts || MayFit(request.least(), there.hosts))) {
+      placement = PlaceAnew(request.whole(), there.hosts, &fitting);
+      if (!placement && request.MayBeFewer()) {
+        placement = request.Fewer(there.hosts);
+        if (!placement) {
+          if (auto patience = request.Patience(there.hosts)) {
+            result.waiting[spec.name] = *std::move(patience);
+            continue;
+          }
+          PlaceAnew(request.least(), there.hosts, &fitting);
+        }
+      }
     }
     if (placement) {
       pools.Take(spec, *placement);
@@ -201,21 +244,23 @@ ScheduleResult Schedule(std::vector<QueuedJob> queue,
       continue;
     }
     if (!refused) {
-      refusal = {&spec, WhyNoRoom(spec, there.hosts, fitting, options.texts)};
+      refusal = {request.least(), WhyNoRoom(request, there.hosts, fitting,
+                                            options.texts)};
     }
     result.waiting[spec.name] = refusal->cause;
     if (refusal->cause.reason != Reason::kNoCapacity) continue;
     // A job that waits for a lost node must not block all others.
     if (queued.waited > options.ageing_limit &&
-        PlaceGang(spec, Emptied(there.hosts))) {
+        PlaceGang(request.least(), Emptied(there.hosts))) {
       blocked.push_back(&spec);
     }
   }
   return result;
 }
 
-std::vector<std::string> WhyNeverFits(const JobSpec& spec,
+std::vector<std::string> WhyNeverFits(const JobSpec& whole,
                                       std::vector<HostCapacity> hosts) {
+  const JobSpec spec = OfSize(whole, LeastSize(whole));
   if (hosts.empty()) return {};
   std::string unknown_pool = DescribeUnknownPool(spec.pool, hosts);
   if (!unknown_pool.empty()) return {std::move(unknown_pool)};
@@ -227,9 +272,9 @@ std::vector<std::string> WhyNeverFits(const JobSpec& spec,
   int64_t tasks = 0;
   for (const RoleSpec& role : spec.roles) tasks += role.count;
   return {fmt::format(
-      "its {} tasks ({} in all) do not fit on {} node{}{} together, even "
+      "its {}{} tasks ({} in all) do not fit on {} node{}{} together, even "
       "when empty; the nearest that would fit is {} of them",
-      tasks, Describe(SumOf(spec)), hosts.size(), hosts.size() == 1 ? "" : "s",
+      whole.rescale ? "fewest " : "", tasks, Describe(SumOf(spec)), hosts.size(), hosts.size() == 1 ? "" : "s",
       OfPool(spec.pool), placed)};
 }
 

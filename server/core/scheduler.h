@@ -13,6 +13,8 @@
 // No gang uses two nodes that are apart, or a node that cools down (strikes.h).
 // A job that fits except for these rules waits as CANNOT_FORM.
 // A job whose ranks were killed twice on one node avoids it if it can.
+// A job that may run with fewer tasks (rescale.h) is placed with as many as fit
+// if there is no room for all.
 // The same input, in any order, gives the same placement.
 #ifndef LOCKSTEP_SERVER_CORE_SCHEDULER_H_
 #define LOCKSTEP_SERVER_CORE_SCHEDULER_H_

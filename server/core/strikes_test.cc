@@ -312,9 +312,9 @@ TEST_F(ApartQueueTest, NobodyIsPlacedAgainOnAPairThatIsApart) {
   }
   job_.attempts.resize(1);
   job_.attempts[0].end_cause.reason = Reason::kRankExit;
-  EXPECT_TRUE(PlaceAgain(job_, hosts_));
+  EXPECT_TRUE(PlaceAgain(job_, job_.spec, hosts_));
   Part("a", "b", &hosts_);
-  EXPECT_FALSE(PlaceAgain(job_, hosts_));
+  EXPECT_FALSE(PlaceAgain(job_, job_.spec, hosts_));
 }
 
 TEST_F(ApartQueueTest, WhoWasKilledTwiceOnANodeGoesElsewhere) {

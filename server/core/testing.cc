@@ -153,6 +153,7 @@ void Scene::Put(const std::vector<NodeName>& nodes) {
   std::vector<TaskPlacement> placement;
   for (const RoleSpec& role : job.spec.roles) {
     for (int32_t index = 0; index < role.count; ++index) {
+      if (job.spec.rescale && placement.size() == nodes.size()) break;
       placement.push_back({role.type, index, nodes.at(placement.size()), {}});
     }
   }

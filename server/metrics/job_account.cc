@@ -35,6 +35,7 @@ RestartReason RestartReasonOf(Reason reason) {
       return RestartReason::kLaunch;
     case Reason::kRestartRequested:
     case Reason::kRestoreOrdered:
+    case Reason::kResized:
       return RestartReason::kUser;
     default:
       return RestartReason::kOther;

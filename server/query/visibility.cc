@@ -157,6 +157,7 @@ JobSpec Shown(const JobSpec& spec) {
   out.spares = spec.spares;
   out.hold = spec.hold;
   out.elastic_min_tasks = spec.elastic_min_tasks;
+  out.rescale = spec.rescale;
   return out;
 }
 
@@ -210,6 +211,7 @@ Job Shown(const Job& job) {
   out.exit_code = job.exit_code;
   if (job.training.get()) out.training.Edit() = Shown(*job.training.get());
   out.restore = job.restore;
+  out.wanted_tasks = job.wanted_tasks;
   // Copies hidden fields that the visible ones depend on.
   if (job.failing) out.failing = Shown(*job.failing);
   out.outcome = job.outcome;

@@ -75,7 +75,7 @@ Paths OpenPaths() {
                 "queue_position", "resumed_step",
                 "restore.step",   "restore.from_start",
                 "details_hidden", "expected_start_time",
-                "spare_nodes"};
+                "spare_nodes",    "wanted_tasks"};
   Add(Under("in_place_recoveries.",
             {"generation", "number", "start_time", "end_time", "cause.reason",
              "replaced_ranks", "away_ranks", "returned_ranks", "step"}),
@@ -106,7 +106,8 @@ Paths OpenPaths() {
                       "warm_starts",
                       "spares",
                       "hold",
-                      "elastic_min_tasks"}),
+                      "elastic_min_tasks",
+                      "rescale"}),
       &open);
   Add(Under("spec.roles.resources.", resources), &open);
   Add(Under("spec.roles.machine.nominal.", resources), &open);
@@ -251,6 +252,7 @@ JobSnapshot FullSnapshot() {
   job.spec.spares = 2;
   job.spec.hold = std::chrono::seconds(60);
   job.spec.elastic_min_tasks = 1;
+  job.spec.rescale = true;
   job.spec.progress_pattern = "pattern";
   job.spec.node_loss = NodeLoss::kNever;
   job.spec.node_lost_timeout = std::chrono::seconds(90);

@@ -317,4 +317,19 @@ grpc::Status JobService::DoRestoreJob(grpc::ServerContextBase* context,
                response);
 }
 
+grpc::Status JobService::DoResizeJob(grpc::ServerContextBase* context,
+                                     const v1::ResizeJobRequest* request,
+                                     v1::Job* response) {
+  if (Status s = CheckJobName(request->name()); !s.ok()) return ToGrpc(s);
+  const auto key = KeyOf(*context, *request, "ResizeJob");
+  if (!key.ok()) return ToGrpc(key.status());
+  return Reply(commands_->ResizeJob(
+                   *key, request->name(), request->tasks(),
+                   OwnerCheck(*context),
+                   [](const JobSnapshot& snapshot) {
+                     return ToMessage(snapshot).SerializeAsString();
+                   }),
+               response);
+}
+
 }  // namespace lockstep::server

@@ -112,6 +112,11 @@ class JobService final : public v1::JobService::CallbackService {
                                        v1::Job* response) override {
     return Answer(context, DoRestoreJob(context, request, response));
   }
+  grpc::ServerUnaryReactor* ResizeJob(grpc::CallbackServerContext* context,
+                                      const v1::ResizeJobRequest* request,
+                                      v1::Job* response) override {
+    return Answer(context, DoResizeJob(context, request, response));
+  }
   grpc::ServerWriteReactor<v1::WatchJobsResponse>* WatchJobs(
       grpc::CallbackServerContext* context,
       const v1::WatchJobsRequest* request) override;
@@ -158,6 +163,9 @@ class JobService final : public v1::JobService::CallbackService {
   grpc::Status DoRestoreJob(grpc::ServerContextBase* context,
                             const v1::RestoreJobRequest* request,
                             v1::Job* response);
+  grpc::Status DoResizeJob(grpc::ServerContextBase* context,
+                           const v1::ResizeJobRequest* request,
+                           v1::Job* response);
 
   // FailedPrecondition if a package is not stored for `user`. The packages are
   // then kept for a while.

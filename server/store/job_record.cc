@@ -58,6 +58,7 @@ void PutShownState(const Job& job, v1::Job* out) {
   PutList(job.images, out->mutable_images());
   out->set_output_identity(job.output_identity);
   if (job.restore) *out->mutable_restore() = ToProto(*job.restore);
+  out->set_wanted_tasks(job.wanted_tasks);
 }
 
 v1::Replacement PutReplacement(const Replacement& replacement) {
@@ -96,6 +97,24 @@ StatusOr<Replacement> GetReplacement(const v1::Replacement& message) {
   }
   replacement.released = message.released();
   return replacement;
+}
+
+v1::Resize PutResize(const Resize& resize) {
+  v1::Resize message;
+  message.set_tasks(resize.tasks);
+  message.set_why(resize.why);
+  if (resize.since) *message.mutable_since() = ToProto(*resize.since);
+  return message;
+}
+
+StatusOr<Resize> GetResize(const v1::Resize& message) {
+  Resize resize;
+  resize.tasks = message.tasks();
+  resize.why = message.why();
+  if (message.has_since()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(resize.since, FromProto(message.since()));
+  }
+  return resize;
 }
 
 // The nodes beyond those of its tasks.
@@ -177,6 +196,7 @@ void PutDecisionState(const Job& job, v1::StoredJob* out) {
     hold->set_looks(job.output_hold->looks);
     *hold->mutable_since() = ToProto(job.output_hold->since);
   }
+  if (job.resize) *out->mutable_resize() = PutResize(*job.resize);
   out->set_recovery(job.recovery);
   if (job.recovery_start != WallTime{}) {
     *out->mutable_recovery_start() = ToProto(job.recovery_start);
@@ -238,6 +258,9 @@ Status GetDecisionState(const v1::StoredJob& stored, Job* job) {
     LOCKSTEP_ASSIGN_OR_RETURN(hold.reason, FromProto(message.reason()));
     hold.looks = message.looks();
     LOCKSTEP_ASSIGN_OR_RETURN(hold.since, FromProto(message.since()));
+  }
+  if (stored.has_resize()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(job->resize, GetResize(stored.resize()));
   }
   job->recovery = stored.recovery();
   if (stored.has_recovery_start()) {
@@ -307,6 +330,7 @@ Status GetShown(const v1::Job& message, Job* job) {
   if (message.has_restore()) {
     LOCKSTEP_ASSIGN_OR_RETURN(job->restore, FromProto(message.restore()));
   }
+  job->wanted_tasks = message.wanted_tasks();
   return OkStatus();
 }
 

@@ -262,6 +262,8 @@ Job FullJob() {
   job.output_identity = std::string(32, 'a');
   job.restore = RestoreTarget{40};
   job.output_hold = OutputHold{Reason::kNoCheckpoint, 3, At(18)};
+  job.wanted_tasks = 3;
+  job.resize = Resize{3, "room for 3 tasks", At(22)};
   job.spec.end_with = EndWith::kChief;
   job.spec.end_grace = std::chrono::seconds(7);
   job.lone_ranks = {{1, {true, At(17), FullRank(1).usage, 2, At(18)}}, {2, {}}};

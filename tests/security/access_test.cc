@@ -51,6 +51,7 @@ const std::map<std::string, For>& Rows() {
       {"/lockstep.v1.JobService/StreamLogs", For::kViewers},
       {"/lockstep.v1.JobService/RequestCheckpoint", For::kSubmitters},
       {"/lockstep.v1.JobService/RestoreJob", For::kSubmitters},
+      {"/lockstep.v1.JobService/ResizeJob", For::kSubmitters},
       {"/lockstep.v1.JobService/ListFiles", For::kSubmitters},
       {"/lockstep.v1.JobService/ReadFile", For::kSubmitters},
       {"/lockstep.v1.JobService/CollectEvidence", For::kSubmitters},
