@@ -254,6 +254,7 @@ Command BuildCommands(Cli* cli) {
           JobsListCommand(cli), JobsDescribeCommand(cli), JobsWaitCommand(cli),
           JobsCancelCommand(cli), JobsLogsCommand(cli),
           JobsCheckpointCommand(cli), JobsRestoreToCommand(cli),
+          JobsResizeCommand(cli),
           JobsFilesCommand(cli), JobsCpCommand(cli), JobsStacksCommand(cli),
           JobsWhyCommand(cli), JobsProfileCommand(cli),
           JobsTensorboardCommand(cli), JobsDeleteCommand(cli),

@@ -100,6 +100,7 @@ Command JobsCancelCommand(Cli* cli);
 Command JobsLogsCommand(Cli* cli);
 Command JobsCheckpointCommand(Cli* cli);
 Command JobsRestoreToCommand(Cli* cli);
+Command JobsResizeCommand(Cli* cli);
 Command JobsFilesCommand(Cli* cli);
 Command JobsCpCommand(Cli* cli);
 Command JobsStacksCommand(Cli* cli);

@@ -319,6 +319,18 @@ TEST_F(CliTest, RestoreToTakesAStepOrTheStart) {
   EXPECT_EQ(server_->Answers().restores.size(), 2u);
 }
 
+TEST_F(CliTest, ResizeTakesANumberOfTasks) {
+  server_->Update(
+      [](FakeAnswers* a) { a->jobs = {Ended("a", v1::JOB_STATE_RUNNING)}; });
+  EXPECT_EQ(Run({"jobs", "resize", "a", "--tasks", "2"}), 0) << err_.str();
+  EXPECT_THAT(out_.str(), HasSubstr("job a is to have 2 tasks"));
+  EXPECT_EQ(server_->Answers().resizes.back().tasks(), 2);
+  EXPECT_NE(server_->Answers().resizes.back().request_id(), "");
+  EXPECT_EQ(Run({"jobs", "resize", "a"}), 2) << "no number";
+  EXPECT_EQ(Run({"jobs", "resize", "a", "--tasks", "two"}), 2);
+  EXPECT_EQ(server_->Answers().resizes.size(), 1u);
+}
+
 TEST_F(CliTest, CancelGoesOnAfterAnError) {
   server_->Update([](FakeAnswers* a) {
     a->jobs = {Ended("a", v1::JOB_STATE_RUNNING),

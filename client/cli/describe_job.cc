@@ -238,7 +238,7 @@ std::string FormatJob(const v1::Job& job, WallTime now, const Style& style,
   text +=
       DescribeSection("What it left", OutputsText(job) + WorkText(job), style);
   text += DescribeSection("What it is",
-                          SpecRows(job.spec()) + SparesRow(job) +
+                          SpecRows(job.spec()) + SizeRow(job) + SparesRow(job) +
                               ImageRows(job) + ReductionRow(job),
                           style);
   text += DescribeSection("Attempts", AttemptsText(job), style);

@@ -16,6 +16,10 @@
 namespace lockstep::cli {
 namespace {
 
+bool IsOfGroup(v1::TaskType type) {
+  return type == v1::TASK_TYPE_CHIEF || type == v1::TASK_TYPE_WORKER;
+}
+
 std::string RoleText(const v1::RoleSpec& role) {
   std::string text = fmt::format("{} {}", role.count(), Text(role.type()));
   if (role.ranks_per_task() > 1) {
@@ -104,7 +108,7 @@ std::string SpecRows(const v1::JobSpec& spec) {
   if (spec.has_hold()) {
     text += DescribeRow("holds", FormatDuration(ToDuration(spec.hold())));
   }
-  if (spec.elastic_min_tasks() > 0) {
+  if (spec.elastic_min_tasks() > 0 && !spec.rescale()) {
     text += DescribeRow("elastic", fmt::format("from {} complete tasks on",
                                                spec.elastic_min_tasks()));
   }
@@ -134,6 +138,24 @@ std::string SparesRow(const v1::Job& job) {
                          ? fmt::format("{}, none held", job.spec().spares())
                          : fmt::format("{}, held: {}", job.spec().spares(),
                                        fmt::join(nodes, ", ")));
+}
+
+std::string SizeRow(const v1::Job& job) {
+  if (!job.spec().rescale()) return "";
+  int32_t all = 0;
+  for (const v1::RoleSpec& role : job.spec().roles()) {
+    if (IsOfGroup(role.type())) all += role.count();
+  }
+  const auto has = std::count_if(
+      job.tasks().begin(), job.tasks().end(),
+      [](const v1::TaskStatus& task) { return IsOfGroup(task.type()); });
+  std::string text =
+      fmt::format("{} of {} tasks; may run with {} to {}", has, all,
+                  job.spec().elastic_min_tasks(), all);
+  if (job.wanted_tasks() > 0) {
+    text += fmt::format("; resized to {}", job.wanted_tasks());
+  }
+  return DescribeRow("size", text);
 }
 
 std::string ReductionRow(const v1::Job& job) {

@@ -17,6 +17,8 @@ std::string CostRows(const v1::Job& job);
 std::string ImageRows(const v1::Job& job);
 // The spare nodes of a job that has asked for some.
 std::string SparesRow(const v1::Job& job);
+// "3 of 4 tasks; may run with 2 to 4", of a job that may run with fewer tasks.
+std::string SizeRow(const v1::Job& job);
 // The reduction plan of the ranks, if known.
 std::string ReductionRow(const v1::Job& job);
 // KIND, SIZE, PATH of the files in its output directory.

@@ -74,6 +74,7 @@ constexpr FieldFlag kSubmit[] = {
     {"spec.spares", "--spares"},
     {"spec.hold", "--hold"},
     {"spec.elastic_min_tasks", "--elastic"},
+    {"spec.rescale", "--rescale"},
     {"spec.slurm_environment", "--slurm-env"},
     // A flag applies to all roles.
     {"spec.roles[0].count", "--tasks"},

@@ -82,6 +82,11 @@ void AddHangOptions(const FlagGroup& group, SubmitFlags* f) {
             "are back, while at least MIN tasks are complete; for programs "
             "that can (lockstep.torch.Replica with elastic=True; default: the "
             "others hold their state)");
+  group.Add("--rescale", &f->rescale,
+            "With --elastic, for any program: the gang starts with fewer tasks "
+            "when there is no room for all, with MIN at least, and restarts "
+            "with more when there is; the program must resume and read its "
+            "size from WORLD_SIZE or TF_CONFIG");
 }
 
 }  // namespace lockstep::cli

@@ -104,7 +104,9 @@ StatusOr<int> SubmitRun(const Cli& cli, const RunCommandFlags& options) {
 }
 
 void AddTorchrunOptions(const FlagGroup& group, RunFlags* f) {
-  group.Add("--nnodes N", &f->nnodes, "Nodes, each one task (default: 1)");
+  group.Add("--nnodes N", &f->nnodes,
+            "Nodes, each one task; MIN:MAX for a job that runs with as many as "
+            "there is room for (default: 1)");
   group.Add("--nproc-per-node N", &f->nproc_per_node,
             "Ranks per node: a number, gpu, cpu or auto (default: 1)");
   group.Add("--max-restarts", &f->max_restarts,

@@ -15,8 +15,8 @@ bool ParsePositive(const std::string& text, int32_t* value) {
   return error == std::errc() && end == text.data() + text.size() && *value > 0;
 }
 
-// "2", or "2:2".
-StatusOr<int32_t> ParseNodes(const std::string& text) {
+// Sets the job's size: "2", or "2:4" for a job that may run with 2 to 4.
+Status SetNodes(const std::string& text, SubmitFlags* job) {
   const size_t colon = text.find(':');
   int32_t low = 0;
   int32_t high = 0;
@@ -26,11 +26,19 @@ StatusOr<int32_t> ParseNodes(const std::string& text) {
     return InvalidArgument("--nnodes: \"{}\" is not a number of nodes",
                            Printable(text));
   }
-  if (colon != std::string::npos && low != high) {
-    return InvalidArgument(
-        "--nnodes {}: a job has a fixed size; give one number", text);
+  if (colon == std::string::npos) high = low;
+  if (low > high) {
+    return InvalidArgument("--nnodes {}: give the smaller number first", text);
   }
-  return low;
+  job->tasks = high;
+  if (low == high) return OkStatus();
+  if (job->elastic) {
+    return InvalidArgument(
+        "--nnodes {} says how few nodes may run: leave out --elastic", text);
+  }
+  job->elastic = low;
+  job->rescale = true;
+  return OkStatus();
 }
 
 StatusOr<int32_t> ParseProcesses(const RunFlags& flags) {
@@ -81,7 +89,7 @@ StatusOr<RunRequest> BuildRun(const RunFlags& flags,
   }
   RunRequest out;
   SubmitFlags job = flags.job;
-  LOCKSTEP_ASSIGN_OR_RETURN(job.tasks, ParseNodes(flags.nnodes));
+  LOCKSTEP_RETURN_IF_ERROR(SetNodes(flags.nnodes, &job));
   if (flags.standalone && *job.tasks != 1) {
     return InvalidArgument("--standalone means one node, but --nnodes is {}",
                            flags.nnodes);

@@ -27,7 +27,8 @@ struct RunFlags {
   // Flags of lockstep. Only these are set: name, cpus, memory, gpus, gpu_type,
   // pool, output, env, slurm_env, end_with, end_grace, hang, stall_after,
   // progress_pattern, node_lost_timeout, idle_notice, idle_stop,
-  // warm_starts, spares, hold, elastic, max_running_time, working_directory.
+  // warm_starts, spares, hold, elastic, rescale, max_running_time,
+  // working_directory.
   SubmitFlags job;
   // Empty for the active virtual environment's interpreter, or python3 in PATH
   // of the nodes.
@@ -44,7 +45,7 @@ std::string PythonOf(const std::string& given, const CliEnvironment& env);
 
 // `program` is the script (module, or program) with its arguments. Builds a
 // chief and NNODES - 1 workers with NPROC ranks each, started in the working
-// directory. Without --max-restarts the first failure ends the job.
+// directory. With MIN:MAX nodes it may run with fewer workers. Without --max-restarts the first failure ends the job.
 // InvalidArgument names the flag.
 StatusOr<RunRequest> BuildRun(const RunFlags& flags,
                               const std::vector<std::string>& program,

@@ -122,13 +122,29 @@ TEST_F(RunTest, CountsProcessesByWhatANodeHas) {
             "at least 1\n");
 }
 
-TEST_F(RunTest, RefusesElasticSizesAndNothing) {
+TEST_F(RunTest, ARangeOfNodesIsAJobThatMayHaveFewerTasks) {
   RunFlags flags;
-  flags.nnodes = "1:4";
-  EXPECT_THAT(Message(BuildRun(flags, {"a.py"}, env_, "x").status()),
-              HasSubstr("a fixed size"));
+  flags.nnodes = "2:4";
+  const auto built = BuildRun(flags, {"a.py"}, env_, "x");
+  ASSERT_TRUE(built.ok()) << built.status();
+  EXPECT_EQ(built->spec.roles(0).count() + built->spec.roles(1).count(), 4);
+  EXPECT_EQ(built->spec.elastic_min_tasks(), 2);
+  EXPECT_TRUE(built->spec.rescale());
   flags.nnodes = "2:2";
-  EXPECT_TRUE(BuildRun(flags, {"a.py"}, env_, "x").ok());
+  EXPECT_FALSE(BuildRun(flags, {"a.py"}, env_, "x")->spec.rescale());
+  const auto refused = [&](const std::string& nodes) {
+    flags.nnodes = nodes;
+    return std::string(Message(BuildRun(flags, {"a.py"}, env_, "x").status()));
+  };
+  EXPECT_THAT(refused("4:2"), HasSubstr("the smaller number first"));
+  EXPECT_THAT(refused("0:2"), HasSubstr("is not a number of nodes"));
+  flags.job.elastic = 1;
+  EXPECT_THAT(refused("2:4"), HasSubstr("leave out --elastic"));
+}
+
+TEST_F(RunTest, RefusesNothingToRun) {
+  RunFlags flags;
+  flags.nnodes = "2:2";
   flags.standalone = true;
   EXPECT_FALSE(BuildRun(flags, {"a.py"}, env_, "x").ok());
   EXPECT_EQ(Run({"run", "--nnodes", "2"}), 2);

@@ -182,6 +182,7 @@ Status SetHang(const SubmitFlags& flags, v1::JobSpec* spec) {
         SetDuration("--hold", flags.hold, spec->mutable_hold()));
   }
   if (flags.elastic) spec->set_elastic_min_tasks(*flags.elastic);
+  if (flags.rescale) spec->set_rescale(true);
   if (flags.idle_notice) {
     LOCKSTEP_RETURN_IF_ERROR(SetDuration("--idle-notice", flags.idle_notice,
                                          spec->mutable_idle_notice()));

@@ -50,6 +50,7 @@ struct SubmitFlags {
   std::optional<int32_t> spares;
   std::optional<std::string> hold;
   std::optional<int32_t> elastic;
+  bool rescale = false;
   std::vector<std::string> labels;
   // kOutputWorkdir: the output directory.
   std::optional<std::string> working_directory;

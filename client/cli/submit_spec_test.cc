@@ -138,12 +138,33 @@ TEST(SubmitSpecTest, WhatWaitsForALostRank) {
   EXPECT_EQ(spec->spares(), 2);
   EXPECT_EQ(spec->hold().seconds(), 90);
   EXPECT_EQ(spec->elastic_min_tasks(), 1);
+  EXPECT_FALSE(spec->rescale());
+  flags.rescale = true;
+  EXPECT_TRUE(BuildSpec(flags, {}, Env(), "abc123")->rescale());
   EXPECT_THAT(SpecRows(*spec), HasSubstr("1 m 30 s"));
   v1::Job job;
   *job.mutable_spec() = *spec;
   EXPECT_THAT(SparesRow(job), HasSubstr("2, none held"));
   job.add_spare_nodes("node-7");
   EXPECT_THAT(SparesRow(job), HasSubstr("2, held: node-7"));
+}
+
+TEST(SubmitSpecTest, TheSizeOfAJobThatMayHaveFewerTasks) {
+  SubmitFlags flags = Program({"python", "train.py"});
+  flags.tasks = 4;
+  flags.elastic = 2;
+  v1::Job job;
+  *job.mutable_spec() = *BuildSpec(flags, {}, Env(), "abc123");
+  EXPECT_EQ(SizeRow(job), "") << "it has one size";
+  job.mutable_spec()->set_rescale(true);
+  EXPECT_THAT(SpecRows(job.spec()), Not(HasSubstr("complete tasks")));
+  job.add_tasks()->set_type(v1::TASK_TYPE_CHIEF);
+  job.add_tasks()->set_type(v1::TASK_TYPE_WORKER);
+  job.add_tasks()->set_type(v1::TASK_TYPE_WORKER);
+  job.add_tasks()->set_type(v1::TASK_TYPE_PS);
+  EXPECT_THAT(SizeRow(job), HasSubstr("3 of 4 tasks; may run with 2 to 4\n"));
+  job.set_wanted_tasks(3);
+  EXPECT_THAT(SizeRow(job), HasSubstr("2 to 4; resized to 3"));
 }
 
 TEST(SubmitSpecTest, WhenAProgramLeavesASilentHost) {

@@ -124,6 +124,19 @@ TEST(JobWireTest, AnElasticJobHasAsManyTasksAsItNeeds) {
   EXPECT_THAT(Complaint(proto), HasSubstr("is NATIVE"));
 }
 
+TEST(JobWireTest, AJobOfSeveralSizesSaysItsLeast) {
+  v1::JobSpec proto = Valid();
+  proto.set_kind(v1::JOB_KIND_PROGRAM);
+  proto.set_rescale(true);
+  EXPECT_THAT(Complaint(proto),
+              HasSubstr("spec.rescale: needs elastic_min_tasks"));
+  proto.set_elastic_min_tasks(2);
+  const auto spec = FromProto(proto);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_TRUE(spec->rescale);
+  EXPECT_EQ(*FromProto(ToProto(*spec)), *spec);
+}
+
 TEST(JobWireTest, OnlyANativeJobHasAReductionPlan) {
   v1::JobSpec proto = Valid();
   proto.set_reduction_plan("lockstep-reduction-plan 1\n");

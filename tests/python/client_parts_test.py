@@ -254,6 +254,9 @@ class SpecTest(unittest.TestCase):
         self.assertEqual(spec.working_directory, os.path.abspath("o"))
         self.assertTrue(spec.HasField("end_grace"))
         self.assertEqual(spec.node_lost_timeout.seconds, 90)
+        self.assertFalse(spec.rescale)
+        smaller = self.build("./a", tasks=4, elastic=2, rescale=True)
+        self.assertEqual((smaller.elastic_min_tasks, smaller.rescale), (2, True))
         for policy, value in (("auto", 1), ("never", 2)):
             spec = self.build("./a", node_lost_timeout=policy)
             self.assertEqual(spec.node_loss, value)

@@ -126,6 +126,7 @@ class Client:
         spares: int = 0,
         hold: Seconds | None = None,
         elastic: int = 0,
+        rescale: bool = False,
         labels: Mapping[str, Any] | None = None,
         comment: str | None = None,
     ) -> Job:
@@ -181,6 +182,8 @@ class Client:
             lost, until another one is ready; 0: never; default: 480.
           elastic: when ranks are lost, the others train on without them, while so
             many tasks are complete; 0: they hold their state.
+          rescale: instead, of any program: the gang starts with ``elastic`` tasks or
+            more, as there is room, and restarts with more later.
           labels: keys and values of a-z, 0-9, "_" and "-".
           comment: free text.
 
@@ -289,6 +292,10 @@ class Client:
         request = self._rpc.message("GetJobRequest", name=name)
         found = self._rpc.call("GetJob", request)
         return (TrainJob if _train.is_call(found) else Job)(self._rpc, found.name)
+
+    def resize(self, name: str, tasks: int) -> JobStatus:
+        """Sets how many tasks a job has at most: Job.resize."""
+        return Job(self._rpc, name).resize(tasks)
 
     def jobs(
         self, states: Iterable[str] = (), *, filter: str = "", limit: int = 0

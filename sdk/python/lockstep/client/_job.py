@@ -170,6 +170,23 @@ class Job:
         request = self._rpc.message("CancelJobRequest", request_id=request_id(), name=self._name)
         return _views.job_of(self._rpc.schema, self._rpc.call("CancelJob", request))
 
+    def resize(self, tasks: int) -> JobStatus:
+        """Sets how many tasks of chief and workers the job has at most.
+
+        It was submitted with ``rescale``, and ``tasks`` is between its ``elastic`` and
+        its size. A running job saves, where it can, and restarts: with fewer tasks at
+        once, with more as soon as there is room.
+
+        Raises:
+          Error: INVALID_ARGUMENT: fewer or more than the job may have.
+            FAILED_PRECONDITION: it has ended, or the reason FIXED_SIZE: it was
+            submitted without ``rescale``.
+        """
+        request = self._rpc.message(
+            "ResizeJobRequest", request_id=request_id(), name=self._name, tasks=tasks
+        )
+        return _views.job_of(self._rpc.schema, self._rpc.call("ResizeJob", request))
+
     def files(self, path: str = "", *, rank: int = 0) -> list[str]:
         """Lists a folder of the working directory of the rank's task.
 

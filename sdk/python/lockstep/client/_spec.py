@@ -217,6 +217,7 @@ def build(
     spares: int = 0,
     hold: Seconds | None = None,
     elastic: int = 0,
+    rescale: bool = False,
     labels: Mapping[str, Any] | None = None,
     comment: str | None = None,
 ) -> Any:
@@ -274,6 +275,7 @@ def build(
     spec.warm_starts = warm_starts
     spec.spares = spares
     spec.elastic_min_tasks = elastic
+    spec.rescale = rescale
     if hold is not None:
         spec.hold.SetInParent()
         _set_duration(spec.hold, "hold", hold)
