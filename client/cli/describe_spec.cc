@@ -149,9 +149,8 @@ std::string SizeRow(const v1::Job& job) {
   const auto has = std::count_if(
       job.tasks().begin(), job.tasks().end(),
       [](const v1::TaskStatus& task) { return IsOfGroup(task.type()); });
-  std::string text =
-      fmt::format("{} of {} tasks; may run with {} to {}", has, all,
-                  job.spec().elastic_min_tasks(), all);
+  std::string text = fmt::format("{} of {} tasks; may run with {} to {}", has,
+                                 all, job.spec().elastic_min_tasks(), all);
   if (job.wanted_tasks() > 0) {
     text += fmt::format("; resized to {}", job.wanted_tasks());
   }

@@ -20,7 +20,7 @@ StatusOr<int> RunResize(const Cli& cli, const ResizeFlags& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string name,
                             FindJob(client.get(), options.name));
   LOCKSTEP_ASSIGN_OR_RETURN(const v1::Job job,
-                            client->ResizeJob(name, options.tasks));
+                            ResizeJob(client.get(), name, options.tasks));
   LOCKSTEP_ASSIGN_OR_RETURN(const Output output, cli.OutputFormat());
   if (output != Output::kTable && output != Output::kWide) {
     LOCKSTEP_RETURN_IF_ERROR(WriteJob(cli, job));

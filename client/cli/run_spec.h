@@ -45,8 +45,9 @@ std::string PythonOf(const std::string& given, const CliEnvironment& env);
 
 // `program` is the script (module, or program) with its arguments. Builds a
 // chief and NNODES - 1 workers with NPROC ranks each, started in the working
-// directory. With MIN:MAX nodes it may run with fewer workers. Without --max-restarts the first failure ends the job.
-// InvalidArgument names the flag.
+// directory. With MIN:MAX nodes it may run with fewer workers. Without
+// --max-restarts the first failure ends the job. InvalidArgument names the
+// flag.
 StatusOr<RunRequest> BuildRun(const RunFlags& flags,
                               const std::vector<std::string>& program,
                               const CliEnvironment& env,

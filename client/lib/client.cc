@@ -246,12 +246,14 @@ StatusOr<v1::Job> Client::RestoreJob(const std::string& name,
   return impl_->Call(impl_->jobs, &v1::JobService::Stub::RestoreJob, request);
 }
 
-StatusOr<v1::Job> Client::ResizeJob(const std::string& name, int32_t tasks) {
+StatusOr<v1::Job> ResizeJob(Client* client, const std::string& name,
+                            int32_t tasks) {
   v1::ResizeJobRequest request;
   request.set_request_id(RandomUuid());
   request.set_name(name);
   request.set_tasks(tasks);
-  return impl_->Call(impl_->jobs, &v1::JobService::Stub::ResizeJob, request);
+  Client::Impl& impl = *client->impl_;
+  return impl.Call(impl.jobs, &v1::JobService::Stub::ResizeJob, request);
 }
 
 StatusOr<std::vector<v1::Node>> Client::ListNodes() {

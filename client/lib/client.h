@@ -193,8 +193,6 @@ class Client {
   // Sets the checkpoint that a held job resumes from: `step`, or none.
   StatusOr<v1::Job> RestoreJob(const std::string& name,
                                std::optional<int64_t> step);
-  // Sets how many tasks of chief and workers the job has at most.
-  StatusOr<v1::Job> ResizeJob(const std::string& name, int32_t tasks);
   // Lists a folder of the working directory of the task of `rank`; "" for the
   // directory itself.
   StatusOr<v1::ListFilesResponse> ListFiles(const std::string& name,
@@ -249,6 +247,8 @@ class Client {
   friend StatusOr<v1::CheckNodeResponse> CheckNode(
       Client* client, const std::string& name,
       const std::vector<int32_t>& gpus);
+  friend StatusOr<v1::Job> ResizeJob(Client* client, const std::string& name,
+                                     int32_t tasks);
   struct Impl;
   explicit Client(std::unique_ptr<Impl> impl);
 
@@ -260,6 +260,10 @@ class Client {
 StatusOr<v1::CheckNodeResponse> CheckNode(Client* client,
                                           const std::string& name,
                                           const std::vector<int32_t>& gpus);
+
+// Sets how many tasks of chief and workers the job has at most.
+StatusOr<v1::Job> ResizeJob(Client* client, const std::string& name,
+                            int32_t tasks);
 
 // Suppresses the RPC library's log lines on stderr; the Status has the relevant
 // error. Call it first in main.

@@ -51,6 +51,16 @@ ClusterSpec TwoByTwo() {
   return spec;
 }
 
+TEST(RankEnvironmentTest, TheFullSizeOfAJobThatMayHaveFewerTasks) {
+  ClusterSpec spec = Everything();
+  EXPECT_FALSE(RankEnvironment(spec, 0).contains("LOCKSTEP_FULL_SIZE"));
+  spec.full_size = 5;
+  EXPECT_EQ(RankEnvironment(spec, 2).at("LOCKSTEP_FULL_SIZE"), "5");
+  EXPECT_EQ(RankEnvironment(spec, 2).at("WORLD_SIZE"), "3");
+  EXPECT_FALSE(RankEnvironment(spec, 3).contains("LOCKSTEP_FULL_SIZE"))
+      << "a parameter server is of no group";
+}
+
 TEST(RankEnvironmentTest, TensorFlowMultiWorkerWithAChief) {
   ClusterSpec spec = Everything();
   spec.tasks.resize(3);

@@ -110,7 +110,7 @@ JobRegistry::Applied JobRegistry::Apply(std::shared_ptr<const Job> job,
     entry.idle.watch.Reset(job->generation);
     entry.noted.idle = false;
     entry.idle.end.reset();
-    entry.room.reset();
+    entry.awaited.room.reset();
   }
   // Its place before: the priority may be another now.
   if (before != nullptr) {

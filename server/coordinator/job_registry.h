@@ -46,10 +46,16 @@ struct JobEntry {
   ReportPace pace;
   MonoTime state_since;
   std::optional<MonoTime> all_started_since;
-  // When waits for ranks began.
+  // When waits began: for ranks; and when room was found for the running job
+  // with more tasks (rescale.h), for so many in the last look.
   struct Awaited {
     AwaitedSince restarts;
     RecoveryWaits recovery;
+    struct Room {
+      int32_t size = 0;
+      MonoTime since;
+    };
+    std::optional<Room> room;
   };
   Awaited awaited;
   std::optional<Cause> waiting;
@@ -80,13 +86,6 @@ struct JobEntry {
     MonoTime end_since;
   };
   Idle idle;
-  // There has been room for the running job with more tasks (rescale.h), with so
-  // many in the last look.
-  struct Room {
-    int32_t size = 0;
-    MonoTime since;
-  };
-  std::optional<Room> room;
 };
 
 class JobRegistry {

@@ -10,6 +10,13 @@
 #include "server/core/verdict.h"
 
 namespace lockstep::server {
+namespace {
+
+// Jobs of the queue that are asked whether they want room that a running job
+// might have. Those behind them want it no more than these do.
+constexpr size_t kMaxInLine = 50;
+
+}  // namespace
 
 std::vector<HostCapacity> QueueScheduler::Hosts() const {
   const ClusterState& state = *parts_.state;
@@ -158,6 +165,7 @@ void QueueScheduler::LookForMoreRoom(Time now) {
   std::sort(order.begin(), order.end());
   std::vector<const Job*> queue;
   for (const QueuePlace& place : jobs.queued()) {
+    if (queue.size() == kMaxInLine) break;
     queue.push_back(jobs.At(place.job).job.get());
   }
   std::vector<HostCapacity> hosts = Hosts();
@@ -165,11 +173,11 @@ void QueueScheduler::LookForMoreRoom(Time now) {
     JobEntry& entry = jobs.At(place.job);
     const int32_t size = RoomFor(*entry.job, queue, &hosts);
     if (size == 0) {
-      entry.room.reset();
-    } else if (entry.room) {
-      entry.room->size = size;
+      entry.awaited.room.reset();
+    } else if (entry.awaited.room) {
+      entry.awaited.room->size = size;
     } else {
-      entry.room = {size, now.mono};
+      entry.awaited.room = {size, now.mono};
     }
   }
 }

@@ -44,7 +44,7 @@ class QueueScheduler {
                          std::map<JobName, Job>* changed);
 
   // Looks for room for running jobs that may have more tasks than they have
-  // (rescale.h): JobEntry::room.
+  // (rescale.h): JobEntry::Awaited::room.
   void LookForMoreRoom(Time now);
 
  private:

@@ -221,8 +221,9 @@ Job Reconciler::DecideOne(JobEntry* entry, Time now) {
   if (entry->idle.end) {
     view.idle_end = {*entry->idle.end, now.mono - entry->idle.end_since};
   }
-  if (entry->room) {
-    view.room = {entry->room->size, now.mono - entry->room->since};
+  if (entry->awaited.room) {
+    view.room = {entry->awaited.room->size,
+                 now.mono - entry->awaited.room->since};
   }
   Job next = server::Decide(*entry->job, view, parts_.options->timeouts, now);
   parts_.faults->NoteOutcome(*entry->job, next, view, now);

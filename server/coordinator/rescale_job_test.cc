@@ -1,5 +1,5 @@
-// A gang that runs with fewer tasks than its job asks for: it is placed, stored,
-// grows when a node registers, and is resized by its owner.
+// A gang that runs with fewer tasks than its job asks for: it is placed,
+// stored, grows when a node registers, and is resized by its owner.
 #include <gmock/gmock.h>
 
 #include <csignal>
@@ -71,8 +71,9 @@ TEST_F(RescaleJobTest, ItGrowsAfterAWhile) {
   ASSERT_THAT(job.tasks, SizeIs(2));
   EXPECT_EQ(job.failures_without_progress, 0);
   EXPECT_EQ(b_.Find("j")->assignment.cluster->world_size, 2);
-  EXPECT_THAT(job.attempts.back().end_cause.message,
-              HasSubstr("room for 2 tasks: the job restarts with 2 instead of 1"));
+  EXPECT_THAT(
+      job.attempts.back().end_cause.message,
+      HasSubstr("room for 2 tasks: the job restarts with 2 instead of 1"));
   CheckBooking();
   Pass(kLongEnoughToGrow + kRoomStays, 2s);
   EXPECT_EQ(Get("j").generation, 2u) << "it has all tasks";

@@ -36,9 +36,9 @@
 // A job that can recover in place replaces a lost or a drained node if it can
 // (replacing.h), and stays RUNNING.
 //
-// Otherwise a job leaves a drained node that has a grace. A native job with an output
-// directory, and a program whose ranks have joined, saves and stops at an
-// agreed step; other jobs are stopped with that grace. Either way the
+// Otherwise a job leaves a drained node that has a grace. A native job with an
+// output directory, and a program whose ranks have joined, saves and stops at
+// an agreed step; other jobs are stopped with that grace. Either way the
 // generation ends, uses up no try, and the next one is placed elsewhere. A
 // frozen rank (stall.h) and a node that is lost or forgotten end a generation
 // as a failure.

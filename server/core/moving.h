@@ -53,8 +53,8 @@ std::optional<Cause> Leave(Job* job, const JobView& view, Time now);
 bool SaveBeforeTheEnd(Job* job, const JobView& view, const Cause& cause,
                       Duration late, Time now);
 
-// Asks the ranks to save and to exit with 0 at an agreed step. False: they would
-// not obey, and *job is unchanged.
+// Asks the ranks to save and to exit with 0 at an agreed step. False: they
+// would not obey, and *job is unchanged.
 bool AskToStop(Job* job, const JobView& view);
 
 // Whether the ranks of a program that were asked at `since` have no common step

@@ -245,7 +245,8 @@ void Occupy(const JobSpec& spec, const std::vector<TaskPlacement>& placement,
   }
 }
 
-void GiveBack(const std::vector<Hold>& holds, std::vector<HostCapacity>* hosts) {
+void GiveBack(const std::vector<Hold>& holds,
+              std::vector<HostCapacity>* hosts) {
   for (const Hold& hold : holds) {
     const auto host = std::find_if(
         hosts->begin(), hosts->end(),

@@ -27,9 +27,9 @@ void GiveBack(const std::vector<Hold>& holds, std::vector<HostCapacity>* hosts);
 // Returns `hosts` without cool-downs and without pairs that are apart.
 std::vector<HostCapacity> Forgiven(std::vector<HostCapacity> hosts);
 
-// Returns the places of the last generation for `spec`, which is the job's or one
-// of fewer tasks, with the same GPUs, if all of it fits there, it had as many
-// tasks, and the place did not end it.
+// Returns the places of the last generation for `spec`, which is the job's or
+// one of fewer tasks, with the same GPUs, if all of it fits there, it had as
+// many tasks, and the place did not end it.
 std::optional<std::vector<TaskPlacement>> PlaceAgain(
     const Job& job, const JobSpec& spec,
     const std::vector<HostCapacity>& hosts);

@@ -71,8 +71,7 @@ std::optional<Cause> WhileItStops(const Job& job, const JobView& view,
     late = "its ranks did not stop in time";
   }
   if (late == nullptr) return std::nullopt;
-  return Cause{Reason::kResized,
-               fmt::format("{}: {}", job.resize->why, late)};
+  return Cause{Reason::kResized, fmt::format("{}: {}", job.resize->why, late)};
 }
 
 }  // namespace
@@ -148,9 +147,8 @@ int32_t RoomFor(const Job& job, const std::vector<const Job*>& queue,
   }
   std::vector<HostCapacity> without = *hosts;
   GiveBack(job.holds, &without);
-  const auto placement =
-      PlaceFewer(job, SizeOf(job) + 1, WantedSize(job),
-                 HostsOfPool(job.spec.pool, without));
+  const auto placement = PlaceFewer(job, SizeOf(job) + 1, WantedSize(job),
+                                    HostsOfPool(job.spec.pool, without));
   if (!placement) return 0;
   Occupy(job.spec, *placement, &without);
   *hosts = std::move(without);
@@ -162,16 +160,16 @@ int32_t RoomFor(const Job& job, const std::vector<const Job*>& queue,
 std::optional<Cause> ChangeSize(Job* job, const JobView& view, Time now) {
   if (!job->spec.rescale) return std::nullopt;
   if (job->resize && job->resize->since) return WhileItStops(*job, view, now);
-  if (IsAskedToStop(*job) || IsRecovering(*job) ||
-      !job->replacements.empty() || AnyRankEnded(*job)) {
+  if (IsAskedToStop(*job) || IsRecovering(*job) || !job->replacements.empty() ||
+      AnyRankEnded(*job)) {
     return std::nullopt;
   }
   std::optional<Resize> next = NextSize(*job, view, now);
   if (!next) return std::nullopt;
   const bool saves = AskToStop(job, view);
-  const std::string text = fmt::format(
-      "{}: the job {}restarts with {} instead of {}", next->why,
-      saves ? "saves and " : "", next->tasks, SizeOf(*job));
+  const std::string text =
+      fmt::format("{}: the job {}restarts with {} instead of {}", next->why,
+                  saves ? "saves and " : "", next->tasks, SizeOf(*job));
   if (!saves) return Cause{Reason::kResized, text};
   next->since = now.wall;
   job->resize = *std::move(next);

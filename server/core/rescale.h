@@ -1,6 +1,6 @@
 // The size of a gang that may run with fewer tasks than its job asks for
-// (JobSpec::rescale; docs/recovery.md, "A smaller gang, for any program"). Pure;
-// for the scheduler and lifecycle.cc.
+// (JobSpec::rescale; docs/recovery.md, "A smaller gang, for any program").
+// Pure; for the scheduler and lifecycle.cc.
 //
 // A size is a number of tasks of chief and workers. Only workers are left out,
 // those with the highest indices: the chief, parameter servers and evaluators
@@ -11,9 +11,9 @@
 //              waits a moment for as many as it had, since a node that is lost
 //              may be back.
 //   more room  A gang with fewer tasks than wanted restarts with more, when the
-//              room for them has been there for a while and the restart is worth
-//              its costs. It is asked to save and to stop as a job that leaves a
-//              drained node.
+//              room for them has been there for a while and the restart is
+//              worth its costs. It is asked to save and to stop as a job that
+//              leaves a drained node.
 //   resized    A user sets how many tasks the job has at most: fewer at once,
 //              more as soon as there is room.
 #ifndef LOCKSTEP_SERVER_CORE_RESCALE_H_
@@ -55,9 +55,9 @@ JobSpec OfSize(const JobSpec& spec, int32_t size);
 // `waited` in its state.
 int32_t LeastSizeNow(const Job& job, Duration waited);
 
-// Places the gang in the largest size between `least` and `most` for which there
-// is room, in its last places if these are as many. `hosts` are those of its
-// pool. nullopt: there is no room for `least`.
+// Places the gang in the largest size between `least` and `most` for which
+// there is room, in its last places if these are as many. `hosts` are those of
+// its pool. nullopt: there is no room for `least`.
 std::optional<std::vector<TaskPlacement>> PlaceFewer(
     const Job& job, int32_t least, int32_t most,
     const std::vector<HostCapacity>& hosts);
@@ -66,10 +66,10 @@ std::optional<std::vector<TaskPlacement>> PlaceFewer(
 bool WantsToGrow(const Job& job);
 
 // How many tasks the job could have if it were placed again now: more than it
-// has, or 0. Takes the room for them from `hosts`, which are those of all pools.
-// `queue`: jobs that wait, in any order. There is no room while one of them wants
-// it that has the same priority or a higher one.
-// REQUIRES: WantsToGrow.
+// has, or 0. Takes the room for them from `hosts`, which are those of all
+// pools. `queue`: jobs that wait, in any order. There is no room while one of
+// them wants it that has the same priority or a higher one. REQUIRES:
+// WantsToGrow.
 int32_t RoomFor(const Job& job, const std::vector<const Job*>& queue,
                 std::vector<HostCapacity>* hosts);
 

@@ -158,11 +158,10 @@ TEST(RescaleScheduleTest, AQueueOfEqualJobsGetsOneAnswer) {
   Scene first(RescaleSpec(4, 2, "r1"));
   Scene second(RescaleSpec(3, 2, "r2"));
   Scene smaller(RescaleSpec(4, 1, "r3"));
-  const ScheduleResult result =
-      Schedule({{&first.job, 0s, false},
-                {&second.job, 0s, false},
-                {&smaller.job, 0s, false}},
-               Hosts(1), {});
+  const ScheduleResult result = Schedule({{&first.job, 0s, false},
+                                          {&second.job, 0s, false},
+                                          {&smaller.job, 0s, false}},
+                                         Hosts(1), {});
   EXPECT_EQ(result.waiting.at("r1"), result.waiting.at("r2"));
   ASSERT_THAT(result.placed, SizeIs(1));
   EXPECT_EQ(result.placed[0].job, "r3");
@@ -382,9 +381,10 @@ TEST_F(ResizeTest, AUserSetsMoreAsSoonAsThereIsRoom) {
   EXPECT_THAT(s_.job.directives, IsEmpty()) << "no room yet";
   Look(4, 0s);
   EXPECT_THAT(s_.job.directives, SizeIs(1));
-  EXPECT_THAT(s_.job.events.back().message,
-              HasSubstr("user/ann wants 4 tasks, and there is room for 4 tasks: "
-                        "the job saves and restarts with 4 instead of 3"));
+  EXPECT_THAT(
+      s_.job.events.back().message,
+      HasSubstr("user/ann wants 4 tasks, and there is room for 4 tasks: "
+                "the job saves and restarts with 4 instead of 3"));
 }
 
 TEST_F(ResizeTest, WhatCannotBeIsRefused) {

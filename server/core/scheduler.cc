@@ -244,8 +244,8 @@ ScheduleResult Schedule(std::vector<QueuedJob> queue,
       continue;
     }
     if (!refused) {
-      refusal = {request.least(), WhyNoRoom(request, there.hosts, fitting,
-                                            options.texts)};
+      refusal = {request.least(),
+                 WhyNoRoom(request, there.hosts, fitting, options.texts)};
     }
     result.waiting[spec.name] = refusal->cause;
     if (refusal->cause.reason != Reason::kNoCapacity) continue;
@@ -274,8 +274,8 @@ std::vector<std::string> WhyNeverFits(const JobSpec& whole,
   return {fmt::format(
       "its {}{} tasks ({} in all) do not fit on {} node{}{} together, even "
       "when empty; the nearest that would fit is {} of them",
-      whole.rescale ? "fewest " : "", tasks, Describe(SumOf(spec)), hosts.size(), hosts.size() == 1 ? "" : "s",
-      OfPool(spec.pool), placed)};
+      whole.rescale ? "fewest " : "", tasks, Describe(SumOf(spec)),
+      hosts.size(), hosts.size() == 1 ? "" : "s", OfPool(spec.pool), placed)};
 }
 
 Status CheckCanEverFit(const JobSpec& spec, std::vector<HostCapacity> hosts) {

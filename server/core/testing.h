@@ -30,8 +30,8 @@ struct Scene {
   // decision is not stable, or if one breaks an invariant.
   void Settle();
   void Advance(Duration by);
-  // Places each task, in rank order, on a node. Of a job that may run with fewer
-  // tasks, as many as there are nodes.
+  // Places each task, in rank order, on a node. Of a job that may run with
+  // fewer tasks, as many as there are nodes.
   void Put(const std::vector<NodeName>& nodes);
 
   // ---- Reports on the current generation ----

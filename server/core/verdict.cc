@@ -310,8 +310,8 @@ Failure FailureOf(const Cause& cause) {
                   cause.reason == Reason::kOutputNotShared ||
                   cause.reason == Reason::kExecFailed ||
                   cause.reason == Reason::kRankExit;
-  failure.moved = cause.reason == Reason::kNodeDrained ||
-                  cause.reason == Reason::kResized;
+  failure.moved =
+      cause.reason == Reason::kNodeDrained || cause.reason == Reason::kResized;
   failure.passing = cause.reason == Reason::kNoCapacity;
   failure.port_taken = cause.reason == Reason::kPortTaken;
   failure.holds = cause.reason == Reason::kOutputMissing;

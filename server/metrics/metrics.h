@@ -19,7 +19,7 @@ namespace lockstep::server {
 
 // Upper bounds of the number of series, histogram buckets included, for
 // capacity planning.
-inline constexpr size_t kSeriesAtRest = 700;
+inline constexpr size_t kSeriesAtRest = 720;
 inline constexpr size_t kSeriesPerNode = 16;
 inline constexpr size_t kSeriesPerPool = 35;
 inline constexpr size_t kSeriesPerLiveJob = 52;

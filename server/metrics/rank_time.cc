@@ -29,9 +29,11 @@ std::optional<TimeClass> CommonClass(const Job& job) {
   }
 }
 
-size_t RanksIn(const JobSpec& spec) {
+// Of the generation, which may have fewer than the spec asks for.
+size_t RanksIn(const Job& job) {
+  if (!job.tasks.empty()) return RanksOf(job).size();
   size_t ranks = 0;
-  for (const RoleSpec& role : spec.roles) {
+  for (const RoleSpec& role : job.spec.roles) {
     ranks += static_cast<size_t>(role.count) *
              static_cast<size_t>(role.ranks_per_task);
   }
@@ -203,7 +205,7 @@ void RankTime::Take(const Job& job, std::optional<Duration> stalled,
   const bool first = ranks_.empty();
   if (job.generation != generation_ || first) {
     GiveUpWaiting();
-    ranks_.assign(RanksIn(job.spec), Rank());
+    ranks_.assign(RanksIn(job), Rank());
     // A generation that is seen from its start has counted nothing before.
     if (!first || job.state == JobState::kQueued) {
       for (Rank& rank : ranks_) rank.shared = PhaseSeconds();

@@ -280,6 +280,15 @@ TEST_F(RankTimeTest, AFailureCostsRecoveryAndRedoneSteps) {
   ExpectAddsUp();
 }
 
+// The time of ranks that there are not is no time.
+TEST_F(RankTimeTest, AGangMayHaveFewerRanksThanItsJob) {
+  job_.generation = 1;
+  job_.tasks.emplace_back().ranks.emplace_back();
+  Enter(JobState::kPreparing);
+  Pass(10s);
+  EXPECT_DOUBLE_EQ(Of(TimeClass::kPreparing), 10);
+}
+
 TEST_F(RankTimeTest, ARankThatHasEndedIsIdle) {
   Run();
   Pass(4s);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/core/rescale.h"
 #include "server/core/verdict.h"
 #include "server/page/html.h"
 #include "server/page/job_curves.h"
@@ -66,6 +67,11 @@ void Facts(const JobSnapshot& snapshot, Html* html) {
   html->Fact("submitted", FormatWallTime(job.create_time));
   html->Fact("attempt", fmt::format("{}, {} restarts, {} recoveries",
                                     job.attempt, job.restarts, job.recoveries));
+  if (job.spec.rescale) {
+    html->Fact("size", fmt::format("{} of {} tasks; may run with {} to {}",
+                                   SizeOf(job), SizeOf(job.spec),
+                                   LeastSize(job.spec), SizeOf(job.spec)));
+  }
   if (IsFinal(job.state))
     html->Fact("exit code", std::to_string(job.exit_code));
   html->Fact("output", job.spec.output_directory);

@@ -214,6 +214,23 @@ TEST(JobPageTest, RecoveriesSayWhatWasLostAndHowLongItTook) {
                           HasSubstr("RECOVERING")));
 }
 
+TEST(JobPageTest, ShowsTheSizeOfAJobThatMayHaveFewerTasks) {
+  JobSnapshot snapshot = Snapshot();
+  Job job = *snapshot.job;
+  job.spec.roles.Edit() = {Role(TaskType::kChief, 1),
+                           Role(TaskType::kWorker, 3)};
+  job.spec.elastic_min_tasks = 2;
+  job.tasks.resize(3);
+  const char size[] = "3 of 4 tasks; may run with 2 to 4";
+  const auto body = [&] {
+    snapshot.job = std::make_shared<const Job>(job);
+    return JobPage("lab", kPageOwner, snapshot, {}).body;
+  };
+  EXPECT_THAT(body(), Not(HasSubstr(size)));
+  job.spec.rescale = true;
+  EXPECT_THAT(body(), HasSubstr(size));
+}
+
 TEST(JobPageTest, NamesOfValuesAreOnlyText) {
   JobExtras extras;
   extras.history = Plot(2, kPageMarkup);

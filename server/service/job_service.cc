@@ -76,6 +76,34 @@ Status MakePlan(JobCommands* commands, const JobSpec& spec,
   return OkStatus();
 }
 
+std::string Encoded(const JobSnapshot& snapshot) {
+  return ToMessage(snapshot).SerializeAsString();
+}
+
+grpc::Status Restore(JobCommands* commands,
+                     const grpc::ServerContextBase& context,
+                     const v1::RestoreJobRequest& request, v1::Job* response) {
+  if (Status s = CheckJobName(request.name()); !s.ok()) return ToGrpc(s);
+  const auto key = KeyOf(context, request, "RestoreJob");
+  if (!key.ok()) return ToGrpc(key.status());
+  const auto target = FromProto(request.target(), "target");
+  if (!target.ok()) return ToGrpc(target.status());
+  return Reply(commands->RestoreJob(*key, request.name(), *target,
+                                    OwnerCheck(context), Encoded),
+               response);
+}
+
+grpc::Status Resize(JobCommands* commands,
+                    const grpc::ServerContextBase& context,
+                    const v1::ResizeJobRequest& request, v1::Job* response) {
+  if (Status s = CheckJobName(request.name()); !s.ok()) return ToGrpc(s);
+  const auto key = KeyOf(context, request, "ResizeJob");
+  if (!key.ok()) return ToGrpc(key.status());
+  return Reply(commands->ResizeJob(*key, request.name(), request.tasks(),
+                                   OwnerCheck(context), Encoded),
+               response);
+}
+
 }  // namespace
 
 JobReader JobService::ReaderFor(const grpc::ServerContextBase& context) const {
@@ -301,35 +329,16 @@ grpc::Status JobService::DoRequestCheckpoint(
                response);
 }
 
-grpc::Status JobService::DoRestoreJob(grpc::ServerContextBase* context,
-                                      const v1::RestoreJobRequest* request,
-                                      v1::Job* response) {
-  if (Status s = CheckJobName(request->name()); !s.ok()) return ToGrpc(s);
-  const auto key = KeyOf(*context, *request, "RestoreJob");
-  if (!key.ok()) return ToGrpc(key.status());
-  const auto target = FromProto(request->target(), "target");
-  if (!target.ok()) return ToGrpc(target.status());
-  return Reply(commands_->RestoreJob(
-                   *key, request->name(), *target, OwnerCheck(*context),
-                   [](const JobSnapshot& snapshot) {
-                     return ToMessage(snapshot).SerializeAsString();
-                   }),
-               response);
+grpc::ServerUnaryReactor* JobService::RestoreJob(
+    grpc::CallbackServerContext* context, const v1::RestoreJobRequest* request,
+    v1::Job* response) {
+  return Answer(context, Restore(commands_, *context, *request, response));
 }
 
-grpc::Status JobService::DoResizeJob(grpc::ServerContextBase* context,
-                                     const v1::ResizeJobRequest* request,
-                                     v1::Job* response) {
-  if (Status s = CheckJobName(request->name()); !s.ok()) return ToGrpc(s);
-  const auto key = KeyOf(*context, *request, "ResizeJob");
-  if (!key.ok()) return ToGrpc(key.status());
-  return Reply(commands_->ResizeJob(
-                   *key, request->name(), request->tasks(),
-                   OwnerCheck(*context),
-                   [](const JobSnapshot& snapshot) {
-                     return ToMessage(snapshot).SerializeAsString();
-                   }),
-               response);
+grpc::ServerUnaryReactor* JobService::ResizeJob(
+    grpc::CallbackServerContext* context, const v1::ResizeJobRequest* request,
+    v1::Job* response) {
+  return Answer(context, Resize(commands_, *context, *request, response));
 }
 
 }  // namespace lockstep::server

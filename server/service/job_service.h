@@ -109,14 +109,10 @@ class JobService final : public v1::JobService::CallbackService {
   }
   grpc::ServerUnaryReactor* RestoreJob(grpc::CallbackServerContext* context,
                                        const v1::RestoreJobRequest* request,
-                                       v1::Job* response) override {
-    return Answer(context, DoRestoreJob(context, request, response));
-  }
+                                       v1::Job* response) override;
   grpc::ServerUnaryReactor* ResizeJob(grpc::CallbackServerContext* context,
                                       const v1::ResizeJobRequest* request,
-                                      v1::Job* response) override {
-    return Answer(context, DoResizeJob(context, request, response));
-  }
+                                      v1::Job* response) override;
   grpc::ServerWriteReactor<v1::WatchJobsResponse>* WatchJobs(
       grpc::CallbackServerContext* context,
       const v1::WatchJobsRequest* request) override;
@@ -160,12 +156,6 @@ class JobService final : public v1::JobService::CallbackService {
   grpc::Status DoRequestCheckpoint(grpc::ServerContextBase* context,
                                    const v1::RequestCheckpointRequest* request,
                                    v1::RequestCheckpointResponse* response);
-  grpc::Status DoRestoreJob(grpc::ServerContextBase* context,
-                            const v1::RestoreJobRequest* request,
-                            v1::Job* response);
-  grpc::Status DoResizeJob(grpc::ServerContextBase* context,
-                           const v1::ResizeJobRequest* request,
-                           v1::Job* response);
 
   // FailedPrecondition if a package is not stored for `user`. The packages are
   // then kept for a while.

@@ -17,10 +17,9 @@ class RescaleTest : public ClusterTest {
   }
 
   v1::JobSpec Rescale(const std::string& name, const std::string& program) {
-    v1::JobSpec spec =
-        Shell(name, 3,
-              "echo \"world $WORLD_SIZE of $LOCKSTEP_FULL_SIZE\"; exec " +
-                  program);
+    v1::JobSpec spec = Shell(
+        name, 3,
+        "echo \"world $WORLD_SIZE of $LOCKSTEP_FULL_SIZE\"; exec " + program);
     spec.set_restart_budget(0);
     spec.set_elastic_min_tasks(2);
     spec.set_rescale(true);
@@ -123,9 +122,8 @@ TEST_F(RescaleTest, GoesOnSmallerWhenANodeIsGone) {
             "waits 30.0 s for all 3 tasks, then starts with 2");
   AwaitGeneration("shrinks", 2, 2);
   for (int rank = 0; rank < 2; ++rank) {
-    EXPECT_TRUE(Eventually([&] {
-      return Line("shrinks", rank, "world ", 2) == "world 2 of 3";
-    }));
+    EXPECT_TRUE(Eventually(
+        [&] { return Line("shrinks", rank, "world ", 2) == "world 2 of 3"; }));
   }
   WriteFile(Path("go"), "");
   WaitEnd("shrinks", v1::JOB_STATE_SUCCEEDED);

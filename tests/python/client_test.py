@@ -115,6 +115,29 @@ class SubmitTest(ClusterTest):
         self.assertEqual(str(pickle.loads(pickle.dumps(caught.exception))),
                          str(caught.exception))  # fmt: skip
 
+    def test_resize(self) -> None:
+        job = self.client.submit(
+            ["sh", "-c", 'echo "world $WORLD_SIZE"; exec sleep 600'],
+            tasks=2,
+            elastic=1,
+            rescale=True,
+        )
+        self.addCleanup(job.cancel)
+        self.wait_for("RUNNING", lambda: job.state == "RUNNING")
+        self.assertEqual(len(job.describe().ranks), 2)
+        self.client.resize(job.name, 1)
+        self.wait_for("one rank", lambda: len(job.describe().ranks) == 1)
+        self.wait_for("RUNNING", lambda: job.state == "RUNNING")
+        self.assertEqual(job.describe().restarts, 1)
+        with self.assertRaisesRegex(errors.Error, "may have 1 to 2 tasks") as caught:
+            job.resize(3)
+        self.assertEqual(caught.exception.code, "INVALID_ARGUMENT")
+        fixed = self.client.submit(["sleep", "600"])
+        self.addCleanup(fixed.cancel)
+        with self.assertRaises(errors.Error) as caught:
+            fixed.resize(1)
+        self.assertEqual(caught.exception.reason, "FIXED_SIZE")
+
     def test_a_program_cannot_save(self) -> None:
         job = self.client.submit(["sleep", "600"])
         self.addCleanup(job.cancel)

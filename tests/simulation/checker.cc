@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "server/core/rescale.h"
 #include "server/core/testing.h"
 
 namespace lockstep::simulation {
@@ -156,6 +157,7 @@ void Checker::CheckJob(const server::Job* before, const server::Job& after) {
                         after.generation));
     }
     lineage.highest = std::max(lineage.highest, after.generation);
+    CheckSize(after);
   }
   if (after.cluster) CheckGroup(after);
   if (after.lineage.empty()) return;
@@ -168,6 +170,17 @@ void Checker::CheckJob(const server::Job* before, const server::Job& after) {
                       "{}",
                       name, entry.generation, began->second, entry.start_step));
   }
+}
+
+void Checker::CheckSize(const server::Job& job) {
+  const int32_t size = server::SizeOf(job);
+  if (size == server::SizeOf(job.spec)) return;
+  ++coverage_.partial;
+  if (size >= server::LeastSize(job.spec)) return;
+  Break(Invariant::kS8,
+        fmt::format("job {} g{} has {} tasks, and {} are its least number",
+                    job.spec.name, job.generation, size,
+                    server::LeastSize(job.spec)));
 }
 
 void Checker::CheckGroup(const server::Job& job) {

@@ -80,6 +80,8 @@ class Checker final : public SimStore::Listener {
     // was back.
     int smaller = 0;
     int returns = 0;
+    // Generations with fewer tasks than their job asks for.
+    int partial = 0;
   };
 
   // Both are borrowed.
@@ -185,6 +187,8 @@ class Checker final : public SimStore::Listener {
   void CheckJob(const server::Job* before, const server::Job& after);
   void CheckRecovery(const server::Job& job);
   void CheckSuccess(const server::Job& job);
+  // Of a generation that begins.
+  void CheckSize(const server::Job& job);
   void CheckGroup(const server::Job& job);
   void CheckReleased(const server::Job& before, const server::Job& after);
   void CheckHolds(const server::Job& changed);

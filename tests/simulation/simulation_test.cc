@@ -73,16 +73,17 @@ TEST(SimulationTest, InvariantsHoldWhateverHappens) {
     reached.moves += outcome.coverage.moves;
     if (outcome.coverage.smaller > 0) ++reached.smaller;
     if (outcome.coverage.returns > 0) ++reached.returns;
+    reached.partial += outcome.coverage.partial;
   }
   printf(
       "%lld seeds, %lld events, %s of virtual time, %d jobs, %d "
       "generations, %d recoveries (%d to other nodes), %d steps of ranks, %d "
       "checkpoints; jobs of %d seeds trained while ranks were away, and of %d "
-      "seeds grew again\n",
+      "seeds grew again; %d generations had fewer tasks\n",
       static_cast<long long>(seeds), static_cast<long long>(events),
       FormatDuration(passed).c_str(), reached.final_jobs, reached.generations,
       reached.recoveries, reached.moves, reached.steps, reached.checkpoints,
-      reached.smaller, reached.returns);
+      reached.smaller, reached.returns, reached.partial);
   if (only >= 0) {
     printf("%s", Tell(DrawTrial(static_cast<uint64_t>(only))).c_str());
     return;
@@ -105,6 +106,7 @@ TEST(SimulationTest, InvariantsHoldWhateverHappens) {
   EXPECT_GT(reached.moves, seeds / 125);
   EXPECT_GT(reached.smaller, seeds / 25);
   EXPECT_GT(reached.returns, seeds / 50);
+  EXPECT_GT(reached.partial, seeds / 50);
   EXPECT_GT(reached.generations, 2 * seeds);
 }
 

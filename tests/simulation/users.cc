@@ -86,6 +86,10 @@ JobSpec Users::SpecOf(int32_t job) const {
       spec.end_with = EndWith::kChief;
       spec.restart_worker_alone = choose(2, 7) == 0;
     }
+    if (!servers && choose(2, 14) == 0) {
+      spec.elastic_min_tasks = 1;
+      spec.rescale = true;
+    }
     if (choose(2, 8) == 0) spec.node_lost_timeout = plan_.slow > 1 ? 40s : 12s;
   }
   spec.restart_budget = choose(4, 9);
