@@ -141,10 +141,14 @@ std::string SparesRow(const v1::Job& job) {
 }
 
 std::string SizeRow(const v1::Job& job) {
-  if (!job.spec().rescale()) return "";
+  if (!job.spec().rescale() && job.wanted_tasks() == 0) return "";
   int32_t all = 0;
   for (const v1::RoleSpec& role : job.spec().roles()) {
     if (IsOfGroup(role.type())) all += role.count();
+  }
+  if (!job.spec().rescale()) {
+    return DescribeRow("size", fmt::format("{} tasks; resized to {}", all,
+                                           job.wanted_tasks()));
   }
   const auto has = std::count_if(
       job.tasks().begin(), job.tasks().end(),

@@ -40,9 +40,9 @@ Command JobsResizeCommand(Cli* cli) {
   Command command = LeafCommand(
       "resize",
       "Set how many tasks of chief and workers a job has at most, of one that "
-      "was submitted with --elastic MIN --rescale. A running job saves, where "
-      "it can, and restarts: with fewer tasks at once, with more as soon as "
-      "there is room",
+      "was submitted with --elastic MIN: with fewer at once, with more as soon "
+      "as there is room. The other ranks train on; with --rescale, the job "
+      "saves, where it can, and restarts",
       "  lockstep jobs resize fashion --tasks 2");
   AddJobArgument(&command, &options->name);
   command.Add("--tasks N", &options->tasks,

@@ -6,13 +6,16 @@
 
 #include <csignal>
 
+#include "server/core/held_back.h"
 #include "server/core/moving.h"
 #include "server/core/recovery.h"
 #include "server/core/replacing_fixture.h"
+#include "server/core/rescale.h"
 
 namespace lockstep::server {
 namespace {
 
+using std::chrono_literals::operator""h;
 using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
 using std::chrono_literals::operator""min;
@@ -643,6 +646,88 @@ TEST_F(ElasticTest, DrainedNodesThatLeaveTooFewAreLeftAsAWhole) {
   s_.Settle();
   EXPECT_THAT(Away(), IsEmpty());
   EXPECT_TRUE(IsAskedToStop(s_.job));
+}
+
+TEST_F(ElasticTest, AUserMayWantFewerTasksForAWhile) {
+  hosts_.clear();
+  s_.job = *ResizeTo(s_.job, 2, "user/ann", s_.now);
+  s_.Settle();
+  EXPECT_THAT(Away(), ElementsAre(2, 3));
+  EXPECT_EQ(s_.job.recovery, 1u);
+  EXPECT_EQ(s_.job.failures_without_progress, 0);
+  EXPECT_EQ(s_.job.events.back().message,
+            "2 tasks are wanted; 2 ranks train on without ranks 2, 3 "
+            "(recovery 1)");
+  MembersJoin();
+  for (const char* node : {"c", "d"}) {
+    EXPECT_EQ(Told(node).goal, Goal::kStop);
+  }
+  for (const int32_t rank : {2, 3}) {
+    s_.Exited(rank, Signal(SIGTERM));
+    s_.Gang(Task(rank).node).phase = GangPhase::kStopped;
+  }
+  s_.Settle();
+  EXPECT_FALSE(Holds("c"));
+  EXPECT_FALSE(Holds("d"));
+  for (const char* node : {"c", "d"}) s_.view.nodes[node].gangs.clear();
+  hosts_ = {Host("c", 8)};
+  s_.Advance(1h);
+  s_.Settle();
+  EXPECT_FALSE(WantsPlaces(s_.job)) << "there is room, and it is not wanted";
+  EXPECT_EQ(MissedRanks(s_.job), 0u);
+  EXPECT_FALSE(s_.job.failing);
+  EXPECT_EQ(s_.job.recovery, 1u);
+  s_.job = *ResizeTo(s_.job, 3, "user/ann", s_.now);
+  s_.Settle();
+  ASSERT_TRUE(WantsPlaces(s_.job));
+  // Only where rank 2 was is there room.
+  Place();
+  EXPECT_TRUE(Holds("c"));
+  s_.Settle();
+  EXPECT_FALSE(WantsPlaces(s_.job));
+  Prepare("c", {2});
+  MembersJoin();
+  Start(2);
+  Wait(2);
+  EXPECT_THAT(Away(), ElementsAre(3));
+  MembersJoin();
+  EXPECT_EQ(s_.job.cause.message, "3 of 4 ranks train; rank 3 is away");
+  EXPECT_EQ(MissedRanks(s_.job), 0u);
+  s_.job = *ResizeTo(s_.job, 4, "user/ann", s_.now);
+  EXPECT_EQ(s_.job.wanted_tasks, 0);
+  s_.Settle();
+  EXPECT_TRUE(WantsPlaces(s_.job));
+  EXPECT_EQ(MissedRanks(s_.job), 1u);
+}
+
+TEST_F(ElasticTest, ALostNodeIsTheOneThatIsNotWanted) {
+  hosts_.clear();
+  Lose("b");
+  MembersJoin();
+  s_.job = *ResizeTo(s_.job, 3, "user/ann", s_.now);
+  s_.Settle();
+  EXPECT_THAT(Away(), ElementsAre(1));
+  EXPECT_FALSE(WantsPlaces(s_.job));
+}
+
+TEST_F(ElasticTest, WhatCannotBeResizedSaysWhy) {
+  const auto refused = [this](int32_t tasks) {
+    const auto resized = ResizeTo(s_.job, tasks, "user/ann", s_.now);
+    return std::string(Message(resized.status()));
+  };
+  EXPECT_THAT(refused(1), HasSubstr("may have 2 to 4 tasks"));
+  EXPECT_THAT(refused(5), HasSubstr("may have 2 to 4 tasks"));
+  // Two share a node.
+  s_.job.tasks[3].node = s_.job.tasks[2].node;
+  EXPECT_EQ(refused(3), "") << "b can be left";
+  s_.job.tasks[0].node = s_.job.tasks[1].node;
+  EXPECT_EQ(refused(3),
+            "job j cannot have 3 tasks where it runs, because the tasks of a "
+            "node stay together: it can have 2 or 4");
+  s_.job.tasks[2].ranks[0].elastic = false;
+  EXPECT_THAT(refused(2), HasSubstr("the program of rank 2 has not said"));
+  s_.job.spec.elastic_min_tasks = 0;
+  EXPECT_THAT(refused(2), HasSubstr("a fixed size of 4 tasks"));
 }
 
 // The chief's success is the job's, whatever a rank does that is away.

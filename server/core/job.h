@@ -70,6 +70,8 @@ struct Replacement {
   // The others train without the ranks on `from`, which is there: it stops them,
   // and what they held there is free.
   bool released = false;
+  // A user wants fewer tasks: no node is looked for (held_back.h).
+  bool held_back = false;
 
   bool operator==(const Replacement&) const = default;
 };

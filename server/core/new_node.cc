@@ -41,6 +41,14 @@ bool MayJoin(const Job& job, const NodeName& from, bool stays,
       !IsNewTo(job, from, host.node)) {
     return false;
   }
+  // It may be empty, but other tasks have no other place.
+  if (host.node != from &&
+      std::any_of(job.replacements.begin(), job.replacements.end(),
+                  [&](const Replacement& replacement) {
+                    return replacement.from == host.node;
+                  })) {
+    return false;
+  }
   return std::none_of(
       job.holds.begin(), job.holds.end(), [&](const Hold& hold) {
         return hold.node == host.node ||

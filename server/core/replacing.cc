@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/core/departing_nodes.h"
 #include "server/core/elastic.h"
 #include "server/core/generation.h"
 #include "server/core/job_places.h"
@@ -21,123 +22,18 @@
 namespace lockstep::server {
 namespace {
 
-// Why the job must be without the node.
-struct Reasoned {
-  bool lost = false;
-  Cause cause;
-};
-
-// A rank that failed on a node where it must not start again.
-std::optional<Cause> FailedForGood(const Job& job, const JobView& view,
-                                   const NodeName& name) {
-  const auto node = view.nodes.find(name);
-  for (const TaskStatus& task : job.tasks) {
-    if (task.node != name) continue;
-    const bool cools = node != view.nodes.end() && node->second.cools;
-    if (!cools && !HasBadGpu(task, view)) continue;
-    for (const RankStatus& rank : task.ranks) {
-      if (!rank.exit || rank.exit->ok()) continue;
-      // The node's other ranks train.
-      if (rank.away && !AllAreAwayOn(job, name)) continue;
-      const Failure failure = FailureOfRank(job, rank);
-      if (!MayReplaceRank(failure)) continue;
-      return Cause{failure.cause.reason,
-                   fmt::format("{}, and {}", failure.cause.message,
-                               cools ? fmt::format("node {} cools down", name)
-                                     : "its GPU is faulty")};
-    }
-  }
-  return std::nullopt;
-}
-
-// Whether it is drained with a grace.
-bool IsLeft(const JobView& view, const NodeName& name) {
-  const auto node = view.nodes.find(name);
-  return node != view.nodes.end() && node->second.drain &&
-         node->second.drain->deadline();
-}
-
-// A node that came back empty has nothing of the job although it knows the
-// generation: it prepares for its ranks again, or has refused to.
-bool PreparesAgain(const Job& job, const JobView& view, const NodeName& node) {
-  const Replacement* replacement = ReplacementOf(job, node);
-  const GangStatus* gang = GangOf(view, node, job.generation);
-  return replacement != nullptr && replacement->lost && gang != nullptr &&
-         gang->phase < GangPhase::kLaunched;
-}
-
-std::optional<Reasoned> WhyLost(const Job& job, const JobView& view,
-                                const NodeName& name) {
-  const Replacement* known = ReplacementOf(job, name);
-  if (known != nullptr && known->released) return Reasoned{true, known->cause};
-  if (std::optional<Cause> loss = LossOf(view, name, job.generation)) {
-    return Reasoned{true, *std::move(loss)};
-  }
-  if (std::optional<Cause> failed = FailedForGood(job, view, name)) {
-    return Reasoned{true, *std::move(failed)};
-  }
-  if (PreparesAgain(job, view, name)) return Reasoned{true, known->cause};
-  return std::nullopt;
-}
-
-// Of a node that is left. `lost`: what the others are without anyhow. Nullopt:
-// it is too late to replace the node, and the others cannot train without it.
-std::optional<Reasoned> WhyLeft(const Job& job, const JobView& view,
-                                const NodeName& name,
-                                const std::set<int32_t>& lost, Time now) {
-  const Drain& drain = *view.nodes.at(name).drain;
-  const bool late = now.wall >= *drain.deadline() - *drain.grace / 2;
-  std::set<int32_t> without = RanksOn(job, name);
-  without.insert(lost.begin(), lost.end());
-  if (late && !AllAreAwayOn(job, name) && !MayTrainWithout(job, without)) {
-    return std::nullopt;
-  }
-  return Reasoned{late,
-                  {Reason::kNodeDrained,
-                   fmt::format("node {} is {}", name, Describe(drain))}};
-}
-
-std::map<NodeName, Reasoned> WhyWithout(const Job& job, const JobView& view,
-                                        Time now) {
-  const std::set<NodeName> nodes = NodesOf(job);
-  std::map<NodeName, Reasoned> without;
-  std::set<int32_t> lost;
-  for (const NodeName& node : nodes) {
-    if (auto why = WhyLost(job, view, node)) {
-      without[node] = *std::move(why);
-      lost.merge(RanksOn(job, node));
-    }
-  }
-  bool moves_as_a_whole = false;
-  std::set<NodeName> left;
-  for (const NodeName& node : nodes) {
-    if (without.contains(node) || !IsLeft(view, node)) continue;
-    if (auto why = WhyLeft(job, view, node, lost, now)) {
-      if (why->lost) lost.merge(RanksOn(job, node));
-      without[node] = *std::move(why);
-      left.insert(node);
-    } else {
-      moves_as_a_whole = true;
-    }
-  }
-  if (moves_as_a_whole) {
-    for (const NodeName& node : left) without.erase(node);
-  }
-  return without;
-}
-
-// Its places are free once the others train.
+// Their places are free once the others train.
 void ReleaseLeftNodes(Job* job, const JobView& view) {
   for (Replacement& replacement : job->replacements) {
     if (replacement.lost && AllAreAwayOn(*job, replacement.from) &&
-        IsLeft(view, replacement.from)) {
+        (replacement.held_back || IsLeft(view, replacement.from))) {
       replacement.released = true;
     }
   }
 }
 
 // Whether a rank is left that runs and is not on a lost node.
-bool AnyRemains(const Job& job, const std::map<NodeName, Reasoned>& without) {
+bool AnyRemains(const Job& job, const std::map<NodeName, Departing>& without) {
   for (const TaskStatus& task : job.tasks) {
     const auto why = without.find(task.node);
     if (why != without.end() && why->second.lost) continue;
@@ -160,7 +56,10 @@ void Note(Job* job, const Replacement& replacement, Time now) {
   const bool train =
       AllAreAwayOn(*job, replacement.from) || MayTrainWithout(*job, lost);
   AddEvent(job, replacement.cause.reason,
-           replacement.lost
+           replacement.held_back
+               ? fmt::format("{}; the other ranks train on without {}",
+                             replacement.cause.message, ranks)
+           : replacement.lost
                ? fmt::format("{}; the other ranks {} until another node has {}",
                              replacement.cause.message,
                              train ? "train on" : "hold their state", ranks)
@@ -258,7 +157,7 @@ WallTime HoldsSince(const JobView& view, const NodeName& node, Time now) {
 }
 
 // Updates the replacement of `node`, or adds one.
-void Want(Job* job, const JobView& view, const NodeName& node, Reasoned why,
+void Want(Job* job, const JobView& view, const NodeName& node, Departing why,
           Time now) {
   const auto known = std::find_if(
       job->replacements.begin(), job->replacements.end(),
@@ -267,9 +166,11 @@ void Want(Job* job, const JobView& view, const NodeName& node, Reasoned why,
     Replacement& added = job->replacements.emplace_back();
     added.from = node;
     added.lost = why.lost;
+    added.held_back = why.held_back;
     added.cause = std::move(why.cause);
     added.since = added.lost ? HoldsSince(view, node, now) : now.wall;
     Note(job, added, now);
+    if (added.held_back) return;
     if (added.lost && IsBackEmpty(*job, view, node)) {
       GiveSamePlace(job, &added);
     } else {
@@ -282,6 +183,12 @@ void Want(Job* job, const JobView& view, const NodeName& node, Reasoned why,
     known->cause = std::move(why.cause);
     known->since = HoldsSince(view, node, now);
     Note(job, *known, now);
+  }
+  known->held_back = why.held_back;
+  if (known->held_back) {
+    known->to.clear();
+    known->gpus.clear();
+    return;
   }
   CheckNewNode(job, view, &*known, now);
   if (!known->to.empty()) return;
@@ -330,6 +237,29 @@ void UpdateCluster(Job* job, const JobView& view, size_t index) {
   }
 }
 
+// Finds a node for it.
+bool Place(Job* job, const std::set<NodeName>& know, Replacement* replacement,
+           std::vector<HostCapacity>* hosts, Time now) {
+  std::set<NodeName> without = know;
+  without.insert(replacement->refused.begin(), replacement->refused.end());
+  auto found =
+      TakeNode(job, replacement->from, /*stays=*/false, without, hosts, now);
+  if (!found) return false;
+  replacement->to = std::move(found->node);
+  replacement->to_since = now.wall;
+  replacement->gpus = std::move(found->gpus);
+  return true;
+}
+
+bool AreAlike(const Job& job, const Replacement& a, const Replacement& b) {
+  const auto tasks = [&](const NodeName& node) {
+    return std::count_if(
+        job.tasks.begin(), job.tasks.end(),
+        [&](const TaskStatus& task) { return task.node == node; });
+  };
+  return a.released && b.released && tasks(a.from) == tasks(b.from);
+}
+
 }  // namespace
 
 const Replacement* ReplacementOf(const Job& job, const NodeName& from) {
@@ -375,7 +305,7 @@ std::optional<Cause> PlanReplacements(Job* job, const JobView& view,
     DropReplacements(job);
     return std::nullopt;
   }
-  std::map<NodeName, Reasoned> without = WhyWithout(*job, view, now);
+  std::map<NodeName, Departing> without = DepartingNodes(*job, view, now);
   if (without.size() == NodesOf(*job).size() || !AnyRemains(*job, without)) {
     without.clear();
   }
@@ -395,7 +325,7 @@ std::optional<Cause> PlanReplacements(Job* job, const JobView& view,
 bool WantsPlaces(const Job& job) {
   return std::any_of(job.replacements.begin(), job.replacements.end(),
                      [](const Replacement& replacement) {
-                       return replacement.to.empty();
+                       return replacement.to.empty() && !replacement.held_back;
                      }) &&
          MayReplace(job);
 }
@@ -403,16 +333,19 @@ bool WantsPlaces(const Job& job) {
 void PlaceReplacements(Job* job, const std::set<NodeName>& know,
                        std::vector<HostCapacity>* hosts, Time now) {
   for (Replacement& replacement : job->replacements) {
-    if (!replacement.to.empty()) continue;
-    std::set<NodeName> without = know;
-    without.insert(replacement.refused.begin(), replacement.refused.end());
-    auto found =
-        TakeNode(job, replacement.from, /*stays=*/false, without, hosts, now);
-    if (!found) continue;
-    replacement.to = std::move(found->node);
-    replacement.to_since = now.wall;
-    replacement.gpus = std::move(found->gpus);
-    Explain(job);
+    if (!replacement.to.empty() || replacement.held_back) continue;
+    if (Place(job, know, &replacement, hosts, now)) {
+      Explain(job);
+      continue;
+    }
+    // Of several that were released it does not matter which one comes back.
+    for (Replacement& other : job->replacements) {
+      if (!other.held_back || !AreAlike(*job, replacement, other)) continue;
+      if (!Place(job, know, &other, hosts, now)) continue;
+      other.held_back = false;
+      replacement.held_back = true;
+      break;
+    }
   }
 }
 

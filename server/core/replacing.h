@@ -7,6 +7,8 @@
 //          there that must not start there again: its GPU is faulty, or the
 //          node cools down. The other ranks hold their state meanwhile.
 //   left   it is drained with a grace. Its ranks run on meanwhile.
+// It is held back, and gets no other node, while a user wants fewer tasks of an
+// elastic job (held_back.h).
 //
 // 1. Another node gets all tasks of the node: the scheduler picks one that has
 //    nothing of the job, because the ranks of one node share memory and a plan.

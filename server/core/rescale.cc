@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/core/held_back.h"
 #include "server/core/host_fit.h"
 #include "server/core/job_roles.h"
 #include "server/core/moving.h"
@@ -91,7 +92,8 @@ int32_t SizeOf(const Job& job) {
 }
 
 int32_t WantedSize(const Job& job) {
-  return job.wanted_tasks > 0 ? job.wanted_tasks : SizeOf(job.spec);
+  return job.spec.rescale && job.wanted_tasks > 0 ? job.wanted_tasks
+                                                  : SizeOf(job.spec);
 }
 
 int32_t LeastSize(const JobSpec& spec) {
@@ -184,24 +186,26 @@ StatusOr<Job> ResizeTo(const Job& before, int32_t size, const std::string& who,
   if (IsFinal(before.state)) {
     return FailedPrecondition("job {} has ended", spec.name);
   }
-  if (!spec.rescale) {
+  if (spec.elastic_min_tasks == 0) {
     return WithReason(
         FailedPrecondition(
             "job {} has a fixed size of {} tasks: one that is submitted with "
-            "--elastic MIN --rescale can be resized",
+            "--elastic MIN can be resized",
             spec.name, SizeOf(spec)),
         "FIXED_SIZE");
   }
-  if (size < LeastSize(spec) || size > SizeOf(spec)) {
+  if (size < spec.elastic_min_tasks || size > SizeOf(spec)) {
     return InvalidArgument(
         "tasks: job {} may have {} to {} tasks of chief and workers, not {}",
-        spec.name, LeastSize(spec), SizeOf(spec), size);
+        spec.name, spec.elastic_min_tasks, SizeOf(spec), size);
   }
+  if (!spec.rescale) LOCKSTEP_RETURN_IF_ERROR(CheckInPlace(before, size));
   Job job = before;
   job.wanted_tasks = size == SizeOf(spec) ? 0 : size;
   const std::string why = fmt::format("{} wants {} tasks", who, size);
   AddEvent(&job, Reason::kResized, why, now);
   const bool stops = job.resize && job.resize->since;
+  if (!spec.rescale) return job;  // held_back.h
   if (stops) {
     job.resize->why = why;
     job.resize->tasks = size;

@@ -43,7 +43,7 @@ inline constexpr Duration kLongestSave = std::chrono::minutes(5);
 int32_t SizeOf(const JobSpec& spec);
 // Of the current generation, or of the last one.
 int32_t SizeOf(const Job& job);
-// The most that the job is to have.
+// The most that the gang is placed with.
 int32_t WantedSize(const Job& job);
 // The fewest that it may run with.
 int32_t LeastSize(const JobSpec& spec);
@@ -78,10 +78,13 @@ int32_t RoomFor(const Job& job, const std::vector<const Job*>& queue,
 // for stopping the generation.
 std::optional<Cause> ChangeSize(Job* job, const JobView& view, Time now);
 
-// Sets how many tasks the job has at most, for user `who`.
-// InvalidArgument: not between LeastSize and the spec's size.
+// Sets how many tasks the job has at most, for user `who`. Without
+// JobSpec::rescale, the others train on without those that are too many
+// (held_back.h).
+// InvalidArgument: not between JobSpec::elastic_min_tasks and the spec's size.
 // FailedPrecondition: it has ended, or may not run with fewer tasks (reason
-// FIXED_SIZE).
+// FIXED_SIZE); or, without rescale, its program has not said that it can, or it
+// has not this many tasks on any of its nodes together.
 StatusOr<Job> ResizeTo(const Job& job, int32_t size, const std::string& who,
                        Time now);
 

@@ -396,8 +396,9 @@ TEST_F(ResizeTest, WhatCannotBeIsRefused) {
             "tasks: job r may have 2 to 4 tasks of chief and workers, not 1");
   EXPECT_THAT(refused(5), HasSubstr("not 5"));
   s_.job.spec.rescale = false;
+  s_.job.spec.elastic_min_tasks = 0;
   EXPECT_THAT(refused(3), HasSubstr("has a fixed size of 4 tasks: one that is "
-                                    "submitted with --elastic MIN --rescale"));
+                                    "submitted with --elastic MIN can"));
   s_.job.state = JobState::kSucceeded;
   EXPECT_EQ(refused(3), "job r has ended");
 }

@@ -161,8 +161,13 @@ void DecideAfterFailure(Job* job, const JobView& view, Time now) {
   // The first restart of a running job is immediate, because a backoff would
   // idle its hosts. A FINISHING job has released some already.
   // The places of a gang that may have another size are the scheduler's.
+  // So are those of one that has released some (replacing.h).
+  const bool has_all_places = std::none_of(
+      job->replacements.begin(), job->replacements.end(),
+      [](const Replacement& replacement) { return replacement.released; });
   const bool at_once =
       job->state != JobState::kFinishing && SizeOf(*job) == WantedSize(*job) &&
+      has_all_places &&
       (plan.backoff == Duration{} ||
        (was_running && plan.failures_without_progress <= 1 && !plan.uncharged));
   if (at_once && AllTakeWork(*job, view)) {

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "server/core/elastic.h"
+#include "server/core/held_back.h"
 #include "server/metrics/metric_names.h"
 
 namespace lockstep::server {
@@ -163,8 +163,9 @@ void AddJobMetrics(const JobSnapshot& snapshot, const CoordinatorView& view,
   out->Counter("lockstep_job_recoveries_total",
                "How often ranks were replaced while the others stayed.",
                static_cast<double>(job.recoveries), id);
-  out->Gauge("lockstep_job_away_ranks", "Ranks that the others train without.",
-             static_cast<double>(AwayRanks(job).size()), id);
+  out->Gauge("lockstep_job_away_ranks",
+             "Ranks that are wanted, and that the others train without.",
+             static_cast<double>(MissedRanks(job)), id);
   out->Counter("lockstep_job_cost_total",
                "Cost so far at the site's prices, idle time included.",
                snapshot.bill.cost, with("currency", snapshot.bill.currency));

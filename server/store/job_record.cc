@@ -76,6 +76,7 @@ v1::Replacement PutReplacement(const Replacement& replacement) {
     *message.mutable_to_since() = ToProto(replacement.to_since);
   }
   message.set_released(replacement.released);
+  message.set_held_back(replacement.held_back);
   return message;
 }
 
@@ -96,6 +97,7 @@ StatusOr<Replacement> GetReplacement(const v1::Replacement& message) {
                               FromProto(message.to_since()));
   }
   replacement.released = message.released();
+  replacement.held_back = message.held_back();
   return replacement;
 }
 

@@ -244,16 +244,25 @@ Job FullJob() {
   job.free_restarts = {At(15), At(16)};
   job.recovery = 4;
   job.recovery_start = At(18);
-  job.replacements = {
-      {"a",
-       true,
-       {Reason::kNodeLost, "gone"},
-       At(19),
-       "c",
-       {{0, 3}, {}},
-       {"d"},
-       At(21)},
-      {"b", false, {Reason::kNodeDrained, "leave"}, At(20), "", {}, {}, {}}};
+  job.replacements = {{"a",
+                       true,
+                       {Reason::kNodeLost, "gone"},
+                       At(19),
+                       "c",
+                       {{0, 3}, {}},
+                       {"d"},
+                       At(21),
+                       true},
+                      {"b",
+                       false,
+                       {Reason::kNodeDrained, "leave"},
+                       At(20),
+                       "",
+                       {},
+                       {},
+                       {},
+                       false,
+                       true}};
   job.spares = {{"e", "a", {{1, 2}, {}}}, {"f", "b", {{}}}};
   job.refused_spares = {"g", "h"};
   job.uncharged_failures = {At(13), At(17)};

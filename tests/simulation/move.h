@@ -19,6 +19,7 @@ enum class MoveKind : uint8_t {
   kCancel,
   kReprioritize,
   kAskCheckpoint,
+  kResize,
   kDelete,
   kDrain,
   kUndrain,

@@ -38,6 +38,8 @@ std::string_view MethodOf(MoveKind kind) {
       return "UpdateJob";
     case MoveKind::kAskCheckpoint:
       return "RequestCheckpoint";
+    case MoveKind::kResize:
+      return "ResizeJob";
     case MoveKind::kDelete:
       return "DeleteJob";
     case MoveKind::kDrain:
@@ -194,6 +196,8 @@ StatusOr<std::string> Users::ExecuteOnJob(const Request& request,
     }
     case MoveKind::kAskCheckpoint:
       return jobs->RequestCheckpoint(key, job, may, EncodeJob);
+    case MoveKind::kResize:
+      return jobs->ResizeJob(key, job, move.number, may, EncodeJob);
     case MoveKind::kDelete:
       return jobs->DeleteJob(key, job, may, "gone");
     default:

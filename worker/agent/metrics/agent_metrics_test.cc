@@ -63,6 +63,7 @@ TaskReading FullTask(int32_t rank) {
   task.role = "worker";
   task.index = rank;
   task.rank = rank;
+  task.chief = rank == 0;
   task.restarts = 1;
   task.cpu_seconds = 12.5;
   task.processes = 3;
@@ -308,6 +309,22 @@ TEST_F(AgentMetricsTest, StepsAndCheckpointsOfAJobAreItsChiefs) {
        }) {
     EXPECT_TRUE(Shows(line)) << line;
   }
+}
+
+// Rank 0 is away, on another node.
+TEST_F(AgentMetricsTest, AnotherRankMayBeTheChief) {
+  TaskReading task = FullTask(3);
+  const auto steps = [&] {
+    AgentReadings readings;
+    readings.tasks = {task};
+    metrics_->Set(readings);
+    return PageText().find(
+               "lockstep_step_seconds_count{job_id=\"mnist\"} "
+               "4") != std::string::npos;
+  };
+  EXPECT_FALSE(steps());
+  task.chief = true;
+  EXPECT_TRUE(steps());
 }
 
 TEST_F(AgentMetricsTest, WhomARankWaitedFor) {

@@ -173,14 +173,16 @@ class Job:
     def resize(self, tasks: int) -> JobStatus:
         """Sets how many tasks of chief and workers the job has at most.
 
-        It was submitted with ``rescale``, and ``tasks`` is between its ``elastic`` and
-        its size. A running job saves, where it can, and restarts: with fewer tasks at
-        once, with more as soon as there is room.
+        It was submitted with ``elastic``, and ``tasks`` is between that and its size:
+        it has fewer tasks at once, more as soon as there is room. The other ranks
+        train on; with ``rescale``, the job saves, where it can, and restarts.
 
         Raises:
           Error: INVALID_ARGUMENT: fewer or more than the job may have.
-            FAILED_PRECONDITION: it has ended, or the reason FIXED_SIZE: it was
-            submitted without ``rescale``.
+            FAILED_PRECONDITION: it has ended; or the reason FIXED_SIZE: it was
+            submitted without ``elastic``; or, without ``rescale``, its program has not
+            said that it can train while ranks are away, or no nodes of it have so
+            many tasks together.
         """
         request = self._rpc.message(
             "ResizeJobRequest", request_id=request_id(), name=self._name, tasks=tasks

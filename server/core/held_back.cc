@@ -1,0 +1,106 @@
+#include "server/core/held_back.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "server/core/job_roles.h"
+#include "server/core/rescale.h"
+
+namespace lockstep::server {
+namespace {
+
+// Chooses nodes with `fewer` tasks together, or less where these do not fit.
+std::set<NodeName> Choose(const Job& job, const std::set<NodeName>& lost,
+                          int32_t fewer) {
+  std::map<NodeName, int32_t> tasks;
+  for (const TaskStatus& task : job.tasks) {
+    if (IsOfGroup(task.type)) ++tasks[task.node];
+  }
+  std::set<NodeName> chosen;
+  const auto take = [&](const NodeName& node) {
+    const auto on = tasks.find(node);
+    if (on == tasks.end() || on->second > fewer) return;
+    if (chosen.insert(node).second) fewer -= on->second;
+  };
+  // Those that are held back stay so.
+  for (const Replacement& replacement : job.replacements) {
+    if (replacement.held_back) take(replacement.from);
+  }
+  for (const NodeName& node : lost) take(node);
+  for (auto task = job.tasks.rbegin(); task != job.tasks.rend(); ++task) {
+    take(task->node);
+  }
+  return chosen;
+}
+
+// The numbers of tasks that the job in its places can have, from the fewest to
+// all.
+std::set<int32_t> SizesInPlace(const Job& job) {
+  const int32_t all = SizeOf(job);
+  std::set<int32_t> sizes;
+  for (int32_t size = job.spec.elastic_min_tasks; size <= all; ++size) {
+    const std::set<NodeName> nodes = Choose(job, {}, all - size);
+    sizes.insert(static_cast<int32_t>(std::count_if(
+        job.tasks.begin(), job.tasks.end(), [&](const TaskStatus& task) {
+          return IsOfGroup(task.type) && !nodes.contains(task.node);
+        })));
+  }
+  return sizes;
+}
+
+}  // namespace
+
+int32_t WantedInPlace(const Job& job) {
+  return job.wanted_tasks > 0 ? job.wanted_tasks : SizeOf(job.spec);
+}
+
+std::set<NodeName> NodesHeldBack(const Job& job,
+                                 const std::set<NodeName>& lost) {
+  const int32_t fewer = SizeOf(job) - WantedInPlace(job);
+  if (job.spec.elastic_min_tasks == 0 || job.spec.rescale || fewer <= 0) {
+    return {};
+  }
+  return Choose(job, lost, fewer);
+}
+
+size_t MissedRanks(const Job& job) {
+  size_t missed = 0;
+  for (const TaskStatus& task : job.tasks) {
+    const bool held_back = std::any_of(
+        job.replacements.begin(), job.replacements.end(),
+        [&](const Replacement& replacement) {
+          return replacement.from == task.node && replacement.held_back;
+        });
+    if (held_back) continue;
+    missed += static_cast<size_t>(
+        std::count_if(task.ranks.begin(), task.ranks.end(),
+                      [](const RankStatus& rank) { return rank.away; }));
+  }
+  return missed;
+}
+
+Status CheckInPlace(const Job& job, int32_t size) {
+  if (job.state != JobState::kRunning) return OkStatus();
+  std::set<int32_t> silent;
+  for (const RankStatus* rank : RanksOf(job)) {
+    if (!rank->away && !rank->elastic) silent.insert(rank->rank);
+  }
+  if (!silent.empty()) {
+    return FailedPrecondition(
+        "job {} cannot be resized now: the program of {} has not said that it "
+        "can train while ranks are away; lockstep.torch.Replica says so with "
+        "elastic=True",
+        job.spec.name, RanksLabel(silent));
+  }
+  const std::set<int32_t> sizes = SizesInPlace(job);
+  if (sizes.contains(size)) return OkStatus();
+  return FailedPrecondition(
+      "job {} cannot have {} tasks where it runs, because the tasks of a node "
+      "stay together: it can have {}",
+      job.spec.name, size, fmt::join(sizes, " or "));
+}
+
+}  // namespace lockstep::server
