@@ -80,9 +80,10 @@ std::string Encoded(const JobSnapshot& snapshot) {
   return ToMessage(snapshot).SerializeAsString();
 }
 
-grpc::Status Restore(JobCommands* commands,
-                     const grpc::ServerContextBase& context,
-                     const v1::RestoreJobRequest& request, v1::Job* response) {
+grpc::Status DoRestore(JobCommands* commands,
+                       const grpc::ServerContextBase& context,
+                       const v1::RestoreJobRequest& request,
+                       v1::Job* response) {
   if (Status s = CheckJobName(request.name()); !s.ok()) return ToGrpc(s);
   const auto key = KeyOf(context, request, "RestoreJob");
   if (!key.ok()) return ToGrpc(key.status());
@@ -93,9 +94,9 @@ grpc::Status Restore(JobCommands* commands,
                response);
 }
 
-grpc::Status Resize(JobCommands* commands,
-                    const grpc::ServerContextBase& context,
-                    const v1::ResizeJobRequest& request, v1::Job* response) {
+grpc::Status DoResize(JobCommands* commands,
+                      const grpc::ServerContextBase& context,
+                      const v1::ResizeJobRequest& request, v1::Job* response) {
   if (Status s = CheckJobName(request.name()); !s.ok()) return ToGrpc(s);
   const auto key = KeyOf(context, request, "ResizeJob");
   if (!key.ok()) return ToGrpc(key.status());
@@ -332,13 +333,13 @@ grpc::Status JobService::DoRequestCheckpoint(
 grpc::ServerUnaryReactor* JobService::RestoreJob(
     grpc::CallbackServerContext* context, const v1::RestoreJobRequest* request,
     v1::Job* response) {
-  return Answer(context, Restore(commands_, *context, *request, response));
+  return Answer(context, DoRestore(commands_, *context, *request, response));
 }
 
 grpc::ServerUnaryReactor* JobService::ResizeJob(
     grpc::CallbackServerContext* context, const v1::ResizeJobRequest* request,
     v1::Job* response) {
-  return Answer(context, Resize(commands_, *context, *request, response));
+  return Answer(context, DoResize(commands_, *context, *request, response));
 }
 
 }  // namespace lockstep::server

@@ -1,5 +1,7 @@
 // A gang that runs with fewer tasks than its job asks for: real processes, of
 // which each one sees the size that it has.
+#include <algorithm>
+
 #include "tests/cluster/fixture.h"
 
 namespace lockstep {

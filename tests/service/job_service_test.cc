@@ -335,5 +335,61 @@ TEST_F(CheckpointServiceTest, IsRefusedWithTheReason) {
   EXPECT_EQ(Ask("ghost", "4").status().code(), StatusCode::kNotFound);
 }
 
+// ---- ResizeJob ----
+
+class ResizeServiceTest : public ServiceTest {
+ protected:
+  ResizeServiceTest() {
+    spec_ = Spec("j");
+    spec_.set_kind(v1::JOB_KIND_PROGRAM);
+    spec_.mutable_roles(0)->set_type(v1::TASK_TYPE_WORKER);
+    spec_.mutable_roles(0)->set_count(3);
+    spec_.set_elastic_min_tasks(1);
+    spec_.set_rescale(true);
+  }
+  StatusOr<v1::Job> Resize(const std::string& name, int32_t tasks,
+                           const std::string& id,
+                           const std::string& user = "ann") {
+    const auto stub = v1::JobService::NewStub(User(user));
+    v1::ResizeJobRequest request;
+    request.set_name(name);
+    request.set_request_id(id);
+    request.set_tasks(tasks);
+    return Answer<v1::Job>([&](auto* context, auto* response) {
+      return stub->ResizeJob(context, request, response);
+    });
+  }
+  v1::JobSpec spec_;
+};
+
+TEST_F(ResizeServiceTest, IsTheOwnersAndShown) {
+  ASSERT_TRUE(Submit(SubmitRequest(spec_)).ok());
+  EXPECT_EQ(Resize("j", 2, "1", "bob").status().code(),
+            StatusCode::kPermissionDenied);
+  const auto job = Resize("j", 2, "2");
+  ASSERT_TRUE(job.ok()) << Message(job.status());
+  EXPECT_EQ(job->wanted_tasks(), 2);
+  EXPECT_EQ(Resize("j", 2, "2")->resource_version(), job->resource_version())
+      << "a repeat";
+  EXPECT_EQ(Get("j")->wanted_tasks(), 2);
+  EXPECT_EQ(Get("j")->events(1).reason(), v1::REASON_RESIZED);
+  EXPECT_EQ(Get("j")->events(1).message(), "user/ann wants 2 tasks");
+}
+
+TEST_F(ResizeServiceTest, IsRefusedWithTheReason) {
+  ASSERT_TRUE(Submit(SubmitRequest(spec_)).ok());
+  const Status outside = Resize("j", 4, "1").status();
+  EXPECT_EQ(outside.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(outside), HasSubstr("may have 1 to 3 tasks"));
+  spec_.set_name("fixed");
+  spec_.set_rescale(false);
+  ASSERT_TRUE(Submit(SubmitRequest(spec_)).ok());
+  const Status fixed = Resize("fixed", 2, "2").status();
+  EXPECT_EQ(fixed.code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ReasonOf(fixed), "FIXED_SIZE");
+  EXPECT_EQ(Resize("ghost", 2, "3").status().code(), StatusCode::kNotFound);
+  EXPECT_THAT(Message(Resize("j", 2, "").status()), HasSubstr("request_id"));
+}
+
 }  // namespace
 }  // namespace lockstep::server
