@@ -158,6 +158,7 @@ Paths HiddenPaths() {
                   "reduction_plan",
                   "output_identity",
                   "attempts.end_cause.message",
+                  "in_place_recoveries.cause.message",
                   "training.labels",
                   "training.lockstep"};
   Add(Under("spec.", {"roles.argv", "roles.environment", "roles.container",

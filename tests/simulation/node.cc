@@ -84,8 +84,11 @@ void Node::Adopt() {
     host_.End(pid, KilledBySignal(SIGKILL, "its shim is gone"));
   }
   host_.Reconnect();
-  // By then it has heard how the others have ended.
-  Later(50ms, [this] { CheckAdopted(); });
+  // By then it has heard how the others have ended, unless it stood still.
+  Later(50ms, [this, due = parts_.time->now() + 50ms] {
+    if (parts_.time->now() == due) return CheckAdopted();
+    Later(50ms, [this] { CheckAdopted(); });
+  });
 }
 
 void Node::CheckAdopted() {

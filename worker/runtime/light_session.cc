@@ -14,23 +14,16 @@
 #include "worker/rank_link/client.h"
 #include "worker/runtime/fork_mark.h"
 #include "worker/runtime/light_orders.h"
+#include "worker/runtime/light_recoveries.h"
 #include "worker/runtime/progress.h"
 
 namespace lockstep::worker::runtime {
 namespace {
 
 constexpr Duration kClosingTime = std::chrono::seconds(1);
-constexpr int kMostLostPeers = 1024;  // A message of the link has 64 KiB.
-// The longest time that a call waits in the link.
-constexpr Duration kSlice = std::chrono::milliseconds(100);
 constexpr Duration kPause = std::chrono::milliseconds(1);
 constexpr uint64_t kMaxNumber = uint64_t{1} << 53;
 constexpr double kNotKnown = std::numeric_limits<double>::quiet_NaN();
-
-// Before the keys of the rendezvous of one recovery.
-std::string KeyPrefix(uint32_t recovery) {
-  return recovery == 0 ? "" : fmt::format("recovery/{}/", recovery);
-}
 
 // The process that has joined; 0: none. Of the process and not of an object,
 // because a rank has one page.
@@ -80,17 +73,6 @@ LightSessionIdentity IdentityOf(const v1::RankWelcome& welcome,
     identity.checkpoint_keep = welcome.checkpoint_keep();
   }
   return identity;
-}
-
-// The ranks that are not members of the group of `recovery`.
-StatusOr<std::vector<int>> AwayIn(const rank_link::RankLink& link,
-                                  uint32_t recovery) {
-  const v1::RankWelcome welcome = link.welcome();
-  if (welcome.recovery() > recovery) {
-    return Aborted("recovery {} has begun", welcome.recovery());
-  }
-  return std::vector<int>(welcome.away_ranks().begin(),
-                          welcome.away_ranks().end());
 }
 
 // Of the ranks that are not away.
@@ -169,7 +151,7 @@ class LightSession::Impl {
   }
 
   // Calls `use` with the link, outside of the lock: it may wait for at most
-  // kSlice. Not where lockstep did not start this process.
+  // kLinkSlice. Not where lockstep did not start this process.
   template <typename Use>
   Status WithLink(Use use) {
     std::shared_ptr<rank_link::RankLink> link;
@@ -183,82 +165,14 @@ class LightSession::Impl {
     return link == nullptr ? OkStatus() : use(link.get());
   }
 
-  StatusOr<uint32_t> AwaitRecovery(uint32_t above, Duration timeout) {
-    const MonoTime deadline = MonotonicNow() + timeout;
-    for (;;) {
-      uint32_t recovery = 0;
-      LOCKSTEP_RETURN_IF_ERROR(WithLink([&](rank_link::RankLink* link) {
-        recovery = link->welcome().recovery();
-        return OkStatus();
-      }));
-      if (recovery > above) return recovery;
-      MutexLock lock(&waits_mu_);
-      LOCKSTEP_RETURN_IF_ERROR(ended_);
-      if (announced_ > above) continue;
-      if (!announcement_.WaitUntil(&waits_mu_, deadline) &&
-          MonotonicNow() >= deadline) {
-        return DeadlineExceeded("no recovery after recovery {} came in {}",
-                                above, FormatDuration(timeout));
-      }
-    }
-  }
-
-  // The rendezvous is that of `recovery` from now on.
-  static Status Take(rank_link::RankLink* link, uint32_t recovery) {
-    if (recovery == 0) return OkStatus();
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        const uint32_t newest,
-        link->WaitForRecovery(recovery - 1, MonotonicNow()));
-    if (newest == recovery) return OkStatus();
-    return Aborted("recovery {} has begun", newest);
-  }
-
-  Status Put(uint32_t recovery, const std::string& key,
-             std::string_view value) {
-    return WithLink([&](rank_link::RankLink* link) -> Status {
-      LOCKSTEP_RETURN_IF_ERROR(Take(link, recovery));
-      return link->Put(KeyPrefix(recovery) + key, value);
-    });
-  }
-
-  StatusOr<std::string> Get(uint32_t recovery, const std::string& key,
-                            Duration timeout) {
-    const MonoTime deadline = MonotonicNow() + timeout;
-    for (;;) {
-      const MonoTime slice = std::min(deadline, MonotonicNow() + kSlice);
-      std::string value;
-      const Status status = WithLink([&](rank_link::RankLink* link) -> Status {
-        LOCKSTEP_RETURN_IF_ERROR(Take(link, recovery));
-        LOCKSTEP_ASSIGN_OR_RETURN(value,
-                                  link->Get(KeyPrefix(recovery) + key, slice));
-        return OkStatus();
-      });
-      if (status.ok()) return value;
-      if (status.code() != StatusCode::kDeadlineExceeded || slice == deadline) {
-        return status;
-      }
-    }
-  }
-
   Status JoinRecovery(uint32_t recovery) {
-    StatusOr<std::vector<int>> away = std::vector<int>();
-    LOCKSTEP_RETURN_IF_ERROR(WithLink([&](rank_link::RankLink* link) {
-      away = AwayIn(*link, recovery);
-      if (away.ok()) link->SendJoined(recovery, /*recoverable=*/true, elastic_);
-      return OkStatus();
-    }));
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<std::vector<int>> away,
+                              recoveries_.Join(recovery));
     // Otherwise there is a later one, which this process joins instead.
-    if (recovery == 0 || !away.ok()) return OkStatus();
+    if (recovery == 0 || !away) return OkStatus();
     return Locked([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
       chief_ = FirstRank(*away);
       orders_.Restart(PlaceWithout(OwnPlace(), *away), recovery, last_step_);
-      return OkStatus();
-    });
-  }
-
-  Status SetElastic(bool elastic) {
-    return WithLink([&](rank_link::RankLink* /*link*/) {
-      elastic_ = elastic;
       return OkStatus();
     });
   }
@@ -283,10 +197,10 @@ class LightSession::Impl {
       link = std::move(link_);
     }
     orders_.Close();
-    EndWaits(FailedPrecondition("the session is closed"));
+    recoveries_.End(FailedPrecondition("the session is closed"));
     Status sent = OkStatus();
     if (link) sent = link->Flush(MonotonicNow() + kClosingTime);
-    // A call that still uses it ends within kSlice.
+    // A call that still uses it ends within kLinkSlice.
     while (link.use_count() > 1) std::this_thread::sleep_for(kPause);
     link.reset();
     joined_process.store(0);
@@ -370,6 +284,7 @@ class LightSession::Impl {
   }
 
   const LightSessionIdentity& identity() const { return identity_; }
+  LightRecoveries* recoveries() { return &recoveries_; }
   int chief() const { return chief_; }
   bool IsForked() const { return fork_.IsForked(); }
 
@@ -379,20 +294,12 @@ class LightSession::Impl {
     callbacks.abort =
         [this, orders = std::move(callbacks.abort)](const std::string& why) {
           orders(why);
-          EndWaits(Aborted("{}", why));
+          recoveries_.End(Aborted("{}", why));
         };
     callbacks.recover = [this](uint32_t recovery) {
-      MutexLock lock(&waits_mu_);
-      announced_ = recovery;
-      announcement_.NotifyAll();
+      recoveries_.Announce(recovery);
     };
     return callbacks;
-  }
-
-  void EndWaits(const Status& why) {
-    MutexLock lock(&waits_mu_);
-    if (ended_.ok()) ended_ = why;
-    announcement_.NotifyAll();
   }
 
   OrderPlace OwnPlace() const {
@@ -405,13 +312,9 @@ class LightSession::Impl {
   // Constant after Join.
   LightSessionIdentity identity_;
   bool recoverable_ = false;
-  std::atomic<bool> elastic_ = false;
   std::atomic<int> chief_ = 0;  // The rank.
-  // Apart from mu_: the link's thread takes it.
-  Mutex waits_mu_;
-  CondVar announcement_;
-  uint32_t announced_ ABSL_GUARDED_BY(waits_mu_) = 0;  // The newest recovery.
-  Status ended_ ABSL_GUARDED_BY(waits_mu_);  // No recovery comes any more.
+  LightRecoveries recoveries_{
+      [this](const LightRecoveries::Use& use) { return WithLink(use); }};
   Mutex mu_;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   LightOrders orders_;  // Before the link, which calls it.
@@ -562,29 +465,16 @@ StatusOr<bool> LightSession::ShouldStop() {
 }
 
 StatusOr<uint32_t> LightSession::Recovery() {
-  uint32_t recovery = 0;
-  LOCKSTEP_RETURN_IF_ERROR(impl_->WithLink([&](rank_link::RankLink* link) {
-    recovery = link->welcome().recovery();
-    return OkStatus();
-  }));
-  return recovery;
+  return impl_->recoveries()->Newest();
 }
 
 Status LightSession::Park(uint32_t left, const std::vector<int>& peers) {
-  v1::RankReport report;
-  report.set_parked(left + 1);
-  for (const int peer : peers) {
-    if (report.lost_peers_size() < kMostLostPeers) report.add_lost_peers(peer);
-  }
-  return impl_->WithLink([&](rank_link::RankLink* link) {
-    link->Report(report);
-    return OkStatus();
-  });
+  return impl_->recoveries()->Park(left, peers);
 }
 
 StatusOr<uint32_t> LightSession::AwaitRecovery(uint32_t above,
                                                Duration timeout) {
-  return impl_->AwaitRecovery(above, timeout);
+  return impl_->recoveries()->Await(above, timeout);
 }
 
 Status LightSession::JoinRecovery(uint32_t recovery) {
@@ -592,27 +482,22 @@ Status LightSession::JoinRecovery(uint32_t recovery) {
 }
 
 Status LightSession::SetElastic(bool elastic) {
-  return impl_->SetElastic(elastic);
+  return impl_->recoveries()->SetElastic(elastic);
 }
 
 StatusOr<std::vector<int>> LightSession::Away(uint32_t recovery) {
-  StatusOr<std::vector<int>> away = std::vector<int>();
-  LOCKSTEP_RETURN_IF_ERROR(impl_->WithLink([&](rank_link::RankLink* link) {
-    away = AwayIn(*link, recovery);
-    return OkStatus();
-  }));
-  return away;
+  return impl_->recoveries()->Away(recovery);
 }
 
 Status LightSession::Put(uint32_t recovery, const std::string& key,
                          std::string_view value) {
-  return impl_->Put(recovery, key, value);
+  return impl_->recoveries()->Put(recovery, key, value);
 }
 
 StatusOr<std::string> LightSession::Get(uint32_t recovery,
                                         const std::string& key,
                                         Duration timeout) {
-  return impl_->Get(recovery, key, timeout);
+  return impl_->recoveries()->Get(recovery, key, timeout);
 }
 
 Status LightSession::Close() { return impl_->Close(); }
