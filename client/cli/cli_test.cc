@@ -64,7 +64,7 @@ TEST_F(CliTest, EveryCommandHasHelpAndAnExample) {
   cli.env = &env_;
   int leaves = 0;
   WalkCommand(BuildCommands(&cli), "lockstep", &leaves);
-  EXPECT_EQ(leaves, 49);
+  EXPECT_EQ(leaves, 50);
 }
 
 TEST_F(CliTest, HelpGoesToStdout) {
