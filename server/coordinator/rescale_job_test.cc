@@ -139,14 +139,12 @@ TEST_F(RescaleJobTest, TheOwnerResizesIt) {
 
 TEST_F(RescaleJobTest, AJobOfOneSizeIsNotResized) {
   Connect(&a_);
-  JobSpec spec = ProgramSpec("j", {Role(TaskType::kWorker, 2)});
-  spec.elastic_min_tasks = 1;
-  MustSubmit(spec);
+  MustSubmit(ProgramSpec("j", {Role(TaskType::kWorker, 2)}));
   Run();
   const auto refused = Resize(1);
   EXPECT_EQ(ReasonOf(refused.status()), "FIXED_SIZE");
   EXPECT_THAT(std::string(Message(refused.status())),
-              HasSubstr("--elastic MIN --rescale"));
+              HasSubstr("--elastic MIN can be resized"));
 }
 
 }  // namespace

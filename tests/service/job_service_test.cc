@@ -383,6 +383,7 @@ TEST_F(ResizeServiceTest, IsRefusedWithTheReason) {
   EXPECT_THAT(Message(outside), HasSubstr("may have 1 to 3 tasks"));
   spec_.set_name("fixed");
   spec_.set_rescale(false);
+  spec_.set_elastic_min_tasks(0);
   ASSERT_TRUE(Submit(SubmitRequest(spec_)).ok());
   const Status fixed = Resize("fixed", 2, "2").status();
   EXPECT_EQ(fixed.code(), StatusCode::kFailedPrecondition);
