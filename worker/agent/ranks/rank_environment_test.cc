@@ -270,6 +270,7 @@ TEST_F(RankEnvironmentTest, TheDocumentNamesEachVariable) {
   assignment_.cluster->environment_options.slurm_environment = true;
   assignment_.cluster->tasks.push_back(
       {TaskType::kPs, 0, "a", "10.0.0.1:2223", {{2, 0, {}, 0}}});
+  assignment_.cluster->full_size = 3;
   assignment_.spec->output_directory = "/out";
   task().type = TaskType::kWorker;
   input_.daemon = {{"HOME", "/"}, {"TZ", "UTC"}};
