@@ -158,8 +158,12 @@ void QueueScheduler::LookForMoreRoom(Time now) {
   JobRegistry& jobs = parts_.state->jobs;
   std::vector<QueuePlace> order;
   for (const JobName& name : jobs.live()) {
-    const Job& job = *jobs.At(name).job;
-    if (WantsToGrow(job)) order.push_back(PlaceInQueue(job));
+    JobEntry& entry = jobs.At(name);
+    if (WantsToGrow(*entry.job)) {
+      order.push_back(PlaceInQueue(*entry.job));
+    } else {
+      entry.awaited.room.reset();
+    }
   }
   if (order.empty()) return;
   std::sort(order.begin(), order.end());

@@ -123,7 +123,9 @@ TEST_F(RescaleJobTest, TheOwnerResizesIt) {
   EXPECT_EQ(Get("j").generation, 2u);
   EXPECT_THAT(Get("j").tasks, SizeIs(1));
   EXPECT_EQ(Get("j").wanted_tasks, 1);
-  ASSERT_TRUE(Resize(1, "once").ok()) << "a repeat";
+  const int64_t version = Get("j").resource_version;
+  ASSERT_TRUE(Resize(1, "once").ok());
+  EXPECT_EQ(Get("j").resource_version, version) << "a repeat changes nothing";
   Restart();
   for (FakeDaemon* daemon : all_) Connect(daemon);
   Run();

@@ -87,18 +87,15 @@ void HoldBack(const Job& job, std::set<int32_t> lost,
   for (const auto& [node, why] : *without) {
     if (why.lost) gone.insert(node);
   }
-  for (const NodeName& node : NodesHeldBack(job, gone)) {
-    const auto known = without->find(node);
-    if (known != without->end() && known->second.lost) {
-      known->second.held_back = true;
-      continue;
-    }
+  const std::set<NodeName> nodes = NodesHeldBack(job, gone);
+  for (const NodeName& node : nodes) {
+    if (gone.contains(node)) without->at(node).held_back = true;
+  }
+  for (const NodeName& node : nodes) {
+    if (gone.contains(node)) continue;
     lost.merge(RanksOn(job, node));
     if (!AllAreAwayOn(job, node) && !MayTrainWithout(job, lost)) return;
-    (*without)[node] = {true,
-                        {Reason::kResized, fmt::format("{} tasks are wanted",
-                                                       WantedInPlace(job))},
-                        true};
+    (*without)[node] = {true, WhatIsWanted(job), true};
   }
 }
 

@@ -90,8 +90,9 @@ const RankStatus& ChiefRank(const Job& job) {
 }
 
 bool MayHaveChief(const Job& job, const NodeName& node) {
-  // Whether a rank above all so far spoke before the newest recovery.
+  // Whether the rank may have spoken before the newest recovery.
   bool spoke = true;
+  const int32_t chief = ChiefRank(job).rank;
   for (const TaskStatus& task : job.tasks) {
     // Also where it ran before it moved.
     const bool here =
@@ -99,10 +100,12 @@ bool MayHaveChief(const Job& job, const NodeName& node) {
                                         task.former_nodes.end(), node) > 0;
     for (const RankStatus& rank : task.ranks) {
       const bool knows = rank.recovery >= job.recovery;
-      const bool speaks = rank.rank == ChiefRank(job).rank;
-      if (here && (speaks || rank.rank == 0 || (spoke && !knows))) return true;
+      const bool speaks = rank.rank == chief || rank.rank == 0;
+      if (here && (speaks || (spoke && !knows))) return true;
+      // The ranks so far were away, or have not joined since they returned.
       spoke = spoke && (rank.away ||
-                        (rank.returned > 0 && rank.returned == job.recovery));
+                        (rank.returned > 0 && rank.returned == job.recovery) ||
+                        rank.returned > rank.recovery);
     }
   }
   return false;
@@ -141,7 +144,7 @@ bool MayTrainWithout(const Job& job, const std::set<int32_t>& lost,
 }
 
 void NoteThatItCannot(Job* job, Time now) {
-  if (job->spec.elastic_min_tasks == 0) return;
+  if (job->spec.elastic_min_tasks == 0 || job->spec.rescale) return;
   std::set<int32_t> silent;
   for (const RankStatus* rank : RanksOf(*job)) {
     if (!rank->away && Runs(*rank) && !rank->elastic) silent.insert(rank->rank);

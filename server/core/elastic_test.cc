@@ -686,6 +686,9 @@ TEST_F(ElasticTest, AUserMayWantFewerTasksForAWhile) {
   s_.Settle();
   EXPECT_FALSE(WantsPlaces(s_.job));
   Prepare("c", {2});
+  EXPECT_EQ(s_.job.events.back().message,
+            "3 tasks are wanted; rank 2 is replaced on c while 2 ranks train "
+            "on (recovery 2)");
   MembersJoin();
   Start(2);
   Wait(2);
@@ -698,6 +701,77 @@ TEST_F(ElasticTest, AUserMayWantFewerTasksForAWhile) {
   s_.Settle();
   EXPECT_TRUE(WantsPlaces(s_.job));
   EXPECT_EQ(MissedRanks(s_.job), 1u);
+}
+
+// A node that a user has set free is not taken again as a spare.
+TEST_F(ElasticTest, ANodeThatIsHeldBackIsNoSpare) {
+  s_.job.spec.spares = 1;
+  hosts_.clear();
+  s_.job = *ResizeTo(s_.job, 3, "user/ann", s_.now);
+  s_.Settle();
+  MembersJoin();
+  s_.Exited(3, Signal(SIGTERM));
+  s_.Gang("d").phase = GangPhase::kStopped;
+  s_.Settle();
+  s_.view.nodes["d"].gangs.clear();
+  hosts_ = {Host("d", 8)};
+  Place();
+  EXPECT_THAT(s_.job.spares, IsEmpty());
+  EXPECT_FALSE(Holds("d"));
+  // When another node is lost, its rank is the one that is not wanted.
+  Lose("b");
+  EXPECT_THAT(Away(), ElementsAre(1, 3));
+  MembersJoin();
+  ASSERT_TRUE(WantsPlaces(s_.job));
+  Place();
+  EXPECT_TRUE(Holds("d"));
+  s_.Settle();
+  Prepare("d", {3});
+  MembersJoin();
+  Start(3);
+  Wait(3);
+  EXPECT_THAT(Away(), ElementsAre(1));
+  MembersJoin();
+  EXPECT_FALSE(WantsPlaces(s_.job));
+}
+
+// Two nodes come back: the others stop once for both.
+TEST_F(ElasticTest, RanksOfSeveralNodesMoveTogether) {
+  hosts_.clear();
+  s_.job = *ResizeTo(s_.job, 2, "user/ann", s_.now);
+  s_.Settle();
+  MembersJoin();
+  for (const int32_t rank : {2, 3}) {
+    s_.Exited(rank, ExitStatus());
+    s_.Gang(Task(rank).node).phase = GangPhase::kStopped;
+  }
+  s_.Settle();
+  for (const char* node : {"c", "d"}) s_.view.nodes[node].gangs.clear();
+  s_.job = *ResizeTo(s_.job, 4, "user/ann", s_.now);
+  s_.Settle();
+  hosts_ = {Host("c", 8), Host("d", 8)};
+  Place();
+  ASSERT_TRUE(Holds("c") && Holds("d"));
+  Prepare("c", {2});
+  EXPECT_EQ(s_.job.recovery, 2u);
+  MembersJoin();
+  Prepare("d", {3});
+  EXPECT_EQ(s_.job.recovery, 3u);
+}
+
+TEST_F(ElasticTest, TheNodeOfTheChiefThatEndsTheJobIsNotHeldBack) {
+  s_.job.spec.end_with = EndWith::kChief;
+  for (const size_t task : {2, 3}) s_.job.tasks[task].node = "c";
+  s_.job.tasks[1].node = "b";
+  s_.job.spec.elastic_min_tasks = 1;
+  // a has rank 0, b one task, c two.
+  const auto resized = [this](int32_t tasks) {
+    return std::string(
+        Message(ResizeTo(s_.job, tasks, "user/ann", s_.now).status()));
+  };
+  EXPECT_EQ(resized(3), "");
+  s_.job.tasks[1].node = "c";
+  EXPECT_THAT(resized(3), HasSubstr("it can have 1 or 4"));
 }
 
 TEST_F(ElasticTest, ALostNodeIsTheOneThatIsNotWanted) {

@@ -173,6 +173,7 @@ void NoteWaiting(Job* job, Time now) {
   if (job->spec.end_with != EndWith::kAll) return;
   const auto done = Members(*job, [&](const GroupRank& member) {
     return IsOfGroup(member.task->type) && ExitedWell(*member.rank) &&
+           !member.rank->away &&
            now.wall - member.rank->exit->end_time >= kPatience;
   });
   if (done.empty()) return;

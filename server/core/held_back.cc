@@ -1,7 +1,6 @@
 #include "server/core/held_back.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -12,13 +11,21 @@
 namespace lockstep::server {
 namespace {
 
-// Chooses nodes with `fewer` tasks together, or less where these do not fit.
-std::set<NodeName> Choose(const Job& job, const std::set<NodeName>& lost,
-                          int32_t fewer) {
+// Of each node that may be held back. The one of rank 0 may not where its exit
+// ends the job (elastic.h).
+std::map<NodeName, int32_t> TasksOfNodes(const Job& job) {
   std::map<NodeName, int32_t> tasks;
   for (const TaskStatus& task : job.tasks) {
     if (IsOfGroup(task.type)) ++tasks[task.node];
   }
+  if (job.spec.end_with != EndWith::kAll) tasks.erase(job.tasks.front().node);
+  return tasks;
+}
+
+// Chooses nodes with `fewer` tasks together, or less where these do not fit.
+std::set<NodeName> Choose(const Job& job,
+                          const std::map<NodeName, int32_t>& tasks,
+                          const std::set<NodeName>& lost, int32_t fewer) {
   std::set<NodeName> chosen;
   const auto take = [&](const NodeName& node) {
     const auto on = tasks.find(node);
@@ -36,19 +43,14 @@ std::set<NodeName> Choose(const Job& job, const std::set<NodeName>& lost,
   return chosen;
 }
 
-// The numbers of tasks that the job in its places can have, from the fewest to
-// all.
-std::set<int32_t> SizesInPlace(const Job& job) {
-  const int32_t all = SizeOf(job);
-  std::set<int32_t> sizes;
-  for (int32_t size = job.spec.elastic_min_tasks; size <= all; ++size) {
-    const std::set<NodeName> nodes = Choose(job, {}, all - size);
-    sizes.insert(static_cast<int32_t>(std::count_if(
-        job.tasks.begin(), job.tasks.end(), [&](const TaskStatus& task) {
-          return IsOfGroup(task.type) && !nodes.contains(task.node);
-        })));
+// How many tasks the job has when it is to have `size`: that, or more.
+int32_t SizeInPlace(const Job& job, const std::map<NodeName, int32_t>& tasks,
+                    int32_t size) {
+  int32_t has = SizeOf(job);
+  for (const NodeName& node : Choose(job, tasks, {}, has - size)) {
+    has -= tasks.at(node);
   }
-  return sizes;
+  return has;
 }
 
 }  // namespace
@@ -57,13 +59,19 @@ int32_t WantedInPlace(const Job& job) {
   return job.wanted_tasks > 0 ? job.wanted_tasks : SizeOf(job.spec);
 }
 
+Cause WhatIsWanted(const Job& job) {
+  const int32_t tasks = WantedInPlace(job);
+  return {Reason::kResized,
+          fmt::format("{} task{} wanted", tasks, tasks == 1 ? " is" : "s are")};
+}
+
 std::set<NodeName> NodesHeldBack(const Job& job,
                                  const std::set<NodeName>& lost) {
   const int32_t fewer = SizeOf(job) - WantedInPlace(job);
   if (job.spec.elastic_min_tasks == 0 || job.spec.rescale || fewer <= 0) {
     return {};
   }
-  return Choose(job, lost, fewer);
+  return Choose(job, TasksOfNodes(job), lost, fewer);
 }
 
 size_t MissedRanks(const Job& job) {
@@ -95,12 +103,20 @@ Status CheckInPlace(const Job& job, int32_t size) {
         "elastic=True",
         job.spec.name, RanksLabel(silent));
   }
-  const std::set<int32_t> sizes = SizesInPlace(job);
-  if (sizes.contains(size)) return OkStatus();
+  const std::map<NodeName, int32_t> tasks = TasksOfNodes(job);
+  const int32_t more = SizeInPlace(job, tasks, size);
+  if (more == size) return OkStatus();
+  int32_t less = size - 1;
+  while (less >= job.spec.elastic_min_tasks &&
+         SizeInPlace(job, tasks, less) != less) {
+    --less;
+  }
   return FailedPrecondition(
       "job {} cannot have {} tasks where it runs, because the tasks of a node "
-      "stay together: it can have {}",
-      job.spec.name, size, fmt::join(sizes, " or "));
+      "stay together: it can have {}{}",
+      job.spec.name, size,
+      less >= job.spec.elastic_min_tasks ? fmt::format("{} or ", less) : "",
+      more);
 }
 
 }  // namespace lockstep::server

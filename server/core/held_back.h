@@ -23,6 +23,8 @@ std::set<NodeName> NodesHeldBack(const Job& job,
 
 // How many tasks of chief and workers a user wants the elastic job to have.
 int32_t WantedInPlace(const Job& job);
+// "2 tasks are wanted".
+Cause WhatIsWanted(const Job& job);
 
 // The number of ranks that are away (elastic.h), without those that a user does
 // not want.

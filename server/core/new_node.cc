@@ -37,12 +37,11 @@ std::optional<std::vector<std::vector<int32_t>>> Fit(const Job& job,
 // Whether the host may share the gang with the nodes that stay.
 bool MayJoin(const Job& job, const NodeName& from, bool stays,
              const HostCapacity& host) {
-  if (!host.ready || (!job.spec.pool.empty() && host.pool != job.spec.pool) ||
-      !IsNewTo(job, from, host.node)) {
+  if (!host.ready || (!job.spec.pool.empty() && host.pool != job.spec.pool)) {
     return false;
   }
   // It may be empty, but other tasks have no other place.
-  if (host.node != from &&
+  if ((host.node != from || stays) &&
       std::any_of(job.replacements.begin(), job.replacements.end(),
                   [&](const Replacement& replacement) {
                     return replacement.from == host.node;
@@ -77,7 +76,7 @@ void HoldNode(Job* job, const NodeName& from, const NewNode& to,
 
 bool MayReplace(const Job& job) {
   if (job.state != JobState::kRunning || job.failing || job.outcome ||
-      IsAskedToStop(job)) {
+      job.spec.rescale || IsAskedToStop(job)) {
     return false;
   }
   // There is a log of each place.
@@ -116,15 +115,6 @@ std::optional<NewNode> TakeNode(Job* job, const NodeName& from, bool stays,
   if (best == nullptr) return std::nullopt;
   HoldNode(job, from, found, hosts, now);
   return found;
-}
-
-bool IsNewTo(const Job& job, const NodeName& from, const NodeName& node) {
-  return std::none_of(
-      job.tasks.begin(), job.tasks.end(), [&](const TaskStatus& task) {
-        const auto& former = task.former_nodes;
-        return task.node == from && node != from &&
-               std::count(former.begin(), former.end(), node) > 0;
-      });
 }
 
 bool IsForRanksOn(const Job& job, const GangStatus& gang,

@@ -14,7 +14,8 @@
 namespace lockstep::server {
 
 // Whether tasks of the job may move to another node while the others stay: it
-// runs, does not end, and all its ranks are recoverable.
+// runs, does not end, and all its ranks are recoverable. Not of one with
+// JobSpec::rescale: its gang restarts with fewer tasks.
 bool MayReplace(const Job& job);
 
 struct NewNode {
@@ -30,10 +31,6 @@ struct NewNode {
 std::optional<NewNode> TakeNode(Job* job, const NodeName& from, bool stays,
                                 const std::set<NodeName>& without,
                                 std::vector<HostCapacity>* hosts, Time now);
-
-// Whether none of the tasks on `from` has ever been on `node`, which may still
-// keep files of one that left it.
-bool IsNewTo(const Job& job, const NodeName& from, const NodeName& node);
 
 // Whether the report is about the ranks of the tasks on `from`. A spare
 // prepares for other tasks than it had prepared for before.

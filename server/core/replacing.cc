@@ -9,6 +9,7 @@
 #include "server/core/departing_nodes.h"
 #include "server/core/elastic.h"
 #include "server/core/generation.h"
+#include "server/core/held_back.h"
 #include "server/core/job_places.h"
 #include "server/core/moving.h"
 #include "server/core/new_node.h"
@@ -184,6 +185,7 @@ void Want(Job* job, const JobView& view, const NodeName& node, Departing why,
     known->since = HoldsSince(view, node, now);
     Note(job, *known, now);
   }
+  if (known->held_back && !why.held_back) known->cause = WhatIsWanted(*job);
   known->held_back = why.held_back;
   if (known->held_back) {
     known->to.clear();
@@ -251,13 +253,16 @@ bool Place(Job* job, const std::set<NodeName>& know, Replacement* replacement,
   return true;
 }
 
+// Whether the ranks of `b`, which are stopped, may come back instead of those
+// of `a`, which are away.
 bool AreAlike(const Job& job, const Replacement& a, const Replacement& b) {
   const auto tasks = [&](const NodeName& node) {
     return std::count_if(
         job.tasks.begin(), job.tasks.end(),
         [&](const TaskStatus& task) { return task.node == node; });
   };
-  return a.released && b.released && tasks(a.from) == tasks(b.from);
+  return b.released && AllAreAwayOn(job, a.from) &&
+         tasks(a.from) == tasks(b.from);
 }
 
 }  // namespace
@@ -338,11 +343,12 @@ void PlaceReplacements(Job* job, const std::set<NodeName>& know,
       Explain(job);
       continue;
     }
-    // Of several that were released it does not matter which one comes back.
+    // It does not matter which of several comes back.
     for (Replacement& other : job->replacements) {
       if (!other.held_back || !AreAlike(*job, replacement, other)) continue;
       if (!Place(job, know, &other, hosts, now)) continue;
       other.held_back = false;
+      other.cause = WhatIsWanted(*job);
       replacement.held_back = true;
       break;
     }
@@ -357,12 +363,14 @@ std::vector<NodeName> ReadyToMove(const Job& job, const JobView& view) {
     lost.push_back(replacement.from);
   }
   if (!lost.empty()) return lost;
+  std::vector<NodeName> away;
   for (const Replacement& replacement : job.replacements) {
     if (AllAreAwayOn(job, replacement.from) &&
         IsReady(job, view, replacement)) {
-      return {replacement.from};
+      away.push_back(replacement.from);
     }
   }
+  if (!away.empty()) return away;
   for (const Replacement& replacement : job.replacements) {
     if (!replacement.lost && IsReady(job, view, replacement)) {
       return {replacement.from};

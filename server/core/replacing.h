@@ -68,7 +68,7 @@ bool WantsPlaces(const Job& job);
 void PlaceReplacements(Job* job, const std::set<NodeName>& know,
                        std::vector<HostCapacity>* hosts, Time now);
 
-// The nodes whose tasks can move now: all lost ones, or one whose ranks are
+// The nodes whose tasks can move now: all lost ones, or those whose ranks are
 // away, or one that is left. Empty: none, or a new node has not prepared.
 std::vector<NodeName> ReadyToMove(const Job& job, const JobView& view);
 

@@ -323,7 +323,7 @@ TEST_F(ReplacingTest, WithoutRoomNothingChanges) {
   EXPECT_EQ(s_.job, before);
 }
 
-TEST_F(ReplacingTest, ATaskDoesNotGoBackToANodeThatItLeft) {
+TEST_F(ReplacingTest, ATaskGoesBackToANodeThatHasForgottenIt) {
   DrainNode("b", 10min);
   Place();
   Prepare("e", {1});
@@ -334,8 +334,13 @@ TEST_F(ReplacingTest, ATaskDoesNotGoBackToANodeThatItLeft) {
                 [](const Hold& hold) { return hold.node == "b"; });
   Lose("e");
   hosts_ = {Host("b", 8)};
+  know_ = {"b"};
   Place();
-  EXPECT_TRUE(WantsPlaces(s_.job)) << "its files may be there still";
+  EXPECT_TRUE(WantsPlaces(s_.job)) << "it has its files still";
+  know_.clear();
+  Place();
+  EXPECT_FALSE(WantsPlaces(s_.job));
+  EXPECT_TRUE(Holds("b"));
 }
 
 TEST_F(ReplacingTest, ANewNodeThatIsLostIsReplacedItself) {

@@ -7,6 +7,7 @@
 
 #include "common/model/reduction_plan.h"
 #include "server/core/bill.h"
+#include "server/core/elastic.h"
 #include "server/core/images.h"
 #include "server/core/job_places.h"
 #include "server/core/preparing.h"
@@ -158,9 +159,9 @@ void TakeReport(Job* job, const std::vector<size_t>& tasks,
       job->artifacts[name] = path;
     }
   }
-  // From rank 0's node after all its ranks ended.
+  // From the chief's node after all its ranks ended.
   if (gang.phase == GangPhase::kStopped && !gang.outputs.empty() &&
-      node == job->tasks.front().node) {
+      node == ChiefTask(*job).node) {
     job->outputs = gang.outputs;
     if (job->outputs.size() > kMaxOutputsOfJob) {
       job->outputs.resize(kMaxOutputsOfJob);

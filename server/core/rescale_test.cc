@@ -112,6 +112,23 @@ TEST(RescaleScheduleTest, ARestartingJobWaitsAMomentForItsSize) {
       << "nothing that the wait would bring";
 }
 
+TEST(RescaleScheduleTest, ThePlacesOfAJobThatWaitsAMomentAreKept) {
+  Scene s(RescaleSpec(4, 2));
+  s.Run({"a", "b", "c", "d"});
+  Job job = s.job;
+  job.state = JobState::kPlacing;
+  job.holds.clear();
+  Scene other(RescaleSpec(1, 1, "s"));
+  other.job.spec.priority = -1;
+  const auto placed = [&](int hosts) {
+    return Schedule({{&job, 1s, false}, {&other.job, 0s, false}}, Hosts(hosts),
+                    {})
+        .placed.size();
+  };
+  EXPECT_EQ(placed(3), 0u);
+  EXPECT_EQ(placed(5), 2u);
+}
+
 TEST(RescaleScheduleTest, ItWaitsForNoMoreThanItHad) {
   Scene s(RescaleSpec(4, 2));
   s.Run({"a", "b", "c"});

@@ -47,17 +47,22 @@ class Request {
     return PlaceFewer(job_, LeastSizeNow(job_, waited_), size_ - 1, hosts);
   }
 
-  // Why it waits for more tasks although there is room for fewer of them.
-  // Nullopt: there is not, or it does not wait for more.
-  std::optional<Cause> Patience(const std::vector<HostCapacity>& hosts) const {
+  struct Wait {
+    Cause cause;
+    std::vector<TaskPlacement> places;
+  };
+  // It waits for more tasks although there is room for fewer of them, in places
+  // that are kept for it. Nullopt: there is not, or it does not wait for more.
+  std::optional<Wait> Patience(const std::vector<HostCapacity>& hosts) const {
     const int32_t now = LeastSizeNow(job_, waited_);
     if (now == least_size_) return std::nullopt;
-    const auto fewer = PlaceFewer(job_, least_size_, now - 1, hosts);
+    auto fewer = PlaceFewer(job_, least_size_, now - 1, hosts);
     if (!fewer) return std::nullopt;
-    return Cause{Reason::kFewerTasks,
-                 fmt::format("waits {} for {}{} tasks, then starts with {}",
-                             FormatDuration(kFullSizePatience),
-                             now == size_ ? "all " : "", now, fewer->size())};
+    Cause cause{Reason::kFewerTasks,
+                fmt::format("waits {} for {}{} tasks, then starts with {}",
+                            FormatDuration(kFullSizePatience),
+                            now == size_ ? "all " : "", now, fewer->size())};
+    return Wait{std::move(cause), *std::move(fewer)};
   }
 
  private:
@@ -229,8 +234,9 @@ ScheduleResult Schedule(std::vector<QueuedJob> queue,
       if (!placement && request.MayBeFewer()) {
         placement = request.Fewer(there.hosts);
         if (!placement) {
-          if (auto patience = request.Patience(there.hosts)) {
-            result.waiting[spec.name] = *std::move(patience);
+          if (auto wait = request.Patience(there.hosts)) {
+            pools.Take(spec, wait->places);
+            result.waiting[spec.name] = std::move(wait->cause);
             continue;
           }
           PlaceAnew(request.least(), there.hosts, &fitting);

@@ -149,7 +149,6 @@ void UseSpare(Job* job, const JobView& view, Replacement* replacement,
   bool best_is_ready = false;
   for (const Spare& spare : job->spares) {
     if (ShapeOf(*job, spare.like) != shape ||
-        !IsNewTo(*job, replacement->from, spare.node) ||
         std::count(replacement->refused.begin(), replacement->refused.end(),
                    spare.node) > 0 ||
         IsUnfit(*job, view, spare.node, spare.gpus) ||

@@ -167,7 +167,7 @@ const RankStatus* LeftBefore(const Job& job, const RankStatus& first) {
   for (const TaskStatus& task : job.tasks) {
     if (!IsOfGroup(task.type)) continue;
     for (const RankStatus& rank : task.ranks) {
-      if (!rank.exit || !rank.exit->ok() ||
+      if (!rank.exit || !rank.exit->ok() || rank.away ||
           rank.exit->end_time > first.exit->end_time + kSameTime ||
           first.exit->end_time - rank.exit->end_time > kMissedWithin) {
         continue;

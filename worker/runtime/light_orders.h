@@ -53,7 +53,9 @@ class LightOrders {
   std::optional<OrderBook> book_ ABSL_GUARDED_BY(mu_);
   // Before the keys of the rendezvous: "recovery/2/", or nothing.
   std::string prefix_ ABSL_GUARDED_BY(mu_);
-  // Not done, by id; also those that came before Start.
+  // Not done, by id; also those that came before Start. One that another chief
+  // has done meanwhile is done once more if this rank is the chief again: a
+  // checkpoint, since no recovery follows an order to stop.
   std::map<uint32_t, v1::RankDirective> open_ ABSL_GUARDED_BY(mu_);
   Status over_ ABSL_GUARDED_BY(mu_);
 };

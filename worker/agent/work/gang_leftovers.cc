@@ -46,7 +46,7 @@ bool GangLeftovers::Awaits(const GangKey& key) {
 
 bool GangLeftovers::AwaitsOutputs(const GangKey& key, const LocalGang& gang) {
   const std::string& directory = gang.assignment.spec->output_directory;
-  const RankStatus* first = FindRank(gang, 0);
+  const RankStatus* first = FindRank(gang, gang.chief);
   // Without an exit it never ran.
   if (directory.empty() || first == nullptr || !first->exit) return false;
   Leftovers& left = gangs_[key];
