@@ -32,7 +32,7 @@ constexpr std::array<KindInfo, kMoveKinds> kKinds = {{
     {MoveKind::kCancel, 5, "ann cancels job {1}"},
     {MoveKind::kReprioritize, 4, "ann gives job {1} priority {2}", 5},
     {MoveKind::kAskCheckpoint, 6, "ann asks for a checkpoint of job {1}"},
-    {MoveKind::kResize, 3, "ann wants {2} tasks of job {1}", 5},
+    {MoveKind::kResize, 4, "ann wants {2} tasks of job {1}", 5},
     {MoveKind::kDelete, 7, "ann deletes job {1}"},
     {MoveKind::kDrain, 4, "root drains node {0}, grace {3}", 1, 0s, 9s},
     {MoveKind::kUndrain, 6, "root undrains node {0}"},
