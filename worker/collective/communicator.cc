@@ -64,6 +64,8 @@ std::string_view Name(CollectiveKind kind) {
       return "broadcast";
     case CollectiveKind::kBarrier:
       return "barrier";
+    case CollectiveKind::kAllToAll:
+      return "all-to-all";
   }
   return "unknown operation";
 }

@@ -27,6 +27,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -84,6 +85,9 @@ enum class CollectiveKind : uint8_t {
   kAllGather,      // in place: part r of every rank is rank r's part
   kBroadcast,      // in place: every rank ends with root's slice
   kBarrier,        // no slice
+  // Part r of rank q becomes part q of rank r. Not in place, and not of the
+  // slice: Operation::sends and receives.
+  kAllToAll,
 };
 std::string_view Name(CollectiveKind kind);
 
@@ -94,6 +98,13 @@ struct OperationWords {
   uint64_t count = 0;
 
   bool operator==(const OperationWords&) const = default;
+};
+
+// Memory of one rank that goes to another one, or is filled by it. `data` is
+// aligned to the type; it is not looked at where `count` is 0.
+struct PeerPart {
+  void* data = nullptr;
+  size_t count = 0;  // elements
 };
 
 // For kReduceScatter and kAllGather the slice is cut in size() equal parts;
@@ -107,6 +118,14 @@ struct Operation {
   // backends sets it, and so do callers that make operations of others; the
   // ranks compare it as they compare kind, type and count.
   OperationWords part_of = {};
+  // For kAllToAll, each with one part per rank: what goes to it and what comes
+  // from it. Both are borrowed until the operation's Work is gone, as is the
+  // memory, of which no parts overlap but those that are sent. The ranks have
+  // agreed on the counts before: sends[r] of rank q has as many elements as
+  // receives[q] of rank r. The slice is of AnyMemory's buffer and names the
+  // type; its count, the same on all ranks, is that of the largest part of all.
+  std::span<const PeerPart> sends = {};
+  std::span<const PeerPart> receives = {};
 };
 
 // The CUDA stream on which the operation is ordered, for device memory; null
@@ -219,6 +238,12 @@ class Communicator {
   // It is as quick as memory of Register. Unimplemented: the backend cannot do
   // it.
   virtual StatusOr<const Buffer*> AnyMemory();
+
+  // Whether it runs kAllToAll, each part of which then goes to its rank only;
+  // the same on all ranks. Start returns Unimplemented otherwise: hierarchical
+  // and nccl, and tcp where not all ranks are connected with each other
+  // (tcp/plan.h, mesh_ranks), do not.
+  virtual bool HasAllToAll() const { return false; }
 
   // Starts `operation`; the slice must not be touched until its Wait returned.
   virtual StatusOr<std::unique_ptr<Work>> Start(const Operation& operation,

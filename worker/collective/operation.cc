@@ -1,5 +1,8 @@
 #include "worker/collective/operation.h"
 
+#include <algorithm>
+#include <cstring>
+
 namespace lockstep::worker::collective {
 namespace {
 
@@ -8,9 +11,12 @@ bool Reduces(WordsKind kind) {
          kind == WordsKind::kReduce;
 }
 
-bool Reduces(CollectiveKind kind) {
-  return Reduces(static_cast<WordsKind>(kind));
+WordsKind WordsKindOf(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllToAll ? WordsKind::kAllToAll
+                                           : static_cast<WordsKind>(kind);
 }
+
+bool Reduces(CollectiveKind kind) { return Reduces(WordsKindOf(kind)); }
 
 bool HasRoot(WordsKind kind) {
   return kind == WordsKind::kBroadcast || kind == WordsKind::kReduce ||
@@ -51,18 +57,24 @@ size_t BytesOf(const Operation& operation) {
 
 std::string Describe(const Operation& operation) {
   if (operation.kind == CollectiveKind::kBarrier) return "barrier";
-  return fmt::format("{} of {} {}", Name(operation.kind), operation.slice.count,
+  const bool up_to = operation.kind == CollectiveKind::kAllToAll;
+  return fmt::format("{} of {}{} {}", Name(operation.kind),
+                     up_to ? "up to " : "", operation.slice.count,
                      Name(operation.slice.type));
 }
 
 OperationWords WordsOf(const Operation& operation) {
-  return WordsOf(ComposedOperation{
-      .kind = static_cast<WordsKind>(operation.kind),
+  OperationWords words = WordsOf(ComposedOperation{
+      .kind = WordsKindOf(operation.kind),
       .op = operation.op,
       .type = operation.slice.type,
       .root = operation.root,
       .count = operation.slice.count,
   });
+  if (operation.kind == CollectiveKind::kAllToAll) {
+    words.count = operation.slice.count;
+  }
+  return words;
 }
 
 OperationWords WordsOf(const ComposedOperation& operation) {
@@ -96,7 +108,11 @@ std::string Describe(const OperationWords& words) {
   }
   const uint64_t type = words.what >> kTypeShift & 0xff;
   text += " of ";
-  if (kind != WordsKind::kAllToAll) text += fmt::format("{} ", words.count);
+  if (kind != WordsKind::kAllToAll) {
+    text += fmt::format("{} ", words.count);
+  } else if (words.count > 0) {
+    text += fmt::format("up to {} ", words.count);
+  }
   text += (type & kBool) != 0 ? "bool" : Name(static_cast<DataType>(type));
   if (HasRoot(kind)) {
     const bool from =
@@ -113,6 +129,44 @@ std::string Describe(const OperationWords& words,
   return Describe(words) + ", part of " + Describe(part_of);
 }
 
+namespace {
+
+Status CheckParts(const Operation& operation, std::span<const PeerPart> parts,
+                  int size) {
+  if (parts.size() != static_cast<size_t>(size)) {
+    return InvalidArgument("{} has {} parts for {} ranks", Describe(operation),
+                           parts.size(), size);
+  }
+  for (const PeerPart& part : parts) {
+    if (part.count == 0) continue;
+    if (part.count > operation.slice.count) {
+      return InvalidArgument("{} has a part of {} elements",
+                             Describe(operation), part.count);
+    }
+    const auto address = reinterpret_cast<uintptr_t>(part.data);
+    if (address == 0 || address % SizeOf(operation.slice.type) != 0) {
+      return InvalidArgument("{}: memory at {:#x} is not aligned to {}",
+                             Describe(operation), address,
+                             Name(operation.slice.type));
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+void CopyOwnPart(const Operation& operation, int rank, size_t first,
+                 size_t count) {
+  const PeerPart& from = operation.sends[rank];
+  const PeerPart& to = operation.receives[rank];
+  const size_t all = std::min(from.count, to.count);
+  if (first >= all) return;
+  const size_t each = SizeOf(operation.slice.type);
+  std::memcpy(static_cast<char*>(to.data) + first * each,
+              static_cast<const char*>(from.data) + first * each,
+              std::min(count, all - first) * each);
+}
+
 Status CheckOperation(const Operation& operation, int size) {
   switch (operation.kind) {
     case CollectiveKind::kBarrier:
@@ -121,6 +175,7 @@ Status CheckOperation(const Operation& operation, int size) {
     case CollectiveKind::kReduceScatter:
     case CollectiveKind::kAllGather:
     case CollectiveKind::kBroadcast:
+    case CollectiveKind::kAllToAll:
       break;
     default:
       return InvalidArgument("operation {} is unknown",
@@ -161,7 +216,9 @@ Status CheckOperation(const Operation& operation, int size) {
     return InvalidArgument("{}: root {} is out of range for {} ranks",
                            Describe(operation), operation.root, size);
   }
-  return OkStatus();
+  if (operation.kind != CollectiveKind::kAllToAll) return OkStatus();
+  LOCKSTEP_RETURN_IF_ERROR(CheckParts(operation, operation.sends, size));
+  return CheckParts(operation, operation.receives, size);
 }
 
 }  // namespace lockstep::worker::collective

@@ -11,10 +11,12 @@ namespace lockstep::worker::collective {
 
 // InvalidArgument, naming what is wrong: a root outside [0, size), a slice
 // that leaves its buffer, a misaligned one, a count that does not divide by
-// `size`. The caller has checked that the buffer is registered: it is read.
+// `size`, of kAllToAll parts that are not one for each rank, are misaligned or
+// larger than the slice. The caller has checked that the buffer is registered:
+// it is read.
 Status CheckOperation(const Operation& operation, int size);
 
-// "all-reduce of 6553600 float32", "barrier".
+// "all-reduce of 6553600 float32", "barrier", "all-to-all of up to 5 int8".
 std::string Describe(const Operation& operation);
 
 // Returns the words of an operation that passed CheckOperation. They leave out
@@ -22,8 +24,8 @@ std::string Describe(const Operation& operation);
 // that it is a part of. The highest bit of `what` is free.
 OperationWords WordsOf(const Operation& operation);
 
-// The kinds of words: those of CollectiveKind, and behind them what callers
-// make of such operations, for Operation::part_of.
+// The kinds of words: those of CollectiveKind, and what callers make of such
+// operations, for Operation::part_of.
 enum class WordsKind : uint8_t {
   kAllReduce,
   kReduceScatter,
@@ -49,13 +51,19 @@ struct ComposedOperation {
 OperationWords WordsOf(const ComposedOperation& operation);
 
 // "all-reduce (sum) of 5 float32", "broadcast of 4 int32 from rank 3",
-// "barrier", "all-to-all of bool"; for words of any kind.
+// "barrier", "all-to-all of bool", "all-to-all of up to 5 int8"; for words of
+// any kind.
 std::string Describe(const OperationWords& words);
 
 // The same of an operation and, where it is a stage, what it is a part of:
 // "all-gather of 5 float32, part of all-reduce (sum) of 10 float32".
 std::string Describe(const OperationWords& words,
                      const OperationWords& part_of);
+
+// Copies what a rank of kAllToAll sends to itself, `count` elements from element
+// `first` on, or as many as there are.
+void CopyOwnPart(const Operation& operation, int rank, size_t first,
+                 size_t count);
 
 // Bytes of the slice; 0 for a barrier.
 size_t BytesOf(const Operation& operation);

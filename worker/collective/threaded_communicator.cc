@@ -301,6 +301,9 @@ class ThreadedCommunicator final : public Communicator {
   std::string_view backend() const override {
     return engine_->transport()->name();
   }
+  bool HasAllToAll() const override {
+    return engine_->transport()->HasAllToAll();
+  }
   std::string Plan() const override { return engine_->transport()->Plan(); }
   std::string ReductionPlan() const override {
     return engine_->transport()->ReductionPlan();
@@ -372,6 +375,10 @@ class ThreadedCommunicator final : public Communicator {
       return InvalidArgument("{}: {} needs memory aligned to {} bytes",
                              options_.label, Describe(operation),
                              SizeOf(operation.slice.type));
+    }
+    if (operation.kind == CollectiveKind::kAllToAll && !HasAllToAll()) {
+      return Unimplemented("{}: backend {} has no all-to-all among {} ranks",
+                           options_.label, backend(), options_.size);
     }
     return engine_->transport()->Check(operation);
   }

@@ -64,6 +64,8 @@ class Transport {
   // InvalidArgument when this transport cannot do `operation`, which passed
   // CheckOperation. Called by Start, before anything is sent.
   virtual Status Check(const Operation& operation) const = 0;
+  // Communicator::HasAllToAll. Check does not see kAllToAll otherwise.
+  virtual bool HasAllToAll() const { return false; }
   // Runs `operation` to its end. Called by one thread at a time: the progress
   // thread or, where AnyThreadMayExecute, a thread that waits. After an error
   // it is not called again. Unavailable: a peer is gone. DeadlineExceeded:

@@ -5,7 +5,7 @@
 #include <memory>
 #include <new>
 
-#include "worker/process_group/split_matrix.h"
+#include "worker/process_group/peer_parts.h"
 
 namespace lockstep::worker::process_group {
 
@@ -24,6 +24,10 @@ bool IsOneOfTheCommunicator(Collective collective) {
          collective == Collective::kReduceScatter ||
          collective == Collective::kBarrier;
 }
+
+// One round among all ranks, which takes as long as most messages of this size,
+// is worth more than the bytes that not all of them need.
+constexpr size_t kGatheredBytes = size_t{4} << 10;
 
 char* DataOf(const Buffer* buffer) { return static_cast<char*>(buffer->data); }
 
@@ -239,24 +243,56 @@ StatusOr<std::vector<uint64_t>> Runner::GatherSplits(const Request& request,
   return all;
 }
 
-// Chunk by chunk of all inputs; each rank takes what is for it.
 Status Runner::AllToAll(const Request& request, MonoTime deadline) {
   LOCKSTEP_ASSIGN_OR_RETURN(std::vector<uint64_t> all,
                             GatherSplits(request, deadline));
   const int n = communicator_.size();
-  const int me = communicator_.rank();
   const SplitMatrix splits(n, std::move(all));
   LOCKSTEP_RETURN_IF_ERROR(Annotate(splits.Check(), Describe(request)));
   // The output may be the input, which is read to the end.
-  std::vector<char> copy;
+  std::unique_ptr<char[]> copy;
   SpanList input = request.input;
   if (!input.empty() && input.SameAs(request.output)) {
-    copy.resize(input.bytes());
-    input.CopyTo(copy.data(), 0, input.count());
-    const Span whole{copy.data(), input.count()};
+    copy.reset(new (std::nothrow) char[input.bytes()]);
+    if (copy == nullptr) {
+      return ResourceExhausted("no memory to copy {} bytes", input.bytes());
+    }
+    input.CopyTo(copy.get(), 0, input.count());
+    const Span whole{copy.get(), input.count()};
     LOCKSTEP_ASSIGN_OR_RETURN(
         input, SpanList::Of(std::span(&whole, 1), request.element()));
   }
+  const bool few = splits.LargestInput() * request.element() <= kGatheredBytes;
+  return communicator_.HasAllToAll() && (!few || n == 1)
+             ? Exchange(request, input, splits, deadline)
+             : GatherAll(request, input, splits, deadline);
+}
+
+Status Runner::Exchange(const Request& request, const SpanList& input,
+                        const SplitMatrix& splits, MonoTime deadline) {
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const PeerParts sends,
+      PeerParts::Of(input, request.input_splits, request.element()));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const PeerParts receives,
+      PeerParts::Of(request.output, request.output_splits, request.element()));
+  sends.Pack(input);
+  LOCKSTEP_RETURN_IF_ERROR(communicator_.RunNow(
+      {.kind = CollectiveKind::kAllToAll,
+       .slice = {any_, 0, splits.LargestPart(), request.type},
+       .part_of = part_of_,
+       .sends = sends.parts(),
+       .receives = receives.parts()},
+      deadline));
+  receives.Unpack(request.output);
+  return OkStatus();
+}
+
+// Chunk by chunk of all inputs; each rank takes what is for it.
+Status Runner::GatherAll(const Request& request, const SpanList& input,
+                         const SplitMatrix& splits, MonoTime deadline) {
+  const int n = communicator_.size();
+  const int me = communicator_.rank();
   return ForChunks(
       request, splits.LargestInput(), n,
       [&](size_t first, size_t count) -> Status {

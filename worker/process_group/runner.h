@@ -15,8 +15,12 @@
 //                          what the root needs
 //   scatter                a broadcast in staging memory: every rank receives
 //                          all parts
-//   all-to-all             an all-gather of the splits, then all-gathers of all
-//                          inputs: every rank receives n times its part
+//   all-to-all             an all-gather of the splits, then the communicator's
+//                          own: every element goes to its rank only. In place
+//                          one copy more, of the whole input. Inputs of up to
+//                          kGatheredBytes, and those of a backend that has none
+//                          (Communicator::HasAllToAll), are gathered in staging
+//                          memory: every rank receives n times its part
 #ifndef LOCKSTEP_WORKER_PROCESS_GROUP_RUNNER_H_
 #define LOCKSTEP_WORKER_PROCESS_GROUP_RUNNER_H_
 
@@ -27,6 +31,7 @@
 #include "common/base/status.h"
 #include "worker/collective/communicator.h"
 #include "worker/process_group/request.h"
+#include "worker/process_group/split_matrix.h"
 #include "worker/process_group/staging.h"
 
 namespace lockstep::worker::process_group {
@@ -68,6 +73,11 @@ class Runner {
   Status AllToAll(const Request& request, MonoTime deadline);
   StatusOr<std::vector<uint64_t>> GatherSplits(const Request& request,
                                                MonoTime deadline);
+  // Both move `input` as `splits` says; they do not overlap the output.
+  Status Exchange(const Request& request, const SpanList& input,
+                  const SplitMatrix& splits, MonoTime deadline);
+  Status GatherAll(const Request& request, const SpanList& input,
+                   const SplitMatrix& splits, MonoTime deadline);
 
   collective::Communicator& communicator_;
   const collective::Buffer* const any_;

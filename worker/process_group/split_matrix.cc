@@ -26,6 +26,16 @@ uint64_t SplitMatrix::LargestInput() const {
   return largest;
 }
 
+uint64_t SplitMatrix::LargestPart() const {
+  uint64_t largest = 0;
+  for (size_t from = 0; from < n_; ++from) {
+    for (size_t to = 0; to < n_; ++to) {
+      largest = std::max(largest, Sends(from, to));
+    }
+  }
+  return largest;
+}
+
 SplitMatrix::Piece SplitMatrix::PieceIn(int from, int to, size_t first,
                                         size_t count) const {
   size_t begin = 0;

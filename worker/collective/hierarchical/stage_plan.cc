@@ -35,6 +35,8 @@ class Planner {
       case CollectiveKind::kBarrier:
         Barrier();
         break;
+      case CollectiveKind::kAllToAll:
+        break;
     }
     return std::move(plan_);
   }

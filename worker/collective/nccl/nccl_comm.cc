@@ -91,6 +91,8 @@ Status NcclComm::Launch(const Operation& operation, void* data, void* word,
       case CollectiveKind::kBarrier:
         return api_.all_reduce(word, word, 1, ncclInt32, ncclSum, comm_,
                                stream);
+      case CollectiveKind::kAllToAll:
+        break;
     }
     return ncclInternalError;
   };

@@ -69,6 +69,9 @@ class NcclCommunicator final : public Communicator, private DeviceMemory {
       LOCKSTEP_RETURN_IF_ERROR(CheckOwned(operation.slice.buffer));
     }
     LOCKSTEP_RETURN_IF_ERROR(CheckOperation(operation, size_));
+    if (operation.kind == CollectiveKind::kAllToAll) {
+      return Unimplemented("{}: backend nccl has no all-to-all", label_);
+    }
     LOCKSTEP_RETURN_IF_ERROR(CheckReduction(operation));
     LOCKSTEP_ASSIGN_OR_RETURN(
         auto task, engine_->Push(operation, static_cast<cudaStream_t>(stream)));

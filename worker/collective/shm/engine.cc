@@ -34,7 +34,9 @@ StatusOr<uint64_t> Engine::Start(const Operation& operation,
            SizeOf(operation.slice.type);
   }
   task.has_data = most > 0;
-  task.small = most <= kSmallBytes;
+  // Parts that are streamed need no slot of their own.
+  const bool streamed = operation.kind == CollectiveKind::kAllToAll && most > 0;
+  task.small = most <= kSmallBytes && !streamed;
   if (placement.is_private) task.started.words.what |= Started::kPrivate;
   const uint64_t number = ranks_.front() + tasks_.size() - 1;
   waiter_.NoteProcessor();

@@ -56,6 +56,7 @@ void SharedReducer::RunSmall(const Operation& operation, uint32_t slot,
       }
       return;
     case CollectiveKind::kBarrier:
+    case CollectiveKind::kAllToAll:  // Streamed.
       return;
   }
 }

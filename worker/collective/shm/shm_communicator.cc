@@ -102,6 +102,8 @@ class ShmCommunicator final : public Communicator {
     return any_;
   }
 
+  bool HasAllToAll() const override { return true; }
+
   StatusOr<std::unique_ptr<Work>> Start(const Operation& operation,
                                         Stream stream) override {
     if (stream != nullptr) {
@@ -116,6 +118,8 @@ class ShmCommunicator final : public Communicator {
       }
       LOCKSTEP_RETURN_IF_ERROR(CheckOperation(operation, size_));
       LOCKSTEP_ASSIGN_OR_RETURN(placement, Place(*known, operation.slice));
+      // Peers see parts in the stage only, wherever they are.
+      placement.is_private |= operation.kind == CollectiveKind::kAllToAll;
     } else {
       LOCKSTEP_RETURN_IF_ERROR(CheckOperation(operation, size_));
     }

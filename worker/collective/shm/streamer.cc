@@ -1,7 +1,9 @@
 #include "worker/collective/shm/streamer.h"
 
+#include <cstdint>
 #include <cstring>
 
+#include "worker/collective/operation.h"
 #include "worker/collective/shm/stream_copy.h"
 
 namespace lockstep::worker::collective::shm {
@@ -12,9 +14,13 @@ bool Reduces(const Operation& operation) {
          operation.kind == CollectiveKind::kReduceScatter;
 }
 
+bool IsAllToAll(const Operation& operation) {
+  return operation.kind == CollectiveKind::kAllToAll;
+}
+
 // Whether others need the piece of `part` that `rank` has.
 bool Gives(const Operation& operation, int rank, int part) {
-  if (Reduces(operation)) return part != rank;
+  if (Reduces(operation) || IsAllToAll(operation)) return part != rank;
   if (operation.kind == CollectiveKind::kAllGather) return part == rank;
   return rank == operation.root;
 }
@@ -24,6 +30,7 @@ int SourceOf(const Operation& operation, int rank, int part) {
   switch (operation.kind) {
     case CollectiveKind::kAllReduce:
     case CollectiveKind::kAllGather:
+    case CollectiveKind::kAllToAll:
       return part == rank ? -1 : part;
     case CollectiveKind::kBroadcast:
       return rank == operation.root ? -1 : operation.root;
@@ -97,21 +104,35 @@ bool Streamer::AllHave(Need::Kind kind, uint64_t number) {
   return true;
 }
 
-bool Streamer::Give(const Operation& operation, const unsigned char* local) {
+Streamer::Piece Streamer::PieceOf(const Operation& operation,
+                                  std::span<const PeerPart> parts,
+                                  unsigned char* local, int part,
+                                  uint64_t block) const {
+  const size_t each = SizeOf(operation.slice.type);
+  if (!IsAllToAll(operation)) {
+    const Range range = blocks_.PieceOf(part, block);
+    return {local + range.first * each, range.count * each};
+  }
+  const Range range = blocks_.PieceIn(parts[part].count, block);
+  return {static_cast<unsigned char*>(parts[part].data) + range.first * each,
+          range.count * each};
+}
+
+bool Streamer::Give(const Operation& operation, unsigned char* local) {
   const uint64_t block = given_;
   const uint64_t number = before_ + block;
   if (number >= stage_.slots && !AllHave(Need::kTaken, number - stage_.slots)) {
     return false;
   }
-  const size_t each = SizeOf(operation.slice.type);
   for (int part = 0; part < ranks_.size(); ++part) {
     if (!Gives(operation, ranks_.rank(), part)) continue;
-    const Range piece = blocks_.PieceOf(part, block);
+    const Piece piece =
+        PieceOf(operation, operation.sends, local, part, block);
+    if (piece.bytes == 0) continue;
     const MonoTime start = MonotonicNow();
     (store_policy_.past_caches() ? StreamCopy : CopyBytes)(
-        Staged(ranks_.rank(), block, part), local + piece.first * each,
-        piece.count * each);
-    store_policy_.Add(piece.count * each, MonotonicNow() - start);
+        Staged(ranks_.rank(), block, part), piece.data, piece.bytes);
+    store_policy_.Add(piece.bytes, MonotonicNow() - start);
   }
   ++given_;
   ranks_.control(ranks_.rank())
@@ -154,13 +175,19 @@ bool Streamer::Take(const Operation& operation, unsigned char* local) {
       !AllHave(Need::kReduced, number)) {
     return false;
   }
-  const size_t each = SizeOf(operation.slice.type);
   for (int part = 0; part < ranks_.size(); ++part) {
     const int source = SourceOf(operation, ranks_.rank(), part);
     if (source < 0) continue;
-    const Range piece = blocks_.PieceOf(part, block);
-    std::memcpy(local + piece.first * each, Staged(source, block, part),
-                piece.count * each);
+    const Piece piece =
+        PieceOf(operation, operation.receives, local, part, block);
+    if (piece.bytes == 0) continue;
+    // Of an all-to-all, a rank's pieces are by whom they are for.
+    const int place = IsAllToAll(operation) ? ranks_.rank() : part;
+    std::memcpy(piece.data, Staged(source, block, place), piece.bytes);
+  }
+  if (IsAllToAll(operation)) {
+    const Range own = blocks_.PieceIn(SIZE_MAX, block);
+    CopyOwnPart(operation, ranks_.rank(), own.first, own.count);
   }
   ++taken_;
   ranks_.control(ranks_.rank())

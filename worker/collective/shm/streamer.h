@@ -4,6 +4,7 @@
 #define LOCKSTEP_WORKER_COLLECTIVE_SHM_STREAMER_H_
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "worker/collective/communicator.h"
@@ -34,8 +35,17 @@ class Streamer {
   void End();
 
  private:
+  // A piece of a block in this rank's memory.
+  struct Piece {
+    unsigned char* data = nullptr;
+    size_t bytes = 0;
+  };
+  // The piece of `part` in `block`, of an all-to-all that in `parts`.
+  Piece PieceOf(const Operation& operation, std::span<const PeerPart> parts,
+                unsigned char* local, int part, uint64_t block) const;
+
   // Each handles one block; false: the waiter knows what is missing.
-  bool Give(const Operation& operation, const unsigned char* local);
+  bool Give(const Operation& operation, unsigned char* local);
   bool Reduce(const Operation& operation, unsigned char* local);
   bool Take(const Operation& operation, unsigned char* local);
   // The place of a block's piece of `part` in the stage of `rank`.

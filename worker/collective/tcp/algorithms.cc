@@ -11,6 +11,8 @@ namespace {
 // Elements of a block of 16-bit operands that are exchanged at a time.
 constexpr size_t kExchangeBlock = 64 << 10;
 constexpr size_t kWidenedBlock = 4 << 20;
+// Bytes that a rank copies to itself before it looks whether all is aborted.
+constexpr size_t kCopied = 4 << 20;
 
 }  // namespace
 
@@ -43,6 +45,7 @@ Status Algorithms::Run(const Operation& operation) {
   if (operation.kind == CollectiveKind::kBarrier || slice.count == 0) {
     return Barrier();
   }
+  if (operation.kind == CollectiveKind::kAllToAll) return AllToAll(operation);
   const Combiner combiner(slice.type, operation.op, size_);
   const size_t element = SizeOf(slice.type);
   const Vector vector = {
@@ -59,6 +62,7 @@ Status Algorithms::Run(const Operation& operation) {
       return AllGather(vector);
     case CollectiveKind::kBroadcast:
       return Broadcast(vector, operation.root);
+    case CollectiveKind::kAllToAll:
     case CollectiveKind::kBarrier:
       break;
   }
@@ -377,6 +381,31 @@ Status Algorithms::AllGather(const Vector& vector) {
         mesh_->From(partner, vector.at(get.begin), vector.bytes(get))));
   }
   return pair < 0 ? OkStatus() : GiveTo(pair, vector.data, bytes);
+}
+
+// In round k a rank sends to the k-th after it, while it receives from the k-th
+// before it.
+Status Algorithms::AllToAll(const Operation& operation) {
+  const size_t element = SizeOf(operation.slice.type);
+  for (int k = 1; k < size_; ++k) {
+    LOCKSTEP_RETURN_IF_ERROR(Announce((rank_ + k) % size_));
+  }
+  for (int k = 1; k < size_; ++k) {
+    const int to = (rank_ + k) % size_;
+    const int from = (rank_ + size_ - k) % size_;
+    const PeerPart& send = operation.sends[to];
+    const PeerPart& receive = operation.receives[from];
+    LOCKSTEP_RETURN_IF_ERROR(
+        mesh_->Exchange(mesh_->To(to, send.data, send.count * element),
+                        mesh_->From(from, receive.data,
+                                    receive.count * element)));
+  }
+  const size_t own = operation.sends[rank_].count;
+  for (size_t done = 0; done < own; done += kCopied / element) {
+    if (mesh_->links()->IsCut()) return mesh_->Pause({}, {});
+    CopyOwnPart(operation, rank_, done, kCopied / element);
+  }
+  return OkStatus();
 }
 
 Status Algorithms::Barrier() {

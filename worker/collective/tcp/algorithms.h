@@ -43,6 +43,7 @@ class Algorithms {
   Status AllReduceExchanged(const Vector& vector, bool gather);
   Status Broadcast(const Vector& vector, int root);
   Status AllGather(const Vector& vector);
+  Status AllToAll(const Operation& operation);
   Status Barrier();
 
   // Announces the operation that this rank runs to `peer`. A rank announces an

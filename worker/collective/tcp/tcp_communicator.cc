@@ -78,13 +78,21 @@ class TcpTransport final : public Transport {
   }
 
   Status Check(const Operation&) const override { return OkStatus(); }
+  bool HasAllToAll() const override {
+    return mesh_ == nullptr || mesh_->size() <= plan_.mesh_ranks;
+  }
   bool AnyThreadMayExecute() const override { return true; }
   void SetAwaited(bool awaited) override {
     if (mesh_ != nullptr) mesh_->waiter()->SetAwaited(awaited);
   }
 
   Status Execute(const Operation& operation, MonoTime deadline) override {
-    if (mesh_ == nullptr) return OkStatus();
+    if (mesh_ == nullptr) {
+      if (operation.kind == CollectiveKind::kAllToAll) {
+        CopyOwnPart(operation, 0, 0, operation.slice.count);
+      }
+      return OkStatus();
+    }
     return Guard([&] { return Describe(operation); },
                  [&] {
                    mesh_->Begin(operation, deadline);
