@@ -123,7 +123,8 @@ struct Operation {
   // memory, of which no parts overlap but those that are sent. The ranks have
   // agreed on the counts before: sends[r] of rank q has as many elements as
   // receives[q] of rank r. The slice is of AnyMemory's buffer and names the
-  // type; its count, the same on all ranks, is that of the largest part of all.
+  // type; its count, the same on all ranks, is the largest number of elements
+  // that a rank sends to all others together.
   std::span<const PeerPart> sends = {};
   std::span<const PeerPart> receives = {};
 };

@@ -139,10 +139,6 @@ Status CheckParts(const Operation& operation, std::span<const PeerPart> parts,
   }
   for (const PeerPart& part : parts) {
     if (part.count == 0) continue;
-    if (part.count > operation.slice.count) {
-      return InvalidArgument("{} has a part of {} elements",
-                             Describe(operation), part.count);
-    }
     const auto address = reinterpret_cast<uintptr_t>(part.data);
     if (address == 0 || address % SizeOf(operation.slice.type) != 0) {
       return InvalidArgument("{}: memory at {:#x} is not aligned to {}",
@@ -155,16 +151,35 @@ Status CheckParts(const Operation& operation, std::span<const PeerPart> parts,
 
 }  // namespace
 
-void CopyOwnPart(const Operation& operation, int rank, size_t first,
-                 size_t count) {
+Status CheckCounts(const Operation& operation, int rank) {
+  size_t room = operation.slice.count;
+  for (int peer = 0; peer < static_cast<int>(operation.sends.size()); ++peer) {
+    const size_t send = operation.sends[peer].count;
+    const size_t receive = operation.receives[peer].count;
+    if (peer == rank ? send != receive
+                     : send > room || receive > operation.slice.count) {
+      return InvalidArgument(
+          "{}: rank {} has {} elements for rank {}, and {} "
+          "from it",
+          Describe(operation), rank, send, peer, receive);
+    }
+    if (peer != rank) room -= send;
+  }
+  return OkStatus();
+}
+
+bool CopyOwnPart(const Operation& operation, int rank,
+                 const std::function<bool()>& stopped) {
+  constexpr size_t kStep = size_t{4} << 20;
   const PeerPart& from = operation.sends[rank];
-  const PeerPart& to = operation.receives[rank];
-  const size_t all = std::min(from.count, to.count);
-  if (first >= all) return;
-  const size_t each = SizeOf(operation.slice.type);
-  std::memcpy(static_cast<char*>(to.data) + first * each,
-              static_cast<const char*>(from.data) + first * each,
-              std::min(count, all - first) * each);
+  const size_t bytes = from.count * SizeOf(operation.slice.type);
+  for (size_t done = 0; done < bytes; done += kStep) {
+    if (stopped()) return false;
+    std::memcpy(static_cast<char*>(operation.receives[rank].data) + done,
+                static_cast<const char*>(from.data) + done,
+                std::min(kStep, bytes - done));
+  }
+  return true;
 }
 
 Status CheckOperation(const Operation& operation, int size) {

@@ -2,6 +2,7 @@
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_OPERATION_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_OPERATION_H_
 
+#include <functional>
 #include <string>
 
 #include "common/base/status.h"
@@ -11,9 +12,8 @@ namespace lockstep::worker::collective {
 
 // InvalidArgument, naming what is wrong: a root outside [0, size), a slice
 // that leaves its buffer, a misaligned one, a count that does not divide by
-// `size`, of kAllToAll parts that are not one for each rank, are misaligned or
-// larger than the slice. The caller has checked that the buffer is registered:
-// it is read.
+// `size`, of kAllToAll parts that are not one for each rank, or are misaligned.
+// The caller has checked that the buffer is registered: it is read.
 Status CheckOperation(const Operation& operation, int size);
 
 // "all-reduce of 6553600 float32", "barrier", "all-to-all of up to 5 int8".
@@ -60,10 +60,14 @@ std::string Describe(const OperationWords& words);
 std::string Describe(const OperationWords& words,
                      const OperationWords& part_of);
 
-// Copies what a rank of kAllToAll sends to itself, `count` elements from element
-// `first` on, or as many as there are.
-void CopyOwnPart(const Operation& operation, int rank, size_t first,
-                 size_t count);
+// Of kAllToAll: InvalidArgument where `rank` sends more than the slice's count
+// to the others, a part of another one is larger, or its own part is not of one
+// size.
+Status CheckCounts(const Operation& operation, int rank);
+// Copies what `rank` sends to itself. False: stopped() returned true meanwhile;
+// it is asked every few megabytes.
+bool CopyOwnPart(const Operation& operation, int rank,
+                 const std::function<bool()>& stopped);
 
 // Bytes of the slice; 0 for a barrier.
 size_t BytesOf(const Operation& operation);

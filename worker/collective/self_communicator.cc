@@ -38,7 +38,8 @@ class SelfCommunicator final : public Communicator {
     }
     LOCKSTEP_RETURN_IF_ERROR(CheckOperation(operation, 1));
     if (operation.kind == CollectiveKind::kAllToAll) {
-      CopyOwnPart(operation, 0, 0, operation.slice.count);
+      LOCKSTEP_RETURN_IF_ERROR(CheckCounts(operation, 0));
+      CopyOwnPart(operation, 0, [] { return false; });
     }
     return std::make_unique<DoneWork>();
   }

@@ -376,9 +376,12 @@ class ThreadedCommunicator final : public Communicator {
                              options_.label, Describe(operation),
                              SizeOf(operation.slice.type));
     }
-    if (operation.kind == CollectiveKind::kAllToAll && !HasAllToAll()) {
-      return Unimplemented("{}: backend {} has no all-to-all among {} ranks",
-                           options_.label, backend(), options_.size);
+    if (operation.kind == CollectiveKind::kAllToAll) {
+      if (!HasAllToAll()) {
+        return Unimplemented("{}: backend {} has no all-to-all of {} ranks",
+                             options_.label, backend(), options_.size);
+      }
+      LOCKSTEP_RETURN_IF_ERROR(CheckCounts(operation, options_.rank));
     }
     return engine_->transport()->Check(operation);
   }

@@ -279,7 +279,7 @@ Status Runner::Exchange(const Request& request, const SpanList& input,
   sends.Pack(input);
   LOCKSTEP_RETURN_IF_ERROR(communicator_.RunNow(
       {.kind = CollectiveKind::kAllToAll,
-       .slice = {any_, 0, splits.LargestPart(), request.type},
+       .slice = {any_, 0, splits.LargestToOthers(), request.type},
        .part_of = part_of_,
        .sends = sends.parts(),
        .receives = receives.parts()},

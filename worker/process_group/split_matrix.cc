@@ -26,12 +26,14 @@ uint64_t SplitMatrix::LargestInput() const {
   return largest;
 }
 
-uint64_t SplitMatrix::LargestPart() const {
+uint64_t SplitMatrix::LargestToOthers() const {
   uint64_t largest = 0;
   for (size_t from = 0; from < n_; ++from) {
+    uint64_t sum = 0;
     for (size_t to = 0; to < n_; ++to) {
-      largest = std::max(largest, Sends(from, to));
+      if (to != from) sum += Sends(from, to);
     }
+    largest = std::max(largest, sum);
   }
   return largest;
 }

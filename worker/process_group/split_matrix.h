@@ -25,8 +25,8 @@ class SplitMatrix {
   // Elements of the longest input.
   uint64_t LargestInput() const;
 
-  // The most elements that a rank sends to one rank.
-  uint64_t LargestPart() const;
+  // The most elements that a rank sends to all others together.
+  uint64_t LargestToOthers() const;
 
   // The elements among [first, first + count) of rank `from`'s input that are
   // for rank `to`.

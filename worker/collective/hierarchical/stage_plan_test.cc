@@ -79,6 +79,7 @@ void Apply(const std::vector<Operation>& ops,
         for (size_t r = 0; r < n; ++r) at(r, i) = at(ops[0].root, i);
         break;
       case CollectiveKind::kBarrier:
+      case CollectiveKind::kAllToAll:
         break;
     }
   }

@@ -34,7 +34,7 @@ Range ContributionOf(const Operation& operation, int rank, int size) {
     case CollectiveKind::kBroadcast:
       return {0, rank == operation.root ? count : 0};
     case CollectiveKind::kBarrier:
-    case CollectiveKind::kAllToAll:
+    case CollectiveKind::kAllToAll:  // See exchanger.h.
       return {};
   }
   return {};
@@ -91,10 +91,8 @@ Blocks::Blocks(const Operation& operation, int size, const Shape& shape)
       size_(size),
       in_parts_(InParts(operation)),
       piece_elements_(shape.piece_bytes / SizeOf(operation.slice.type)) {
-  const bool all_to_all = operation.kind == CollectiveKind::kAllToAll;
-  size_t largest = all_to_all ? elements_ : 0;
-  if (in_parts_) largest = elements_ / size;
-  for (int rank = 0; rank < size && largest == 0; ++rank) {
+  size_t largest = in_parts_ ? elements_ / size : 0;
+  for (int rank = 0; rank < size && !in_parts_; ++rank) {
     largest = std::max(largest, PartOf(elements_, rank, size).count);
   }
   count_ = (largest + piece_elements_ - 1) / piece_elements_;
@@ -104,13 +102,9 @@ Range Blocks::PieceOf(int part, uint64_t block) const {
   const Range whole = in_parts_
                           ? Range{elements_ / size_ * part, elements_ / size_}
                           : PartOf(elements_, part, size_);
-  const Range piece = PieceIn(whole.count, block);
-  return {whole.first + piece.first, piece.count};
-}
-
-Range Blocks::PieceIn(size_t count, uint64_t block) const {
-  const size_t begin = std::min<size_t>(block * piece_elements_, count);
-  return {begin, std::min(piece_elements_, count - begin)};
+  const size_t begin = block * piece_elements_;
+  if (begin >= whole.count) return {};
+  return {whole.first + begin, std::min(piece_elements_, whole.count - begin)};
 }
 
 }  // namespace lockstep::worker::collective::shm

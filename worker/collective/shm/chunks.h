@@ -50,7 +50,7 @@ class Chunks {
 };
 
 // The blocks that an operation is streamed in. A block has a piece of every
-// rank's part; of an all-to-all, a piece for every rank.
+// rank's part. Not of an all-to-all: see exchanger.h.
 class Blocks {
  public:
   // How a stage is divided among ranks; the same on all.
@@ -66,11 +66,8 @@ class Blocks {
   Blocks(const Operation& operation, int size, const Shape& shape);
 
   uint64_t count() const { return count_; }
-  // The piece of `part` in `block`; empty where the part has ended. Not of an
-  // all-to-all.
+  // The piece of `part` in `block`; empty where the part has ended.
   Range PieceOf(int part, uint64_t block) const;
-  // The piece in `block` of a part of an all-to-all that has `count` elements.
-  Range PieceIn(size_t count, uint64_t block) const;
 
  private:
   size_t elements_ = 0;

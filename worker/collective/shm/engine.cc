@@ -34,9 +34,8 @@ StatusOr<uint64_t> Engine::Start(const Operation& operation,
            SizeOf(operation.slice.type);
   }
   task.has_data = most > 0;
-  // Parts that are streamed need no slot of their own.
-  const bool streamed = operation.kind == CollectiveKind::kAllToAll && most > 0;
-  task.small = most <= kSmallBytes && !streamed;
+  task.small =
+      most <= kSmallBytes && operation.kind != CollectiveKind::kAllToAll;
   if (placement.is_private) task.started.words.what |= Started::kPrivate;
   const uint64_t number = ranks_.front() + tasks_.size() - 1;
   waiter_.NoteProcessor();

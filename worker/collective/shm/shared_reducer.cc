@@ -56,7 +56,7 @@ void SharedReducer::RunSmall(const Operation& operation, uint32_t slot,
       }
       return;
     case CollectiveKind::kBarrier:
-    case CollectiveKind::kAllToAll:  // Streamed.
+    case CollectiveKind::kAllToAll:  // Always streamed.
       return;
   }
 }

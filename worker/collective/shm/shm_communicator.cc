@@ -118,8 +118,11 @@ class ShmCommunicator final : public Communicator {
       }
       LOCKSTEP_RETURN_IF_ERROR(CheckOperation(operation, size_));
       LOCKSTEP_ASSIGN_OR_RETURN(placement, Place(*known, operation.slice));
-      // Peers see parts in the stage only, wherever they are.
-      placement.is_private |= operation.kind == CollectiveKind::kAllToAll;
+      if (operation.kind == CollectiveKind::kAllToAll) {
+        LOCKSTEP_RETURN_IF_ERROR(CheckCounts(operation, rank_));
+        // Wherever the parts are, peers see them in the stage.
+        placement.is_private = true;
+      }
     } else {
       LOCKSTEP_RETURN_IF_ERROR(CheckOperation(operation, size_));
     }

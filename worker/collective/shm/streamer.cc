@@ -1,6 +1,5 @@
 #include "worker/collective/shm/streamer.h"
 
-#include <cstdint>
 #include <cstring>
 
 #include "worker/collective/operation.h"
@@ -20,9 +19,9 @@ bool IsAllToAll(const Operation& operation) {
 
 // Whether others need the piece of `part` that `rank` has.
 bool Gives(const Operation& operation, int rank, int part) {
-  if (Reduces(operation) || IsAllToAll(operation)) return part != rank;
+  if (Reduces(operation)) return part != rank;
   if (operation.kind == CollectiveKind::kAllGather) return part == rank;
-  return rank == operation.root;
+  return operation.kind == CollectiveKind::kBroadcast && rank == operation.root;
 }
 
 // From whom `rank` gets its piece of `part` in the end; -1: it has it.
@@ -30,7 +29,6 @@ int SourceOf(const Operation& operation, int rank, int part) {
   switch (operation.kind) {
     case CollectiveKind::kAllReduce:
     case CollectiveKind::kAllGather:
-    case CollectiveKind::kAllToAll:
       return part == rank ? -1 : part;
     case CollectiveKind::kBroadcast:
       return rank == operation.root ? -1 : operation.root;
@@ -48,10 +46,18 @@ Streamer::Streamer(const Ranks* ranks, const FailureDetector* detector,
       waiter_(*waiter),
       instructions_(BestInstructionSet()),
       stage_(Blocks::ShapeOf(ranks->size(), kStageBytes, spins)),
+      exchanger_(ranks->rank(), ranks->size(),
+                 stage_.piece_bytes * ranks->size()),
       ins_(ranks->size()) {}
 
 void Streamer::Begin(const Operation& operation) {
-  blocks_ = Blocks(operation, ranks_.size(), stage_);
+  if (IsAllToAll(operation)) {
+    exchanger_.Begin(operation);
+    count_ = exchanger_.blocks();
+  } else {
+    blocks_ = Blocks(operation, ranks_.size(), stage_);
+    count_ = blocks_.count();
+  }
   given_ = reduced_ = taken_ = 0;
   for (int rank = 0; rank < ranks_.size() && !stages_mapped_; ++rank) {
     (void)ranks_.segment(rank).Populate(kStagePlace, kStageBytes);
@@ -59,12 +65,11 @@ void Streamer::Begin(const Operation& operation) {
   stages_mapped_ = true;
 }
 
-void Streamer::End() { before_ += blocks_.count(); }
+void Streamer::End() { before_ += count_; }
 
 // Oldest blocks first; more are given while nothing else can be done.
 bool Streamer::Run(const Operation& operation, unsigned char* local) {
-  const uint64_t count = blocks_.count();
-  while (taken_ < count) {
+  while (taken_ < count_) {
     if (detector_.broken() && !detector_.broken_by_peer()) return false;
     if (taken_ < reduced_ && Take(operation, local)) continue;
     // A step that cannot be done tells the waiter what it needs: the oldest
@@ -74,7 +79,7 @@ bool Streamer::Run(const Operation& operation, unsigned char* local) {
     if (reduced_ < given_ && Reduce(operation, local)) continue;
     const Need older = waiter_.need();
     const bool waits_too = reduced_ < given_;
-    if (given_ < count && Give(operation, local)) continue;
+    if (given_ < count_ && Give(operation, local)) continue;
     if (waits) {
       waiter_.SetNeed(oldest);
     } else if (waits_too) {
@@ -82,13 +87,15 @@ bool Streamer::Run(const Operation& operation, unsigned char* local) {
     }
     return false;
   }
-  return true;
+  return !IsAllToAll(operation) || CopyOwnPart(operation, ranks_.rank(), [&] {
+    return detector_.broken() && !detector_.broken_by_peer();
+  });
 }
 
-unsigned char* Streamer::Staged(int rank, uint64_t block, int part) const {
+unsigned char* Streamer::SlotOf(int rank, uint64_t block) const {
   const uint64_t slot = (before_ + block) % stage_.slots;
   return ranks_.segment(rank).data() + kStagePlace +
-         (slot * ranks_.size() + part) * stage_.piece_bytes;
+         slot * ranks_.size() * stage_.piece_bytes;
 }
 
 // Whether all ranks' counters are past `block` of the front, or the waiter
@@ -104,35 +111,25 @@ bool Streamer::AllHave(Need::Kind kind, uint64_t number) {
   return true;
 }
 
-Streamer::Piece Streamer::PieceOf(const Operation& operation,
-                                  std::span<const PeerPart> parts,
-                                  unsigned char* local, int part,
-                                  uint64_t block) const {
-  const size_t each = SizeOf(operation.slice.type);
-  if (!IsAllToAll(operation)) {
-    const Range range = blocks_.PieceOf(part, block);
-    return {local + range.first * each, range.count * each};
-  }
-  const Range range = blocks_.PieceIn(parts[part].count, block);
-  return {static_cast<unsigned char*>(parts[part].data) + range.first * each,
-          range.count * each};
-}
-
-bool Streamer::Give(const Operation& operation, unsigned char* local) {
+bool Streamer::Give(const Operation& operation, const unsigned char* local) {
   const uint64_t block = given_;
   const uint64_t number = before_ + block;
   if (number >= stage_.slots && !AllHave(Need::kTaken, number - stage_.slots)) {
     return false;
   }
+  const size_t each = SizeOf(operation.slice.type);
+  if (IsAllToAll(operation)) {
+    exchanger_.Give(operation, block, SlotOf(ranks_.rank(), block),
+                    &store_policy_);
+  }
   for (int part = 0; part < ranks_.size(); ++part) {
     if (!Gives(operation, ranks_.rank(), part)) continue;
-    const Piece piece =
-        PieceOf(operation, operation.sends, local, part, block);
-    if (piece.bytes == 0) continue;
+    const Range piece = blocks_.PieceOf(part, block);
     const MonoTime start = MonotonicNow();
     (store_policy_.past_caches() ? StreamCopy : CopyBytes)(
-        Staged(ranks_.rank(), block, part), piece.data, piece.bytes);
-    store_policy_.Add(piece.bytes, MonotonicNow() - start);
+        Staged(ranks_.rank(), block, part), local + piece.first * each,
+        piece.count * each);
+    store_policy_.Add(piece.count * each, MonotonicNow() - start);
   }
   ++given_;
   ranks_.control(ranks_.rank())
@@ -175,19 +172,17 @@ bool Streamer::Take(const Operation& operation, unsigned char* local) {
       !AllHave(Need::kReduced, number)) {
     return false;
   }
+  const size_t each = SizeOf(operation.slice.type);
+  for (int rank = 0; rank < ranks_.size() && IsAllToAll(operation); ++rank) {
+    if (rank == ranks_.rank()) continue;
+    exchanger_.Take(operation, block, rank, SlotOf(rank, block));
+  }
   for (int part = 0; part < ranks_.size(); ++part) {
     const int source = SourceOf(operation, ranks_.rank(), part);
     if (source < 0) continue;
-    const Piece piece =
-        PieceOf(operation, operation.receives, local, part, block);
-    if (piece.bytes == 0) continue;
-    // Of an all-to-all, a rank's pieces are by whom they are for.
-    const int place = IsAllToAll(operation) ? ranks_.rank() : part;
-    std::memcpy(piece.data, Staged(source, block, place), piece.bytes);
-  }
-  if (IsAllToAll(operation)) {
-    const Range own = blocks_.PieceIn(SIZE_MAX, block);
-    CopyOwnPart(operation, ranks_.rank(), own.first, own.count);
+    const Range piece = blocks_.PieceOf(part, block);
+    std::memcpy(local + piece.first * each, Staged(source, block, part),
+                piece.count * each);
   }
   ++taken_;
   ranks_.control(ranks_.rank())

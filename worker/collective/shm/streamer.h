@@ -4,12 +4,12 @@
 #define LOCKSTEP_WORKER_COLLECTIVE_SHM_STREAMER_H_
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "worker/collective/communicator.h"
 #include "worker/collective/reduce.h"
 #include "worker/collective/shm/chunks.h"
+#include "worker/collective/shm/exchanger.h"
 #include "worker/collective/shm/failure_detector.h"
 #include "worker/collective/shm/ranks.h"
 #include "worker/collective/shm/store_policy.h"
@@ -35,21 +35,15 @@ class Streamer {
   void End();
 
  private:
-  // A piece of a block in this rank's memory.
-  struct Piece {
-    unsigned char* data = nullptr;
-    size_t bytes = 0;
-  };
-  // The piece of `part` in `block`, of an all-to-all that in `parts`.
-  Piece PieceOf(const Operation& operation, std::span<const PeerPart> parts,
-                unsigned char* local, int part, uint64_t block) const;
-
   // Each handles one block; false: the waiter knows what is missing.
-  bool Give(const Operation& operation, unsigned char* local);
+  bool Give(const Operation& operation, const unsigned char* local);
   bool Reduce(const Operation& operation, unsigned char* local);
   bool Take(const Operation& operation, unsigned char* local);
-  // The place of a block's piece of `part` in the stage of `rank`.
-  unsigned char* Staged(int rank, uint64_t block, int part) const;
+  // The slot of a block in the stage of `rank`, and its piece of `part` there.
+  unsigned char* SlotOf(int rank, uint64_t block) const;
+  unsigned char* Staged(int rank, uint64_t block, int part) const {
+    return SlotOf(rank, block) + part * stage_.piece_bytes;
+  }
   bool AllHave(Need::Kind kind, uint64_t number);
 
   const Ranks& ranks_;
@@ -57,8 +51,10 @@ class Streamer {
   Waiter& waiter_;
   const InstructionSet instructions_;
   const Blocks::Shape stage_;
-  // Blocks of this operation, and how many this rank has given, reduced, taken.
+  Exchanger exchanger_;
   Blocks blocks_;
+  // Blocks of this operation, and how many this rank has given, reduced, taken.
+  uint64_t count_ = 0;
   uint64_t given_ = 0;
   uint64_t reduced_ = 0;
   uint64_t taken_ = 0;

@@ -11,8 +11,6 @@ namespace {
 // Elements of a block of 16-bit operands that are exchanged at a time.
 constexpr size_t kExchangeBlock = 64 << 10;
 constexpr size_t kWidenedBlock = 4 << 20;
-// Bytes that a rank copies to itself before it looks whether all is aborted.
-constexpr size_t kCopied = 4 << 20;
 
 }  // namespace
 
@@ -42,10 +40,10 @@ char* Algorithms::Scratch(size_t bytes) {
 
 Status Algorithms::Run(const Operation& operation) {
   const Slice& slice = operation.slice;
+  if (operation.kind == CollectiveKind::kAllToAll) return AllToAll(operation);
   if (operation.kind == CollectiveKind::kBarrier || slice.count == 0) {
     return Barrier();
   }
-  if (operation.kind == CollectiveKind::kAllToAll) return AllToAll(operation);
   const Combiner combiner(slice.type, operation.op, size_);
   const size_t element = SizeOf(slice.type);
   const Vector vector = {
@@ -395,17 +393,14 @@ Status Algorithms::AllToAll(const Operation& operation) {
     const int from = (rank_ + size_ - k) % size_;
     const PeerPart& send = operation.sends[to];
     const PeerPart& receive = operation.receives[from];
-    LOCKSTEP_RETURN_IF_ERROR(
-        mesh_->Exchange(mesh_->To(to, send.data, send.count * element),
-                        mesh_->From(from, receive.data,
-                                    receive.count * element)));
+    LOCKSTEP_RETURN_IF_ERROR(mesh_->Exchange(
+        mesh_->To(to, send.data, send.count * element),
+        mesh_->From(from, receive.data, receive.count * element)));
   }
-  const size_t own = operation.sends[rank_].count;
-  for (size_t done = 0; done < own; done += kCopied / element) {
-    if (mesh_->links()->IsCut()) return mesh_->Pause({}, {});
-    CopyOwnPart(operation, rank_, done, kCopied / element);
-  }
-  return OkStatus();
+  // The others have what they need by now, or their hosts do.
+  const bool copied =
+      CopyOwnPart(operation, rank_, [&] { return mesh_->links()->IsCut(); });
+  return copied ? OkStatus() : mesh_->Pause({}, {});
 }
 
 Status Algorithms::Barrier() {
