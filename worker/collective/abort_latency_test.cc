@@ -10,11 +10,14 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <new>
+#include <string_view>
 #include <thread>
 #include <vector>
 
+#include "worker/collective/all_to_all_test_util.h"
 #include "worker/collective/communicator.h"
 #include "worker/collective/factory/form_communicator.h"
 #include "worker/collective/latency_test_util.h"
@@ -44,6 +47,17 @@ class ThreadsTest : public ::testing::TestWithParam<const char*> {
   // which starts nothing. `who` aborts from a thread of its own. Returns the
   // time of the last.
   Duration Try(size_t count, int absent, int who, int delay_us) {
+    return TryWith(absent, who, delay_us,
+                   [&](Communicator* c, const RunsUntilError& run) {
+                     run(Floats(c, count));
+                   });
+  }
+
+  using RunsUntilError = std::function<void(const Operation&)>;
+  // The same with an operation that `with` hands over.
+  Duration TryWith(
+      int absent, int who, int delay_us,
+      const std::function<void(Communicator*, const RunsUntilError&)>& with) {
     MapRendezvousStore store;
     std::atomic<int> steps{0};
     std::atomic<int> in{0};
@@ -55,7 +69,6 @@ class ThreadsTest : public ::testing::TestWithParam<const char*> {
           FormCommunicator(TestOptionsOf(GetParam(), rank, kRanks, &store));
       ASSERT_TRUE(formed.ok()) << formed.status();
       Communicator* const c = formed->get();
-      const Operation operation = Floats(c, count);
       std::thread aborter;
       if (rank == who) {
         aborter = std::thread([&, c] {
@@ -69,12 +82,14 @@ class ThreadsTest : public ::testing::TestWithParam<const char*> {
       }
       Status status;
       if (rank != absent) {
-        ++in;
-        while (status.ok()) {
-          status = collective::Run(c, operation, kLatencyLimit);
-          ++steps;
-        }
-        ends[rank] = MonotonicNow();
+        with(c, [&](const Operation& operation) {
+          ++in;
+          while (status.ok()) {
+            status = collective::Run(c, operation, kLatencyLimit);
+            ++steps;
+          }
+          ends[rank] = MonotonicNow();
+        });
         EXPECT_EQ(status.code(),
                   rank == who ? StatusCode::kAborted : StatusCode::kUnavailable)
             << rank << ": " << status;
@@ -111,6 +126,41 @@ TEST_P(ThreadsTest, AllLeaveDataInFlightAtOnce) {
   // Somewhere within an operation, elsewhere in each try.
   for (int i = 0; i < kTries; ++i) {
     times.Add(Try(kMany, -1, i % kRanks, 300 * i));
+  }
+  times.Check();
+}
+
+// Over tcp each rank hears from all others, and waits for one at a time.
+TEST_P(ThreadsTest, AllLeaveASumOf16BitFloatsAtOnce) {
+  signal(SIGPIPE, SIG_IGN);
+  LeavingTimes times;
+  for (int i = 0; i < kTries; ++i) {
+    times.Add(TryWith(kRanks - 1, i % (kRanks - 1), 5000,
+                      [](Communicator* c, const RunsUntilError& run) {
+                        Operation operation = Floats(c, kMany);
+                        operation.slice.type = DataType::kBfloat16;
+                        run(operation);
+                      }));
+  }
+  times.Check();
+}
+
+TEST_P(ThreadsTest, AllLeaveAnAllToAllAtOnce) {
+  if (GetParam() == std::string_view("hierarchical")) {
+    GTEST_SKIP() << "it has none";
+  }
+  signal(SIGPIPE, SIG_IGN);
+  LeavingTimes times;
+  for (int i = 0; i < kTries; ++i) {
+    // In every second try the last starts nothing.
+    const bool waits = i % 2 == 0;
+    times.Add(TryWith(
+        waits ? kRanks - 1 : -1, i % (kRanks - 1), waits ? 5000 : 300 * i,
+        [](Communicator* c, const RunsUntilError& run) {
+          AllToAllCase one(
+              c, [](int, int) { return kMany; }, DataType::kFloat32);
+          run(one.operation());
+        }));
   }
   times.Check();
 }

@@ -381,22 +381,22 @@ Status Algorithms::AllGather(const Vector& vector) {
   return pair < 0 ? OkStatus() : GiveTo(pair, vector.data, bytes);
 }
 
-// In round k a rank sends to the k-th after it, while it receives from the k-th
-// before it.
+// All parts at once: what came from a peer that is ahead would hide its end
+// otherwise. Each rank begins with another one, so that not all send to one.
 Status Algorithms::AllToAll(const Operation& operation) {
   const size_t element = SizeOf(operation.slice.type);
-  for (int k = 1; k < size_; ++k) {
-    LOCKSTEP_RETURN_IF_ERROR(Announce((rank_ + k) % size_));
-  }
+  std::vector<Flow> sends;
+  std::vector<Flow> receives;
   for (int k = 1; k < size_; ++k) {
     const int to = (rank_ + k) % size_;
     const int from = (rank_ + size_ - k) % size_;
     const PeerPart& send = operation.sends[to];
     const PeerPart& receive = operation.receives[from];
-    LOCKSTEP_RETURN_IF_ERROR(mesh_->Exchange(
-        mesh_->To(to, send.data, send.count * element),
-        mesh_->From(from, receive.data, receive.count * element)));
+    sends.push_back(mesh_->To(to, send.data, send.count * element));
+    receives.push_back(
+        mesh_->From(from, receive.data, receive.count * element));
   }
+  LOCKSTEP_RETURN_IF_ERROR(mesh_->ExchangeAll(sends, receives));
   // The others have what they need by now, or their hosts do.
   const bool copied =
       CopyOwnPart(operation, rank_, [&] { return mesh_->links()->IsCut(); });

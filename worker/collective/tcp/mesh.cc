@@ -201,6 +201,9 @@ Status Mesh::Block(MonoTime now, Flows sends, Flows receives) {
     const short seen = waiter_.seen(*link);
     if (link->reading || (seen & ~POLLOUT) == 0) continue;
     Inspect(link.get());
+    // A peer that resets its connections has not come to the end of this
+    // operation, whatever it sent before.
+    if ((seen & POLLERR) != 0 && !link->left) Lose(link.get(), ECONNRESET);
     // Its end lies behind bytes for later, or behind a goodbye.
     if ((seen & (POLLRDHUP | POLLHUP | POLLERR)) != 0) {
       link->unwatched = head_.sequence;
@@ -212,7 +215,7 @@ Status Mesh::Block(MonoTime now, Flows sends, Flows receives) {
 Status Mesh::Exchange(Flow send, Flow receive) {
   if (links_.streams() > 1 &&
       std::max(send.bytes, receive.bytes) >= kSplitFrom) {
-    return ExchangeSplit(send, receive);
+    return ExchangeAll({&send, 1}, {&receive, 1});
   }
   for (;;) {
     const bool sent = Send(&send);
@@ -229,49 +232,48 @@ Status Mesh::Exchange(Flow send, Flow receive) {
 }
 
 // Nearly equal parts, in order, each by the next stream.
-size_t Mesh::Split(const Flow& flow, Flow* parts) {
-  if (flow.link == nullptr || flow.bytes < kSplitFrom) {
-    parts[0] = flow;
-    return 1;
+void Mesh::Split(const Flow& flow, std::vector<Flow>* parts) {
+  if (flow.link == nullptr || flow.bytes < kSplitFrom ||
+      links_.streams() == 1) {
+    parts->push_back(flow);
+    return;
   }
   const size_t count =
       std::min<size_t>(links_.streams(), flow.bytes / (kSplitFrom / 2));
   for (size_t i = 0; i < count; ++i) {
     const Range range = PieceOf({0, flow.bytes}, count, i);
-    parts[i] = From(flow.link->peer, flow.data + range.begin,
-                    range.end - range.begin, static_cast<int>(i));
+    parts->push_back(From(flow.link->peer, flow.data + range.begin,
+                          range.end - range.begin, static_cast<int>(i)));
   }
-  return count;
 }
 
-Status Mesh::ExchangeSplit(const Flow& send, const Flow& receive) {
-  Flow out[kMaxStreams];
-  Flow in[kMaxStreams];
-  const Flow* outs[kMaxStreams];
-  const Flow* ins[kMaxStreams];
-  const size_t out_count = Split(send, out);
-  const size_t in_count = Split(receive, in);
-  for (size_t i = 0; i < kMaxStreams; ++i) {
-    outs[i] = &out[i];
-    ins[i] = &in[i];
-  }
+Status Mesh::ExchangeAll(std::span<const Flow> sends,
+                         std::span<const Flow> receives) {
+  std::vector<Flow> out;
+  std::vector<Flow> in;
+  for (const Flow& flow : sends) Split(flow, &out);
+  for (const Flow& flow : receives) Split(flow, &in);
+  std::vector<const Flow*> outs;
+  std::vector<const Flow*> ins;
+  for (const Flow& flow : out) outs.push_back(&flow);
+  for (const Flow& flow : in) ins.push_back(&flow);
   for (;;) {
     bool moved = false;
     bool left = false;
-    for (size_t i = 0; i < out_count; ++i) {
-      moved |= Send(&out[i]);
-      left |= !out[i].sent();
+    for (Flow& flow : out) {
+      moved |= Send(&flow);
+      left |= !flow.sent();
     }
-    for (size_t i = 0; i < in_count; ++i) {
-      moved |= Receive(&in[i]);
-      left |= !in[i].received();
+    for (Flow& flow : in) {
+      moved |= Receive(&flow);
+      left |= !flow.received();
     }
     if (!left && error_.ok()) break;
     if (moved) {
       Resume();
       if (!links_.IsCut()) continue;
     }
-    LOCKSTEP_RETURN_IF_ERROR(Wait({outs, out_count}, {ins, in_count}));
+    LOCKSTEP_RETURN_IF_ERROR(Wait(outs, ins));
   }
   Resume();
   return OkStatus();

@@ -5,6 +5,7 @@
 #define LOCKSTEP_WORKER_COLLECTIVE_TCP_MESH_H_
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "common/base/status.h"
@@ -53,14 +54,16 @@ class Mesh {
   // Moves both to their end. Large flows are split over all streams in use, by
   // their number of bytes alone: both ends split in the same way.
   Status Exchange(Flow send, Flow receive);
+  // The same of many flows at once: each peer's as far as it can go.
+  Status ExchangeAll(std::span<const Flow> sends,
+                     std::span<const Flow> receives);
 
   // Aborted after a cut.
   const Status& error() const { return error_; }
 
  private:
   Link* LinkTo(int peer, int stream);
-  size_t Split(const Flow& flow, Flow* parts);
-  Status ExchangeSplit(const Flow& send, const Flow& receive);
+  void Split(const Flow& flow, std::vector<Flow>* parts);
   Status Wait(Flows sends, Flows receives);
   Status Block(MonoTime now, Flows sends, Flows receives);
   void Fail(Status error);
