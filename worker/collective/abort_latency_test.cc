@@ -13,7 +13,6 @@
 #include <functional>
 #include <memory>
 #include <new>
-#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -146,9 +145,6 @@ TEST_P(ThreadsTest, AllLeaveASumOf16BitFloatsAtOnce) {
 }
 
 TEST_P(ThreadsTest, AllLeaveAnAllToAllAtOnce) {
-  if (GetParam() == std::string_view("hierarchical")) {
-    GTEST_SKIP() << "it has none";
-  }
   signal(SIGPIPE, SIG_IGN);
   LeavingTimes times;
   for (int i = 0; i < kTries; ++i) {

@@ -124,7 +124,7 @@ struct Operation {
   // agreed on the counts before: sends[r] of rank q has as many elements as
   // receives[q] of rank r. The slice is of AnyMemory's buffer and names the
   // type; its count, the same on all ranks, is the largest number of elements
-  // that a rank sends to all others together.
+  // that a rank sends to all others together, or more.
   std::span<const PeerPart> sends = {};
   std::span<const PeerPart> receives = {};
 };
@@ -241,9 +241,10 @@ class Communicator {
   virtual StatusOr<const Buffer*> AnyMemory();
 
   // Whether it runs kAllToAll, each part of which then goes to its rank only;
-  // the same on all ranks. Start returns Unimplemented otherwise: hierarchical
-  // and nccl, and tcp where not all ranks are connected with each other
-  // (tcp/plan.h, mesh_ranks), do not.
+  // the same on all ranks. Start returns Unimplemented otherwise. nccl does
+  // not, nor tcp where not all ranks are connected with each other (mesh_ranks
+  // of tcp/plan.h), nor hierarchical where hosts have unequal numbers of ranks
+  // or one of its two backends does not.
   virtual bool HasAllToAll() const { return false; }
 
   // Starts `operation`; the slice must not be touched until its Wait returned.

@@ -5,6 +5,7 @@
 
 #include "worker/collective/hierarchical/chunk_pipeline.h"
 #include "worker/collective/hierarchical/host_agreement.h"
+#include "worker/collective/hierarchical/host_exchange.h"
 #include "worker/collective/hierarchical/plan_line.h"
 #include "worker/collective/hierarchical/stage_plan.h"
 #include "worker/collective/tcp/plan.h"
@@ -29,12 +30,14 @@ class HierarchicalTransport final : public Transport {
                std::move(parts.between), std::move(parts.linked_abort)),
         agreement_(&sides_, parts.own.agreement, layout_.leader(parts.rank)),
         pipeline_(&layout_, parts.rank, &sides_, &agreement_,
-                  std::move(parts.own.scratch)) {}
+                  std::move(parts.own.scratch)),
+        exchange_(&layout_, parts.rank, &sides_) {}
 
   std::string_view name() const override { return "hierarchical"; }
   TransportMemory* memory() override { return sides_.memory(); }
   bool AnyThreadMayExecute() const override { return true; }
   Status Check(const Operation&) const override { return OkStatus(); }
+  bool HasAllToAll() const override { return exchange_.Exists(); }
 
   std::string Plan() const override {
     if (between_line_.empty()) return DescribeStages(layout_);
@@ -75,7 +78,9 @@ class HierarchicalTransport final : public Transport {
   void SetQueue(OperationQueue* queue) override { pipeline_.SetQueue(queue); }
 
   Status Execute(const Operation& operation, MonoTime deadline) override {
-    Status status = pipeline_.Run(operation, deadline);
+    Status status = operation.kind == CollectiveKind::kAllToAll
+                        ? exchange_.Run(operation, deadline)
+                        : pipeline_.Run(operation, deadline);
     sides_.Rest();
     return status;
   }
@@ -99,6 +104,7 @@ class HierarchicalTransport final : public Transport {
   Sides sides_;
   HostAgreement agreement_;
   ChunkPipeline pipeline_;
+  HostExchange exchange_;
 };
 
 }  // namespace

@@ -35,7 +35,7 @@ class Planner {
       case CollectiveKind::kBarrier:
         Barrier();
         break;
-      case CollectiveKind::kAllToAll:
+      case CollectiveKind::kAllToAll:  // See host_exchange.h.
         break;
     }
     return std::move(plan_);
