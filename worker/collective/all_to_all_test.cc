@@ -198,7 +198,12 @@ TEST_P(AllToAllEndTest, AnotherOperationIsNamedOnAllRanks) {
   };
   for (const size_t count : {size_t{10}, kManyElements}) {
     for (const auto& change : changes) {
-      WithRanks({GetParam(), 3}, [&](Communicator* c) {
+      // All are formed: a rank that finds out early takes nobody's forming
+      // down.
+      FormedRanks ranks = Form(4);
+      ASSERT_EQ(ranks.status(), OkStatus());
+      SpawnRanks(4, [&](int rank) {
+        Communicator* const c = ranks[rank];
         AllToAllCase one(
             c, [&](int, int) { return count; }, DataType::kInt32);
         if (c->rank() == 1) change(&one.operation());
@@ -219,7 +224,7 @@ TEST_P(AllToAllEndTest, AnotherOperationIsNamedOnAllRanks) {
 }
 
 TEST_P(AllToAllEndTest, ALateRankIsNamedAndNothingIsTouchedLater) {
-  FormedRanks ranks = Form(3);
+  FormedRanks ranks = Form(4);
   ASSERT_EQ(ranks.status(), OkStatus());
   AllToAllCase one(
       ranks[0], [](int, int) { return kManyElements; }, DataType::kInt32);
@@ -231,7 +236,8 @@ TEST_P(AllToAllEndTest, ALateRankIsNamedAndNothingIsTouchedLater) {
   ASSERT_TRUE(theirs.ok());
   const Status status = (*work)->Wait(MonotonicNow() + milliseconds(50));
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
-  EXPECT_THAT(Message(status), HasSubstr("rank 2"));
+  EXPECT_THAT(Message(status), AnyOf(HasSubstr("rank 2"), HasSubstr("rank 3"),
+                                     HasSubstr("ranks 2")));
   work->reset();
   one.Fill();
   EXPECT_FALSE((*theirs)->Wait(MonotonicNow() + kExchangeLimit).ok());
@@ -298,6 +304,9 @@ TEST_P(AllToAllProcessTest, AFrozenPeerIsLeftByAbort) {
 }
 
 TEST_P(AllToAllProcessTest, APeerThatDiedIsNamedAsLost) {
+  if (GetParam() == std::string("hierarchical")) {
+    GTEST_SKIP() << "two ranks are one on each of two hosts";
+  }
   const auto count_of = [](int, int) { return kManyElements; };
   DirectoryRendezvousStore store(board_.dir());
   RankProcesses peer(1, [&](int) {
