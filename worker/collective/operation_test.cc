@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <limits>
+#include <vector>
 
 namespace lockstep::worker::collective {
 namespace {
@@ -50,6 +52,37 @@ TEST(OperationWordsTest, SayWhatTheyAre) {
   EXPECT_EQ(Describe(WordsOf(gather), WordsOf(mean)),
             "all-gather of 2 float32, part of all-reduce (mean) of 5 bfloat16");
   EXPECT_EQ(Describe(WordsOf(gather), {}), "all-gather of 2 float32");
+}
+
+TEST(OperationWordsTest, AllToAllsHaveTheirLargestInput) {
+  Operation operation{.kind = CollectiveKind::kAllToAll,
+                      .slice = {.count = 9, .type = DataType::kInt16}};
+  EXPECT_EQ(Describe(WordsOf(operation)), "all-to-all of up to 9 int16");
+  EXPECT_EQ(Describe(operation), "all-to-all of up to 9 int16");
+  const OperationWords nine = WordsOf(operation);
+  operation.slice.count = 8;
+  EXPECT_NE(WordsOf(operation), nine);
+}
+
+TEST(AllToAllPartsTest, MustFit) {
+  int32_t memory[8] = {};
+  const Buffer any = AnyHostMemory();
+  std::vector<PeerPart> sends = {{memory, 1}, {memory + 1, 2}};
+  std::vector<PeerPart> receives = {{memory + 4, 1}, {memory + 5, 3}};
+  Operation operation{.kind = CollectiveKind::kAllToAll,
+                      .slice = {&any, 0, 3, DataType::kInt32},
+                      .sends = sends,
+                      .receives = receives};
+  EXPECT_EQ(CheckOperation(operation, 2), OkStatus());
+  EXPECT_EQ(CheckCounts(operation, 0), OkStatus());
+  EXPECT_TRUE(absl::IsInvalidArgument(CheckOperation(operation, 3)));
+  // Rank 1's own part would be what goes to rank 1.
+  EXPECT_TRUE(absl::IsInvalidArgument(CheckCounts(operation, 1)));
+  operation.slice.count = 2;
+  EXPECT_TRUE(absl::IsInvalidArgument(CheckCounts(operation, 0)));
+  operation.slice.count = SIZE_MAX / 8;
+  sends[1].count = SIZE_MAX;
+  EXPECT_TRUE(absl::IsInvalidArgument(CheckCounts(operation, 0)));
 }
 
 TEST(OperationWordsTest, SayWhatCallersMakeOfThem) {
