@@ -41,8 +41,9 @@ class HostExchange {
 
     Status Reserve(size_t needed);
   };
-  // What the ranks of this host send: one row for each place, with an element
-  // count for each rank, and the elements that it receives from other hosts.
+  // Elements that the rank of `place` on this host sends to one of another
+  // place, maybe on another host. Its row of counts_ has one number for each
+  // rank, and behind them the elements that it receives from other hosts.
   uint64_t Sends(int place, int host, int to) const {
     return counts_[place * (layout_.size() + 1) + layout_.ranks[host][to]];
   }

@@ -32,6 +32,8 @@
 //               reduced = g + 1 (release);
 //      takes    once all have reduced (acquire): the others' pieces out of
 //               their slots, stores taken = g + 1 (release).
+//    Of an all-to-all, a rank gives a share of each part and takes those that
+//    are for it (exchanger.h), from its memory into its memory.
 //    It gives block g only once all have taken g - slots (acquire): no rank
 //    reads that slot any more. The operation has ended for a rank when it has
 //    taken the last block: no other rank touches its memory. A rank that waits
