@@ -248,7 +248,8 @@ TEST(PeerPartsTest, CopiesOnlyWhatLiesInSeveralSpans) {
   const auto list = SpanList::Of(spans, 4);
   ASSERT_TRUE(list.ok());
   const uint64_t splits[] = {2, 0, 4, 1};
-  const auto made = PeerParts::Of(*list, splits, 4);
+  KeptMemory memory;
+  const auto made = PeerParts::Of(*list, splits, 4, &memory);
   ASSERT_TRUE(made.ok());
   const auto parts = made->parts();
   ASSERT_EQ(parts.size(), 4u);

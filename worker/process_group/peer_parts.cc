@@ -1,12 +1,10 @@
 #include "worker/process_group/peer_parts.h"
 
-#include <new>
-
 namespace lockstep::worker::process_group {
 
 StatusOr<PeerParts> PeerParts::Of(const SpanList& list,
                                   std::span<const uint64_t> splits,
-                                  size_t element) {
+                                  size_t element, KeptMemory* memory) {
   PeerParts parts;
   size_t first = 0;
   size_t copied = 0;
@@ -20,12 +18,7 @@ StatusOr<PeerParts> PeerParts::Of(const SpanList& list,
     first += count;
   }
   if (copied == 0) return parts;
-  parts.memory_.reset(new (std::nothrow) char[copied * element]);
-  if (parts.memory_ == nullptr) {
-    return ResourceExhausted("no memory for a copy of {} bytes",
-                             copied * element);
-  }
-  char* free = parts.memory_.get();
+  LOCKSTEP_ASSIGN_OR_RETURN(char* free, memory->Get(copied * element));
   for (const Copied& part : parts.copied_) {
     parts.parts_[part.part].data = free;
     free += parts.parts_[part.part].count * element;

@@ -5,28 +5,28 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
 #include "common/base/status.h"
 #include "worker/collective/communicator.h"
 #include "worker/process_group/span_list.h"
+#include "worker/process_group/staging.h"
 
 namespace lockstep::worker::process_group {
 
-// Borrows the memory of the list. A part that lies in several spans has memory
-// of its own, so it is copied; lists of one span for each rank have none.
+// Borrows the memory of the list. A part that lies in several spans is copied;
+// lists of one span for each rank have none.
 class PeerParts {
  public:
   // The splits are elements for each rank, of which `list` has all; `element`:
-  // bytes. ResourceExhausted.
+  // bytes. Copies lie in `memory`, which is borrowed. ResourceExhausted.
   static StatusOr<PeerParts> Of(const SpanList& list,
                                 std::span<const uint64_t> splits,
-                                size_t element);
+                                size_t element, KeptMemory* memory);
 
   std::span<const collective::PeerPart> parts() const { return parts_; }
-  // Copies the parts with memory of their own from the list, or to it: the one
+  // Copies the parts that lie in several spans from the list, or to it: the one
   // that they were made of.
   void Pack(const SpanList& list) const;
   void Unpack(const SpanList& list) const;
@@ -39,7 +39,6 @@ class PeerParts {
 
   std::vector<collective::PeerPart> parts_;
   std::vector<Copied> copied_;
-  std::unique_ptr<char[]> memory_;
 };
 
 }  // namespace lockstep::worker::process_group

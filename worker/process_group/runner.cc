@@ -250,32 +250,30 @@ Status Runner::AllToAll(const Request& request, MonoTime deadline) {
   const SplitMatrix splits(n, std::move(all));
   LOCKSTEP_RETURN_IF_ERROR(Annotate(splits.Check(), Describe(request)));
   // The output may be the input, which is read to the end.
-  std::unique_ptr<char[]> copy;
   SpanList input = request.input;
   if (!input.empty() && input.SameAs(request.output)) {
-    copy.reset(new (std::nothrow) char[input.bytes()]);
-    if (copy == nullptr) {
-      return ResourceExhausted("no memory to copy {} bytes", input.bytes());
-    }
-    input.CopyTo(copy.get(), 0, input.count());
-    const Span whole{copy.get(), input.count()};
+    LOCKSTEP_ASSIGN_OR_RETURN(char* const copy, copy_.Get(input.bytes()));
+    input.CopyTo(copy, 0, input.count());
+    const Span whole{copy, input.count()};
     LOCKSTEP_ASSIGN_OR_RETURN(
         input, SpanList::Of(std::span(&whole, 1), request.element()));
   }
   const bool few = splits.LargestInput() * request.element() <= kGatheredBytes;
-  return communicator_.HasAllToAll() && (!few || n == 1)
-             ? Exchange(request, input, splits, deadline)
-             : GatherAll(request, input, splits, deadline);
+  Status status = communicator_.HasAllToAll() && (!few || n == 1)
+                      ? Exchange(request, input, splits, deadline)
+                      : GatherAll(request, input, splits, deadline);
+  copy_.Trim();
+  return status;
 }
 
 Status Runner::Exchange(const Request& request, const SpanList& input,
                         const SplitMatrix& splits, MonoTime deadline) {
   LOCKSTEP_ASSIGN_OR_RETURN(
       const PeerParts sends,
-      PeerParts::Of(input, request.input_splits, request.element()));
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      const PeerParts receives,
-      PeerParts::Of(request.output, request.output_splits, request.element()));
+      PeerParts::Of(input, request.input_splits, request.element(), &sends_));
+  LOCKSTEP_ASSIGN_OR_RETURN(const PeerParts receives,
+                            PeerParts::Of(request.output, request.output_splits,
+                                          request.element(), &receives_));
   sends.Pack(input);
   LOCKSTEP_RETURN_IF_ERROR(communicator_.RunNow(
       {.kind = CollectiveKind::kAllToAll,
@@ -285,6 +283,8 @@ Status Runner::Exchange(const Request& request, const SpanList& input,
        .receives = receives.parts()},
       deadline));
   receives.Unpack(request.output);
+  sends_.Trim();
+  receives_.Trim();
   return OkStatus();
 }
 

@@ -17,7 +17,8 @@
 //                          all parts
 //   all-to-all             an all-gather of the splits, then the communicator's
 //                          own: every element goes to its rank only. In place
-//                          one copy more, of the whole input. Inputs of up to
+//                          one copy more, of the whole input. Parts that lie in
+//                          several spans are copied, too. Inputs of up to
 //                          kGatheredBytes, and those of a backend that has none
 //                          (Communicator::HasAllToAll), are gathered in staging
 //                          memory: every rank receives n times its part
@@ -82,6 +83,10 @@ class Runner {
   collective::Communicator& communicator_;
   const collective::Buffer* const any_;
   Staging staging_;
+  // Of all-to-alls: parts that lie in several spans, and an input in place.
+  KeptMemory sends_;
+  KeptMemory receives_;
+  KeptMemory copy_;
   // Of the operation at hand, where it is more than one of the communicator.
   collective::OperationWords part_of_;
 };

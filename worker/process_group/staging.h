@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "common/base/status.h"
 #include "worker/collective/communicator.h"
@@ -30,6 +31,20 @@ class Staging {
  private:
   collective::Communicator* const communicator_;
   const collective::Buffer* buffer_ = nullptr;
+};
+
+// Ordinary memory for copies, kept for the next operation. Not synchronised.
+class KeptMemory {
+ public:
+  // Returns at least `bytes` with undefined content; those before are gone.
+  // ResourceExhausted.
+  StatusOr<char*> Get(size_t bytes);
+  // Frees more than kChunkBytes.
+  void Trim();
+
+ private:
+  std::unique_ptr<char[]> data_;
+  size_t bytes_ = 0;
 };
 
 }  // namespace lockstep::worker::process_group
