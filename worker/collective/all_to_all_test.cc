@@ -98,12 +98,12 @@ TEST_P(AllToAllTest, RunsInTurnWithOtherOperations) {
     const auto memory = c->AnyMemory();
     ASSERT_TRUE(memory.ok());
     const CountOf count_of = [](int from, int to) {
-      return 50'000 + 1'000 * from + to;
+      return kManyElements / 4 + 1'000 * from + to;
     };
     AllToAllCase first(c, count_of, DataType::kInt16);
     AllToAllCase second(c, count_of, DataType::kInt32);
     for (int round = 0; round < 5; ++round) {
-      std::vector<float> values(200'000, 1);
+      std::vector<float> values(kManyElements / 2, 1);
       const Operation sum{.slice = AnySlice(*memory, values.data(),
                                             values.size(), DataType::kFloat32)};
       first.Fill();

@@ -17,7 +17,7 @@
 namespace lockstep::worker::collective::shm {
 namespace {
 
-constexpr char kMagic[8] = {'L', 'S', 'S', 'H', 'M', 0, 0, 2};
+constexpr char kMagic[8] = {'L', 'S', 'S', 'H', 'M', 0, 0, 3};
 
 }  // namespace
 

@@ -1,8 +1,8 @@
 // The layout of shared memory, and why reading it is safe.
 //
-// Each rank owns one segment (segment.h): a Control at its start, a stage, and
-// its arena, from which it allocates buffers. Every rank maps the segments of
-// all.
+// Each rank owns one segment (segment.h): a Control at its start, a stage, one
+// more stage for all-to-alls, and its arena, from which it allocates buffers.
+// Every rank maps the segments of all.
 //
 // Operations are numbered from 0, the same on every rank. For operation s:
 //
@@ -33,12 +33,14 @@
 //      takes    once all have reduced (acquire): the others' pieces out of
 //               their slots, stores taken = g + 1 (release).
 //    Of an all-to-all, a rank gives a share of each part and takes those that
-//    are for it (exchanger.h), from its memory into its memory.
-//    It gives block g only once all have taken g - slots (acquire): no rank
-//    reads that slot any more. The operation has ended for a rank when it has
-//    taken the last block: no other rank touches its memory. A rank that waits
-//    does so for the oldest of its blocks, so the rank with the oldest block of
-//    all never waits.
+//    are for it (exchanger.h), from its memory into its memory, through a stage
+//    of its own with slots of its own. The blocks' numbers go on over both, so
+//    an earlier block in the same slot of one stage is at least as old as
+//    below. It gives block g only once all have taken g - slots (acquire): no
+//    rank reads that slot any more. The operation has ended for a rank when it
+//    has taken the last block: no other rank touches its memory. A rank that
+//    waits does so for the oldest of its blocks, so the rank with the oldest
+//    block of all never waits.
 // 3. Reuse. `done` counts the operations that ended for a rank, or rather that
 //    it will never look at again (release). Rank r overwrites the ring's entry
 //    of operation s (and its claims, and the small slot) only when it has
@@ -76,10 +78,12 @@ inline constexpr uint64_t kSmallSlots = 8;
 inline constexpr size_t kSmallBytes = 4096;
 inline constexpr size_t kExitMessageBytes = 400;
 inline constexpr size_t kCacheLine = 64;
-// A segment is the Control, the stage, and the arena.
+// A segment is the Control, the stages, and the arena.
 inline constexpr size_t kStagePlace = kHugePage;
 inline constexpr size_t kStageBytes = size_t{4} << 20;
-inline constexpr size_t kArenaPlace = kStagePlace + kStageBytes;
+inline constexpr size_t kExchangePlace = kStagePlace + kStageBytes;
+inline constexpr size_t kExchangeBytes = size_t{16} << 20;
+inline constexpr size_t kArenaPlace = kExchangePlace + kExchangeBytes;
 
 template <typename T>
 using Shared = std::atomic<T>;

@@ -1,5 +1,6 @@
 #include "worker/collective/shm/streamer.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "worker/collective/operation.h"
@@ -15,6 +16,16 @@ bool Reduces(const Operation& operation) {
 
 bool IsAllToAll(const Operation& operation) {
   return operation.kind == CollectiveKind::kAllToAll;
+}
+
+// With fewer processors than ranks, a rank may wait for one whenever it sleeps:
+// more slots, within what a last-level cache holds, let it sleep less often.
+Blocks::Shape ExchangeShapeOf(int size, bool spins) {
+  constexpr size_t kOfAll = size_t{32} << 20;
+  const size_t bytes =
+      spins ? kStageBytes
+            : std::clamp(kOfAll / size, kStageBytes, kExchangeBytes);
+  return Blocks::ShapeOf(size, bytes, spins);
 }
 
 // Whether others need the piece of `part` that `rank` has.
@@ -45,31 +56,39 @@ Streamer::Streamer(const Ranks* ranks, const FailureDetector* detector,
       detector_(*detector),
       waiter_(*waiter),
       instructions_(BestInstructionSet()),
-      stage_(Blocks::ShapeOf(ranks->size(), kStageBytes, spins)),
+      streamed_(
+          {kStagePlace, Blocks::ShapeOf(ranks->size(), kStageBytes, spins)}),
+      exchanged_({kExchangePlace, ExchangeShapeOf(ranks->size(), spins)}),
       exchanger_(ranks->rank(), ranks->size(),
-                 stage_.piece_bytes * ranks->size()),
+                 exchanged_.shape.piece_bytes * ranks->size()),
       ins_(ranks->size()) {}
 
 void Streamer::Begin(const Operation& operation) {
+  stage_ = IsAllToAll(operation) ? &exchanged_ : &streamed_;
   if (IsAllToAll(operation)) {
     exchanger_.Begin(operation);
-    count_ = exchanger_.blocks();
   } else {
-    blocks_ = Blocks(operation, ranks_.size(), stage_);
-    count_ = blocks_.count();
+    blocks_ = Blocks(operation, ranks_.size(), streamed_.shape);
   }
   given_ = reduced_ = taken_ = 0;
-  for (int rank = 0; rank < ranks_.size() && !stages_mapped_; ++rank) {
-    (void)ranks_.segment(rank).Populate(kStagePlace, kStageBytes);
-  }
-  stages_mapped_ = true;
+  if (!stage_->mapped) Map(stage_);
 }
 
-void Streamer::End() { before_ += count_; }
+void Streamer::Map(Stage* stage) const {
+  const size_t bytes =
+      stage->shape.slots * stage->shape.piece_bytes * ranks_.size();
+  for (int rank = 0; rank < ranks_.size(); ++rank) {
+    (void)ranks_.segment(rank).Populate(stage->place, bytes);
+  }
+  stage->mapped = true;
+}
+
+void Streamer::End() { before_ += Count(); }
 
 // Oldest blocks first; more are given while nothing else can be done.
 bool Streamer::Run(const Operation& operation, unsigned char* local) {
-  while (taken_ < count_) {
+  const uint64_t count = Count();
+  while (taken_ < count) {
     if (detector_.broken() && !detector_.broken_by_peer()) return false;
     if (taken_ < reduced_ && Take(operation, local)) continue;
     // A step that cannot be done tells the waiter what it needs: the oldest
@@ -79,7 +98,7 @@ bool Streamer::Run(const Operation& operation, unsigned char* local) {
     if (reduced_ < given_ && Reduce(operation, local)) continue;
     const Need older = waiter_.need();
     const bool waits_too = reduced_ < given_;
-    if (given_ < count_ && Give(operation, local)) continue;
+    if (given_ < count && Give(operation, local)) continue;
     if (waits) {
       waiter_.SetNeed(oldest);
     } else if (waits_too) {
@@ -93,9 +112,10 @@ bool Streamer::Run(const Operation& operation, unsigned char* local) {
 }
 
 unsigned char* Streamer::SlotOf(int rank, uint64_t block) const {
-  const uint64_t slot = (before_ + block) % stage_.slots;
-  return ranks_.segment(rank).data() + kStagePlace +
-         slot * ranks_.size() * stage_.piece_bytes;
+  const Blocks::Shape& shape = stage_->shape;
+  const uint64_t slot = (before_ + block) % shape.slots;
+  return ranks_.segment(rank).data() + stage_->place +
+         slot * ranks_.size() * shape.piece_bytes;
 }
 
 // Whether all ranks' counters are past `block` of the front, or the waiter
@@ -114,9 +134,8 @@ bool Streamer::AllHave(Need::Kind kind, uint64_t number) {
 bool Streamer::Give(const Operation& operation, const unsigned char* local) {
   const uint64_t block = given_;
   const uint64_t number = before_ + block;
-  if (number >= stage_.slots && !AllHave(Need::kTaken, number - stage_.slots)) {
-    return false;
-  }
+  const uint64_t slots = stage_->shape.slots;
+  if (number >= slots && !AllHave(Need::kTaken, number - slots)) return false;
   const size_t each = SizeOf(operation.slice.type);
   if (IsAllToAll(operation)) {
     exchanger_.Give(operation, block, SlotOf(ranks_.rank(), block),

@@ -25,7 +25,7 @@ class Streamer {
            bool spins);
 
   // Begins with the operation at the front. The first time it maps the stages
-  // of all ranks, so that no later step pays for it.
+  // of all ranks that it uses, so that no later step pays for it.
   void Begin(const Operation& operation);
   // Moves the operation on as far as the others allow; `local` is the beginning
   // of this rank's slice. True once it is done; else the waiter knows what is
@@ -39,10 +39,21 @@ class Streamer {
   bool Give(const Operation& operation, const unsigned char* local);
   bool Reduce(const Operation& operation, unsigned char* local);
   bool Take(const Operation& operation, unsigned char* local);
+  // Of every rank.
+  struct Stage {
+    size_t place = 0;  // in a segment
+    Blocks::Shape shape;
+    bool mapped = false;
+  };
+  void Map(Stage* stage) const;
+  // Blocks of the operation at the front.
+  uint64_t Count() const {
+    return stage_ == &exchanged_ ? exchanger_.blocks() : blocks_.count();
+  }
   // The slot of a block in the stage of `rank`, and its piece of `part` there.
   unsigned char* SlotOf(int rank, uint64_t block) const;
   unsigned char* Staged(int rank, uint64_t block, int part) const {
-    return SlotOf(rank, block) + part * stage_.piece_bytes;
+    return SlotOf(rank, block) + part * stage_->shape.piece_bytes;
   }
   bool AllHave(Need::Kind kind, uint64_t number);
 
@@ -50,17 +61,17 @@ class Streamer {
   const FailureDetector& detector_;
   Waiter& waiter_;
   const InstructionSet instructions_;
-  const Blocks::Shape stage_;
+  Stage streamed_;
+  Stage exchanged_;            // of all-to-alls
+  Stage* stage_ = &streamed_;  // of the operation at the front
   Exchanger exchanger_;
   Blocks blocks_;
-  // Blocks of this operation, and how many this rank has given, reduced, taken.
-  uint64_t count_ = 0;
+  // Blocks of this operation that this rank has given, reduced, taken.
   uint64_t given_ = 0;
   uint64_t reduced_ = 0;
   uint64_t taken_ = 0;
   uint64_t before_ = 0;  // blocks of earlier operations
   StorePolicy store_policy_;
-  bool stages_mapped_ = false;
   std::vector<const void*> ins_;  // by rank
 };
 
