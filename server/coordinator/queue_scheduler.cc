@@ -1,6 +1,7 @@
 #include "server/coordinator/queue_scheduler.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -12,8 +13,8 @@
 namespace lockstep::server {
 namespace {
 
-// Jobs of the queue that are asked whether they want room that a running job
-// might have. Those behind them want it no more than these do.
+// Jobs of the queue, of each pool, that are asked whether they want room that a
+// running job might have. One of so many wants it where one behind them does.
 constexpr size_t kMaxInLine = 50;
 
 }  // namespace
@@ -168,9 +169,10 @@ void QueueScheduler::LookForMoreRoom(Time now) {
   if (order.empty()) return;
   std::sort(order.begin(), order.end());
   std::vector<const Job*> queue;
+  std::map<std::string, size_t> of_pool;
   for (const QueuePlace& place : jobs.queued()) {
-    if (queue.size() == kMaxInLine) break;
-    queue.push_back(jobs.At(place.job).job.get());
+    const Job* const job = jobs.At(place.job).job.get();
+    if (of_pool[job->spec.pool]++ < kMaxInLine) queue.push_back(job);
   }
   std::vector<HostCapacity> hosts = Hosts();
   for (const QueuePlace& place : order) {

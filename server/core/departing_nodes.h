@@ -1,13 +1,11 @@
 // The nodes that a job which recovers in place must be without, and why. Pure;
 // for replacing.cc.
 //
-//   lost       the node is lost, or came back without the job's ranks; or a
-//   rank
-//              failed there that must not start there again: its GPU is faulty,
-//              or the node cools down
-//   left       it is drained with a grace. In the second half of that it counts
-//              as lost where the others may train without it (elastic.h)
-//   held back  a user wants fewer tasks (held_back.h)
+// Lost: the node is lost, or came back without the job's ranks; or a rank
+// failed there that must not start there again, because its GPU is faulty or
+// the node cools down. Left: it is drained with a grace. In the second half of
+// that it counts as lost where the others may train without it (elastic.h).
+// Held back: a user wants fewer tasks (held_back.h).
 #ifndef LOCKSTEP_SERVER_CORE_DEPARTING_NODES_H_
 #define LOCKSTEP_SERVER_CORE_DEPARTING_NODES_H_
 

@@ -33,7 +33,8 @@ class JobPlaces {
 };
 
 // Whether the current generation has tasks on the node that are not released,
-// or will or may have some (Job::replacements, Job::spares). `places` are the job's.
+// or will or may have some (Job::replacements, Job::spares). `places` are the
+// job's.
 bool HasPartIn(const Job& job, const JobPlaces& places, const NodeName& node);
 
 }  // namespace lockstep::server

@@ -23,8 +23,8 @@
 namespace lockstep::server {
 namespace {
 
-// Their places are free once the others train.
-void ReleaseLeftNodes(Job* job, const JobView& view) {
+// The places on nodes that stop the job's ranks are free once the others train.
+void ReleaseNodes(Job* job, const JobView& view) {
   for (Replacement& replacement : job->replacements) {
     if (replacement.lost && AllAreAwayOn(*job, replacement.from) &&
         (replacement.held_back || IsLeft(view, replacement.from))) {
@@ -318,7 +318,7 @@ std::optional<Cause> PlanReplacements(Job* job, const JobView& view,
     return !without.contains(replacement.from) && !replacement.released;
   });
   for (auto& [node, why] : without) Want(job, view, node, std::move(why), now);
-  ReleaseLeftNodes(job, view);
+  ReleaseNodes(job, view);
   for (const Replacement& replacement : job->replacements) {
     if (auto cause = HeldTooLong(*job, view, replacement, hold, now))
       return cause;

@@ -44,7 +44,12 @@ class ReplacingFixture : public testing::Test {
   }
 
   // The new node reports that it has prepared `ranks`.
-  void Prepare(const NodeName& node, std::vector<int32_t> ranks) {
+  void Prepare(const NodeName& node, const std::vector<int32_t>& ranks) {
+    Report(node, ranks);
+    s_.Settle();
+  }
+  // The same, before the coordinator looks at it.
+  void Report(const NodeName& node, const std::vector<int32_t>& ranks) {
     GangStatus gang;
     gang.job = s_.job.spec.name;
     gang.job_uid = s_.job.uid;
@@ -58,7 +63,6 @@ class ReplacingFixture : public testing::Test {
       gang.ranks.push_back(status);
     }
     s_.view.nodes[node].gangs[s_.job.generation] = gang;
-    s_.Settle();
   }
 
   // All ranks run and have joined the newest recovery.

@@ -38,12 +38,17 @@ bool Wants(const Job& queued, const Job& job,
       .has_value();
 }
 
-// A rank that has ended may be the first of all: the job may be at its end.
-bool AnyRankEnded(const Job& job) {
-  const auto ranks = RanksOf(job);
-  return std::any_of(ranks.begin(), ranks.end(), [](const RankStatus* rank) {
-    return rank->exit.has_value();
-  });
+// A rank that has ended may be the first of all: the job may be at its end. An
+// evaluator may end before.
+bool AnyRankOfGroupEnded(const Job& job) {
+  return std::any_of(job.tasks.begin(), job.tasks.end(),
+                     [](const TaskStatus& task) {
+                       return IsOfGroup(task.type) &&
+                              std::any_of(task.ranks.begin(), task.ranks.end(),
+                                          [](const RankStatus& rank) {
+                                            return rank.exit.has_value();
+                                          });
+                     });
 }
 
 // The size that the job should change to now, and why.
@@ -163,7 +168,7 @@ std::optional<Cause> ChangeSize(Job* job, const JobView& view, Time now) {
   if (!job->spec.rescale) return std::nullopt;
   if (job->resize && job->resize->since) return WhileItStops(*job, view, now);
   if (IsAskedToStop(*job) || IsRecovering(*job) || !job->replacements.empty() ||
-      AnyRankEnded(*job)) {
+      AnyRankOfGroupEnded(*job)) {
     return std::nullopt;
   }
   std::optional<Resize> next = NextSize(*job, view, now);
@@ -202,11 +207,11 @@ StatusOr<Job> ResizeTo(const Job& before, int32_t size, const std::string& who,
   if (!spec.rescale) LOCKSTEP_RETURN_IF_ERROR(CheckInPlace(before, size));
   Job job = before;
   job.wanted_tasks = size == SizeOf(spec) ? 0 : size;
-  const std::string why = fmt::format("{} wants {} tasks", who, size);
+  const std::string why =
+      fmt::format("{} wants {} task{}", who, size, size == 1 ? "" : "s");
   AddEvent(&job, Reason::kResized, why, now);
-  const bool stops = job.resize && job.resize->since;
   if (!spec.rescale) return job;  // held_back.h
-  if (stops) {
+  if (job.resize && job.resize->since) {
     job.resize->why = why;
     job.resize->tasks = size;
   } else if (IsActive(job.state) && SizeOf(job) != size) {

@@ -198,8 +198,8 @@ TEST_P(AllToAllEndTest, AnotherOperationIsNamedOnAllRanks) {
   };
   for (const size_t count : {size_t{10}, kManyElements}) {
     for (const auto& change : changes) {
-      // All are formed: a rank that finds out early takes nobody's forming
-      // down.
+      // All have formed before one of them may find the difference and break
+      // the communicator.
       FormedRanks ranks = Form(4);
       ASSERT_EQ(ranks.status(), OkStatus());
       SpawnRanks(4, [&](int rank) {

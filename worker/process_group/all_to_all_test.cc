@@ -167,30 +167,6 @@ TEST_P(GroupAllToAllTest, EveryElementGoesToItsPlace) {
   });
 }
 
-TEST_P(GroupAllToAllTest, LargeInPlace) {
-  WithGroup(GetParam().backend, GetParam().ranks, [](ProcessGroup* group) {
-    const auto n = static_cast<size_t>(group->size());
-    const size_t part = kLarge / n;
-    std::vector<int32_t> values(part * n);
-    for (size_t i = 0; i < values.size(); ++i) {
-      values[i] = static_cast<int32_t>(
-          static_cast<size_t>(group->rank()) * 1'000'000 + i);
-    }
-    const Span span{values.data(), values.size()};
-    ASSERT_EQ(group->Run({.collective = Collective::kAllToAll,
-                          .type = Type::kInt32,
-                          .input = {&span, 1},
-                          .output = {&span, 1}}),
-              OkStatus());
-    for (size_t i = 0; i < values.size(); ++i) {
-      ASSERT_EQ(values[i],
-                static_cast<int32_t>(i / part * 1'000'000 +
-                                     static_cast<size_t>(group->rank()) * part +
-                                     i % part));
-    }
-  });
-}
-
 TEST_P(GroupAllToAllTest, AnotherOperationIsFound) {
   if (GetParam().ranks == 1) GTEST_SKIP() << "it takes two";
   WithGroup(GetParam().backend, GetParam().ranks, [](ProcessGroup* group) {

@@ -11,6 +11,7 @@
 
 #include "common/base/mutex.h"
 #include "common/base/random.h"
+#include "common/model/away_ranks.h"
 #include "worker/rank_link/client.h"
 #include "worker/runtime/fork_mark.h"
 #include "worker/runtime/light_orders.h"
@@ -75,15 +76,6 @@ LightSessionIdentity IdentityOf(const v1::RankWelcome& welcome,
   return identity;
 }
 
-// Of the ranks that are not away.
-int FirstRank(const std::vector<int>& away) {
-  int first = 0;
-  for (const int rank : away) {  // Ascending.
-    if (rank == first) ++first;
-  }
-  return first;
-}
-
 // Members of a group are numbered in the order of their ranks.
 OrderPlace PlaceWithout(OrderPlace place, const std::vector<int>& away) {
   const int rank = place.rank;
@@ -118,8 +110,8 @@ class LightSession::Impl {
             "upgrade lockstep-worker");
       }
       identity_ = IdentityOf(welcome, link_->key());
-      chief_ =
-          FirstRank({welcome.away_ranks().begin(), welcome.away_ranks().end()});
+      chief_ = ChiefWithout(
+          {welcome.away_ranks().begin(), welcome.away_ranks().end()});
       page = welcome.page_path();
       number = welcome.rank();
     }
@@ -171,7 +163,7 @@ class LightSession::Impl {
     // Otherwise there is a later one, which this process joins instead.
     if (recovery == 0 || !away) return OkStatus();
     return Locked([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-      chief_ = FirstRank(*away);
+      chief_ = ChiefWithout(*away);
       orders_.Restart(PlaceWithout(OwnPlace(), *away), recovery, last_step_);
       return OkStatus();
     });

@@ -35,6 +35,17 @@ class RecoveryTest : public AgentCoreTest {
     return a;
   }
 
+  // Two checkpoints are ordered, and rank 0 has done the first one.
+  static std::vector<Directive> TwoOrders() {
+    return {{1, DirectiveKind::kCheckpoint}, {2, DirectiveKind::kCheckpoint}};
+  }
+  void DoFirstOrder() {
+    Actions actions;
+    RankNews done;
+    done.directive_done = 1;
+    core_.OnRankNews(key_, 0, done, now_, &actions);
+  }
+
   // Those that are not Go, which is repeated with each assignment.
   static Actions News(const Actions& actions) {
     Actions news = actions;
@@ -143,19 +154,15 @@ TEST_F(RecoveryTest, WhatARankSaysOfItsRecoveryIsReported) {
 
 TEST_F(RecoveryTest, ANewRankZeroGetsTheOrdersThatAreNotDone) {
   Assignment order = Order(Goal::kGo);
-  order.directives = {{1, DirectiveKind::kCheckpoint},
-                      {2, DirectiveKind::kCheckpoint}};
+  order.directives = TwoOrders();
   EXPECT_THAT(Kinds(News(Do(order))),
               ElementsAre(Kind::kDirective, Kind::kDirective));
-  Actions actions;
-  RankNews done;
-  done.directive_done = 1;
-  core_.OnRankNews(key_, 0, done, now_, &actions);
+  DoFirstOrder();
   Exit(0, 3);
-  const std::vector<Directive> directives = order.directives;
   order = Order(Goal::kGo, 1, 1, 0);
-  order.directives = directives;
+  order.directives = TwoOrders();
   Do(order);
+  Actions actions;
   core_.OnRankStarted(key_, 0, 200, &actions);
   actions.clear();
   core_.OnRankJoined(key_, 0, {1, true}, &actions);
@@ -175,20 +182,15 @@ TEST_F(RecoveryTest, TheChiefGetsTheOrdersThatAreNotDone) {
   };
   using testing::Pair;
   Assignment order = Order(Goal::kGo);
-  order.directives = {{1, DirectiveKind::kCheckpoint},
-                      {2, DirectiveKind::kCheckpoint}};
+  order.directives = TwoOrders();
   EXPECT_THAT(chiefs(Do(order)), ElementsAre(Pair(0, 1), Pair(0, 2)));
-  Actions actions;
-  RankNews done;
-  done.directive_done = 1;
-  core_.OnRankNews(key_, 0, done, now_, &actions);
+  DoFirstOrder();
   Exit(0, 3);
-  const std::vector<Directive> directives = order.directives;
   order = Order(Goal::kGo, 1, 1, 0);
-  order.directives = directives;
+  order.directives = TwoOrders();
   order.away_ranks = {0};
   EXPECT_THAT(chiefs(Do(order)), ElementsAre(Pair(1, 2)));
-  actions.clear();
+  Actions actions;
   core_.OnRankStarted(key_, 0, 200, &actions);
   core_.OnRankJoined(key_, 0, {1, true}, &actions);
   EXPECT_THAT(chiefs(actions), IsEmpty()) << "rank 0 is away";

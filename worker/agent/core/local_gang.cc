@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/host_port.h"
+#include "common/model/away_ranks.h"
 
 namespace lockstep::worker::agent {
 namespace {
@@ -171,14 +172,6 @@ double CpusPerRank(const LocalTask& task) {
              : task.resources.cpus / static_cast<double>(task.ranks.size());
 }
 
-int32_t ChiefOf(const Assignment& assignment) {
-  int32_t chief = 0;
-  for (const int32_t away : assignment.away_ranks) {  // Ascending.
-    if (away == chief) ++chief;
-  }
-  return chief;
-}
-
 std::vector<int32_t> GpusOfRank(const Assignment& assignment, int32_t rank) {
   if (!assignment.cluster) return {};
   for (const TaskSpec& task : assignment.cluster->tasks) {
@@ -290,7 +283,8 @@ void RecoverIfAsked(const GangKey& key, LocalGang* gang, Actions* out) {
 
 void Go(const GangKey& key, LocalGang* gang, Actions* out) {
   if (gang->status.phase != GangPhase::kLaunched) return;
-  if (const int32_t chief = ChiefOf(gang->assignment); chief != gang->chief) {
+  if (const int32_t chief = ChiefWithout(gang->assignment.away_ranks);
+      chief != gang->chief) {
     gang->chief = chief;
     gang->last_directive = gang->status.directive_done;
   }

@@ -104,8 +104,6 @@ const RankStatus* FindRank(const LocalGang& gang, int32_t rank);
 RankStatus* FindRank(LocalGang* gang, int32_t rank);
 
 bool IsNative(const Assignment& assignment);
-// The rank that speaks for all: the first one that is not away.
-int32_t ChiefOf(const Assignment& assignment);
 // Cores of one of the task's ranks; 0: not limited.
 double CpusPerRank(const LocalTask& task);
 // The GPUs that the cluster spec gives to `rank`.
