@@ -311,11 +311,12 @@ TEST_P(AllToAllProcessTest, APeerThatDiedIsNamedAsLost) {
   DirectoryRendezvousStore store(board_.dir());
   RankProcesses peer(1, [&](int) {
     auto c = FormCommunicator(TestOptionsOf(GetParam(), 1, 2, &store));
-    if (!c.ok()) _exit(1);
+    if (!c.ok()) return 1;
     AllToAllCase one(c->get(), count_of, DataType::kInt32);
-    // Without a goodbye.
-    _exit(collective::Run(c->get(), one.operation(), kExchangeLimit).ok() ? 0
-                                                                          : 1);
+    if (!collective::Run(c->get(), one.operation(), kExchangeLimit).ok()) {
+      return 1;
+    }
+    raise(SIGKILL);  // Without a goodbye.
     return 1;
   });
   auto c = FormCommunicator(TestOptionsOf(GetParam(), 0, 2, &store));
@@ -324,7 +325,7 @@ TEST_P(AllToAllProcessTest, APeerThatDiedIsNamedAsLost) {
   EXPECT_EQ(collective::Run(c->get(), one.operation(), kExchangeLimit),
             OkStatus());
   EXPECT_EQ(one.Wrong(), "");
-  EXPECT_EQ(peer.Join(0, MonotonicNow() + kExchangeLimit), 0);
+  EXPECT_EQ(peer.Join(0, MonotonicNow() + kExchangeLimit), 128 + SIGKILL);
   const Status status =
       collective::Run(c->get(), one.operation(), kExchangeLimit);
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
