@@ -19,6 +19,15 @@ Session::~Session() = default;
 
 const SessionIdentity& Session::identity() const { return impl_->identity_; }
 
+bool Session::chief() const { return impl_->membership_.place == 0; }
+const std::vector<int>& Session::members() const {
+  return impl_->membership_.members;
+}
+const std::vector<int>& Session::shards() const {
+  return impl_->membership_.own_shards();
+}
+Status Session::CheckMembership() { return OkStatus(); }
+
 Status Session::Form(const ConfigMap& config) { return impl_->Form(config); }
 collective::Communicator* Session::communicator() {
   return impl_->communicator();

@@ -99,6 +99,7 @@ void Session::Impl::TakeWelcome(const v1::RankWelcome& welcome) {
   identity_.generation = link_->key().generation;
   identity_.rank = welcome.rank();
   identity_.world_size = std::max(1, welcome.world_size());
+  membership_ = MembersWithout({}, identity_.world_size, identity_.rank);
   identity_.local_rank = welcome.local_rank();
   identity_.local_size = std::max(1, welcome.local_size());
   identity_.attempt = std::max(1, welcome.attempt());

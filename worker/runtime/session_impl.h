@@ -10,6 +10,7 @@
 
 #include "worker/collective/address_range.h"
 #include "worker/rank_link/client.h"
+#include "worker/runtime/membership.h"
 #include "worker/runtime/plan_reports.h"
 #include "worker/runtime/progress.h"
 #include "worker/runtime/recovery.h"
@@ -64,6 +65,8 @@ class Session::Impl {
 
   const SessionOptions options_;
   SessionIdentity identity_;
+  // Of the communicator; before Form, of all ranks.
+  Membership membership_;
   PendingOrders orders_;
   CheckpointRecord checkpoints_;
   std::unique_ptr<Progress> progress_;

@@ -61,6 +61,7 @@ class SteppedReducer final : public RecoverableReducer {
   Status Put(size_t i, std::span<const float> gradient) override;
   Status Ready(size_t i) override;
   StatusOr<StepResult> Finish(const StepInputs& inputs) override;
+  Status NextShard(int64_t samples, double loss_sum) override;
   StatusOr<StepOrders> Commit() override;
   const std::vector<uint32_t>& order() const override {
     return reduction_.buckets()->order();
@@ -240,6 +241,10 @@ StatusOr<StepResult> SteppedReducer::Finish(const StepInputs& inputs) {
               .learning_rate = inputs.learning_rate,
               .epoch = inputs.epoch};
   return result;
+}
+
+Status SteppedReducer::NextShard(int64_t /*samples*/, double /*loss_sum*/) {
+  return FailedPrecondition("step {}: a rank has one shard", step());
 }
 
 // Gradients may change place.
