@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "worker/runtime/step_tail.h"
+
 namespace lockstep::worker::runtime {
 namespace {
 
@@ -36,28 +38,61 @@ StatusOr<std::unique_ptr<GradientBuckets>> GradientBuckets::Create(
     collective::Communicator* communicator,
     const std::vector<Parameter>& parameters, const ReducerOptions& options,
     const collective::BucketSizes& sizes) {
-  std::unique_ptr<GradientBuckets> buckets(
-      new GradientBuckets(communicator, parameters, options, sizes));
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      buckets->plan_,
-      PlanGradients(parameters, options, communicator->size(), sizes));
+  std::unique_ptr<GradientBuckets> buckets(new GradientBuckets(
+      communicator, communicator->size(), false, parameters, options, sizes));
+  LOCKSTEP_RETURN_IF_ERROR(buckets->Plan());
   LOCKSTEP_RETURN_IF_ERROR(buckets->Allocate());
   buckets->Lay();
   return buckets;
 }
 
+StatusOr<std::unique_ptr<GradientBuckets>> GradientBuckets::CreateForShards(
+    int shards, const std::vector<Parameter>& parameters,
+    const ReducerOptions& options, const collective::BucketSizes& sizes) {
+  std::unique_ptr<GradientBuckets> buckets(
+      new GradientBuckets(nullptr, shards, true, parameters, options, sizes));
+  LOCKSTEP_RETURN_IF_ERROR(buckets->Plan());
+  const size_t bytes = buckets->BytesOf(buckets->plan_);
+  buckets->own_.resize((bytes + kAlignment) / sizeof(float));
+  void* at = buckets->own_.data();
+  size_t room = bytes + kAlignment;
+  std::align(kAlignment, bytes, at, room);
+  buckets->place_ = {at, bytes, collective::MemoryKind::kHost, -1};
+  buckets->buffer_ = &buckets->place_;
+  buckets->Lay();
+  return buckets;
+}
+
+Status GradientBuckets::Plan() {
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      plan_, PlanGradients(parameters_, options_, ranks_, sizes_));
+  return OkStatus();
+}
+
+size_t GradientBuckets::BytesOf(const collective::BucketPlan& plan) const {
+  size_t bytes = 0;
+  for (const collective::BucketLayout& bucket : plan.buckets) {
+    bytes += bucket.bytes + RoomBehind();
+  }
+  return bytes;
+}
+
+Status GradientBuckets::AllocateTail() {
+  const size_t words =
+      for_shards_ ? ShardTailWords(ranks_) : plan_.control_words;
+  LOCKSTEP_ASSIGN_OR_RETURN(tail_buffer_,
+                            communicator_->Allocate(words * sizeof(float)));
+  tail_ = {static_cast<float*>(tail_buffer_->data), words};
+  return OkStatus();
+}
+
 // Gaps are where alignment needs them, after each gradient: whatever the
 // order, the sum is the same.
 Status GradientBuckets::Allocate() {
-  size_t bytes = 0;
-  for (const collective::BucketLayout& bucket : plan_.buckets)
-    bytes += bucket.bytes;
+  const size_t bytes = BytesOf(plan_);
   if (on_device()) {
     LOCKSTEP_ASSIGN_OR_RETURN(buffer_, communicator_->AllocateOnDevice(bytes));
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        tail_buffer_,
-        communicator_->Allocate(plan_.control_words * sizeof(float)));
-    return OkStatus();
+    return AllocateTail();
   }
   LOCKSTEP_ASSIGN_OR_RETURN(buffer_, communicator_->Allocate(bytes));
   place_ = *buffer_;
@@ -67,6 +102,11 @@ Status GradientBuckets::Allocate() {
 
 Status GradientBuckets::Rebind(collective::Communicator* communicator) {
   communicator_ = communicator;
+  if (for_shards_) {
+    std::fill(own_.begin(), own_.end(), 0.0f);
+    BeginStep();
+    return AllocateTail();
+  }
   LOCKSTEP_RETURN_IF_ERROR(FillUpTo(communicator, place_.data));
   LOCKSTEP_ASSIGN_OR_RETURN(buffer_, communicator->Allocate(place_.bytes));
   if (buffer_->data != place_.data) {
@@ -100,12 +140,12 @@ void GradientBuckets::Lay() {
         gradients_[i] = {reinterpret_cast<float*>(at), entry.count};
       }
     }
-    begin += bucket.bytes;
+    begin += bucket.bytes + RoomBehind();
   }
-  char* const tail = on_device()
-                         ? static_cast<char*>(tail_buffer_->data)
-                         : base + begin_.back() + plan_.control_offset_bytes;
-  tail_ = {reinterpret_cast<float*>(tail), plan_.control_words};
+  if (!has_tail_apart()) {
+    char* const tail = base + begin_.back() + plan_.control_offset_bytes;
+    tail_ = {reinterpret_cast<float*>(tail), plan_.control_words};
+  }
   BeginStep();
 }
 
@@ -114,10 +154,8 @@ Status GradientBuckets::Rearrange(std::vector<uint32_t> order) {
   options.order = std::move(order);
   LOCKSTEP_ASSIGN_OR_RETURN(
       collective::BucketPlan plan,
-      PlanGradients(parameters_, options, communicator_->size(), sizes_));
-  size_t bytes = 0;
-  for (const collective::BucketLayout& bucket : plan.buckets)
-    bytes += bucket.bytes;
+      PlanGradients(parameters_, options, ranks_, sizes_));
+  const size_t bytes = BytesOf(plan);
   if (bytes > buffer_->bytes) {
     return Internal("gradients take {} bytes in another order, not {}", bytes,
                     buffer_->bytes);
@@ -142,13 +180,18 @@ collective::Slice GradientBuckets::slice(size_t bucket) const {
           layout.type};
 }
 
+std::span<float> GradientBuckets::room(size_t bucket) {
+  return {static_cast<float*>(buffer_->data) + begin_[bucket] / sizeof(float),
+          (plan_.buckets[bucket].bytes + RoomBehind()) / sizeof(float)};
+}
+
 collective::Slice GradientBuckets::whole() const {
   const size_t bytes = begin_.back() + plan_.buckets.back().bytes;
   return {buffer_, 0, bytes / sizeof(float), collective::DataType::kFloat32};
 }
 
 collective::Slice GradientBuckets::tail_slice() const {
-  if (on_device())
+  if (has_tail_apart())
     return {tail_buffer_, 0, tail_.size(), collective::DataType::kFloat32};
   return {buffer_, (begin_.back() + plan_.control_offset_bytes) / sizeof(float),
           tail_.size(), collective::DataType::kFloat32};

@@ -6,6 +6,11 @@
 // gradients are in memory of this object, and are rounded into the buckets and
 // widened again.
 //
+// For shards (shard_reduction.h) the gradients are in memory of this object,
+// too: they stay where they are in any communicator, and without one. Each
+// bucket then has room behind it for equal parts at each number of members, and
+// the tail has memory of its own, in the communicator.
+//
 // On a device (ReducerOptions::device_stream) this only knows the places of
 // gradients; device_gradients.h works on them. The tail, which the
 // host writes and reads, then has memory of its own; its place behind the last
@@ -71,12 +76,19 @@ class GradientStates {
 
 class GradientBuckets {
  public:
+  // Buckets and parts begin at multiples of this, in bytes.
+  static constexpr size_t kAlignment = 64;
+
   // Borrows the communicator and allocates there. Its own errors, and those of
   // PlanGradients.
   static StatusOr<std::unique_ptr<GradientBuckets>> Create(
       collective::Communicator* communicator,
       const std::vector<Parameter>& parameters, const ReducerOptions& options,
       const collective::BucketSizes& sizes);
+  // For `shards` shards; Rebind gives it a communicator.
+  static StatusOr<std::unique_ptr<GradientBuckets>> CreateForShards(
+      int shards, const std::vector<Parameter>& parameters,
+      const ReducerOptions& options, const collective::BucketSizes& sizes);
 
   // A recovery: allocates in another communicator, at the same addresses. The
   // old one is gone. All gradients become zero. FailedPrecondition: the memory
@@ -99,6 +111,8 @@ class GradientBuckets {
   // the tail follows by itself.
   size_t buckets() const { return plan_.buckets.size(); }
   collective::Slice slice(size_t bucket) const;
+  // For shards: the bucket and the room behind it, which is zero.
+  std::span<float> room(size_t bucket);
   // The slice of all buckets; gaps are zero before and after a step.
   collective::Slice whole() const;
   std::span<float> tail() { return tail_; }
@@ -125,11 +139,13 @@ class GradientBuckets {
   double SquaresOfPart(int rank, int size) const;
 
  private:
-  GradientBuckets(collective::Communicator* communicator,
-                  const std::vector<Parameter>& parameters,
+  GradientBuckets(collective::Communicator* communicator, int ranks,
+                  bool for_shards, const std::vector<Parameter>& parameters,
                   const ReducerOptions& options,
                   const collective::BucketSizes& sizes)
       : communicator_(communicator),
+        ranks_(ranks),
+        for_shards_(for_shards),
         parameters_(parameters),
         sizes_(sizes),
         options_(options),
@@ -137,10 +153,20 @@ class GradientBuckets {
         wire_(parameters.size()),
         bucket_of_(parameters.size()),
         states_(parameters.size()) {}
+  Status Plan();
   Status Allocate();
   void Lay();
+  // Behind each bucket, in bytes.
+  size_t RoomBehind() const {
+    return for_shards_ ? static_cast<size_t>(ranks_) * kAlignment : 0;
+  }
+  size_t BytesOf(const collective::BucketPlan& plan) const;
+  bool has_tail_apart() const { return on_device() || for_shards_; }
+  Status AllocateTail();
 
   collective::Communicator* communicator_;
+  const int ranks_;  // of the whole job
+  const bool for_shards_;
   const std::vector<Parameter> parameters_;
   const collective::BucketSizes sizes_;
   ReducerOptions options_;
@@ -148,9 +174,10 @@ class GradientBuckets {
   const collective::Buffer* buffer_ = nullptr;  // The communicator's.
   collective::Buffer place_;                    // As it was at first.
   const collective::Buffer* tail_buffer_ =
-      nullptr;                 // On a device; else in buffer_.
+      nullptr;                 // Where it is apart; else in buffer_.
   std::vector<size_t> begin_;  // By bucket, in bytes.
-  std::vector<float> own_;     // With bfloat16 on the wire.
+  // The gradients, with bfloat16 on the wire or for shards.
+  std::vector<float> own_;
   std::vector<std::span<float>> gradients_;
   std::vector<std::span<uint16_t>> wire_;  // With bfloat16 on the wire.
   std::vector<size_t> bucket_of_;

@@ -138,6 +138,18 @@ bool AddFinite(std::span<const float> from, std::span<float> to) {
   return bad == 0;
 }
 
+void SumInOrder(std::span<const float* const> parts, std::span<float> sum) {
+  std::array<float, kBlock> block;
+  for (size_t begin = 0; begin < sum.size(); begin += kBlock) {
+    const size_t count = std::min(kBlock, sum.size() - begin);
+    std::copy_n(parts[0] + begin, count, block.data());
+    for (const float* const part : parts.subspan(1)) {
+      for (size_t i = 0; i < count; ++i) block[i] += part[begin + i];
+    }
+    std::copy_n(block.data(), count, sum.data() + begin);
+  }
+}
+
 bool RoundFinite(std::span<const float> from, std::span<uint16_t> to) {
   const float* __restrict in = from.data();
   uint16_t* __restrict out = to.data();

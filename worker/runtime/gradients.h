@@ -37,6 +37,11 @@ bool AllFinite(std::span<const float> values);
 bool CopyFinite(std::span<const float> from, std::span<float> to);
 bool AddFinite(std::span<const float> from, std::span<float> to);
 
+// `sum` becomes, element by element, the sum of `parts` from the first to the
+// last. `sum` may be the memory of one of them.
+// REQUIRES: at least one part, of sum.size() elements each.
+void SumInOrder(std::span<const float* const> parts, std::span<float> sum);
+
 // bfloat16: the upper half of a float, to the nearest, ties to even. A finite
 // value above 3.39e38 becomes infinite. The relative error is at most 2^-8.
 // RoundFinite returns whether what it made is finite everywhere.

@@ -95,7 +95,9 @@ TEST_P(RebindTest, GradientsKeepTheirAddresses) {
     const std::string agreed = reducer->Agreed();
     rank.communicator.reset();
     rank.communicator = Form(r, &second, addresses.get());
-    const Status bound = reducer->Rebind(rank.communicator.get());
+    const Status bound =
+        reducer->Rebind(rank.communicator.get(),
+                        MembersWithout({}, rank.communicator->size(), r));
     ASSERT_TRUE(bound.ok()) << bound;
     Measure(rank.communicator.get(), 8 << 20);
     const StatusOr<StepOrders> orders = reducer->Resume(agreed, 5, 6);
@@ -118,7 +120,7 @@ TEST(RebindFakeTest, MemoryElsewhereIsAnError) {
   auto* const reducer = static_cast<RecoverableReducer*>(rank.reducer.get());
   EXPECT_TRUE(reducer->Unbind().ok());
   const auto next = other.Make(0);
-  EXPECT_EQ(reducer->Rebind(next.get()).code(),
+  EXPECT_EQ(reducer->Rebind(next.get(), Membership()).code(),
             StatusCode::kFailedPrecondition);
 }
 

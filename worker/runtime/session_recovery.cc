@@ -175,7 +175,7 @@ Status Session::Impl::Recovering::Form() {
       s.communicator_.Adopt(std::move(communicator), s.kept_.recovery));
   // First of all, where it was in the communicator before.
   if (reducer_ != nullptr) {
-    LOCKSTEP_RETURN_IF_ERROR(reducer_->Rebind(s.communicator()));
+    LOCKSTEP_RETURN_IF_ERROR(reducer_->Rebind(s.communicator(), s.membership_));
   }
   s.collectives_.emplace(s.communicator(), s.progress_.get(),
                          s.options_.operation_timeout);

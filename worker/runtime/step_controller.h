@@ -220,6 +220,11 @@ class StepController {
   // Ignored when it is queued, sent or done already.
   void Offer(DirectiveOp op, uint32_t id) { directives_.Offer(op, id); }
   void SetDrain(bool drain) { drain_ = drain; }
+  // After Rewind: who this rank is among the ranks of another communicator.
+  void SetMembers(int rank, int world_size) {
+    options_.rank = rank;
+    options_.world_size = world_size;
+  }
   // Called by all ranks after the same step.
   void SetFingerprint(uint64_t fingerprint) {
     options_.fingerprint = fingerprint;

@@ -38,6 +38,10 @@ size_t TailWords(int world_size) {
   return kWaits + static_cast<size_t>(world_size);
 }
 
+size_t ShardTailWords(int world_size) {
+  return TailWords(world_size) + static_cast<size_t>(world_size);
+}
+
 void WriteTail(const StepTail& tail, int rank, std::span<float> words) {
   std::fill(words.begin(), words.end(), 0.0f);
   std::copy(tail.control.begin(), tail.control.end(), words.begin());
@@ -76,6 +80,26 @@ StepTailSum ReadTail(std::span<const float> words, int rank) {
     if (it != least) next = std::min(next, *it);
   }
   sum.late_by = Micros(next - *least);
+  return sum;
+}
+
+void WriteShardTail(const StepTail& tail, int place, int world_size,
+                    std::span<float> words) {
+  WriteTail(tail, place, words);
+  const std::span<float> losses = words.subspan(TailWords(world_size));
+  for (const auto& [shard, sum] : tail.shard_losses) {
+    const auto loss = static_cast<float>(sum);
+    losses[static_cast<size_t>(shard)] = std::isfinite(loss) ? loss : 0.0f;
+  }
+}
+
+StepTailSum ReadShardTail(std::span<const float> words, int place, int members,
+                          int world_size) {
+  StepTailSum sum = ReadTail(words.first(TailWords(members)), place);
+  sum.loss_sum = 0;
+  for (const float loss : words.subspan(TailWords(world_size))) {
+    if (std::isfinite(loss)) sum.loss_sum += double{loss};
+  }
   return sum;
 }
 

@@ -5,6 +5,8 @@
 //   18     sum of losses, as exact as float32
 //   19...  one word a rank: microseconds for which the step before held it up
 //          after its own arrival (phase_timer.h); others add 0
+//   then, of an elastic job, one word a shard: the sum of its losses, in place
+//          of word 18, so that it has the same bits at each number of ranks
 #ifndef LOCKSTEP_WORKER_RUNTIME_STEP_TAIL_H_
 #define LOCKSTEP_WORKER_RUNTIME_STEP_TAIL_H_
 
@@ -12,6 +14,8 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "common/base/clock.h"
 #include "worker/runtime/control_word.h"
@@ -25,16 +29,24 @@ struct StepTail {
   ControlWords control{};
   int64_t samples = 0;
   double loss_sum = 0;  // Not finite: goes as 0.
+  // Of an elastic job: the shards of this rank, and the sums of their losses.
+  std::vector<std::pair<int, double>> shard_losses;
   // For how long the step before held this rank up.
   Duration waited{};
 };
 
 // Float32 words in the tail of a generation of `world_size` ranks.
 size_t TailWords(int world_size);
+// The same for an elastic job. Its ranks' words are those of the members, by
+// place, and behind them are unused ones.
+size_t ShardTailWords(int world_size);
 
-// REQUIRES: words.size() == TailWords(world size) > rank, 0 <= samples <=
+// REQUIRES: words.size() >= TailWords(world size) > rank, 0 <= samples <=
 // kMaxStepSamples.
 void WriteTail(const StepTail& tail, int rank, std::span<float> words);
+// REQUIRES: words.size() == ShardTailWords(world_size).
+void WriteShardTail(const StepTail& tail, int place, int world_size,
+                    std::span<float> words);
 
 // The content of the sum, for all ranks.
 struct StepTailSum {
@@ -58,6 +70,9 @@ struct StepTailSum {
 // Takes any words: impossible values become 0; DecodeControl checks the control
 // word.
 StepTailSum ReadTail(std::span<const float> words, int rank);
+// Ranks are places among `members` members.
+StepTailSum ReadShardTail(std::span<const float> words, int place, int members,
+                          int world_size);
 
 }  // namespace lockstep::worker::runtime
 

@@ -13,6 +13,7 @@
 #include "worker/runtime/gradient_buckets.h"
 #include "worker/runtime/order_learner.h"
 #include "worker/runtime/peer_lost.h"
+#include "worker/runtime/shard_reduction.h"
 #include "worker/runtime/step_tail.h"
 
 namespace lockstep::worker::runtime {
@@ -26,14 +27,12 @@ uint64_t ValueOf(const std::string& hex) {
 
 class SteppedReducer final : public RecoverableReducer {
  public:
-  SteppedReducer(std::unique_ptr<GradientBuckets> buckets,
+  SteppedReducer(std::unique_ptr<GradientReduction> reduction,
                  StepController controller, SteppedReducerOptions options)
       : options_(std::move(options)),
         progress_(options_.progress),
-        rank_(options_.communicator->rank()),
         controller_(std::move(controller)),
-        reduction_(options_.communicator, progress_, std::move(buckets),
-                   options_.reducer.device_stream, options_.operation_timeout),
+        reduction_(std::move(reduction)),
         learner_(options_.communicator, parameters(),
                  options_.reducer.learn_order && order().empty(),
                  options_.learned) {}
@@ -41,14 +40,14 @@ class SteppedReducer final : public RecoverableReducer {
   Status Allocate();
 
   std::span<float> gradient(size_t i) override {
-    return reduction_.buckets()->gradient(i);
+    return reduction_->buckets()->gradient(i);
   }
   size_t parameters() const override {
-    return reduction_.buckets()->parameters();
+    return reduction_->buckets()->parameters();
   }
   void ZeroGradients() override {
-    reduction_.device() != nullptr ? reduction_.device()->Zero()
-                                   : reduction_.buckets()->Zero();
+    reduction_->device() != nullptr ? reduction_->device()->Zero()
+                                    : reduction_->buckets()->Zero();
   }
 
   int64_t step() const override { return controller_.step(); }
@@ -64,7 +63,7 @@ class SteppedReducer final : public RecoverableReducer {
   Status NextShard(int64_t samples, double loss_sum) override;
   StatusOr<StepOrders> Commit() override;
   const std::vector<uint32_t>& order() const override {
-    return reduction_.buckets()->order();
+    return reduction_->buckets()->order();
   }
   Status Vote(uint64_t id, bool durable) override {
     if (options_.on_vote && in_flight()) options_.on_vote(*in_flight());
@@ -80,27 +79,35 @@ class SteppedReducer final : public RecoverableReducer {
   }
 
   Status Unbind() override {
-    reduction_.Unbind();
+    reduction_->Unbind();
     return controller_.Rewind();
   }
-  Status Rebind(collective::Communicator* communicator) override;
+  Status Rebind(collective::Communicator* communicator,
+                const Membership& membership) override;
   std::string Agreed() const override;
   StatusOr<StepOrders> Resume(const std::string& agreed, uint64_t generation,
                               uint64_t fingerprint) override;
 
  private:
   void NextStep();
+  int place() const { return options_.membership.place; }
+  void WriteStepTail(const ControlWords& words);
   // Reads the sum, which also has what the step before cost each rank.
   StatusOr<Verdict> ReadStepTail(StepTailSum* sum);
   Status Learn();
+  // The gradients of a shard are complete.
+  Status AddShard(int64_t samples, double loss_sum);
 
   SteppedReducerOptions options_;
   Progress* const progress_;
-  const int rank_;
   StepController controller_;
-  BucketReduction reduction_;
+  const std::unique_ptr<GradientReduction> reduction_;
   OrderLearner learner_;
   Progress::Step counted_;
+  // Of this step, so far.
+  int64_t samples_ = 0;
+  double loss_sum_ = 0;
+  std::vector<std::pair<int, double>> shard_losses_;
   // For how long the last step's reduction held this rank up.
   Duration last_wait_{};
   bool reported_drain_ = false;
@@ -115,7 +122,7 @@ void NoteStop(const SteppedReducerOptions& options, int64_t committed,
   if (orders.stop && early && options.on_early_stop) options.on_early_stop();
 }
 
-Status CheckIndex(const BucketReduction& reduction, size_t i, size_t elements,
+Status CheckIndex(const GradientReduction& reduction, size_t i, size_t elements,
                   size_t wanted) {
   const bool exists = i < reduction.buckets()->parameters();
   if (!exists || reduction.buckets()->states().ready(i)) {
@@ -131,7 +138,7 @@ Status CheckIndex(const BucketReduction& reduction, size_t i, size_t elements,
 }
 
 // Of Add and Put.
-Status CheckGiven(BucketReduction* reduction, size_t i, size_t elements) {
+Status CheckGiven(GradientReduction* reduction, size_t i, size_t elements) {
   if (reduction->device() != nullptr) {
     return InvalidArgument(
         "gradients on a device are written to gradient(i), then Ready(i): Add "
@@ -143,45 +150,72 @@ Status CheckGiven(BucketReduction* reduction, size_t i, size_t elements) {
 }
 
 Status SteppedReducer::Allocate() {
-  LOCKSTEP_RETURN_IF_ERROR(reduction_.Allocate(options_.reducer.clip_norm > 0));
+  LOCKSTEP_RETURN_IF_ERROR(
+      reduction_->Allocate(options_.reducer.clip_norm > 0));
   LOCKSTEP_RETURN_IF_ERROR(learner_.Allocate());
+  if (options_.elastic && options_.communicator != nullptr) {
+    LOCKSTEP_RETURN_IF_ERROR(
+        Rebind(options_.communicator, options_.membership));
+  }
   NextStep();
   return OkStatus();
 }
 
 void SteppedReducer::NextStep() {
-  reduction_.BeginStep(controller_.step());
+  samples_ = 0;
+  loss_sum_ = 0;
+  shard_losses_.clear();
+  reduction_->BeginStep(controller_.step());
   learner_.BeginStep();
   progress_->SetStep(controller_.step());
 }
 
 Status SteppedReducer::Add(size_t i, std::span<const float> gradient) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckGiven(&reduction_, i, gradient.size()));
-  reduction_.buckets()->Add(i, gradient);
+  LOCKSTEP_RETURN_IF_ERROR(CheckGiven(reduction_.get(), i, gradient.size()));
+  reduction_->buckets()->Add(i, gradient);
   return OkStatus();
 }
 
 Status SteppedReducer::Put(size_t i, std::span<const float> gradient) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckGiven(&reduction_, i, gradient.size()));
-  reduction_.buckets()->AddLast(i, gradient);
+  LOCKSTEP_RETURN_IF_ERROR(CheckGiven(reduction_.get(), i, gradient.size()));
+  reduction_->buckets()->AddLast(i, gradient);
   learner_.See(i);
-  return reduction_.Advance();
+  return reduction_->Advance();
 }
 
 Status SteppedReducer::Ready(size_t i) {
   const size_t size = i < parameters() ? gradient(i).size() : 0;
-  LOCKSTEP_RETURN_IF_ERROR(CheckIndex(reduction_, i, size, size));
-  reduction_.buckets()->SetReady(i);
+  LOCKSTEP_RETURN_IF_ERROR(CheckIndex(*reduction_, i, size, size));
+  reduction_->buckets()->SetReady(i);
   learner_.See(i);
-  return reduction_.Advance();
+  return reduction_->Advance();
+}
+
+void SteppedReducer::WriteStepTail(const ControlWords& words) {
+  const StepTail tail{.control = words,
+                      .samples = samples_,
+                      .loss_sum = options_.elastic ? 0 : loss_sum_,
+                      .shard_losses = shard_losses_,
+                      .waited = last_wait_};
+  const std::span<float> to = reduction_->buckets()->tail();
+  if (options_.elastic) {
+    WriteShardTail(tail, place(), options_.membership.world_size, to);
+  } else {
+    WriteTail(tail, place(), to);
+  }
 }
 
 StatusOr<Verdict> SteppedReducer::ReadStepTail(StepTailSum* sum) {
-  *sum = ReadTail(reduction_.buckets()->tail(), rank_);
+  const Membership& members = options_.membership;
+  const std::span<const float> tail = reduction_->buckets()->tail();
+  *sum = options_.elastic
+             ? ReadShardTail(tail, place(), members.size(), members.world_size)
+             : ReadTail(tail, place());
   progress_->SettleHeldBack(sum->straggler_wait);
   if (sum->lag) progress_->CountLag(*sum->lag);
   if (sum->late_rank >= 0) {
-    progress_->CountLate(sum->late_rank, sum->late_by, sum->straggler_wait);
+    progress_->CountLate(members.members[sum->late_rank], sum->late_by,
+                         sum->straggler_wait);
   }
   StatusOr<Verdict> verdict = controller_.Verify(sum->control);
   if (!verdict.ok() && ReasonOf(verdict.status()) == "ALARM") {
@@ -190,32 +224,48 @@ StatusOr<Verdict> SteppedReducer::ReadStepTail(StepTailSum* sum) {
   return verdict;
 }
 
-StatusOr<StepResult> SteppedReducer::Finish(const StepInputs& inputs) {
-  if (inputs.samples < 0 || inputs.samples > kMaxStepSamples) {
+Status SteppedReducer::AddShard(int64_t samples, double loss_sum) {
+  if (samples < 0 || samples_ + samples > kMaxStepSamples) {
     return InvalidArgument("step {}: {} samples; a rank has 0 to {} in a step",
-                           step(), inputs.samples, kMaxStepSamples);
+                           step(), samples, kMaxStepSamples);
   }
-  reduction_.buckets()->SetAllReady();
-  LOCKSTEP_ASSIGN_OR_RETURN(const bool finite, reduction_.StartRest());
+  samples_ += samples;
+  loss_sum_ += loss_sum;
+  if (options_.elastic && place() >= 0) {
+    const std::vector<int>& own = options_.membership.own_shards();
+    const size_t at = std::min(shard_losses_.size(), own.size() - 1);
+    shard_losses_.emplace_back(own[at], loss_sum);
+  }
+  reduction_->buckets()->SetAllReady();
+  return OkStatus();
+}
+
+Status SteppedReducer::NextShard(int64_t samples, double loss_sum) {
+  LOCKSTEP_RETURN_IF_ERROR(AddShard(samples, loss_sum));
+  return reduction_->EndShard();
+}
+
+StatusOr<StepResult> SteppedReducer::Finish(const StepInputs& inputs) {
+  LOCKSTEP_RETURN_IF_ERROR(AddShard(inputs.samples, inputs.loss_sum));
+  LOCKSTEP_ASSIGN_OR_RETURN(const bool finite, reduction_->StartRest());
   if (options_.before_step) options_.before_step(&controller_);
   StepFacts facts;
   facts.cursor = MixCursor(inputs.epoch, inputs.position);
-  facts.nonfinite = !finite || !std::isfinite(inputs.loss_sum);
+  facts.nonfinite = !finite || !std::isfinite(loss_sum_);
   facts.state_hash = inputs.state_hash;
   LOCKSTEP_ASSIGN_OR_RETURN(const ControlWords words, controller_.Begin(facts));
-  WriteTail({words, inputs.samples, inputs.loss_sum, last_wait_}, rank_,
-            reduction_.buckets()->tail());
+  WriteStepTail(words);
 
   const MonoTime arrived = MonotonicNow();
   progress_->Enter(task::RankPhase::kAllReduce);
-  LOCKSTEP_RETURN_IF_ERROR(reduction_.StartTail());
-  LOCKSTEP_RETURN_IF_ERROR(reduction_.WaitAll(arrived));
+  LOCKSTEP_RETURN_IF_ERROR(reduction_->StartTail());
+  LOCKSTEP_RETURN_IF_ERROR(reduction_->WaitAll(arrived));
   last_wait_ = MonotonicNow() - arrived;
-  reduction_.buckets()->Take();
+  reduction_->buckets()->Take();
   StepResult result;
   // All ranks come here, whatever they find in the control word.
   if (const double most = options_.reducer.clip_norm; most > 0) {
-    LOCKSTEP_ASSIGN_OR_RETURN(result.gradient_norm, reduction_.Norm(arrived));
+    LOCKSTEP_ASSIGN_OR_RETURN(result.gradient_norm, reduction_->Norm(arrived));
     if (result.gradient_norm > most) {
       result.gradient_scale = most / result.gradient_norm;
     }
@@ -224,7 +274,7 @@ StatusOr<StepResult> SteppedReducer::Finish(const StepInputs& inputs) {
   const StatusOr<Verdict> verdict = ReadStepTail(&sum);
   // What followed the wait is in the phase, too.
   progress_->HoldBack(last_wait_,
-                      reduction_.TakeHidden() + (MonotonicNow() - arrived));
+                      reduction_->TakeHidden() + (MonotonicNow() - arrived));
   progress_->Enter(task::RankPhase::kOther);
   if (!verdict.ok()) return verdict.status();
 
@@ -236,15 +286,11 @@ StatusOr<StepResult> SteppedReducer::Finish(const StepInputs& inputs) {
                     : sum.loss_sum / static_cast<double>(sum.samples);
   counted_ = {.committed = controller_.step(),
               .skipped = result.skipped,
-              .samples = static_cast<uint64_t>(inputs.samples),
+              .samples = static_cast<uint64_t>(samples_),
               .loss = result.loss,
               .learning_rate = inputs.learning_rate,
               .epoch = inputs.epoch};
   return result;
-}
-
-Status SteppedReducer::NextShard(int64_t /*samples*/, double /*loss_sum*/) {
-  return FailedPrecondition("step {}: a rank has one shard", step());
 }
 
 // Gradients may change place.
@@ -253,9 +299,9 @@ Status SteppedReducer::Learn() {
       std::vector<uint32_t> order,
       learner_.Agree(controller_.committed(), options_.operation_timeout));
   if (order.empty()) return OkStatus();
-  GradientBuckets* const buckets = reduction_.buckets();
+  GradientBuckets* const buckets = reduction_->buckets();
   LOCKSTEP_RETURN_IF_ERROR(buckets->Rearrange(std::move(order)));
-  if (DeviceGradients* const device = reduction_.device()) {
+  if (DeviceGradients* const device = reduction_->device()) {
     LOCKSTEP_RETURN_IF_ERROR(device->Fit());
   }
   if (options_.on_order) {
@@ -278,7 +324,7 @@ StatusOr<StepOrders> SteppedReducer::Commit() {
     return Annotate(MarkPeerLost(learned), fmt::format("step {}", step()));
   }
   NextStep();
-  if (orders.drain && !reported_drain_ && rank_ == 0 && options_.on_drain) {
+  if (orders.drain && !reported_drain_ && place() == 0 && options_.on_drain) {
     options_.on_drain();
   }
   reported_drain_ = reported_drain_ || orders.drain;
@@ -288,12 +334,12 @@ StatusOr<StepOrders> SteppedReducer::Commit() {
 
 StatusOr<StepOrders> SteppedReducer::Settle() {
   LOCKSTEP_ASSIGN_OR_RETURN(const ControlWords words, controller_.BeginRound());
-  WriteTail({words, 0, 0, last_wait_}, rank_, reduction_.buckets()->tail());
+  WriteStepTail(words);
   const task::RankPhase phase = progress_->phase();
   const MonoTime began = MonotonicNow();
   progress_->Enter(task::RankPhase::kAllReduce);
-  LOCKSTEP_RETURN_IF_ERROR(reduction_.StartTailAlone());
-  LOCKSTEP_RETURN_IF_ERROR(reduction_.WaitAll(began));
+  LOCKSTEP_RETURN_IF_ERROR(reduction_->StartTailAlone());
+  LOCKSTEP_RETURN_IF_ERROR(reduction_->WaitAll(began));
   StepTailSum sum;
   const Status received = ReadStepTail(&sum).status();
   last_wait_ = Duration(0);
@@ -305,10 +351,13 @@ StatusOr<StepOrders> SteppedReducer::Settle() {
   return orders;
 }
 
-Status SteppedReducer::Rebind(collective::Communicator* communicator) {
+Status SteppedReducer::Rebind(collective::Communicator* communicator,
+                              const Membership& membership) {
   options_.communicator = communicator;
+  options_.membership = membership;
+  controller_.SetMembers(membership.place, membership.size());
   learner_.Rebind(communicator);
-  return reduction_.Rebind(communicator);
+  return reduction_->Rebind(communicator, membership);
 }
 
 // A line each: orders, the order of the buckets, and what the learner knows.
@@ -334,7 +383,7 @@ StatusOr<StepOrders> SteppedReducer::Resume(const std::string& text,
   LOCKSTEP_ASSIGN_OR_RETURN(std::vector<uint32_t> order, ParseOrder(lines[1]));
   LOCKSTEP_ASSIGN_OR_RETURN(known.order, ParseOrder(lines[3]));
   LOCKSTEP_RETURN_IF_ERROR(learner_.Resume(lines[2] == "1", std::move(known)));
-  GradientBuckets* const buckets = reduction_.buckets();
+  GradientBuckets* const buckets = reduction_->buckets();
   if (order != buckets->order()) {
     LOCKSTEP_RETURN_IF_ERROR(buckets->Rearrange(std::move(order)));
   }
@@ -355,16 +404,26 @@ StatusOr<StepOrders> SteppedReducer::Resume(const std::string& text,
 
 }  // namespace
 
-StatusOr<std::unique_ptr<RecoverableReducer>> MakeSteppedReducer(
-    const std::vector<Parameter>& parameters, SteppedReducerOptions options) {
-  collective::Communicator* communicator = options.communicator;
-  ReducerOptions& reducing = options.reducer;
+namespace {
+
+Status CheckOptions(const SteppedReducerOptions& options) {
+  const ReducerOptions& reducing = options.reducer;
   if (!(reducing.clip_norm >= 0)) {
     return InvalidArgument("gradients cannot be clipped to a norm of {}",
                            reducing.clip_norm);
   }
+  if (options.elastic) {
+    if (reducing.device_stream == nullptr && !reducing.bf16_wire) {
+      return OkStatus();
+    }
+    return InvalidArgument(
+        "an elastic job reduces gradients as fp32 in the host's memory: leave "
+        "out {}",
+        reducing.bf16_wire ? "bf16" : "device_stream");
+  }
+  const collective::Communicator* const communicator = options.communicator;
   if (reducing.device_stream != nullptr &&
-      communicator->device_memory() == nullptr) {
+      options.communicator->device_memory() == nullptr) {
     return InvalidArgument(
         "gradients cannot lie on a device: backend {} reduces in the host's "
         "memory; leave device_stream out, or use backend nccl",
@@ -376,20 +435,66 @@ StatusOr<std::unique_ptr<RecoverableReducer>> MakeSteppedReducer(
         "nccl would round bfloat16 at every hop: reduce gradients as fp32, or "
         "over shm, tcp or hierarchical");
   }
-  if (!options.learned.order.empty()) {
-    // Until then they are filled as they were when it was learned.
+  return OkStatus();
+}
+
+// The sums of an elastic job do not depend on the order, so it has none.
+void ChooseOrder(SteppedReducerOptions* options) {
+  ReducerOptions& reducing = options->reducer;
+  if (options->elastic) {
     reducing.order.clear();
-    if (options.learned.at <= reducing.start_step) {
-      reducing.order = std::exchange(options.learned.order, {});
-    }
+    reducing.learn_order = false;
+    options->learned = {};
+  }
+  if (options->learned.order.empty()) return;
+  // Until then they are filled as they were when it was learned.
+  reducing.order.clear();
+  if (options->learned.at <= reducing.start_step) {
+    reducing.order = std::exchange(options->learned.order, {});
+  }
+}
+
+StatusOr<std::unique_ptr<GradientReduction>> MakeReduction(
+    const std::vector<Parameter>& parameters,
+    const SteppedReducerOptions& options) {
+  const ReducerOptions& reducing = options.reducer;
+  if (options.elastic) {
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        std::unique_ptr<GradientBuckets> buckets,
+        GradientBuckets::CreateForShards(options.membership.world_size,
+                                         parameters, reducing, *options.sizes));
+    return std::make_unique<ShardReduction>(
+        options.progress, std::move(buckets), options.operation_timeout);
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      std::unique_ptr<GradientBuckets> buckets,
+      GradientBuckets::Create(options.communicator, parameters, reducing,
+                              *options.sizes));
+  return std::make_unique<BucketReduction>(
+      options.communicator, options.progress, std::move(buckets),
+      reducing.device_stream, options.operation_timeout);
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<RecoverableReducer>> MakeSteppedReducer(
+    const std::vector<Parameter>& parameters, SteppedReducerOptions options) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckOptions(options));
+  ChooseOrder(&options);
+  collective::Communicator* const communicator = options.communicator;
+  const ReducerOptions& reducing = options.reducer;
+  if (!options.elastic) {
+    options.membership =
+        MembersWithout({}, communicator->size(), communicator->rank());
   }
   if (!options.sizes) {
-    options.sizes =
-        collective::SizesFor(communicator->backend(), reducing.bucket_bytes);
+    options.sizes = collective::SizesFor(
+        options.elastic ? "shards" : communicator->backend(),
+        reducing.bucket_bytes);
   }
   StepControllerOptions control;
-  control.rank = communicator->rank();
-  control.world_size = communicator->size();
+  control.rank = std::max(0, options.membership.place);
+  control.world_size = options.membership.size();
   control.generation = options.generation;
   control.fingerprint = options.fingerprint;
   control.start_step = reducing.start_step;
@@ -397,14 +502,13 @@ StatusOr<std::unique_ptr<RecoverableReducer>> MakeSteppedReducer(
   control.state_hash_interval = reducing.state_hash_interval;
   LOCKSTEP_ASSIGN_OR_RETURN(StepController controller,
                             StepController::Create(control));
-  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<GradientBuckets> buckets,
-                            GradientBuckets::Create(communicator, parameters,
-                                                    reducing, *options.sizes));
-  options.progress->SetWorldSize(communicator->size());
+  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<GradientReduction> reduction,
+                            MakeReduction(parameters, options));
+  options.progress->SetWorldSize(options.membership.world_size);
   options.progress->Planned(reducing.total_steps, reducing.global_batch);
   options.progress->SetCommitted(reducing.start_step);
   auto reducer = std::make_unique<SteppedReducer>(
-      std::move(buckets), std::move(controller), std::move(options));
+      std::move(reduction), std::move(controller), std::move(options));
   LOCKSTEP_RETURN_IF_ERROR(reducer->Allocate());
   return std::unique_ptr<RecoverableReducer>(std::move(reducer));
 }

@@ -1,5 +1,6 @@
-// The Reducer over a Communicator: buckets, and in the last one the tail of
-// step_tail.h. Needs no session: tests run it over any communicator.
+// The Reducer over a Communicator: buckets, and in the last one, or behind
+// them, the tail of step_tail.h. Needs no session: tests run it over any
+// communicator.
 //
 // Where the communicator makes progress inline, the time spent in it is the
 // all-reduce phase and busy: computing does not hide it. Otherwise all-reduce
@@ -21,6 +22,7 @@
 
 #include "worker/collective/communicator.h"
 #include "worker/runtime/gradients.h"
+#include "worker/runtime/membership.h"
 #include "worker/runtime/order_learner.h"
 #include "worker/runtime/progress.h"
 #include "worker/runtime/reducer.h"
@@ -34,8 +36,13 @@ struct SteppedReducerOptions {
   uint64_t fingerprint = 0;
   int64_t checkpoint_interval = 0;
   Duration operation_timeout = std::chrono::seconds(300);
-  // Borrowed; must outlive the reducer.
+  // Borrowed; must outlive the reducer. Null: the reducer is elastic, and
+  // Rebind brings one.
   collective::Communicator* communicator = nullptr;
+  // The ranks of `communicator`; else only their number in the job counts.
+  Membership membership = {};
+  // By shards (shard_reduction.h). No order is used, and none is learned.
+  bool elastic = false;
   Progress* progress = nullptr;
   // Absent: those for the backend and reducer.bucket_bytes.
   std::optional<collective::BucketSizes> sizes;
@@ -58,15 +65,16 @@ struct SteppedReducerOptions {
   std::function<void()> on_early_stop;
 };
 
-// A reducer that outlives its communicator: a recovery puts it into another one
-// of the same shape. Not for gradients on a device.
+// A reducer that outlives its communicator: a recovery puts it into another
+// one, of the same size unless it is elastic. Not for gradients on a device.
 class RecoverableReducer : public Reducer {
  public:
   // Leaves the communicator, which is aborted. FailedPrecondition: a check has
   // failed, so that no step may follow.
   virtual Status Unbind() = 0;
   // After Unbind. Gradients keep their addresses and become zero.
-  virtual Status Rebind(collective::Communicator* communicator) = 0;
+  virtual Status Rebind(collective::Communicator* communicator,
+                        const Membership& membership) = 0;
   // Orders and the layout of the buckets, equal on all ranks with this one's
   // state.
   virtual std::string Agreed() const = 0;

@@ -1,0 +1,107 @@
+// Reduces each bucket by the plan "shards=N" (docs/design/recovery.md, "Smaller
+// for a while"): each element is the sum over shards 0 to N - 1, from the first
+// to the last, in float32, whoever computes them.
+//
+// A bucket is cut in equal parts, one for each member of the communicator. An
+// all-to-all gives member p part p of all shards, p sums it, and an all-gather
+// gives the result to all. A member's r-th shard goes in round r, in which
+// members with fewer shards send nothing. All members start, in this order: the
+// buckets of round 0, those of each later round, the tail, and the all-gathers.
+// The buckets of a member's last shard start during its backward pass; those of
+// its shards before, which are copied, when the shard ends.
+//
+// Where the communicator has no all-to-all, all members gather whole buckets
+// instead: more to send, the same sums. A member that is alone sends nothing.
+#ifndef LOCKSTEP_WORKER_RUNTIME_SHARD_REDUCTION_H_
+#define LOCKSTEP_WORKER_RUNTIME_SHARD_REDUCTION_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "worker/collective/communicator.h"
+#include "worker/runtime/gradient_reduction.h"
+#include "worker/runtime/membership.h"
+
+namespace lockstep::worker::runtime {
+
+class ShardReduction final : public GradientReduction {
+ public:
+  // `buckets` are made for shards. Before Rebind it has no communicator, and
+  // takes gradients only.
+  ShardReduction(Progress* progress, std::unique_ptr<GradientBuckets> buckets,
+                 Duration operation_timeout);
+
+  // The memory of a communicator is allocated by Rebind.
+  Status Allocate(bool with_norm) override;
+  void Unbind() override;
+  Status Rebind(collective::Communicator* communicator,
+                const Membership& membership) override;
+  void BeginStep(int64_t step) override;
+  Status EndShard() override;
+  StatusOr<bool> StartRest() override;
+  Status StartTail() override { return StartTailAlone(); }
+  Status WaitAll(MonoTime arrived) override;
+  // Of N parts, added up from the first to the last: equal bits for any number
+  // of members.
+  StatusOr<double> Norm(MonoTime arrived) override;
+
+ private:
+  // What one member exchanges of one bucket in one round.
+  struct Exchange {
+    std::vector<collective::PeerPart> sends;
+    std::vector<collective::PeerPart> receives;
+    // In place of an all-to-all: the whole buckets of all members.
+    std::vector<float> gathered;
+    // Refers to the others, so it goes first.
+    std::vector<std::unique_ptr<collective::Work>> works;
+  };
+  // Of one bucket.
+  struct Memory {
+    // This member's part of each shard, one behind the other.
+    std::vector<float> rows;
+    // By round, but for the last own shard: copies of whole buckets.
+    std::vector<std::vector<float>> copies;
+    std::vector<Exchange> exchanges;  // by round
+  };
+
+  bool Starts() const {
+    return started() < memory_.size() && buckets()->states().full(started());
+  }
+  Status StartFull() override;
+  bool IsUnderWay() const override;
+  void PollInline() override;
+  bool alone() const { return membership_.size() == 1; }
+  bool IsLastShard() const {
+    return shard_ + 1 == membership_.own_shards().size();
+  }
+  // Elements of a member's part of the bucket.
+  size_t PartOf(size_t bucket) const;
+  // Of this rank's shard of `round`; null: it has none.
+  float* ShardMemory(size_t bucket, size_t round);
+  Status StartExchange(size_t bucket, size_t round);
+  Status StartGathered(size_t bucket, size_t round, const float* own);
+  // Takes this member's part of all shards out of what was gathered.
+  void TakeGathered(size_t bucket, size_t round);
+  Status StartLaterRounds();
+  Status SumBucket(size_t bucket);
+
+  bool with_norm_ = false;
+  Membership membership_;
+  const collective::Buffer* any_ = nullptr;   // AnyMemory's
+  const collective::Buffer* norm_ = nullptr;  // N numbers
+  std::vector<Memory> memory_;                // by bucket
+
+  // State of the step under way.
+  size_t shard_ = 0;  // of the own ones
+  bool finite_ = true;
+  bool exchanged_ = false;  // All buckets of all rounds have started.
+};
+
+}  // namespace lockstep::worker::runtime
+
+#endif  // LOCKSTEP_WORKER_RUNTIME_SHARD_REDUCTION_H_
