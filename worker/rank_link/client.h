@@ -57,7 +57,7 @@ struct RankLinkCallbacks {
   // when the daemon refuses this rank after a reconnect.
   std::function<void(const std::string& why)> abort;
   // A Welcome with a higher recovery has come.
-  std::function<void(uint32_t recovery)> recover;
+  std::function<void(const v1::RankWelcome& welcome)> recover;
   // May come repeatedly with the same id.
   std::function<void(const v1::RankDirective& directive)> directive;
   // The answer to an Ask.

@@ -198,7 +198,7 @@ void RankLink::Impl::OnMessage(const v1::DaemonMessage& message) {
   }
   if (!why.empty() && callbacks_.abort) callbacks_.abort(why);
   if (recover && callbacks_.recover) {
-    callbacks_.recover(message.welcome().recovery());
+    callbacks_.recover(message.welcome());
   }
   if (tell && callbacks_.value) {
     callbacks_.value(message.value().key(), message.value().value());

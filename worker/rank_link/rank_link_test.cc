@@ -307,7 +307,9 @@ TEST_F(RankLinkTest, ARecoveryBeginsTheRendezvousAnew) {
   Expect(0);
   std::atomic<uint32_t> told = 0;
   RankLinkCallbacks callbacks;
-  callbacks.recover = [&](uint32_t recovery) { told = recovery; };
+  callbacks.recover = [&](const v1::RankWelcome& welcome) {
+    told = welcome.recovery();
+  };
   auto link = *Connect(0, std::move(callbacks));
   EXPECT_EQ(link->welcome().recovery(), 0u);
   ASSERT_TRUE(link->Put("addr/0", "old").ok());

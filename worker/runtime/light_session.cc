@@ -288,8 +288,8 @@ class LightSession::Impl {
           orders(why);
           recoveries_.End(Aborted("{}", why));
         };
-    callbacks.recover = [this](uint32_t recovery) {
-      recoveries_.Announce(recovery);
+    callbacks.recover = [this](const v1::RankWelcome& welcome) {
+      recoveries_.Announce(welcome.recovery());
     };
     return callbacks;
   }

@@ -49,7 +49,8 @@ Status ReductionPlanner::Check() {
   StatusOr<ReductionPlan> plan = ParseReductionPlan(options_.text);
   if (!plan.ok()) return DoesNotFit(std::string(Message(plan.status())));
   if (plan->ranks != options_.ranks ||
-      (options_.hosts > 0 && plan->hosts != options_.hosts)) {
+      (options_.hosts > 0 && !options_.elastic &&
+       plan->hosts != options_.hosts)) {
     return DoesNotFit(fmt::format(
         "it is of {} ranks on {} hosts, and these are {}{}", plan->ranks,
         plan->hosts, options_.ranks,
@@ -95,15 +96,22 @@ std::string ReductionPlanner::Shape() const {
                      plan_->last_bucket_bytes);
 }
 
+std::string ReductionPlanner::PlanOf(
+    const collective::Communicator* communicator) const {
+  if (options_.elastic) return fmt::format("shards={}", options_.ranks);
+  return communicator->ReductionPlan();
+}
+
 // Whether the plan is one of these gradients.
-Status ReductionPlanner::CheckFit(const collective::Communicator& communicator,
+Status ReductionPlanner::CheckFit(const collective::Communicator* communicator,
                                   const std::vector<Parameter>& parameters,
                                   const ReducerOptions& reducer) {
   // A backend without a choice takes any plan, and follows none.
-  if (plan_->communicator != communicator.ReductionPlan()) {
+  if (const std::string own = PlanOf(communicator);
+      plan_->communicator != own) {
     return DoesNotFit(
         fmt::format("it is for '{}', and these ranks reduce by '{}'",
-                    plan_->communicator, communicator.ReductionPlan()));
+                    plan_->communicator, own));
   }
   if (plan_->wire != WireOf(reducer)) {
     return DoesNotFit(fmt::format("it has gradients as {} on the wire, not {}",
@@ -129,7 +137,7 @@ Status ReductionPlanner::CheckFit(const collective::Communicator& communicator,
 }
 
 Status ReductionPlanner::CheckPinned(
-    const collective::Communicator& communicator,
+    const collective::Communicator* communicator,
     const std::vector<Parameter>& parameters, const ReducerOptions& reducer) {
   if (!options_.pinned || !plan_) return OkStatus();
   return CheckFit(communicator, parameters, reducer);
@@ -139,6 +147,11 @@ Status ReductionPlanner::CheckPinned(
 StatusOr<std::string> ReductionPlanner::MakeNew(
     collective::Communicator* communicator, SmallCollectives* small,
     const ReducerOptions& reducer) {
+  if (options_.elastic) {
+    SetPlan(ElasticSizes(reducer), reducer, PlanOf(communicator));
+    return fmt::format("sums over {} shards in order, in buckets of {}",
+                       options_.ranks, FormatSize(plan_->bucket_bytes));
+  }
   LOCKSTEP_RETURN_IF_ERROR(MarkPeerLost(communicator->Tune(
       options_.tune_budget, MonotonicNow() + options_.operation_timeout)));
   size_t bytes = reducer.bucket_bytes;
@@ -153,15 +166,21 @@ StatusOr<std::string> ReductionPlanner::MakeNew(
   }
   const collective::BucketSizes sizes =
       collective::SizesFor(communicator->backend(), bytes);
+  SetPlan(sizes, reducer, PlanOf(communicator));
+  return fmt::format("buckets of {}{}", FormatSize(bytes), why);
+}
+
+void ReductionPlanner::SetPlan(const collective::BucketSizes& sizes,
+                               const ReducerOptions& reducer,
+                               const std::string& how) {
   plan_.emplace();
   plan_->ranks = options_.ranks;
   plan_->hosts = std::max(1, options_.hosts);
   plan_->wire = WireOf(reducer);
-  plan_->communicator = communicator->ReductionPlan();
+  plan_->communicator = how;
   plan_->bucket_bytes = sizes.bucket;
   plan_->first_bucket_bytes = sizes.first;
   plan_->last_bucket_bytes = sizes.last;
-  return fmt::format("buckets of {}{}", FormatSize(bytes), why);
 }
 
 StatusOr<ReductionPlanner::Made> ReductionPlanner::Make(
@@ -176,7 +195,7 @@ StatusOr<ReductionPlanner::Made> ReductionPlanner::Make(
     return made;
   }
   if (plan_) {
-    LOCKSTEP_RETURN_IF_ERROR(CheckFit(*communicator, parameters, reducer));
+    LOCKSTEP_RETURN_IF_ERROR(CheckFit(communicator, parameters, reducer));
   }
   if (plan_) {
     made.how = fmt::format("buckets of {}, by the job's reduction plan {}",
@@ -185,7 +204,8 @@ StatusOr<ReductionPlanner::Made> ReductionPlanner::Make(
     LOCKSTEP_ASSIGN_OR_RETURN(made.how, MakeNew(communicator, small, reducer));
   }
   plan_->parameters = static_cast<uint32_t>(parameters.size());
-  if (plan_->order.empty() && !options_.pinned && !reducer.order.empty()) {
+  if (plan_->order.empty() && !options_.pinned && !reducer.order.empty() &&
+      !options_.elastic) {
     // By a generation whose plan is not known any more: hardly later.
     plan_->order = reducer.order;
     plan_->learned_at = std::min(reducer.start_step, OrderLearner::kFrom);

@@ -37,6 +37,10 @@ struct PlannerOptions {
   // As the job has it; empty: none.
   std::string text = {};
   bool pinned = false;
+  // The ranks sum by shards (shard_reduction.h): "shards=N" in place of the
+  // communicator's plan. Buckets have sizes that need no measuring and no
+  // communicator, so that each rank makes the same plan by itself.
+  bool elastic = false;
   // For choosing how the communicator reduces, and then for buckets.
   Duration tune_budget = std::chrono::milliseconds(50);
   Duration measure_budget = std::chrono::milliseconds(50);
@@ -57,19 +61,26 @@ class ReductionPlanner {
     std::string how;
   };
 
+  static collective::BucketSizes ElasticSizes(const ReducerOptions& reducer) {
+    return collective::SizesFor("shards", reducer.bucket_bytes);
+  }
+
   explicit ReductionPlanner(PlannerOptions options)
       : options_(std::move(options)) {}
 
   // Before forming: checks that the job's plan is for this shape.
   Status Check();
   // CommunicatorOptions::reduction_plan.
-  std::string communicator() const { return plan_ ? plan_->communicator : ""; }
+  std::string communicator() const {
+    return plan_ && !options_.elastic ? plan_->communicator : "";
+  }
   // The communicator refused the plan with `why`. OK: form without it.
   Status Refuse(const Status& why);
 
   // Checks that a pinned plan is for these gradients. Called before anything is
   // compared with peers, so that each rank returns the error itself.
-  Status CheckPinned(const collective::Communicator& communicator,
+  // `communicator` may be null where elastic; also in Make.
+  Status CheckPinned(const collective::Communicator* communicator,
                      const std::vector<Parameter>& parameters,
                      const ReducerOptions& reducer);
   // Without a plan, tunes the communicator and measures, collectively. With one
@@ -94,12 +105,16 @@ class ReductionPlanner {
 
  private:
   Status DoesNotFit(const std::string& why);
-  Status CheckFit(const collective::Communicator& communicator,
+  // What plan_->communicator must be.
+  std::string PlanOf(const collective::Communicator* communicator) const;
+  Status CheckFit(const collective::Communicator* communicator,
                   const std::vector<Parameter>& parameters,
                   const ReducerOptions& reducer);
   StatusOr<std::string> MakeNew(collective::Communicator* communicator,
                                 SmallCollectives* small,
                                 const ReducerOptions& reducer);
+  void SetPlan(const collective::BucketSizes& sizes,
+               const ReducerOptions& reducer, const std::string& how);
   StatusOr<std::string> LayoutOf(const std::vector<Parameter>& parameters,
                                  const ReducerOptions& reducer) const;
   void Write();

@@ -26,7 +26,7 @@ const std::vector<int>& Session::members() const {
 const std::vector<int>& Session::shards() const {
   return impl_->membership_.own_shards();
 }
-Status Session::CheckMembership() { return OkStatus(); }
+Status Session::CheckMembership() { return impl_->CheckMembership(); }
 
 Status Session::Form(const ConfigMap& config) { return impl_->Form(config); }
 collective::Communicator* Session::communicator() {

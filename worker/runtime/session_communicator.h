@@ -3,44 +3,74 @@
 #ifndef LOCKSTEP_WORKER_RUNTIME_SESSION_COMMUNICATOR_H_
 #define LOCKSTEP_WORKER_RUNTIME_SESSION_COMMUNICATOR_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
+#include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "worker/collective/communicator.h"
+#include "worker/runtime/membership.h"
 
 namespace lockstep::worker::runtime {
 
-// Used by the training loop's thread, except EndGeneration and EndRecoveries,
+// Where ranks of an elastic job only return, none was lost: the communicator
+// lives on until this rank has ended its step and leaves (CheckMembership), at
+// most for kStepTime.
+//
+// Used by the training loop's thread, except EndGeneration, Announce and Tick,
 // which any thread may call.
 class SessionCommunicator {
  public:
+  // How long a step may take to end when ranks return.
+  static constexpr Duration kStepTime = std::chrono::seconds(60);
+
   // Null before Adopt and after Drop.
   collective::Communicator* get() const { return view_; }
 
-  // Keeps `communicator`, formed by `recovery`. Aborted: the generation has
-  // ended meanwhile, or a newer recovery has begun; the communicator is kept,
-  // and aborted.
+  // Keeps `communicator`, formed of these members by `recovery`. Aborted: the
+  // generation has ended meanwhile, or a newer recovery has begun; the
+  // communicator is kept, and aborted.
   Status Adopt(std::unique_ptr<collective::Communicator> communicator,
-               uint32_t recovery);
+               const Membership& membership, uint32_t recovery);
+  // This rank has its state, and makes steps.
+  void SetTrains();
   void Drop();
   // Aborts the communicator, so that peers do not wait for this rank.
   void Abort(std::string_view reason);
+  // The same, unless ranks only return: others may be at the end of a step.
+  void Leave(std::string_view reason);
+  // Between two steps: an error, PEER_LOST, where a recovery has begun or the
+  // generation has ended.
+  Status CheckMembership();
 
   // Aborts the communicator, and any later one.
   void EndGeneration(const std::string& reason);
-  // The same for those of recoveries before `recovery`.
-  void EndRecoveries(uint32_t recovery);
+  // `recovery` begins, and `away` are not members: the same for communicators
+  // of recoveries before, at once or when this rank had time to leave.
+  void Announce(uint32_t recovery, std::span<const int> away);
+  // Once a second or more often.
+  void Tick(MonoTime now);
 
  private:
+  bool OnlyReturns(uint32_t recovery, std::span<const int> away) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AbortOlder() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   Mutex mu_;
   std::unique_ptr<collective::Communicator> communicator_ ABSL_GUARDED_BY(mu_);
   std::string end_reason_ ABSL_GUARDED_BY(mu_);
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   uint32_t recovery_ ABSL_GUARDED_BY(mu_) = 0;  // communicator_'s
+  Membership membership_ ABSL_GUARDED_BY(mu_);  // communicator_'s
+  bool trains_ ABSL_GUARDED_BY(mu_) = false;
+  // Ranks return; until then this rank may end its step.
+  std::optional<MonoTime> patience_ ABSL_GUARDED_BY(mu_);
   uint32_t newest_ ABSL_GUARDED_BY(mu_) = 0;
   collective::Communicator* view_ = nullptr;  // for the loop's thread
 };

@@ -69,9 +69,12 @@ Status Session::Impl::Join() {
     callbacks.abort = [this](const std::string& why) {
       communicator_.EndGeneration(why);
     };
-    callbacks.recover = [this](uint32_t recovery) {
-      communicator_.EndRecoveries(recovery);
+    callbacks.recover = [this](const v1::RankWelcome& welcome) {
+      const std::vector<int> away(welcome.away_ranks().begin(),
+                                  welcome.away_ranks().end());
+      communicator_.Announce(welcome.recovery(), away);
     };
+    callbacks.tick = [this] { communicator_.Tick(MonotonicNow()); };
     callbacks.directive = [this](const v1::RankDirective& directive) {
       orders_.Add(directive);
     };
@@ -99,7 +102,7 @@ void Session::Impl::TakeWelcome(const v1::RankWelcome& welcome) {
   identity_.generation = link_->key().generation;
   identity_.rank = welcome.rank();
   identity_.world_size = std::max(1, welcome.world_size());
-  membership_ = MembersWithout({}, identity_.world_size, identity_.rank);
+  TakeMembership(welcome);
   identity_.local_rank = welcome.local_rank();
   identity_.local_size = std::max(1, welcome.local_size());
   identity_.attempt = std::max(1, welcome.attempt());
@@ -122,25 +125,39 @@ void Session::Impl::TakeWelcome(const v1::RankWelcome& welcome) {
   kept_.has_state = !identity_.recovering;
 }
 
+void Session::Impl::TakeMembership(const v1::RankWelcome& welcome) {
+  const std::vector<int> away(welcome.away_ranks().begin(),
+                              welcome.away_ranks().end());
+  membership_ = MembersWithout(away, identity_.world_size, identity_.rank);
+}
+
 Status Session::Impl::Form(const ConfigMap& config) {
   progress_->Enter(Phase::kForming);
   DropCommunicator();
   kept_.config = config;
   kept_.config["recoverable"] = options_.recoverable ? "yes" : "no";
+  if (options_.elastic) kept_.config["elastic"] = "yes";
+  kept_.elastic = options_.elastic && options_.recoverable &&
+                  link_ != nullptr && identity_.world_size > 1;
   LOCKSTEP_RETURN_IF_ERROR(Plan());
   if (identity_.recovering) return FormRecovering();
   LOCKSTEP_ASSIGN_OR_RETURN(
       std::unique_ptr<collective::Communicator> communicator,
       FormRanks(link_.get(), MonotonicNow() + options_.forming_timeout));
+  if (kept_.elastic && communicator->backend() == "nccl") {
+    kept_.elastic = false;
+    LOCKSTEP_RETURN_IF_ERROR(Plan());
+  }
   ReportPlan();
-  const Status adopted = communicator_.Adopt(std::move(communicator), 0);
+  const Status adopted =
+      communicator_.Adopt(std::move(communicator), membership_, 0);
   collectives_.emplace(communicator_.get(), progress_.get(),
                        options_.operation_timeout);
   LOCKSTEP_RETURN_IF_ERROR(adopted);
   // The order of the sums shapes the numbers like the rest.
   ConfigMap all = kept_.config;
   if (const std::string plan = this->communicator()->ReductionPlan();
-      !plan.empty()) {
+      !plan.empty() && !elastic()) {
     all["reduction plan"] = plan;
   }
   fingerprint_ = Fingerprint(all);
@@ -149,9 +166,10 @@ Status Session::Impl::Form(const ConfigMap& config) {
         Compare(all, MonotonicNow() + options_.forming_timeout));
     kept_.recoverable =
         options_.recoverable && this->communicator()->backend() != "nccl";
-    link_->SendJoined(0, kept_.recoverable);
+    link_->SendJoined(0, kept_.recoverable, elastic());
     LOCKSTEP_RETURN_IF_ERROR(
         MarkPeerLost(link_->WaitForGo(MonotonicNow() + options_.go_timeout)));
+    communicator_.SetTrains();
   }
   progress_->Enter(Phase::kOther);
   return OkStatus();
@@ -161,6 +179,11 @@ std::string Session::Impl::Label() const {
   std::string label =
       fmt::format("job {} g{}", identity_.job, identity_.generation);
   if (kept_.recovery > 0) label += fmt::format(" r{}", kept_.recovery);
+  // Its errors name places.
+  if (!membership_.complete()) {
+    label += fmt::format(" of rank{} {}", membership_.size() == 1 ? "" : "s",
+                         fmt::join(membership_.members, ", "));
+  }
   return label;
 }
 
@@ -176,8 +199,9 @@ StatusOr<std::unique_ptr<collective::Communicator>> Session::Impl::FormRanks(
     collective::RendezvousStore* store, MonoTime deadline) {
   collective::CommunicatorOptions options;
   options.backend = options_.backend;
-  options.rank = identity_.rank;
-  options.size = identity_.world_size;
+  options.rank = membership_.place;
+  options.size = membership_.size();
+  if (elastic() && membership_.size() == 1) options.backend = "self";
   options.label = Label();
   options.operation_timeout = options_.operation_timeout;
   options.forming_deadline = deadline;
@@ -250,7 +274,8 @@ int Session::Impl::Leave(const Status& result) {
     report.set_failure(Message(status));
     report.set_victim(IsVictim(status));
     report.set_failure_reason(ReasonNumber(ReasonOf(status)));
-    for (const int peer : collective::LostPeersOf(status)) {
+    for (const int peer :
+         membership_.RanksAt(collective::LostPeersOf(status))) {
       if (report.lost_peers_size() < kMostLostPeers) {
         report.add_lost_peers(peer);
       }

@@ -49,6 +49,9 @@ class Session::Impl {
   Status Form(const ConfigMap& config);
   StatusOr<std::unique_ptr<Reducer>> MakeReducer(
       const std::vector<Parameter>& parameters, const ReducerOptions& options);
+  // SessionOptions::elastic, where it has an effect. After Form.
+  bool elastic() const { return kept_.elastic; }
+  Status CheckMembership() { return communicator_.CheckMembership(); }
   // FailedPrecondition before Form.
   StatusOr<SmallCollectives*> collectives();
   void Send(const v1::RankReport& report);
@@ -59,7 +62,7 @@ class Session::Impl {
   StatusOr<Recovered> Recover(const Status& lost, Reducer* reducer,
                               const ReplicaState& state);
   int Leave(const Status& result);
-  // CheckpointRecord::Check, on rank 0, where the job has a place for
+  // CheckpointRecord::Check, on the chief, where the job has a place for
   // checkpoints.
   Status LastCheckpoint() const;
 
@@ -88,6 +91,8 @@ class Session::Impl {
     uint32_t recovery = 0;
     // SessionOptions::recoverable, where the backend can.
     bool recoverable = false;
+    // The same of SessionOptions::elastic.
+    bool elastic = false;
     // This rank has a state. A replacement has none before it is levelled.
     bool has_state = true;
     // Form's and MakeReducer's, for comparing.
@@ -101,6 +106,7 @@ class Session::Impl {
   // The secret of the communicator's members.
   std::string Key() const;
   void TakeWelcome(const v1::RankWelcome& welcome);
+  void TakeMembership(const v1::RankWelcome& welcome);
   // Form of a rank that replaces a lost one.
   Status FormRecovering();
   Status Plan();
@@ -112,6 +118,8 @@ class Session::Impl {
   // Reports how the ranks reduce, and why so: once a generation, by rank 0,
   // with `buckets` where that is not empty.
   void ReportChoice(const std::string& buckets);
+  // The sizes of buckets, where no plan says others.
+  collective::BucketSizes SizesOf(const ReducerOptions& options) const;
   // Notes what recoveries compare.
   Status KeepShape(const ConfigMap& shape,
                    const std::vector<Parameter>& parameters,

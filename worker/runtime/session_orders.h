@@ -36,6 +36,8 @@ class CheckpointRecord {
   void Tried(int64_t step) { tried_ = step; }
   // A checkpoint of `step` was reported as saved.
   void Saved(int64_t step);
+  // Another rank is the chief from now on, which may know more.
+  void Forget() { tried_ = -1; }
   // The ranks were ordered to stop early: the job goes on elsewhere from an
   // older checkpoint, so the last one need not be saved.
   void StoppedEarly() { stopped_early_ = true; }

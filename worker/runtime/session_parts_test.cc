@@ -23,8 +23,8 @@ StatusCode StartCode(collective::Communicator* communicator) {
 TEST(SessionCommunicatorTest, AnEndWhileItFormedAbortsItAtOnce) {
   SessionCommunicator communicator;
   communicator.EndGeneration("the generation is over");
-  const Status adopted =
-      communicator.Adopt(collective::MakeSelfCommunicator("job"), 0);
+  const Status adopted = communicator.Adopt(
+      collective::MakeSelfCommunicator("job"), Membership(), 0);
   EXPECT_EQ(adopted.code(), StatusCode::kAborted);
   EXPECT_EQ(ReasonOf(adopted), kReasonPeerLost);
   ASSERT_NE(communicator.get(), nullptr);
@@ -33,18 +33,20 @@ TEST(SessionCommunicatorTest, AnEndWhileItFormedAbortsItAtOnce) {
 
 TEST(SessionCommunicatorTest, ANewerRecoveryAbortsTheOldOnesAtOnce) {
   SessionCommunicator communicator;
-  communicator.EndRecoveries(2);
-  const Status old =
-      communicator.Adopt(collective::MakeSelfCommunicator("job"), 1);
+  communicator.Announce(2, {});
+  const Status old = communicator.Adopt(collective::MakeSelfCommunicator("job"),
+                                        Membership(), 1);
   EXPECT_EQ(ReasonOf(old), kReasonPeerLost);
   communicator.Drop();
   EXPECT_TRUE(
-      communicator.Adopt(collective::MakeSelfCommunicator("job"), 2).ok());
+      communicator
+          .Adopt(collective::MakeSelfCommunicator("job"), Membership(), 2)
+          .ok());
   const auto start = [&] {
     return communicator.get()->Start({collective::CollectiveKind::kBarrier});
   };
   EXPECT_TRUE(start().ok());
-  communicator.EndRecoveries(3);
+  communicator.Announce(3, {});
   EXPECT_EQ(start().status().code(), StatusCode::kAborted);
 }
 
@@ -52,10 +54,72 @@ TEST(SessionCommunicatorTest, DropForgetsItAndAnAbortOfNoneIsHarmless) {
   SessionCommunicator communicator;
   communicator.Abort("there is none");
   ASSERT_TRUE(
-      communicator.Adopt(collective::MakeSelfCommunicator("job"), 0).ok());
+      communicator
+          .Adopt(collective::MakeSelfCommunicator("job"), Membership(), 0)
+          .ok());
   EXPECT_EQ(StartCode(communicator.get()), StatusCode::kOk);
   communicator.Drop();
   EXPECT_EQ(communicator.get(), nullptr);
+}
+
+// Of a rank that trains with rank 2 while rank 1 is away.
+class ReturnTest : public ::testing::Test {
+ protected:
+  ReturnTest() {
+    const Membership small = MembersWithout(std::vector<int>{1}, 3, 0);
+    EXPECT_TRUE(
+        communicator_.Adopt(collective::MakeSelfCommunicator("job"), small, 4)
+            .ok());
+    communicator_.SetTrains();
+    EXPECT_TRUE(communicator_.CheckMembership().ok());
+  }
+  StatusCode Start() { return StartCode(communicator_.get()); }
+
+  SessionCommunicator communicator_;
+};
+
+TEST_F(ReturnTest, TheCommunicatorLivesUntilThisRankLeaves) {
+  communicator_.Announce(5, {});
+  EXPECT_EQ(ReasonOf(communicator_.CheckMembership()), kReasonPeerLost);
+  EXPECT_EQ(Start(), StatusCode::kOk);
+  communicator_.Leave("ranks return");
+  EXPECT_EQ(Start(), StatusCode::kOk) << "others may be at the end of a step";
+  communicator_.Tick(MonotonicNow() + SessionCommunicator::kStepTime / 2);
+  EXPECT_EQ(Start(), StatusCode::kOk);
+  communicator_.Tick(MonotonicNow() + SessionCommunicator::kStepTime);
+  EXPECT_EQ(Start(), StatusCode::kAborted);
+}
+
+TEST_F(ReturnTest, ALostMemberEndsItAtOnce) {
+  communicator_.Announce(5, std::vector<int>{2});
+  EXPECT_EQ(Start(), StatusCode::kAborted);
+  EXPECT_EQ(ReasonOf(communicator_.CheckMembership()), kReasonPeerLost);
+}
+
+TEST_F(ReturnTest, ALossAfterAReturnEndsItAtOnce) {
+  communicator_.Announce(5, {});
+  communicator_.Announce(6, std::vector<int>{1, 2});
+  EXPECT_EQ(Start(), StatusCode::kAborted);
+}
+
+TEST_F(ReturnTest, ARecoveryThatWasMissedEndsItAtOnce) {
+  communicator_.Announce(6, {});
+  EXPECT_EQ(Start(), StatusCode::kAborted);
+}
+
+TEST_F(ReturnTest, OneThatDoesNotTrainYetHasNoStepToEnd) {
+  communicator_.Drop();
+  EXPECT_TRUE(communicator_
+                  .Adopt(collective::MakeSelfCommunicator("job"),
+                         MembersWithout(std::vector<int>{1}, 3, 0), 5)
+                  .ok());
+  communicator_.Announce(6, {});
+  EXPECT_EQ(Start(), StatusCode::kAborted);
+}
+
+TEST_F(ReturnTest, AnErrorOfAMemberEndsItForOthers) {
+  communicator_.Leave("a peer is gone");
+  EXPECT_EQ(Start(), StatusCode::kAborted);
 }
 
 TEST(CheckpointRecordTest, TheLastOneThatWasTriedMustBeSaved) {

@@ -72,9 +72,9 @@ StatusOr<SmallPart> SplitParts(std::string_view text) {
 
 // "recovery 1: 3 ranks went on with step 1204 after 84 ms; rank 1 received
 // 100 MiB in 61 ms"
-std::string Describe(const LevelResult& level, uint32_t recovery,
-                     Duration time) {
-  const std::vector<int>& to = level.plan.receivers;
+std::string Describe(const LevelResult& level, const Membership& membership,
+                     uint32_t recovery, Duration time) {
+  const std::vector<int> to = membership.RanksAt(level.plan.receivers);
   std::string text = fmt::format(
       "recovery {}: {} rank{} went on with step {} after {}", recovery,
       level.plan.sources.size(), level.plan.sources.size() == 1 ? "" : "s",
@@ -95,6 +95,7 @@ class Session::Impl::Recovering {
   Recovering(Impl* session, RecoverableReducer* reducer,
              const ReplicaState* state)
       : session_(*session),
+        was_chief_(session->membership_.place == 0),
         reducer_(reducer),
         state_(state),
         deadline_(MonotonicNow() + session->options_.hold_timeout) {}
@@ -106,6 +107,11 @@ class Session::Impl::Recovering {
  private:
   // Aborts and drops the communicator, and says so to the coordinator.
   Status LeaveRanks(const Status& lost);
+  // This rank waits for the recovery after the newest one it knows of.
+  void SayParked(const std::vector<int>& lost_peers);
+  // Learns who is a member; false: this rank is away, or a newer recovery has
+  // begun.
+  bool TakePart();
   Status Form();
   // A rank without a plan takes that of another rank.
   Status TakePlan(collective::RendezvousStore* store);
@@ -120,29 +126,46 @@ class Session::Impl::Recovering {
   }
 
   Impl& session_;
+  const bool was_chief_;
   RecoverableReducer* const reducer_;
   const ReplicaState* const state_;
-  const MonoTime deadline_;
+  MonoTime deadline_;
   collective::StateDigest digest_;
   LevelResult level_;
   Recovered recovered_;
 };
 
 Status Session::Impl::Recovering::LeaveRanks(const Status& lost) {
-  const uint32_t left = session_.kept_.recovery;
-  session_.communicator_.Abort(Message(lost));
+  session_.communicator_.Leave(Message(lost));
   const Status rewound = reducer_ != nullptr ? reducer_->Unbind() : OkStatus();
   session_.DropCommunicator();
   LOCKSTEP_RETURN_IF_ERROR(rewound);
-  v1::RankReport report;
-  report.set_parked(left + 1);
-  for (const int peer : collective::LostPeersOf(lost)) {
-    report.add_lost_peers(peer);
-  }
-  session_.Send(report);
+  SayParked(session_.membership_.RanksAt(collective::LostPeersOf(lost)));
   LOG_WARN("{} rank {} keeps its state and waits for a recovery: {}",
            session_.Label(), session_.identity_.rank, Message(lost));
   return OkStatus();
+}
+
+void Session::Impl::Recovering::SayParked(const std::vector<int>& lost_peers) {
+  v1::RankReport report;
+  report.set_parked(session_.kept_.recovery + 1);
+  for (const int peer : lost_peers) report.add_lost_peers(peer);
+  session_.Send(report);
+}
+
+bool Session::Impl::Recovering::TakePart() {
+  Impl& s = session_;
+  const v1::RankWelcome welcome = s.link_->welcome();
+  if (welcome.recovery() != s.kept_.recovery) return false;
+  s.TakeMembership(welcome);
+  if (s.membership_.place >= 0) return true;
+  LOG_INFO("job {} g{}: rank {} is away in recovery {}, and waits for the next",
+           s.identity_.job, s.identity_.generation, s.identity_.rank,
+           s.kept_.recovery);
+  // The others go on, so its state is old.
+  s.kept_.has_state = false;
+  SayParked({});
+  return false;
 }
 
 Status Session::Impl::Recovering::TakePlan(collective::RendezvousStore* store) {
@@ -165,14 +188,17 @@ Status Session::Impl::Recovering::TakePlan(collective::RendezvousStore* store) {
 Status Session::Impl::Recovering::Form() {
   Impl& s = session_;
   RecoveryStore store(s.link_.get(), s.kept_.recovery);
-  LOCKSTEP_RETURN_IF_ERROR(MarkPeerLost(TakePlan(&store)));
+  // Each rank of an elastic job makes the same plan.
+  if (!s.elastic()) {
+    LOCKSTEP_RETURN_IF_ERROR(MarkPeerLost(TakePlan(&store)));
+  }
   // The coordinator ends it earlier where a rank does not come.
   LOCKSTEP_ASSIGN_OR_RETURN(
       std::unique_ptr<collective::Communicator> communicator,
       s.FormRanks(&store, deadline_));
   s.plan_reports_.choice()->clear();
-  LOCKSTEP_RETURN_IF_ERROR(
-      s.communicator_.Adopt(std::move(communicator), s.kept_.recovery));
+  LOCKSTEP_RETURN_IF_ERROR(s.communicator_.Adopt(
+      std::move(communicator), s.membership_, s.kept_.recovery));
   // First of all, where it was in the communicator before.
   if (reducer_ != nullptr) {
     LOCKSTEP_RETURN_IF_ERROR(reducer_->Rebind(s.communicator(), s.membership_));
@@ -191,6 +217,10 @@ Status Session::Impl::Recovering::Follow() {
         session_.link_->WaitForRecovery(session_.kept_.recovery, deadline_);
     if (!next.ok()) return MarkPeerLost(next.status());
     session_.kept_.recovery = *next;
+    if (session_.elastic() && !TakePart()) {
+      deadline_ = MonotonicNow() + session_.options_.hold_timeout;
+      continue;
+    }
     Status done = Form();
     if (done.ok() && state_ != nullptr) done = Level();
     if (done.ok() || !IsVictim(done)) return done;
@@ -228,7 +258,7 @@ Status Session::Impl::Recovering::Take(const LevelResult& level) {
   Impl& s = session_;
   const std::vector<int>& to = level.plan.receivers;
   recovered_.received =
-      std::find(to.begin(), to.end(), s.identity_.rank) != to.end();
+      std::find(to.begin(), to.end(), s.membership_.place) != to.end();
   LOCKSTEP_ASSIGN_OR_RETURN(const SmallPart part, SplitParts(level.small));
   if (!part.plan.empty()) {
     LOCKSTEP_RETURN_IF_ERROR(s.planner_->Follow(part.plan));
@@ -252,10 +282,12 @@ void Session::Impl::Recovering::Report(MonoTime began) {
   recovered_.bytes = level_.bytes;
   recovered_.level_time = level_.time;
   recovered_.time = MonotonicNow() - began;
-  s.link_->SendJoined(s.kept_.recovery, true);
-  if (level_.plan.sources.front() != s.identity_.rank) return;
+  s.communicator_.SetTrains();
+  if (!was_chief_) s.checkpoints_.Forget();
+  s.link_->SendJoined(s.kept_.recovery, true, s.elastic());
+  if (level_.plan.sources.front() != s.membership_.place) return;
   const std::string sentence =
-      Describe(level_, s.kept_.recovery, recovered_.time);
+      Describe(level_, s.membership_, s.kept_.recovery, recovered_.time);
   LOG_INFO("{}: {}", s.Label(), sentence);
   s.SendEvent(sentence, EventKind::kRecovered);
 }
@@ -268,8 +300,12 @@ StatusOr<Recovered> Session::Impl::Recovering::Run(const Status& lost) {
   if (session_.kept_.has_state) {
     digest_ = collective::DigestOf(state_->memory);
   }
-  Status done = lost.ok() ? Level() : lost;
-  if (!done.ok() && IsVictim(done)) {
+  // One that replaces a rank of an elastic job has no communicator yet.
+  const bool formed = session_.communicator() != nullptr;
+  Status done = lost.ok() && formed ? Level() : lost;
+  if (lost.ok() && !formed) {
+    done = Follow();
+  } else if (!done.ok() && IsVictim(done)) {
     if (lost.ok()) LOCKSTEP_RETURN_IF_ERROR(LeaveRanks(done));
     done = Follow();
   }
@@ -295,7 +331,9 @@ Status Session::Impl::FormRecovering() {
   kept_.recoverable = true;
   // The newest one.
   --kept_.recovery;
-  LOCKSTEP_RETURN_IF_ERROR(Recovering(this, nullptr, nullptr).Follow());
+  if (!elastic()) {
+    LOCKSTEP_RETURN_IF_ERROR(Recovering(this, nullptr, nullptr).Follow());
+  }
   progress_->Enter(Phase::kOther);
   return OkStatus();
 }

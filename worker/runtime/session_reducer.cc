@@ -34,6 +34,7 @@ class SecondTry final : public collective::RendezvousStore {
 Status Session::Impl::Plan() {
   PlannerOptions options;
   options.ranks = identity_.world_size;
+  options.elastic = elastic();
   options.operation_timeout = options_.operation_timeout;
   if (link_) {
     options.hosts = link_->welcome().hosts();
@@ -68,7 +69,7 @@ StatusOr<std::unique_ptr<collective::Communicator>> Session::Impl::FormByPlan(
 }
 
 void Session::Impl::ReportChoice(const std::string& buckets) {
-  if (identity_.rank != 0) return;
+  if (membership_.place != 0 || communicator() == nullptr) return;
   const std::string choice = plan_reports_.TakeChoice(communicator(), buckets);
   if (choice.empty()) return;
   LOG_INFO("{}: {}", Label(), choice);
@@ -76,7 +77,7 @@ void Session::Impl::ReportChoice(const std::string& buckets) {
 }
 
 void Session::Impl::ReportPlan() {
-  if (identity_.rank != 0) return;
+  if (membership_.place != 0 || communicator() == nullptr) return;
   for (const std::string& note : planner_->TakeNotes()) {
     LOG_WARN("{}: {}", Label(), note);
     SendEvent(note);
@@ -88,9 +89,19 @@ void Session::Impl::ReportPlan() {
   Send(report);
 }
 
+collective::BucketSizes Session::Impl::SizesOf(
+    const ReducerOptions& options) const {
+  return elastic() ? ReductionPlanner::ElasticSizes(options)
+                   : collective::SizesFor(communicator_.get()->backend(),
+                                          options.bucket_bytes);
+}
+
 StatusOr<std::unique_ptr<Reducer>> Session::Impl::MakeReducer(
     const std::vector<Parameter>& parameters, const ReducerOptions& options) {
-  if (communicator() == nullptr) {
+  // One that replaces a rank of an elastic job forms in Recover, so that the
+  // others do not wait while it makes its model.
+  const bool forms_later = elastic() && identity_.recovering;
+  if (communicator() == nullptr && !(forms_later && planner_)) {
     return FailedPrecondition("a reducer needs a formed session");
   }
   const bool on_host =
@@ -114,10 +125,9 @@ StatusOr<std::unique_ptr<Reducer>> Session::Impl::MakeReducer(
   LOCKSTEP_ASSIGN_OR_RETURN(
       const collective::BucketPlan gradients,
       PlanGradients(parameters, options, identity_.world_size,
-                    collective::SizesFor(communicator()->backend(),
-                                         options.bucket_bytes)));
+                    SizesOf(options)));
   LOCKSTEP_RETURN_IF_ERROR(
-      planner_->CheckPinned(*communicator(), parameters, options));
+      planner_->CheckPinned(communicator(), parameters, options));
   // Whoever reduced other shapes, or at other steps, would hang or be wrong.
   const ConfigMap shape = {
       {"checkpoint interval",
@@ -139,7 +149,7 @@ StatusOr<std::unique_ptr<Reducer>> Session::Impl::MakeReducer(
   }
   LOCKSTEP_ASSIGN_OR_RETURN(
       ReductionPlanner::Made made,
-      planner_->Make(communicator(), &*collectives_, parameters, options));
+      planner_->Make(communicator(), collectives_ ? &*collectives_ : nullptr, parameters, options));
   // The order of the sums shapes the numbers like the rest.
   const ConfigMap plan = {{"reduction plan", planner_->hash()}};
   if (compares && identity_.world_size > 1) {
@@ -158,6 +168,8 @@ StatusOr<std::unique_ptr<Reducer>> Session::Impl::MakeReducer(
   stepped.checkpoint_interval = identity_.checkpoint_interval_steps;
   stepped.operation_timeout = options_.operation_timeout;
   stepped.communicator = communicator();
+  stepped.membership = membership_;
+  stepped.elastic = elastic();
   stepped.progress = progress_.get();
   stepped.sizes = made.sizes;
   stepped.learned = std::move(made.learned);
@@ -187,8 +199,7 @@ Status Session::Impl::KeepShape(const ConfigMap& shape,
   LOCKSTEP_ASSIGN_OR_RETURN(
       const collective::BucketPlan gradients,
       PlanGradients(parameters, options, identity_.world_size,
-                    collective::SizesFor(communicator()->backend(),
-                                         options.bucket_bytes)));
+                    SizesOf(options)));
   kept_.shape = shape;
   kept_.shape["gradient plan"] = gradients.hash;
   kept_.shape.erase("start step");
@@ -197,7 +208,7 @@ Status Session::Impl::KeepShape(const ConfigMap& shape,
 
 Status Session::Impl::LastCheckpoint() const {
   const bool counts =
-      identity_.rank == 0 && !identity_.output_directory.empty();
+      membership_.place == 0 && !identity_.output_directory.empty();
   return counts ? checkpoints_.Check() : OkStatus();
 }
 
