@@ -132,6 +132,9 @@ absl::StatusOr<StepResult> Reducer::Finish(const StepInputs& inputs) {
   return out;
 }
 
+absl::Status Reducer::NextShard(int64_t samples, double loss_sum) {
+  return impl_->reducer->NextShard(samples, loss_sum);
+}
 absl::StatusOr<StepOrders> Reducer::Commit() {
   return Convert<StepOrders>(impl_->reducer->Commit());
 }
@@ -163,6 +166,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Join(
   in.go_timeout = options.go_timeout;
   in.operation_timeout = options.operation_timeout;
   in.recoverable = options.recoverable;
+  in.elastic = options.elastic;
   in.hold_timeout = options.hold_timeout;
   in.local_output_directory = options.local_output_directory;
   in.local_checkpoint_interval = options.local_checkpoint_interval;
@@ -243,6 +247,14 @@ absl::StatusOr<Recovered> Session::Recover(const absl::Status& lost,
   return Recovered{recovered.recovery, recovered.step, recovered.received,
                    FromInner(recovered.orders)};
 }
+
+const std::vector<int>& Session::shards() const {
+  return impl_->session->shards();
+}
+absl::Status Session::CheckMembership() {
+  return impl_->session->CheckMembership();
+}
+bool Session::chief() const { return impl_->session->chief(); }
 
 absl::Status Session::AllReduceSum(std::span<double> values) {
   return impl_->session->AllReduceSum(values);

@@ -80,8 +80,9 @@ void AddHangOptions(const FlagGroup& group, SubmitFlags* f) {
   group.Add("--elastic MIN", &f->elastic,
             "When ranks are lost, the others train on without them until they "
             "are back, while at least MIN tasks are complete; for programs "
-            "that can (lockstep.torch.Replica with elastic=True; default: the "
-            "others hold their state)");
+            "that can (lockstep.torch.Replica with elastic=True, "
+            "SessionOptions::elastic of a native one; default: the others hold "
+            "their state)");
   group.Add("--rescale", &f->rescale,
             "With --elastic, for any program: the gang starts with fewer tasks "
             "when there is no room for all, with MIN at least, and restarts "

@@ -155,8 +155,8 @@ void CheckElastic(const JobSpec& spec, FieldChecker* check) {
   check->Require(!spec.rescale || spec.elastic_min_tasks > 0, "rescale",
                  "needs elastic_min_tasks: say how few tasks may run");
   if (spec.elastic_min_tasks == 0) return;
-  check->Require(spec.kind == JobKind::kProgram, "kind",
-                 "is NATIVE: elastic_min_tasks is for a PROGRAM so far");
+  check->Require(spec.kind == JobKind::kProgram || !spec.rescale, "rescale",
+                 "is for a PROGRAM: a NATIVE job trains on in place");
   int64_t tasks = 0;
   for (const RoleSpec& role : spec.roles.get()) {
     if (role.type == TaskType::kChief || role.type == TaskType::kWorker) {

@@ -31,6 +31,7 @@ StallWatch::Ranks JobEntry::Ranks() const {
   for (const RankStatus* rank : RanksOf(*job)) {
     ++ranks.count;
     if (rank->exit || rank->away) ranks.ended.insert(rank->rank);
+    if (rank->away) ranks.away.insert(rank->rank);
   }
   return ranks;
 }

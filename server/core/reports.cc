@@ -92,14 +92,14 @@ void TakeCheckpoint(Job* job, const GangStatus& gang, Time now) {
   }
 }
 
-// Only rank 0's host reports the plan. The next generation gets it, so it must
+// Only the chief's host reports the plan. The next generation gets it, so it must
 // be valid.
 Status TakeReductionPlan(Job* job, const GangStatus& gang,
                          const NodeName& node) {
   if (gang.reduction_plan.empty() ||
       gang.reduction_plan == job->reduction_plan ||
       job->spec.kind != JobKind::kNative || job->tasks.empty() ||
-      node != job->tasks.front().node) {
+      node != ChiefTask(*job).node) {
     return OkStatus();
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const ReductionPlan plan,

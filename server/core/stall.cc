@@ -216,10 +216,12 @@ Duration StallWatch::Deadline() const {
                                    : deadline;
 }
 
-std::optional<StallWatch::Standing> StallWatch::Standstill(MonoTime now) const {
+std::optional<StallWatch::Standing> StallWatch::Standstill(const Ranks& ranks,
+                                                           MonoTime now) const {
   Standing standing;
   const Duration deadline = Deadline();
   for (const auto& [rank, page] : pages_) {
+    if (ranks.away.contains(rank)) continue;
     if (now - page.reported > options_.fresh || IsDone(page.progress) ||
         !(Waits(page.progress) || Works(page.progress))) {
       return std::nullopt;
@@ -319,11 +321,12 @@ std::optional<Stall> StallWatch::StalledProgram(const Ranks& ranks,
 std::optional<Stall> StallWatch::StalledRank(const Ranks& ranks,
                                              MonoTime now) const {
   if (kind_ == JobKind::kProgram) return StalledProgram(ranks, now);
-  if (ranks.count < 2 || pages_.size() != static_cast<size_t>(ranks.count)) {
+  const int32_t members = ranks.count - static_cast<int32_t>(ranks.away.size());
+  const std::optional<Standing> standing = Standstill(ranks, now);
+  if (members < 2 || !standing ||
+      standing->size() != static_cast<size_t>(members)) {
     return std::nullopt;
   }
-  const std::optional<Standing> standing = Standstill(now);
-  if (!standing || standing->empty()) return std::nullopt;
   const Duration deadline = Deadline();
   int64_t front = -1;
   for (const auto& [rank, page] : *standing) {
@@ -335,7 +338,7 @@ std::optional<Stall> StallWatch::StalledRank(const Ranks& ranks,
     shortest = std::min(shortest, now - page->since);
     if (Waits(page->progress) && page->progress.step == front) ++waiting;
   }
-  if (waiting == ranks.count) {
+  if (waiting == members) {
     const Duration limit = std::max(
         {options_.all_least, options_.all_factor * deadline, announced_});
     return Stall{-1, "allreduce", front, shortest, deadline, limit, waiting};

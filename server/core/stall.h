@@ -111,8 +111,10 @@ class StallWatch {
   // The ranks of a generation, those outside the group included.
   struct Ranks {
     int32_t count = 0;
-    // Of a program: those that have ended.
+    // Of a program: those that have ended, or are away.
     std::set<int32_t> ended = {};
+    // Those that are away (elastic.h): the others do not wait for them.
+    std::set<int32_t> away = {};
   };
   // Returns the stalled rank that is nearest to its limit or past it.
   std::optional<Stall> StalledRank(const Ranks& ranks, MonoTime now) const;
@@ -140,7 +142,7 @@ class StallWatch {
 
   // The pages that count, if all of them have stood still for half of D, and
   // none may for a good reason.
-  std::optional<Standing> Standstill(MonoTime now) const;
+  std::optional<Standing> Standstill(const Ranks& ranks, MonoTime now) const;
   // The rank of those that do not wait in the step `front` that is nearest to
   // its limit.
   std::optional<Stall> Frozen(const Standing& standing, int64_t front,

@@ -63,7 +63,9 @@ class StallTest : public testing::Test {
     }
     return std::nullopt;
   }
-  std::optional<Stall> Stalled() { return watch_.Check({3, {}}, now_); }
+  std::optional<Stall> Stalled() {
+    return watch_.Check({.count = 3, .ended = {}, .away = away_}, now_);
+  }
 
   StallWatch watch_;
   MonoTime now_ = MonoTime(std::chrono::hours(1));
@@ -71,6 +73,7 @@ class StallTest : public testing::Test {
   int64_t step_ = 1;
   // Uses the CPU.
   int32_t busy_ = -1;
+  std::set<int32_t> away_;
   // So does rank 2.
   bool also_busy_ = false;
 };
@@ -86,6 +89,28 @@ TEST_F(StallTest, FrozenRankIsNamedAfterTheDeadline) {
   EXPECT_EQ(stall->phase, "compute");
   EXPECT_EQ(stall->step, 51);
   EXPECT_EQ(stall->waiting, 2);
+}
+
+// Its process waits to be a member again, and the others do not wait for it.
+TEST_F(StallTest, ARankThatIsAwayNeitherStallsNorHidesAStall) {
+  Steps(50);
+  ranks_[2].progress.phase = "forming";
+  away_ = {2};
+  for (int i = 0; i < 40; ++i) {
+    ++step_;
+    for (int32_t rank = 0; rank < 2; ++rank) Put(rank, "compute");
+    Beat();
+    ASSERT_FALSE(Stalled()) << "the others make steps";
+  }
+  Put(0, "allreduce");
+  Beat();
+  EXPECT_TRUE(After(60s));
+  const auto stall = Stalled();
+  ASSERT_TRUE(stall);
+  EXPECT_EQ(stall->rank, 1);
+  EXPECT_EQ(stall->waiting, 1);
+  away_ = {1, 2};
+  EXPECT_FALSE(Stalled()) << "one that is alone waits for no other";
 }
 
 // A report comes late: the page says since when it stands.

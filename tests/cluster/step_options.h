@@ -28,6 +28,8 @@ struct StepOptions {
   int64_t print_steps = 0;
   // Not 0: the ranks recover in place when others are lost.
   int64_t recover = 0;
+  // Not 0: and go on while others are away.
+  int64_t elastic = 0;
   // Memory that belongs to the state besides the weights.
   int64_t state_mib = 0;
   std::string backend = "auto";

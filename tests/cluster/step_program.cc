@@ -6,6 +6,7 @@
 //   hold N                       waits for the file
 //   stopped N                    as ordered, and saved
 //   recovered R at N             a recovery is over
+//   computes S,S [as the chief]  with --elastic, the shards from then on
 //   done N skipped K hash H      the end
 #include <signal.h>
 #include <unistd.h>
@@ -79,6 +80,7 @@ class StepTrainer {
       session_->Report(kFlopsPerSampleValue, kStepElements);
     LOCKSTEP_RETURN_IF_ERROR(MakeReducer(restored ? restored->step : 0));
     saver_.emplace(session_, reducer_.get(), options_.batch, restored, views_);
+    if (options_.elastic != 0) saver_->SetElastic();
     saver_->DelayVotes(std::chrono::milliseconds(options_.vote_ms));
     Status status = recovering ? OkStatus() : Train();
     while (recovering || CanRecover(*session_, status)) {
@@ -87,6 +89,10 @@ class StepTrainer {
           const Recovered recovered,
           Recover(session_, status, reducer_.get(), Replica()));
       Say("recovered {} at {}", recovered.recovery, recovered.step);
+      if (options_.elastic != 0) {
+        Say("computes {}{}", fmt::join(session_->shards(), ","),
+            session_->chief() ? " as the chief" : "");
+      }
       stopped_ = stopped_ || recovered.orders.stop.has_value();
       status = saver_->AfterStep(recovered.orders);
       if (status.ok()) status = Train();
@@ -144,6 +150,7 @@ class StepTrainer {
   // To the end.
   Status Train() {
     while (!stopped_ && reducer_->committed() < options_.steps) {
+      LOCKSTEP_RETURN_IF_ERROR(session_->CheckMembership());
       LOCKSTEP_RETURN_IF_ERROR(Step(reducer_.get(), &*saver_));
     }
     LOCKSTEP_RETURN_IF_ERROR(saver_->Finish());
@@ -157,13 +164,27 @@ class StepTrainer {
     return session_->Barrier();
   }
 
-  // The samples of this rank: every world_size-th of the step's.
-  int64_t Fill(Reducer* reducer, bool nan) {
+  // The shards of this rank; the samples of the last one.
+  StatusOr<int64_t> Fill(Reducer* reducer, bool nan) {
     session_->Enter(Phase::kCompute);
+    const std::vector<int>& shards = session_->shards();
+    for (size_t i = 0; i + 1 < shards.size(); ++i) {
+      const int64_t samples = FillShard(reducer, shards[i], nan);
+      LOCKSTEP_RETURN_IF_ERROR(
+          reducer->NextShard(samples, LossOf(samples, reducer->step())));
+      reducer->ZeroGradients();
+    }
+    return FillShard(reducer, shards.back(), nan);
+  }
+  static double LossOf(int64_t samples, int64_t step) {
+    return static_cast<double>(samples) / static_cast<double>(step);
+  }
+
+  // The samples of a shard: every world_size-th of the step's.
+  int64_t FillShard(Reducer* reducer, int shard, bool nan) {
     const int64_t first_sample = (reducer->step() - 1) * options_.batch;
     int64_t samples = 0;
-    for (int64_t k = session_->rank(); k < options_.batch;
-         k += session_->world_size()) {
+    for (int64_t k = shard; k < options_.batch; k += session_->world_size()) {
       size_t first = 0;
       for (size_t i = 0; i < reducer->parameters(); ++i) {
         AddSample(first_sample + k, first, reducer->gradient(i));
@@ -190,8 +211,8 @@ class StepTrainer {
     if (reducer->wants_state_hash()) {
       inputs.state_hash = checkpoint::StateHash(views_);
     }
-    inputs.samples = Fill(reducer, fails);
-    inputs.loss_sum = static_cast<double>(inputs.samples) / step;
+    LOCKSTEP_ASSIGN_OR_RETURN(inputs.samples, Fill(reducer, fails));
+    inputs.loss_sum = LossOf(inputs.samples, step);
     inputs.position = static_cast<uint64_t>(step * options_.batch);
     inputs.learning_rate = 1;
     LOCKSTEP_ASSIGN_OR_RETURN(const StepResult result, reducer->Finish(inputs));
@@ -275,7 +296,8 @@ int Main(int argc, char** argv) {
   }
   SessionOptions joining;
   joining.backend = options->backend;
-  joining.recoverable = options->recover != 0;
+  joining.recoverable = options->recover != 0 || options->elastic != 0;
+  joining.elastic = options->elastic != 0;
   auto session = Session::Join(joining);
   if (!session.ok()) {
     fmt::print(stderr, "step_program: {}\n", Message(session.status()));

@@ -101,7 +101,7 @@ StepSaver::StepSaver(Session* session, Reducer* reducer, int64_t batch,
   if (session->identity().output_directory.empty()) return;
   // Lives as long as the process, as a hanging write may.
   static const SystemClock* const clock = new SystemClock;
-  AsyncWriter::Options options;
+  AsyncWriter::Options& options = options_;
   options.fs = RealFileSystem();
   options.clock = clock;
   options.root = CheckpointRoot(*session);
@@ -116,7 +116,18 @@ StepSaver::StepSaver(Session* session, Reducer* reducer, int64_t batch,
   }
   options.retention.keep_last = session->identity().checkpoint_keep;
   options.restored = restored;
-  writer_ = std::make_unique<AsyncWriter>(std::move(options));
+  MakeWriter();
+}
+
+void StepSaver::MakeWriter() {
+  writer_ = std::make_unique<AsyncWriter>(options_);
+}
+
+void StepSaver::SetElastic() {
+  elastic_ = true;
+  options_.rank = 0;
+  options_.world_size = 1;
+  writer_.reset();
 }
 
 Status StepSaver::AfterStep(const StepOrders& orders) {
@@ -148,6 +159,11 @@ Status StepSaver::VoteWhenDue() {
 }
 
 Status StepSaver::Begin(const CheckpointOrder& order) {
+  if (elastic_ && !options_.root.empty()) {
+    // Its part is nothing.
+    if (!session_->chief()) return reducer_->Vote(order.id, true);
+    if (!writer_) MakeWriter();
+  }
   if (!writer_) return reducer_->Vote(order.id, false);
   while (writer_->in_flight()) {  // Until its deadline at most.
     if (auto event = writer_->Wait(kTurn)) {
@@ -234,12 +250,14 @@ Status StepSaver::SaveAgain() {
 }
 
 Status StepSaver::SaveNow() {
-  if (!writer_ || complete_step_ == reducer_->committed()) return OkStatus();
+  if (options_.root.empty() || complete_step_ == reducer_->committed()) {
+    return OkStatus();
+  }
   return SaveAgain();
 }
 
 Status StepSaver::AwaitSpace() {
-  if (!writer_) return OkStatus();
+  if (options_.root.empty()) return OkStatus();
   for (;;) {
     // An earlier one that failed was given up.
     const bool last = writing_.step == reducer_->committed();

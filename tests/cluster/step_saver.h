@@ -22,6 +22,8 @@ class StepSaver {
             std::vector<worker::checkpoint::TensorView> weights);
   // How late a vote is.
   void DelayVotes(Duration by) { vote_delay_ = by; }
+  // The chief alone saves, whichever rank that is.
+  void SetElastic();
 
   // After each Commit, on all ranks.
   Status AfterStep(const worker::runtime::StepOrders& orders);
@@ -34,6 +36,7 @@ class StepSaver {
   Status AwaitSpace();
 
  private:
+  void MakeWriter();
   Status SaveAgain();
   Status Begin(const worker::runtime::CheckpointOrder& order);
   void Settled(const worker::runtime::CheckpointSettled& settled);
@@ -55,6 +58,8 @@ class StepSaver {
   worker::runtime::CheckpointOrder writing_;
   Status failure_;              // Of what writing_ is, on this rank.
   int64_t complete_step_ = -1;  // The same on all ranks.
+  bool elastic_ = false;
+  worker::checkpoint::AsyncWriter::Options options_;
   std::unique_ptr<worker::checkpoint::AsyncWriter> writer_;
 };
 

@@ -83,6 +83,10 @@ struct SessionOptions {
   // A lost rank may be replaced while the other processes keep their state; see
   // Session::Recover. The same on all ranks. Gradients are in host memory.
   bool recoverable = false;
+  // A recoverable job may train while ranks are away, to the same bits; this
+  // rank then computes some of their shards. The same on all ranks; see
+  // Session::shards.
+  bool elastic = false;
   // How long a rank that lost a peer keeps its state and waits for that.
   std::chrono::nanoseconds hold_timeout = std::chrono::minutes(10);
   // For a program that lockstep did not start.
@@ -211,6 +215,11 @@ class Reducer {
   // Marks gradient i of this step complete. Call it once per step and
   // parameter; Finish does it for the rest.
   absl::Status Ready(size_t i);
+  // With SessionOptions::elastic: the gradients of one of Session::shards() are
+  // complete, and those of the next one follow; Finish takes the last one's
+  // samples and loss. Gradients keep their values, which a backward pass that
+  // accumulates must clear (ZeroGradients).
+  absl::Status NextShard(int64_t samples, double loss_sum);
   // When this returns, the gradients are those of the whole step.
   absl::StatusOr<StepResult> Finish(const StepInputs& inputs);
   // Call it after the optimizer has run or the step was skipped.
@@ -291,8 +300,30 @@ class Session {
   absl::StatusOr<Recovered> Recover(const absl::Status& lost, Reducer* reducer,
                                     const ReplicaState& state);
 
+  // An elastic job (SessionOptions::elastic, `lockstep submit --elastic MIN`)
+  // goes on while ranks are away. Its global batch has one shard for each rank
+  // of the job, and each gradient is the sum over all shards, from the first to
+  // the last, whoever computes them. rank() and world_size() stay. The loop is
+  //
+  //   auto status = session->CheckMembership();
+  //   for (int shard : session->shards()) {
+  //     // Forward and backward of this shard, with random numbers by (seed,
+  //     // step, shard) alone; NextShard after each but the last one.
+  //   }
+  //   // Finish, optimizer, Commit.
+  //
+  // The shards of this rank, its own one first; they change in Recover only.
+  // Without `elastic` its rank.
+  const std::vector<int>& shards() const;
+  // Before each step: an error for CanRecover when ranks return, and wait for
+  // this one in Recover. Without the call they wait for 60 s.
+  absl::Status CheckMembership();
+  // The rank that saves and reports for the job: the first that is not away. It
+  // may change in Recover.
+  bool chief() const;
+
   // Small collectives outside of steps, called by all ranks: the sum, with the
-  // same bits everywhere; rank 0's bytes (at most 64 MiB).
+  // same bits everywhere; the chief's bytes (at most 64 MiB).
   absl::Status AllReduceSum(std::span<double> values);
   absl::Status Broadcast(std::string* bytes);
   absl::Status Barrier();
