@@ -26,7 +26,7 @@ struct State {
   std::array<float, 2> line = {0, 0};  // Slope and offset.
 };
 
-// Rank 0 keeps the state: it is the same on all ranks.
+// The chief keeps the state: it is the same on all ranks.
 std::string PathOf(const rt::Session& session) {
   return session.output_directory() + "/line.state";
 }
@@ -47,7 +47,7 @@ bool Save(const std::string& path, const State& state) {
 }
 
 absl::StatusOr<State> Restore(rt::Session* session) {
-  const State own = session->rank() == 0 ? Load(PathOf(*session)) : State();
+  const State own = session->chief() ? Load(PathOf(*session)) : State();
   std::string bytes(reinterpret_cast<const char*>(&own), sizeof(own));
   if (auto status = session->Broadcast(&bytes); !status.ok()) return status;
   State state;
@@ -60,13 +60,14 @@ absl::StatusOr<State> Restore(rt::Session* session) {
   return state;
 }
 
-// Adds this rank's part of the gradient; returns the sum of its losses.
-double Backward(const rt::Session& session, const State& state,
+// Adds a shard's part of the gradient; returns the sum of its losses. Each rank
+// has one shard, and while ranks are away some of theirs.
+double Backward(const rt::Session& session, int shard, const State& state,
                 std::span<float> gradient) {
   double losses = 0;
   const auto all = static_cast<float>(kSamples * session.world_size());
   for (int64_t i = 0; i < kSamples; ++i) {
-    const auto number = static_cast<float>(session.rank() * kSamples + i);
+    const auto number = static_cast<float>(shard * kSamples + i);
     const float x = 2 * number / all - 1;
     const float error = state.line[0] * x + state.line[1] - (3 * x + 1);
     gradient[0] += 2 * error * x / all;
@@ -86,7 +87,7 @@ uint64_t Hash(const State& state) {
 absl::Status Checkpoint(rt::Session* session, rt::Reducer* reducer,
                         const State& state, const rt::StepOrders& orders) {
   const std::string path = PathOf(*session);
-  if (orders.settled && session->rank() == 0) {
+  if (orders.settled && session->chief()) {
     std::error_code error;
     if (orders.settled->complete) {
       std::filesystem::rename(path + ".new", path, error);
@@ -98,7 +99,7 @@ absl::Status Checkpoint(rt::Session* session, rt::Reducer* reducer,
   }
   if (!orders.checkpoint) return absl::OkStatus();
   session->Enter(rt::Phase::kCheckpoint);
-  const bool saved = session->rank() != 0 || Save(path + ".new", state);
+  const bool saved = !session->chief() || Save(path + ".new", state);
   return reducer->Vote(orders.checkpoint->id, saved);
 }
 
@@ -108,7 +109,15 @@ absl::Status Steps(rt::Session* session, rt::Reducer* r, State* of, bool stop) {
   State& state = *of;
   while (!stop && reducer.committed() < kSteps) {
     session->Enter(rt::Phase::kCompute);
-    const double losses = Backward(*session, state, reducer.gradient(0));
+    if (auto status = session->CheckMembership(); !status.ok()) return status;
+    double losses = 0;
+    for (const int shard : session->shards()) {
+      losses = Backward(*session, shard, state, reducer.gradient(0));
+      if (shard == session->shards().back()) break;
+      auto status = reducer.NextShard(kSamples, losses);
+      if (!status.ok()) return status;
+      reducer.ZeroGradients();
+    }
     std::optional<uint64_t> hash;
     if (reducer.wants_state_hash()) hash = Hash(state);
     const auto result = reducer.Finish(
@@ -179,8 +188,8 @@ absl::Status Train(rt::Session* session) {
 }  // namespace
 
 int main() {
-  auto session =
-      rt::Session::Join({.recoverable = true, .local_output_directory = "."});
+  auto session = rt::Session::Join(
+      {.recoverable = true, .elastic = true, .local_output_directory = "."});
   if (!session.ok()) {
     std::fprintf(stderr, "%s\n", session.status().ToString().c_str());
     return 1;

@@ -1,4 +1,5 @@
-// R5 and R6: ranks of a native job are killed, and the others stay.
+// R5 and R6: ranks of a native job are killed, and the others stay: they hold
+// their state until the rank is replaced, or train on without it.
 #include <fmt/ranges.h>
 #include <signal.h>
 
@@ -24,6 +25,14 @@ constexpr char kNever[] = "1000000000";
 constexpr auto kPollEvery = std::chrono::microseconds(200);
 constexpr auto kPatience = std::chrono::seconds(60);
 
+enum class How { kElastic, kInPlace, kRestart };
+
+const char* Name(How how) {
+  return how == How::kElastic   ? "elastic"
+         : how == How::kInPlace ? "in place"
+                                : "restart of the gang";
+}
+
 // A job of step_program that kills happen to.
 class KilledJob {
  public:
@@ -31,12 +40,14 @@ class KilledJob {
       : bench_(*bench), name_(std::move(name)) {}
 
   // Starts it, and waits for its 50th step.
-  Status Start(int ranks, bool recovers) {
+  Status Start(int ranks, How how) {
     v1::JobSpec spec = BenchCluster::Program(
         name_, ranks, 0.5,
         {BinDir() + "/../tests/step_program", "--steps", kNever, "--step_ms",
          std::to_string(kStepMs), "--state_mib", std::to_string(kStateMib),
-         "--recover", recovers ? "1" : "0"});
+         "--recover", how == How::kInPlace ? "1" : "0", "--elastic",
+         how == How::kElastic ? "1" : "0"});
+    if (how == How::kElastic) spec.set_elastic_min_tasks(1);
     spec.set_kind(v1::JOB_KIND_NATIVE);
     spec.set_restart_budget(1000);
     spec.set_output_directory(bench_.cluster()->layout().dir + "/" + name_);
@@ -49,7 +60,8 @@ class KilledJob {
     return OkStatus();
   }
 
-  // Kills `rank`. Seconds until a step is committed that was begun afterwards.
+  // Kills `rank`, once all ranks train. Seconds until another one has committed
+  // a step that was begun afterwards.
   StatusOr<double> Kill(int rank) {
     LOCKSTEP_RETURN_IF_ERROR(AwaitTrue("not all ranks run", [&] {
       return Look().ok() && job_.state() == v1::JOB_STATE_RUNNING && AllRun();
@@ -106,6 +118,14 @@ class KilledJob {
 
   bool AllRun() const {
     const auto pids = Pids();
+    for (const auto& task : job_.tasks()) {
+      for (const auto& rank : task.ranks()) {
+        if (rank.away() ||
+            static_cast<int32_t>(rank.recovery()) < job_.recoveries()) {
+          return false;
+        }
+      }
+    }
     return std::all_of(pids.begin(), pids.end(), [](const auto& entry) {
       return entry.second != 0 &&
              kill(static_cast<pid_t>(entry.second), 0) == 0;
@@ -163,16 +183,16 @@ double Mean(const std::vector<double>& values) {
 
 // `count` kills of a job of `ranks`, at random moments. `samples` becomes the
 // seconds of each.
-Status KillAtRandom(BenchCluster* bench, int ranks, bool recovers, int count,
+Status KillAtRandom(BenchCluster* bench, int ranks, How how, int count,
                     std::vector<double>* samples) {
-  KilledJob job(bench, fmt::format("{}{}", recovers ? "stay" : "again", ranks));
-  LOCKSTEP_RETURN_IF_ERROR(job.Start(ranks, recovers));
+  KilledJob job(bench, fmt::format("job-{}-{}", static_cast<int>(how), ranks));
+  LOCKSTEP_RETURN_IF_ERROR(job.Start(ranks, how));
   std::mt19937 random(1);  // NOLINT: the same moments in each run
   for (int i = 0; i < count; ++i) {
     // A gang without a checkpoint since its last failure would have to wait.
     std::this_thread::sleep_for(
         milliseconds(std::uniform_int_distribution(300, 900)(random)) +
-        (recovers ? milliseconds(0) : milliseconds(2500)));
+        milliseconds(how == How::kRestart ? 2500 : 0));
     const int rank = std::uniform_int_distribution(0, ranks - 1)(random);
     LOCKSTEP_ASSIGN_OR_RETURN(samples->emplace_back(), job.Kill(rank));
   }
@@ -180,33 +200,37 @@ Status KillAtRandom(BenchCluster* bench, int ranks, bool recovers, int count,
   fmt::print(
       "R5: {} ranks, {}: {} kills, p50 {:.0f} ms, p99 {:.0f} ms, most {:.0f} "
       "ms, mean {:.0f} ms; {} recoveries, {} restarts of the gang\n",
-      ranks, recovers ? "in place" : "restart of the gang", count,
-      1e3 * Percentile(*samples, 50), 1e3 * Percentile(*samples, 99),
-      1e3 * Percentile(*samples, 100), 1e3 * Mean(*samples),
-      job.job().recoveries(), job.job().restarts());
+      ranks, Name(how), count, 1e3 * Percentile(*samples, 50),
+      1e3 * Percentile(*samples, 99), 1e3 * Percentile(*samples, 100),
+      1e3 * Mean(*samples), job.job().recoveries(), job.job().restarts());
   return job.End();
 }
 
 }  // namespace
 
-// From a SIGKILL to the next step that all ranks make; the peer is the same job
-// that restarts as a whole from its checkpoint.
+// From a SIGKILL to the next step of the others: R5-2 and R5-4 of a job that
+// recovers in place, beside the same job that restarts as a whole from its
+// checkpoint; R5-2-elastic and R5-4-elastic without the rank that was killed,
+// beside the job that waits for it.
 Status RunR5(RowRun* run) {
   LOCKSTEP_RETURN_IF_ERROR(run->Start(2));
   const int count = run->rounds > 0 ? run->rounds : kKills;
+  const uint64_t bytes = static_cast<uint64_t>(kStateMib) << 20;
   for (const int ranks : {2, 4}) {
-    run->sides.assign(2, {});
-    for (const bool recovers : {true, false}) {
+    std::map<How, std::vector<std::vector<double>>> seconds;
+    for (const How how : {How::kElastic, How::kInPlace, How::kRestart}) {
       std::vector<double> samples;
-      LOCKSTEP_RETURN_IF_ERROR(KillAtRandom(run->ours.get(), ranks, recovers,
-                                            recovers ? count : count / 5 + 2,
-                                            &samples));
-      for (const double sample : samples) {
-        run->sides[recovers ? 0 : 1].push_back({sample});
-      }
+      const int kills = how == How::kRestart ? count / 5 + 2 : count;
+      LOCKSTEP_RETURN_IF_ERROR(
+          KillAtRandom(run->ours.get(), ranks, how, kills, &samples));
+      for (const double sample : samples) seconds[how].push_back({sample});
     }
+    run->sides = {seconds[How::kElastic], seconds[How::kInPlace]};
+    run->Report({fmt::format("R5-{}-elastic", ranks),
+                 "the others wait for the rank", 0, 1, ranks, bytes});
+    run->sides = {seconds[How::kInPlace], seconds[How::kRestart]};
     run->Report({fmt::format("R5-{}", ranks), "restart of the gang", 0, 1,
-                 ranks, static_cast<uint64_t>(kStateMib) << 20});
+                 ranks, bytes});
   }
   return OkStatus();
 }
@@ -216,7 +240,7 @@ Status RunR6(RowRun* run) {
   LOCKSTEP_RETURN_IF_ERROR(run->Start(2));
   const int kills = run->rounds > 0 ? run->rounds : 40;
   KilledJob job(run->ours.get(), "goodput");
-  LOCKSTEP_RETURN_IF_ERROR(job.Start(2, /*recovers=*/true));
+  LOCKSTEP_RETURN_IF_ERROR(job.Start(2, How::kInPlace));
   const auto seconds_per_step = [&]() -> double {
     const int64_t first = job.Committed();
     const int64_t start = MonotonicNanos();
