@@ -91,7 +91,8 @@ int Main(int argc, char** argv) {
   join.local_output_directory = (*options)->output.directory;
   join.local_checkpoint_interval = (*options)->output.checkpoint_interval;
   join.backend = (*options)->reduction.backend;
-  join.recoverable = (*options)->run.recover;
+  join.recoverable = (*options)->run.recover || (*options)->run.elastic;
+  join.elastic = (*options)->run.elastic;
   StatusOr<std::unique_ptr<Session>> session = Session::Join(join);
   if (!session.ok()) {
     return Fail(session.status(), Session::ExitCodeFor(session.status()));

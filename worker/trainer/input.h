@@ -2,7 +2,11 @@
 #ifndef LOCKSTEP_WORKER_TRAINER_INPUT_H_
 #define LOCKSTEP_WORKER_TRAINER_INPUT_H_
 
+#include <cstddef>
 #include <memory>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
@@ -25,25 +29,32 @@ inline Status NextBatch(data::Prefetcher* prefetcher, data::Batch* batch) {
                           FormatDuration(kInputDeadline));
 }
 
-// The samples of this rank, a batch a step. Thread-compatible.
+// The samples of this rank's shards of the global batch, for each a batch a
+// step. Thread-compatible.
 class SampleInput {
  public:
-  // The errors of Prefetcher::Start.
+  // Reads the stripe of each of `shards` where `options` has that of a rank; as
+  // many threads and prefetched steps are for each. The errors of
+  // Prefetcher::Start. REQUIRES: there is a shard, and each is below
+  // options.world.
   static StatusOr<std::unique_ptr<SampleInput>> Start(
       std::shared_ptr<const data::Dataset> dataset, const data::ShardPlan& plan,
-      const data::PrefetcherOptions& options);
+      const data::PrefetcherOptions& options, std::span<const int> shards);
 
-  // Gets the next batch. Writes the counters to `progress`, also when reading
-  // failed.
-  Status Next(runtime::Progress* progress);
+  // In the order of `shards`.
+  size_t shards() const { return prefetchers_.size(); }
+  // Gets the next batch of the i-th shard. Writes the counters of all shards to
+  // `progress`, also when reading failed.
+  Status Next(size_t i, runtime::Progress* progress);
   // The last one.
   const data::Batch& batch() const { return batch_; }
 
  private:
-  SampleInput(std::unique_ptr<data::Prefetcher> prefetcher, size_t depth)
-      : prefetcher_(std::move(prefetcher)), depth_(depth) {}
+  SampleInput(std::vector<std::unique_ptr<data::Prefetcher>> prefetchers,
+              size_t depth)
+      : prefetchers_(std::move(prefetchers)), depth_(depth) {}
 
-  const std::unique_ptr<data::Prefetcher> prefetcher_;
+  const std::vector<std::unique_ptr<data::Prefetcher>> prefetchers_;
   const size_t depth_;
   data::Batch batch_;
 };

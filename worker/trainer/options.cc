@@ -142,6 +142,11 @@ void AddRunFlags(Command* command, TrainerOptions* o) {
   command->Add("--recover", &o->run.recover,
                "Replace a lost rank while the others keep their state. Needs "
                "gradients in host memory");
+  command->Add("--elastic", &o->run.elastic,
+               "As --recover, and the others train on while ranks are away, to "
+               "the same bits: they compute the shards of those as well. "
+               "Gradients are reduced as fp32; the first rank that is there "
+               "saves alone");
   command->Add("--param-hash", &o->run.param_hash,
                "Print a hash of the final parameters");
 }
@@ -237,6 +242,10 @@ Status CheckOptions(const TrainerOptions& o) {
       CheckNumber("--weight-decay", o.optimizer.weight_decay, 0, 1));
   LOCKSTEP_RETURN_IF_ERROR(
       CheckNumber("--clip-norm", o.reduction.clip_norm, 0, 1e30));
+  if (o.run.elastic && o.reduction.wire != "fp32") {
+    return InvalidArgument("--elastic needs --wire fp32, but --wire is '{}'",
+                           o.reduction.wire);
+  }
   if (o.evaluation.patience > 0 && o.data.eval.empty()) {
     return InvalidArgument("--early-stopping-patience needs --eval");
   }

@@ -78,6 +78,8 @@ struct RunOptions {
   bool param_hash = false;
   // A lost rank is replaced in place (worker/runtime/recovery.h).
   bool recover = false;
+  // As `recover`, and the others train on while it is away, to the same bits.
+  bool elastic = false;
 };
 
 struct TrainerOptions {

@@ -34,12 +34,23 @@ at::Generator DefaultGenerator() {
   return at::detail::getDefaultCPUGenerator();
 }
 
-// Different for each rank, and never the seed of the weights (SplitMix64).
-uint64_t RankSeed(uint64_t seed, int rank) {
-  uint64_t x = seed + 0x9e3779b97f4a7c15u * (static_cast<uint64_t>(rank) + 1);
+// The number after `number` steps of SplitMix64 from `seed`.
+uint64_t Mix(uint64_t seed, uint64_t number) {
+  uint64_t x = seed + 0x9e3779b97f4a7c15u * (number + 1);
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
   return x ^ (x >> 31);
+}
+
+// Different for each rank, and never the seed of the weights.
+uint64_t RankSeed(uint64_t seed, int rank) {
+  return Mix(seed, static_cast<uint64_t>(rank));
+}
+
+// Mixed after each number, so that no sum of two of them counts.
+uint64_t ShardSeed(uint64_t seed, int64_t step, int shard) {
+  return Mix(Mix(Mix(seed, 0), static_cast<uint64_t>(step)),
+             static_cast<uint64_t>(shard));
 }
 
 }  // namespace
@@ -247,6 +258,13 @@ StatusOr<double> Replica::Backward(const Batch& batch, uint64_t first,
 
 StatusOr<EvaluationSums> Replica::Evaluate(const Batch& batch) {
   return Guarded("evaluating", [&] { return impl_->Evaluate(batch); });
+}
+
+Status Replica::SeedShard(uint64_t seed, int64_t step, int shard) {
+  return Guarded("seeding the random number generator", [&] {
+    torch::manual_seed(ShardSeed(seed, step, shard));
+    return OkStatus();
+  });
 }
 
 StatusOr<std::string> Replica::SaveRng() const {

@@ -86,6 +86,10 @@ class Replica {
 
   StatusOr<EvaluationSums> Evaluate(const data::Batch& batch);
 
+  // Seeds the generator of random numbers for a shard of the global batch in
+  // `step`: what is drawn from then on depends on these three alone, not on the
+  // rank or on what was drawn before.
+  Status SeedShard(uint64_t seed, int64_t step, int shard);
   // The state of the generator of random numbers.
   StatusOr<std::string> SaveRng() const;
   Status RestoreRng(std::string_view bytes);

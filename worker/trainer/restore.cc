@@ -73,7 +73,8 @@ Status CheckFacts(const Checkpoint& saved,
 StatusOr<Restored> Load(FileSystem* fs, const runtime::Session& session,
                         const std::string& path,
                         const std::map<std::string, std::string>& facts,
-                        Replica* replica, Optimizer* optimizer) {
+                        Replica* replica, Optimizer* optimizer,
+                        bool random_numbers) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Checkpoint saved, Checkpoint::Open(fs, path));
   LOCKSTEP_RETURN_IF_ERROR(CheckFacts(saved, facts));
   LOCKSTEP_ASSIGN_OR_RETURN(const checkpoint::Shard state, saved.ReadShard(0));
@@ -92,7 +93,7 @@ StatusOr<Restored> Load(FileSystem* fs, const runtime::Session& session,
   }
 
   const auto rank = static_cast<uint32_t>(session.rank());
-  if (rank >= saved.manifest().world_size) return restored;
+  if (!random_numbers || rank >= saved.manifest().world_size) return restored;
   LOCKSTEP_ASSIGN_OR_RETURN(const checkpoint::Shard own, saved.ReadShard(rank));
   if (const std::optional<std::string_view> rng = own.Blob("rng")) {
     LOCKSTEP_RETURN_IF_ERROR(replica->RestoreRng(*rng));
@@ -120,7 +121,8 @@ Status CompareReplicas(runtime::Session* session, const Replica& replica,
 StatusOr<Restored> Restore(FileSystem* fs, runtime::Session* session,
                            const std::string& root,
                            const std::map<std::string, std::string>& facts,
-                           Replica* replica, Optimizer* optimizer) {
+                           Replica* replica, Optimizer* optimizer,
+                           bool random_numbers) {
   std::string path;
   if (session->chief() && !root.empty()) {
     LOCKSTEP_ASSIGN_OR_RETURN(path, Find(fs, session, root));
@@ -128,8 +130,8 @@ StatusOr<Restored> Restore(FileSystem* fs, runtime::Session* session,
   LOCKSTEP_RETURN_IF_ERROR(session->Broadcast(&path));
   Restored restored;
   if (!path.empty()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        restored, Load(fs, *session, path, facts, replica, optimizer));
+    LOCKSTEP_ASSIGN_OR_RETURN(restored, Load(fs, *session, path, facts, replica,
+                                             optimizer, random_numbers));
   }
   LOCKSTEP_RETURN_IF_ERROR(CompareReplicas(session, *replica, optimizer));
   // Also "from nothing" where there might have been something: what the

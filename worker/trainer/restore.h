@@ -29,9 +29,9 @@ struct Restored {
 // checkpoint to resume from (worker/checkpoint/resume.h): the newest one on the
 // session's lineage whose every byte is right, or the one that a user ordered;
 // damaged ones are set aside and become events of the job. Then all load it:
-// parameters, optimizer, and each rank its own random numbers (a rank that the
-// saving job did not have keeps its fresh ones). Last, all compare what they
-// hold.
+// parameters, optimizer, and where `random_numbers` says so each rank its own
+// ones (a rank whose numbers the saving job did not have, or did not save,
+// keeps its fresh ones). Last, all compare what they hold.
 //
 // `facts` are what must be equal between the saving run and this one; they are
 // looked up in the manifest's metadata. FailedPrecondition names the first
@@ -39,7 +39,8 @@ struct Restored {
 StatusOr<Restored> Restore(FileSystem* fs, runtime::Session* session,
                            const std::string& root,
                            const std::map<std::string, std::string>& facts,
-                           Replica* replica, Optimizer* optimizer);
+                           Replica* replica, Optimizer* optimizer,
+                           bool random_numbers);
 
 }  // namespace lockstep::worker::trainer
 

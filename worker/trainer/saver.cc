@@ -30,8 +30,9 @@ AsyncWriter::Options WriterOptions(const runtime::Session& session,
   writer.root = options.root;
   writer.job = session.identity().job;
   writer.generation = session.identity().generation;
-  writer.rank = static_cast<uint32_t>(session.rank());
-  writer.world_size = static_cast<uint32_t>(session.world_size());
+  writer.rank = options.elastic ? 0 : static_cast<uint32_t>(session.rank());
+  writer.world_size =
+      options.elastic ? 1 : static_cast<uint32_t>(session.world_size());
   for (const runtime::SessionLineage& entry : session.identity().lineage) {
     writer.lineage.push_back({entry.generation, entry.start_step});
   }
@@ -55,9 +56,31 @@ Saver::Saver(runtime::Session* session, runtime::Reducer* reducer,
              const SaverOptions& options)
     : session_(session),
       reducer_(reducer),
+      options_(options),
       complete_step_(options.restored ? options.restored->step : -1) {
-  if (options.root.empty()) return;
-  writer_ = std::make_unique<AsyncWriter>(WriterOptions(*session, options));
+  FollowChief();
+}
+
+void Saver::FollowChief() {
+  if (options_.root.empty()) return;
+  if (writes()) {
+    // One that was the chief before goes on with its writer.
+    if (writer_) return;
+    writer_ = std::make_unique<AsyncWriter>(WriterOptions(*session_, options_));
+  } else if (writer_ && !publishing_) {
+    writer_->Abandon(Aborted("another rank saves now"));
+    failure_ = OkStatus();
+  }
+}
+
+Status Saver::Resume(const runtime::StepOrders& orders, int64_t complete_step,
+                     const StateFunction& state) {
+  complete_step_ = complete_step;
+  // First, as it is about what the former chief writes.
+  if (orders.settled) Settled(*orders.settled);
+  FollowChief();
+  if (orders.checkpoint) return Begin(*orders.checkpoint, state);
+  return OkStatus();
 }
 
 void Saver::Report(const std::string& sentence) {
@@ -74,8 +97,11 @@ Status Saver::Obey(const runtime::StepOrders& orders,
 
 Status Saver::Begin(const runtime::CheckpointOrder& order,
                     const StateFunction& state) {
-  session_->Enter(runtime::Phase::kCheckpoint);
   failure_ = OkStatus();
+  if (!writes() && !options_.root.empty()) {
+    return reducer_->Vote(order.id, true);
+  }
+  session_->Enter(runtime::Phase::kCheckpoint);
   const Status started = Start(order, state);
   session_->Enter(runtime::Phase::kOther);
   if (started.ok()) return OkStatus();
@@ -90,7 +116,7 @@ Status Saver::Begin(const runtime::CheckpointOrder& order,
 Status Saver::Start(const runtime::CheckpointOrder& order,
                     const StateFunction& state) {
   if (!writer_) return FailedPrecondition("there is no output directory");
-  // Rank 0 may still publish the one before.
+  // The chief may still publish the one before.
   const MonoTime patience = MonotonicNow() + kPublishPatience;
   while (writer_->in_flight() && MonotonicNow() < patience) {
     if (auto event = writer_->Wait(kTurn)) {
@@ -108,7 +134,7 @@ Status Saver::Start(const runtime::CheckpointOrder& order,
     snapshot.AddBlob("progress", EncodeTrainProgress(saved.progress));
     snapshot.AddBlob("gradient-order", std::move(saved.gradient_order));
   }
-  snapshot.AddBlob("rng", std::move(saved.rng));
+  if (!saved.rng.empty()) snapshot.AddBlob("rng", std::move(saved.rng));
   AsyncWriter::Request request;
   request.step = order.step;
   request.id = order.id;
@@ -122,16 +148,21 @@ Status Saver::Start(const runtime::CheckpointOrder& order,
                                             MonotonicNow() - began);
   LOCKSTEP_RETURN_IF_ERROR(writer_->Begin(request, std::move(snapshot)));
   writing_ = order;
+  publishing_ = false;
   return OkStatus();
 }
 
 void Saver::Settled(const runtime::CheckpointSettled& settled) {
   if (settled.complete) complete_step_ = settled.order.step;
-  if (!writer_ || !session_->chief()) return;
+  // Where the job is elastic, the rank that wrote it, chief or not any more.
+  const bool publishes =
+      options_.elastic ? writing_.id == settled.order.id : session_->chief();
+  if (!writer_ || !publishes) return;
   if (!settled.complete) {
     writer_->Abandon(Aborted("not every rank has written its shard"));
     return;
   }
+  publishing_ = true;
   if (Status status = writer_->PublishWhenAllVoted(); !status.ok()) {
     Report(fmt::format("checkpoint of step {} is lost: {}", settled.order.step,
                        Message(status)));
@@ -184,10 +215,12 @@ Status Saver::Handle(const AsyncWriter::Event& event) {
 }
 
 Status Saver::WaitForWriter() {
-  if (auto event = writer_->Wait(kTurn)) return Handle(*event);
-  session_->Publish();
-  if (writer_->in_flight()) return OkStatus();
-  LOCKSTEP_RETURN_IF_ERROR(Look());  // It may have ended just now.
+  if (writer_) {
+    if (auto event = writer_->Wait(kTurn)) return Handle(*event);
+    session_->Publish();
+    if (writer_->in_flight()) return OkStatus();
+    LOCKSTEP_RETURN_IF_ERROR(Look());  // It may have ended just now.
+  }
   if (!reducer_->in_flight() || reducer_->voted()) return OkStatus();
   return reducer_->Vote(reducer_->in_flight()->id, false);  // Nothing comes.
 }
@@ -220,11 +253,11 @@ Status Saver::SaveAgain(const StateFunction& state) {
 }
 
 Status Saver::SaveNow(const StateFunction& state) {
-  if (!writer_) return OkStatus();
+  if (options_.root.empty()) return OkStatus();
   if (complete_step_ != reducer_->committed()) {
     LOCKSTEP_RETURN_IF_ERROR(SaveAgain(state));
   }
-  // Also where all parts were written and rank 0 could not publish them.
+  // Also where all parts were written and the chief could not publish them.
   for (;;) {
     LOCKSTEP_ASSIGN_OR_RETURN(const bool again, session_->AwaitSpace(failure_));
     if (!again) return OkStatus();

@@ -7,6 +7,10 @@
 //   at the end:          saver.Finish(state)          // nothing in flight
 //                        saver.SaveNow(state)         // and the last one
 //
+// Where the job is elastic, a checkpoint is the chief's alone, as of a job of
+// one rank: the part of another rank is nothing, and its vote comes at once. So
+// it does not matter who is away, and a job of either kind goes on from it.
+//
 // A failed checkpoint is an event and never ends training. Errors returned are
 // the reducer's. Thread-compatible: the training loop's.
 #ifndef LOCKSTEP_WORKER_TRAINER_SAVER_H_
@@ -31,6 +35,7 @@ namespace lockstep::worker::trainer {
 struct SavedState {
   std::vector<checkpoint::TensorView> tensors;
   TrainProgress progress;
+  // Empty: there are none to save.
   std::string rng;
   // The order in which the reducer's buckets are filled; empty: not learned
   // yet.
@@ -46,6 +51,8 @@ struct SaverOptions {
   int64_t start_step = 0;
   // The checkpoint that was restored, if any.
   std::optional<checkpoint::CheckpointKey> restored;
+  // Of the session.
+  bool elastic = false;
 };
 
 class Saver {
@@ -63,12 +70,16 @@ class Saver {
   Status Look();
   // The newest that is complete, equal on all ranks; -1: none.
   int64_t complete_step() const { return complete_step_; }
-  // A recovery: what the other ranks know.
-  void SetCompleteStep(int64_t step) { complete_step_ = step; }
+  // After a recovery, which may have changed the chief: takes what the other
+  // ranks know, and follows its orders. A rank that is no longer the chief
+  // gives up what it writes, unless all have voted: that it publishes
+  // meanwhile.
+  Status Resume(const runtime::StepOrders& orders, int64_t complete_step,
+                const StateFunction& state);
 
-  // Waits until the checkpoint in flight is settled and, on rank 0, published
-  // or failed, and so is the one that waited for it. No step may follow. All
-  // ranks call it.
+  // Waits until the checkpoint in flight is settled and, on the chief,
+  // published or failed, and so is the one that waited for it. No step may
+  // follow. All ranks call it.
   Status Finish(const StateFunction& state);
   // After Finish: makes a checkpoint of the state as it is, and waits for it,
   // unless there is one. On a full disk it tries again until there is space:
@@ -82,16 +93,23 @@ class Saver {
   Status Start(const runtime::CheckpointOrder& order,
                const StateFunction& state);
   void Settled(const runtime::CheckpointSettled& settled);
+  // Whether this rank has a part in checkpoints.
+  bool writes() const { return !options_.elastic || session_->chief(); }
+  // Where this rank became the chief, or is it no longer.
+  void FollowChief();
   Status Handle(const checkpoint::AsyncWriter::Event& event);
   Status WaitForWriter();
   void Report(const std::string& sentence);
 
   runtime::Session* const session_;
   runtime::Reducer* const reducer_;
-  std::unique_ptr<checkpoint::AsyncWriter> writer_;  // None without a root.
-  // The checkpoint that the writer works on, also after all voted: rank 0
+  const SaverOptions options_;
+  // None without a root, and where this rank never had a part in a checkpoint.
+  std::unique_ptr<checkpoint::AsyncWriter> writer_;
+  // The checkpoint that the writer works on, also after all voted: the chief
   // publishes.
   runtime::CheckpointOrder writing_;
+  bool publishing_ = false;  // All have voted for it.
   // Why the newest one that was begun failed on this rank; OK: it has not.
   Status failure_;
   int64_t complete_step_;

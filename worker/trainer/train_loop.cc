@@ -69,32 +69,49 @@ bool TrainLoop::IsPermanent(const Status& error) const {
          error.code() == StatusCode::kDataLoss;
 }
 
+StatusOr<runtime::StepInputs> TrainLoop::ComputeGradients(int64_t step) {
+  runtime::StepInputs inputs;
+  for (size_t i = 0; i < input_->shards(); ++i) {
+    // The last shard goes with Finish.
+    if (i > 0) {
+      LOCKSTEP_RETURN_IF_ERROR(
+          reducer_->NextShard(inputs.samples, inputs.loss_sum));
+    }
+    // This shard of the step's samples. It can be empty where the last step of
+    // an epoch is short.
+    session_->Enter(runtime::Phase::kInput);
+    would_repeat_ = true;
+    LOCKSTEP_RETURN_IF_ERROR(input_->Next(i, session_->progress()));
+    would_repeat_ = false;
+
+    // Forward and backward. Each gradient goes to its place in a bucket of the
+    // communicator as soon as it is there, and full buckets set out at once.
+    session_->Enter(runtime::Phase::kCompute);
+    if (i == 0) LOCKSTEP_RETURN_IF_ERROR(faults_.BeforeStep(step));
+    if (options_.run.elastic) {
+      LOCKSTEP_RETURN_IF_ERROR(model_->replica()->SeedShard(
+          options_.seed, step, session_->shards()[i]));
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        inputs.loss_sum,
+        model_->ComputeGradients(input_->batch(), step, reducer_.get()));
+    inputs.samples = static_cast<int64_t>(input_->batch().count);
+  }
+  return inputs;
+}
+
 Status TrainLoop::Step() {
   const int64_t step = reducer_->step();
   if (stop_signal_->caught() != 0) session_->RequestDrain();
-
-  // This rank's stripe of the step's samples. It can be empty where the last
-  // step of an epoch is short.
-  session_->Enter(runtime::Phase::kInput);
-  would_repeat_ = true;
-  LOCKSTEP_RETURN_IF_ERROR(input_->Next(session_->progress()));
-  would_repeat_ = false;
-
-  // Forward and backward. Each gradient goes to its place in a bucket of the
-  // communicator as soon as it is there, and full buckets set out at once.
-  session_->Enter(runtime::Phase::kCompute);
-  LOCKSTEP_RETURN_IF_ERROR(faults_.BeforeStep(step));
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      const double loss_sum,
-      model_->ComputeGradients(input_->batch(), step, reducer_.get()));
+  LOCKSTEP_RETURN_IF_ERROR(session_->CheckMembership());
+  LOCKSTEP_ASSIGN_OR_RETURN(runtime::StepInputs inputs, ComputeGradients(step));
 
   // The sum over all ranks, and with it the control word: after Finish every
   // rank knows that every rank is at this step and that the sum is good.
-  runtime::StepInputs inputs;
-  inputs.samples = static_cast<int64_t>(input_->batch().count);
-  inputs.loss_sum = loss_sum;
-  inputs.epoch = input_->batch().end.epoch;
-  inputs.position = input_->batch().end.position;
+  const data::DataCursor& begin = input_->batch().begin;
+  const data::DataCursor& end = input_->batch().end;
+  inputs.epoch = end.epoch;
+  inputs.position = end.position;
   inputs.learning_rate = job_->schedule.At(step);
   if (reducer_->wants_state_hash()) inputs.state_hash = model_->StateHash();
   LOCKSTEP_ASSIGN_OR_RETURN(const runtime::StepResult result,
@@ -106,20 +123,23 @@ Status TrainLoop::Step() {
   if (result.apply) {
     model_->Apply(reducer_.get(), inputs.learning_rate, result.gradient_scale);
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(orders_, reducer_->Commit());
+  StatusOr<runtime::StepOrders> orders = reducer_->Commit();
+  // It may count the step and then lose a peer: a recovery goes on from here.
+  if (reducer_->committed() == step) {
+    progress_.step = step;
+    progress_.cursor = end;
+  }
+  LOCKSTEP_RETURN_IF_ERROR(orders.status());
+  orders_ = *std::move(orders);
   session_->Enter(runtime::Phase::kOther);
-  progress_.step = step;
-  progress_.cursor = input_->batch().end;
-  logger_->Step(step, input_->batch().begin.epoch, result, inputs.learning_rate,
+  logger_->Step(step, begin.epoch, result, inputs.learning_rate,
                 MonotonicNow());
 
   // What belongs to this step comes before its checkpoint, so that a run that
   // goes on from there need not do it again.
-  const data::DataCursor& end = input_->batch().end;
-  if (end.epoch != input_->batch().begin.epoch ||
-      end.position == job_->data.plan.samples()) {
+  if (end.epoch != begin.epoch || end.position == job_->data.plan.samples()) {
     LOCKSTEP_RETURN_IF_ERROR(
-        EvaluateIfDue(static_cast<int64_t>(input_->batch().begin.epoch) + 1));
+        EvaluateIfDue(static_cast<int64_t>(begin.epoch) + 1));
   }
   LOCKSTEP_RETURN_IF_ERROR(saver_->Obey(orders_, [this] { return Save(); }));
   return saver_->Look();
@@ -140,9 +160,9 @@ Status TrainLoop::EvaluateIfDue(int64_t epochs_done) {
 }
 
 Status TrainLoop::EvaluateNow() {
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      const Evaluation evaluation,
-      Evaluate(session_, model_->replica(), job_->data, job_->classes));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Evaluation evaluation,
+                            Evaluate(session_, model_->replica(), job_->data,
+                                     job_->classes, options_.run.elastic));
   progress_.Observe(evaluation.accuracy, evaluation.loss,
                     options_.evaluation.patience);
   logger_->Evaluated(progress_, evaluation.samples);
@@ -219,7 +239,11 @@ void TrainLoop::PrintParameterHash() {
 }
 
 StatusOr<SavedState> TrainLoop::Save() {
-  LOCKSTEP_ASSIGN_OR_RETURN(std::string rng, model_->replica()->SaveRng());
+  std::string rng;
+  // Else each shard of a step has its own.
+  if (!options_.run.elastic) {
+    LOCKSTEP_ASSIGN_OR_RETURN(rng, model_->replica()->SaveRng());
+  }
   return SavedState{StateTensors(*model_->replica(), model_->optimizer()),
                     progress_, std::move(rng),
                     runtime::FormatOrder(reducer_->order())};

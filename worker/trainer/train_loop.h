@@ -47,6 +47,7 @@ class TrainLoop {
  private:
   // Before the first step.
   Status MakeModel();
+  ModelOptions ModelOf() const;
   Status RestoreState();
   Status MakeReducer();
   // Input, checkpoints and log, from the state on.
@@ -56,6 +57,8 @@ class TrainLoop {
   Status Train();
   // After the loss of a peer, `lost`, or on the rank that replaces one.
   Status Recover(const Status& lost);
+  // The values that the job shows from its chief's page.
+  void ReportAsChief();
   // Also of what a recovery interrupted.
   Status EvaluateIfDue(int64_t epochs_done);
   Status StartInput();
@@ -63,13 +66,15 @@ class TrainLoop {
   // Each step.
   bool Ended() const;
   Status Step();
+  // Of all shards of this rank. The result has the numbers of the last one.
+  StatusOr<runtime::StepInputs> ComputeGradients(int64_t step);
 
   // After the last step.
   Status End();
   Status EvaluateNow();
   // All ranks call it; on a full disk it waits for space.
   Status SaveModel();
-  // Rank 0 writes the model, if one is wanted; the others do nothing.
+  // The chief writes the model, if one is wanted; the others do nothing.
   Status WriteModel();
   void PrintParameterHash();
 

@@ -38,9 +38,17 @@ StatusOr<SmallState> Decode(std::string_view text) {
   return state;
 }
 
+// How many ranks an elastic job has, where some are away.
+std::string Size(const runtime::Session& session) {
+  const auto world = static_cast<size_t>(session.world_size());
+  if (session.members().size() == world) return "";
+  return fmt::format("; {} of {} ranks train", session.members().size(), world);
+}
+
 }  // namespace
 
 Status TrainLoop::Recover(const Status& lost) {
+  const bool was_chief = saver_ != nullptr && session_->chief();
   runtime::ReplicaState replica;
   for (const checkpoint::TensorView& tensor :
        StateTensors(*model_->replica(), model_->optimizer())) {
@@ -69,13 +77,14 @@ Status TrainLoop::Recover(const Status& lost) {
   } else {
     LOCKSTEP_RETURN_IF_ERROR(StartInput());
   }
-  saver_->SetCompleteStep(small.complete_step);
+  if (session_->chief() && !was_chief) ReportAsChief();
   reducer_->ZeroGradients();
-  logger_->Print(fmt::format("recovery {}: step {} is next, after {}",
+  logger_->Print(fmt::format("recovery {}: step {} is next, after {}{}",
                              recovered.recovery, recovered.step + 1,
-                             FormatDuration(recovered.time)));
+                             FormatDuration(recovered.time), Size(*session_)));
   logger_->Resume(MonotonicNow());
-  return saver_->Obey(orders_, [this] { return Save(); });
+  return saver_->Resume(orders_, small.complete_step,
+                        [this] { return Save(); });
 }
 
 }  // namespace lockstep::worker::trainer

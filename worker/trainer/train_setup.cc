@@ -11,12 +11,23 @@
 
 namespace lockstep::worker::trainer {
 
-Status TrainLoop::MakeModel() {
+ModelOptions TrainLoop::ModelOf() const {
   ModelOptions model;
   model.name = options_.model;
   model.shape = job_->data.shape;
   model.classes = job_->classes;
   model.seed = options_.seed;
+  return model;
+}
+
+void TrainLoop::ReportAsChief() {
+  session_->Report(runtime::kFlopsPerSampleValue, FlopsPerSample(ModelOf()));
+  logger_->ReportPlan();
+  logger_->ReportEvaluation(progress_);
+}
+
+Status TrainLoop::MakeModel() {
+  const ModelOptions model = ModelOf();
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Replica> replica,
                             Replica::Create(model, session_->rank()));
   if (session_->chief()) {
@@ -38,7 +49,8 @@ Status TrainLoop::RestoreState() {
   const MonoTime began = MonotonicNow();
   LOCKSTEP_ASSIGN_OR_RETURN(
       restored_, Restore(fs_, session_, job_->checkpoint_root, job_->facts,
-                         model_->replica(), model_->optimizer()));
+                         model_->replica(), model_->optimizer(),
+                         /*random_numbers=*/!options_.run.elastic));
   progress_ = restored_.progress;
   if (restored_.from) {
     session_->progress()->CountCheckpointTime(task::CheckpointPhase::kRestore,
@@ -57,8 +69,11 @@ Status TrainLoop::MakeReducer() {
   reducer.start_step = progress_.step;
   reducer.total_steps = job_->plan.total_steps;
   reducer.global_batch = job_->plan.global_batch;
-  reducer.order = restored_.gradient_order;
-  reducer.learn_order = true;
+  // Elastic sums have one order, whatever the buckets.
+  if (!options_.run.elastic) {
+    reducer.order = restored_.gradient_order;
+    reducer.learn_order = true;
+  }
   reducer.bf16_wire = options_.reduction.wire == "bf16";
   reducer.clip_norm = options_.reduction.clip_norm;
   LOCKSTEP_ASSIGN_OR_RETURN(reducer_,
@@ -68,7 +83,6 @@ Status TrainLoop::MakeReducer() {
 
 Status TrainLoop::StartInput() {
   data::PrefetcherOptions input;
-  input.rank = static_cast<uint64_t>(session_->rank());
   input.world = static_cast<uint64_t>(session_->world_size());
   input.start = progress_.cursor;
   input.end_epoch = static_cast<uint64_t>(options_.epochs);
@@ -76,7 +90,8 @@ Status TrainLoop::StartInput() {
   input.classes = static_cast<uint32_t>(job_->classes);
   input.threads = static_cast<size_t>(options_.data.input_threads);
   LOCKSTEP_ASSIGN_OR_RETURN(
-      input_, SampleInput::Start(job_->data.train, job_->data.plan, input));
+      input_, SampleInput::Start(job_->data.train, job_->data.plan, input,
+                                 session_->shards()));
   return OkStatus();
 }
 
@@ -87,6 +102,7 @@ Status TrainLoop::Connect() {
   saver.metadata = job_->facts;
   saver.start_step = restored_.progress.step;
   saver.restored = restored_.from;
+  saver.elastic = options_.run.elastic;
   saver_ = std::make_unique<Saver>(session_, reducer_.get(), saver);
 
   logger_ = std::make_unique<TrainingLogger>(session_, job_->plan,

@@ -33,12 +33,23 @@ void TrainingLogger::Begin(const std::string& what,
       progress.step == 0 ? std::string("starting from scratch")
                          : fmt::format("resuming after step {} of {}",
                                        progress.step, plan_.total_steps)));
+  ReportPlan();
+}
+
+void TrainingLogger::ReportPlan() {
   if (!session_->chief()) return;
   session_->Report("epochs", static_cast<double>(plan_.epochs));
   session_->Report("steps_per_epoch",
                    static_cast<double>(plan_.steps_per_epoch));
   session_->Report("global_batch", static_cast<double>(plan_.global_batch));
   session_->Report("replicas", session_->world_size());
+}
+
+void TrainingLogger::ReportEvaluation(const TrainProgress& progress) {
+  if (!session_->chief() || progress.evaluated_step < 0) return;
+  session_->Report("accuracy", progress.accuracy);
+  session_->Report("best_accuracy", progress.best_accuracy);
+  session_->Report("evaluation_loss", progress.evaluation_loss);
 }
 
 void TrainingLogger::Resume(MonoTime now) {
@@ -95,9 +106,7 @@ void TrainingLogger::Evaluated(const TrainProgress& progress,
                   progress.evaluations_without_gain > 0
                       ? fmt::format(" (best {:.4f})", progress.best_accuracy)
                       : ""));
-  session_->Report("accuracy", progress.accuracy);
-  session_->Report("best_accuracy", progress.best_accuracy);
-  session_->Report("evaluation_loss", progress.evaluation_loss);
+  ReportEvaluation(progress);
 }
 
 }  // namespace lockstep::worker::trainer

@@ -1,5 +1,6 @@
-// The training logger: prints lines to rank 0's standard output, and reports
-// values that the job shows ("accuracy"). On other ranks it is silent.
+// The training logger: prints lines to the chief's standard output, and reports
+// values that the job shows ("accuracy"). On other ranks it is silent. Who is
+// the chief may change in a recovery.
 #ifndef LOCKSTEP_WORKER_TRAINER_TRAINING_LOGGER_H_
 #define LOCKSTEP_WORKER_TRAINER_TRAINING_LOGGER_H_
 
@@ -32,6 +33,11 @@ class TrainingLogger {
   void Step(int64_t step, uint64_t epoch, const runtime::StepResult& result,
             double learning_rate, MonoTime now);
   void Evaluated(const TrainProgress& progress, uint64_t samples);
+  // What Begin and Evaluated report, for a rank that becomes the chief: values
+  // are shown from the chief's page. ReportEvaluation does nothing where there
+  // was no evaluation.
+  void ReportPlan();
+  void ReportEvaluation(const TrainProgress& progress);
   void Print(const std::string& line);
   // The time between the last step and `now` was not training: the rate counts
   // from here.
