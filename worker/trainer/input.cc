@@ -20,7 +20,8 @@ void AddInput(const data::Prefetcher& input, size_t depth,
 
 StatusOr<std::unique_ptr<SampleInput>> SampleInput::Start(
     std::shared_ptr<const data::Dataset> dataset, const data::ShardPlan& plan,
-    const data::PrefetcherOptions& options, std::span<const int> shards) {
+    const data::PrefetcherOptions& options, std::span<const int> shards,
+    const task::InputCounters& before) {
   std::vector<std::unique_ptr<data::Prefetcher>> prefetchers;
   for (const int shard : shards) {
     data::PrefetcherOptions own = options;
@@ -30,18 +31,25 @@ StatusOr<std::unique_ptr<SampleInput>> SampleInput::Start(
     prefetchers.push_back(std::move(prefetcher));
   }
   return std::unique_ptr<SampleInput>(
-      new SampleInput(std::move(prefetchers), options.depth));
+      new SampleInput(std::move(prefetchers), options.depth, before));
 }
 
 Status SampleInput::Next(size_t i, runtime::Progress* progress) {
   const Status read = NextBatch(prefetchers_[i].get(), &batch_);
   // Also of what could not be read: it is this rank's last report.
-  task::InputCounters sum;
+  progress->SetInput(counters());
+  return read;
+}
+
+task::InputCounters SampleInput::counters() const {
+  task::InputCounters sum = before_;
+  // Of now only.
+  sum.queue_depth = 0;
+  sum.queue_capacity = 0;
   for (const std::unique_ptr<data::Prefetcher>& prefetcher : prefetchers_) {
     AddInput(*prefetcher, depth_, &sum);
   }
-  progress->SetInput(sum);
-  return read;
+  return sum;
 }
 
 }  // namespace lockstep::worker::trainer

@@ -12,6 +12,7 @@
 #include "common/base/status.h"
 #include "worker/data/prefetcher.h"
 #include "worker/runtime/progress.h"
+#include "worker/task/rank_page.h"
 
 namespace lockstep::worker::trainer {
 
@@ -35,11 +36,13 @@ class SampleInput {
  public:
   // Reads the stripe of each of `shards` where `options` has that of a rank; as
   // many threads and prefetched steps are for each. The errors of
-  // Prefetcher::Start. REQUIRES: there is a shard, and each is below
-  // options.world.
+  // Prefetcher::Start. `before`: counters() of the input that this one
+  // replaces, as totals only grow. REQUIRES: there is a shard, and each is
+  // below options.world.
   static StatusOr<std::unique_ptr<SampleInput>> Start(
       std::shared_ptr<const data::Dataset> dataset, const data::ShardPlan& plan,
-      const data::PrefetcherOptions& options, std::span<const int> shards);
+      const data::PrefetcherOptions& options, std::span<const int> shards,
+      const task::InputCounters& before = {});
 
   // In the order of `shards`.
   size_t shards() const { return prefetchers_.size(); }
@@ -48,14 +51,17 @@ class SampleInput {
   Status Next(size_t i, runtime::Progress* progress);
   // The last one.
   const data::Batch& batch() const { return batch_; }
+  // Of all shards together.
+  task::InputCounters counters() const;
 
  private:
   SampleInput(std::vector<std::unique_ptr<data::Prefetcher>> prefetchers,
-              size_t depth)
-      : prefetchers_(std::move(prefetchers)), depth_(depth) {}
+              size_t depth, const task::InputCounters& before)
+      : prefetchers_(std::move(prefetchers)), depth_(depth), before_(before) {}
 
   const std::vector<std::unique_ptr<data::Prefetcher>> prefetchers_;
   const size_t depth_;
+  const task::InputCounters before_;
   data::Batch batch_;
 };
 

@@ -64,6 +64,8 @@ TEST(OptionsTest, RefusalsNameTheFlag) {
        "--accumulate is 17"},
       {{"--train", "a", "--clip-norm", "-1"}, "--clip-norm is -1"},
       {{"--train", "a", "--wire", "fp8"}, "--wire is 'fp8', but must be fp32"},
+      {{"--train", "a", "--elastic", "--wire", "bf16"},
+       "--elastic needs --wire fp32"},
       {{"--train", "a", "--scale-lr", "sqrt"}, "--scale-lr"},
       {{"--train", "a", "--learning-rate", "nan"}, "--learning-rate"},
       {{"--train", "a", "--momentum", "1.5"}, "--momentum"},

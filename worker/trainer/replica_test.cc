@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -283,6 +284,30 @@ TEST(ReplicaTest, RandomNumbersAreSavedWhole) {
   ASSERT_TRUE(second->RestoreRng(rng0).ok());
   EXPECT_EQ(*second->SaveRng(), rng0);
   EXPECT_EQ(second->RestoreRng("short").code(), StatusCode::kDataLoss);
+}
+
+TEST(ReplicaTest, RandomNumbersOfAShardAreThoseOfAnyRank) {
+  const ModelOptions options = Options("cnn", {8, 8, 1});
+  const auto own = Make(options, 2);
+  ASSERT_TRUE(own->SeedShard(7, 5, 2).ok());
+  const std::string expected = *own->SaveRng();
+  // On another rank, after another shard.
+  const auto other = Make(options, 0);
+  ASSERT_TRUE(other->SeedShard(7, 5, 0).ok());
+  std::set<std::string> seen = {*other->SaveRng()};
+  ASSERT_TRUE(other->SeedShard(7, 5, 2).ok());
+  EXPECT_EQ(*other->SaveRng(), expected);
+  // Each shard of each step, and each seed, has others.
+  seen.insert(expected);
+  for (int64_t step = 6; step < 9; ++step) {
+    for (int shard = 0; shard < 3; ++shard) {
+      for (uint64_t seed : {7u, 8u}) {
+        ASSERT_TRUE(other->SeedShard(seed, step, shard).ok());
+        EXPECT_TRUE(seen.insert(*other->SaveRng()).second)
+            << seed << " " << step << " " << shard;
+      }
+    }
+  }
 }
 
 TEST(TrainProgressTest, SurvivesItsText) {
