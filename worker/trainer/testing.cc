@@ -125,31 +125,53 @@ void WriteQuarters(const std::string& directory, uint64_t samples,
 
 TestJob::TestJob(const JobOptions& options) : options_(options) {
   daemon_ = std::make_unique<rank_link::TestDaemon>(dir_.path() + "/link");
+  Expect({});
   for (int rank = 0; rank < options_.ranks; ++rank) {
-    v1::RankWelcome welcome;
-    welcome.set_rank(rank);
-    welcome.set_world_size(options_.ranks);
-    welcome.set_local_rank(rank);
-    welcome.set_local_size(options_.ranks);
-    welcome.set_generation(options_.generation);
-    welcome.set_job(kJob);
-    welcome.set_job_key(std::string(32, 'k'));
-    welcome.set_spec_hash(std::string(32, 's'));
-    welcome.set_bind_address("127.0.0.1");
-    welcome.set_output_directory(options_.output);
-    welcome.set_checkpoint_interval_steps(options_.checkpoint_interval);
-    welcome.set_checkpoint_keep(3);
-    welcome.set_page_path(PagePath(rank));
-    welcome.set_cpus(1);
-    welcome.set_attempt(static_cast<int32_t>(options_.generation));
-    for (size_t g = 0; g < options_.starts.size(); ++g) {
-      v1::RankLineage* entry = welcome.add_lineage();
-      entry->set_generation(g + 1);
-      entry->set_start_step(options_.starts[g]);
-    }
-    daemon_->Expect(key(rank), "nonce-" + std::to_string(rank), welcome);
+    pids_.push_back(Start(rank));
   }
-  for (int rank = 0; rank < options_.ranks; ++rank) Start(rank);
+}
+
+v1::RankWelcome TestJob::Welcome(int rank, const std::vector<int>& away) const {
+  v1::RankWelcome welcome;
+  welcome.set_rank(rank);
+  welcome.set_world_size(options_.ranks);
+  welcome.set_local_rank(rank);
+  welcome.set_local_size(options_.ranks);
+  welcome.set_generation(options_.generation);
+  welcome.set_job(kJob);
+  welcome.set_job_key(std::string(32, 'k'));
+  welcome.set_spec_hash(std::string(32, 's'));
+  welcome.set_bind_address("127.0.0.1");
+  welcome.set_output_directory(options_.output);
+  welcome.set_checkpoint_interval_steps(options_.checkpoint_interval);
+  welcome.set_checkpoint_keep(3);
+  welcome.set_page_path(PagePath(rank));
+  welcome.set_cpus(1);
+  welcome.set_attempt(static_cast<int32_t>(options_.generation));
+  for (size_t g = 0; g < options_.starts.size(); ++g) {
+    v1::RankLineage* entry = welcome.add_lineage();
+    entry->set_generation(g + 1);
+    entry->set_start_step(options_.starts[g]);
+  }
+  welcome.set_recovery(recovery_);
+  for (const int other : away) welcome.add_away_ranks(other);
+  return welcome;
+}
+
+void TestJob::Expect(const std::vector<int>& away) {
+  for (int rank = 0; rank < options_.ranks; ++rank) {
+    daemon_->Expect(key(rank), "nonce-" + std::to_string(rank),
+                    Welcome(rank, away));
+  }
+}
+
+void TestJob::Recover(const std::vector<int>& away) {
+  ++recovery_;
+  Expect(away);
+}
+
+void TestJob::Replace(int rank) {
+  pids_[static_cast<size_t>(rank)] = Start(rank);
 }
 
 TestJob::~TestJob() {
@@ -180,7 +202,18 @@ std::string TestJob::OutputPath(int rank) const {
   return dir_.path() + "/output-" + std::to_string(rank);
 }
 
-void TestJob::Start(int rank) {
+int64_t TestJob::committed(int rank) const {
+  task::RankPage page;
+  std::string error;
+  const auto reader = task::PageReader::Open(PagePath(rank), &error);
+  if (reader == nullptr ||
+      reader->Read(&page, &error) != task::PageReader::Result::kOk) {
+    return -1;
+  }
+  return page.progress.last_committed;
+}
+
+pid_t TestJob::Start(int rank) {
   const std::string nonce = "nonce-" + std::to_string(rank);
   Fd fd(::memfd_create("nonce", MFD_CLOEXEC));
   if (::write(fd.get(), nonce.data(), nonce.size()) !=
@@ -194,16 +227,22 @@ void TestJob::Start(int rank) {
     arguments.insert(arguments.end(), options_.only.begin(),
                      options_.only.end());
   }
-  pids_.push_back(
-      Spawn(arguments,
-            {std::string(rank_link::kLinkVariable) + "=" + daemon_->path(),
-             std::string(rank_link::kJobVariable) + "=" + kJob,
-             std::string(rank_link::kGenerationVariable) + "=" +
-                 std::to_string(options_.generation),
-             std::string(rank_link::kRankVariable) + "=" + std::to_string(rank),
-             std::string(rank_link::kNonceFdVariable) + "=" +
-                 std::to_string(kNonceFd)},
-            OutputPath(rank), fd.get()));
+  return Spawn(
+      arguments,
+      {std::string(rank_link::kLinkVariable) + "=" + daemon_->path(),
+       std::string(rank_link::kJobVariable) + "=" + kJob,
+       std::string(rank_link::kGenerationVariable) + "=" +
+           std::to_string(options_.generation),
+       std::string(rank_link::kRankVariable) + "=" + std::to_string(rank),
+       std::string(rank_link::kNonceFdVariable) + "=" +
+           std::to_string(kNonceFd)},
+      OutputPath(rank), fd.get());
+}
+
+int TestJob::WaitFor(int rank) {
+  const int code = WaitUntil(pid(rank), MonotonicNow() + kPatience);
+  pids_[static_cast<size_t>(rank)] = 0;
+  return code;
 }
 
 std::vector<RankResult> TestJob::Wait() {

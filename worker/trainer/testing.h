@@ -58,13 +58,25 @@ class TestJob {
 
   // Waits for all, at most 100 s.
   std::vector<RankResult> Wait();
+  // Waits for one, at most 100 s, and returns RankResult::code.
+  int WaitFor(int rank);
+
+  // What a coordinator does after a loss: each rank hears of the next recovery,
+  // in which the ranks `away` are no members.
+  void Recover(const std::vector<int>& away = {});
+  // Starts a new process as rank `rank`, whose last one has been waited for.
+  void Replace(int rank);
   // The reports of rank `rank` so far.
   std::vector<v1::RankReport> reports(int rank);
   // The page of a rank that has ended; without counters where it has none.
   task::RankPage page(int rank) const;
+  // The steps in the state of a rank that runs, as of a moment ago.
+  int64_t committed(int rank) const;
 
  private:
-  void Start(int rank);
+  v1::RankWelcome Welcome(int rank, const std::vector<int>& away) const;
+  void Expect(const std::vector<int>& away);
+  pid_t Start(int rank);
   std::string OutputPath(int rank) const;
   std::string PagePath(int rank) const;
 
@@ -72,6 +84,7 @@ class TestJob {
   rank_link::TempDir dir_;
   std::unique_ptr<rank_link::TestDaemon> daemon_;
   std::vector<pid_t> pids_;  // 0 once reaped.
+  uint32_t recovery_ = 0;
 };
 
 // Runs a job to its end.

@@ -51,10 +51,7 @@ Status FormRanks(runtime::Session* session, const TrainerOptions& options,
                  PreparedTraining* job) {
   job->facts = ConfigOf(options);
   job->facts.merge(ConfigOf(job->data));
-  // No fact of the job: a checkpoint of either kind serves both.
-  runtime::ConfigMap config = job->facts;
-  config["elastic"] = options.run.elastic ? "yes" : "no";
-  LOCKSTEP_RETURN_IF_ERROR(session->Form(config));
+  LOCKSTEP_RETURN_IF_ERROR(session->Form(job->facts));
   // Here and not before: only rank 0 need read all labels, and a rank that
   // replaces a lost one, whose peers do not broadcast them again.
   const bool alone = session->identity().recovering;
