@@ -159,7 +159,9 @@ void Saver::Settled(const runtime::CheckpointSettled& settled) {
       options_.elastic ? writing_.id == settled.order.id : session_->chief();
   if (!writer_ || !publishes) return;
   if (!settled.complete) {
-    writer_->Abandon(Aborted("not every rank has written its shard"));
+    writer_->Abandon(options_.elastic
+                         ? Aborted("a recovery has begun")
+                         : Aborted("not every rank has written its shard"));
     return;
   }
   publishing_ = true;

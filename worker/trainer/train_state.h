@@ -5,7 +5,8 @@
 //   progress  position in the data, and results of evaluations so far
 //   gradient-order  order in which the reducer fills its buckets, once learned:
 //             sums of several ranks depend on it
-//   rng       state of each rank's random number generator
+//   rng       state of each rank's random number generator; none where the job
+//             is elastic, as each shard of a step has its own seed
 //
 // The learning rate is a function of the step and needs no state.
 #ifndef LOCKSTEP_WORKER_TRAINER_TRAIN_STATE_H_
