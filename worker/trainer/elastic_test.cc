@@ -1,5 +1,6 @@
 // Elastic jobs of lockstep-train processes: they train on while ranks are away,
 // to the same bits.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -12,7 +12,6 @@
 #include "common/base/status.h"
 #include "worker/data/prefetcher.h"
 #include "worker/runtime/progress.h"
-#include "worker/task/rank_page.h"
 
 namespace lockstep::worker::trainer {
 

@@ -16,6 +16,7 @@
 #include "worker/trainer/input.h"
 #include "worker/trainer/local_model.h"
 #include "worker/trainer/options.h"
+#include "worker/trainer/replica.h"
 #include "worker/trainer/restore.h"
 #include "worker/trainer/saver.h"
 #include "worker/trainer/train_state.h"
