@@ -4,6 +4,11 @@
 
 namespace lockstep::worker::runtime {
 
+const std::vector<int>& Membership::own_shards() const {
+  static const std::vector<int> none;
+  return place < 0 ? none : shards[static_cast<size_t>(place)];
+}
+
 int Membership::rounds() const {
   size_t rounds = 0;
   for (const std::vector<int>& each : shards) {

@@ -25,7 +25,8 @@ struct Membership {
 
   int size() const { return static_cast<int>(members.size()); }
   bool complete() const { return size() == world_size; }
-  const std::vector<int>& own_shards() const { return shards[place]; }
+  // None where this rank is away.
+  const std::vector<int>& own_shards() const;
   // The longest list of shards that a member has.
   int rounds() const;
   // The ranks at `places`; those that no member has are left out.

@@ -33,6 +33,7 @@ TEST(MembershipTest, MembersTakeTheShardsOfOthersInTurn) {
 
 TEST(MembershipTest, AMemberHasAPlaceAndAnAwayRankHasNone) {
   EXPECT_EQ(MembersWithout(Ranks{1}, 2, 1).place, -1);
+  EXPECT_TRUE(MembersWithout(Ranks{1}, 2, 1).own_shards().empty());
   EXPECT_EQ(MembersWithout(Ranks{1}, 2, 0).place, 0);
   EXPECT_THAT(MembersWithout(Ranks{1}, 4, 0).RanksAt(Ranks{2, 0, 3, -1}),
               ElementsAre(3, 0));

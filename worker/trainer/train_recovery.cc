@@ -38,6 +38,10 @@ StatusOr<SmallState> Decode(std::string_view text) {
   return state;
 }
 
+int ChiefOf(const runtime::Session& session) {
+  return session.members().front();
+}
+
 // How many ranks an elastic job has, where some are away.
 std::string Size(const runtime::Session& session) {
   const auto world = static_cast<size_t>(session.world_size());
@@ -49,6 +53,7 @@ std::string Size(const runtime::Session& session) {
 
 Status TrainLoop::Recover(const Status& lost) {
   const bool was_chief = saver_ != nullptr && session_->chief();
+  const int chief = ChiefOf(*session_);
   runtime::ReplicaState replica;
   for (const checkpoint::TensorView& tensor :
        StateTensors(*model_->replica(), model_->optimizer())) {
@@ -58,9 +63,11 @@ Status TrainLoop::Recover(const Status& lost) {
          tensor.bytes});
   }
   SmallState small;
+  // Another chief may have been lost before it published.
   replica.save = [&] {
-    return Encode(
-        {restored_.progress.step, saver_->complete_step(), progress_});
+    const bool same = ChiefOf(*session_) == chief;
+    return Encode({restored_.progress.step, same ? saver_->complete_step() : -1,
+                   progress_});
   };
   replica.load = [&](std::string_view text) -> Status {
     LOCKSTEP_ASSIGN_OR_RETURN(small, Decode(text));
