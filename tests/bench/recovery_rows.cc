@@ -46,7 +46,9 @@ class KilledJob {
         {BinDir() + "/../tests/step_program", "--steps", kNever, "--step_ms",
          std::to_string(kStepMs), "--state_mib", std::to_string(kStateMib),
          "--recover", how == How::kInPlace ? "1" : "0", "--elastic",
-         how == How::kElastic ? "1" : "0"});
+         how == How::kElastic ? "1" : "0",
+         // As one of a framework, so that its return comes later.
+         "--late_ms", how == How::kElastic ? "1000" : "0"});
     if (how == How::kElastic) spec.set_elastic_min_tasks(1);
     spec.set_kind(v1::JOB_KIND_NATIVE);
     spec.set_restart_budget(1000);
@@ -181,6 +183,13 @@ double Mean(const std::vector<double>& values) {
   return values.empty() ? 0 : sum / static_cast<double>(values.size());
 }
 
+// A gang without a checkpoint since its last failure would have to wait, and so
+// would a rank that fails within 10 s after it was back.
+milliseconds PauseBefore(How how, int ranks) {
+  if (how == How::kRestart) return milliseconds(2500);
+  return milliseconds(how == How::kElastic ? 10'500 / ranks : 0);
+}
+
 // `count` kills of a job of `ranks`, at random moments. `samples` becomes the
 // seconds of each.
 Status KillAtRandom(BenchCluster* bench, int ranks, How how, int count,
@@ -189,11 +198,12 @@ Status KillAtRandom(BenchCluster* bench, int ranks, How how, int count,
   LOCKSTEP_RETURN_IF_ERROR(job.Start(ranks, how));
   std::mt19937 random(1);  // NOLINT: the same moments in each run
   for (int i = 0; i < count; ++i) {
-    // A gang without a checkpoint since its last failure would have to wait.
     std::this_thread::sleep_for(
         milliseconds(std::uniform_int_distribution(300, 900)(random)) +
-        milliseconds(how == How::kRestart ? 2500 : 0));
-    const int rank = std::uniform_int_distribution(0, ranks - 1)(random);
+        PauseBefore(how, ranks));
+    const int rank = how == How::kElastic
+                         ? i % ranks
+                         : std::uniform_int_distribution(0, ranks - 1)(random);
     LOCKSTEP_ASSIGN_OR_RETURN(samples->emplace_back(), job.Kill(rank));
   }
   LOCKSTEP_RETURN_IF_ERROR(job.Look());

@@ -9,21 +9,14 @@ namespace lockstep {
 StatusOr<StepOptions> ParseStepOptions(int argc, char** argv) {
   StepOptions o;
   const std::map<std::string_view, int64_t*> numbers = {
-      {"--steps", &o.steps},
-      {"--batch", &o.batch},
-      {"--step_ms", &o.step_ms},
-      {"--slow_rank", &o.slow_rank},
-      {"--slow_ms", &o.slow_ms},
-      {"--vote_ms", &o.vote_ms},
-      {"--hold_step", &o.hold_step},
-      {"--print_steps", &o.print_steps},
-      {"--recover", &o.recover},
-      {"--elastic", &o.elastic},
-      {"--state_mib", &o.state_mib},
-      {"--odd_rank", &o.odd_rank},
-      {"--fail_step", &o.fail_step},
-      {"--fail_rank", &o.fail_rank},
-      {"--fail_attempts", &o.fail_attempts}};
+      {"--steps", &o.steps},         {"--batch", &o.batch},
+      {"--step_ms", &o.step_ms},     {"--slow_rank", &o.slow_rank},
+      {"--slow_ms", &o.slow_ms},     {"--vote_ms", &o.vote_ms},
+      {"--hold_step", &o.hold_step}, {"--print_steps", &o.print_steps},
+      {"--recover", &o.recover},     {"--elastic", &o.elastic},
+      {"--late_ms", &o.late_ms},     {"--state_mib", &o.state_mib},
+      {"--odd_rank", &o.odd_rank},   {"--fail_step", &o.fail_step},
+      {"--fail_rank", &o.fail_rank}, {"--fail_attempts", &o.fail_attempts}};
   const std::map<std::string_view, std::string*> texts = {
       {"--hold_file", &o.hold_file},
       {"--fail_how", &o.fail_how},

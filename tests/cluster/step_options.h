@@ -30,6 +30,8 @@ struct StepOptions {
   int64_t recover = 0;
   // Not 0: and go on while others are away.
   int64_t elastic = 0;
+  // A process that replaces a lost one takes so much longer to start.
+  int64_t late_ms = 0;
   // Memory that belongs to the state besides the weights.
   int64_t state_mib = 0;
   std::string backend = "auto";

@@ -71,6 +71,9 @@ class StepTrainer {
         {{"model", "exact"},
          {"batch", fmt::format("{}", options_.batch + (odd ? 1 : 0))}}));
     bool recovering = session_->identity().recovering;
+    if (recovering) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(options_.late_ms));
+    }
     std::optional<checkpoint::CheckpointKey> restored;
     if (!recovering) {
       LOCKSTEP_ASSIGN_OR_RETURN(restored, RestoreSteps(session_, views_));
