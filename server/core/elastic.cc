@@ -143,6 +143,12 @@ bool MayTrainWithout(const Job& job, const std::set<int32_t>& lost,
   return complete >= job.spec.elastic_min_tasks;
 }
 
+std::string HowToSaySo(const JobSpec& spec) {
+  return spec.kind == JobKind::kNative
+             ? "SessionOptions::elastic says so, of lockstep-train --elastic"
+             : "lockstep.torch.Replica says so with elastic=True";
+}
+
 void NoteThatItCannot(Job* job, Time now) {
   if (job->spec.elastic_min_tasks == 0 || job->spec.rescale) return;
   std::set<int32_t> silent;
@@ -153,9 +159,9 @@ void NoteThatItCannot(Job* job, Time now) {
   AddEventOnce(
       job, Reason::kRecovering,
       fmt::format("the other ranks do not train on, as --elastic {} wants: the "
-                  "program of {} has not said that it can; "
-                  "lockstep.torch.Replica says so with elastic=True",
-                  job->spec.elastic_min_tasks, RanksLabel(silent)),
+                  "program of {} has not said that it can; {}",
+                  job->spec.elastic_min_tasks, RanksLabel(silent),
+                  HowToSaySo(job->spec)),
       now);
 }
 

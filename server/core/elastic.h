@@ -68,6 +68,10 @@ bool MayHaveChief(const Job& job, const NodeName& node);
 bool MayTrainWithout(const Job& job, const std::set<int32_t>& lost,
                      const std::set<int32_t>& back = {});
 
+// What a program of the job does to say that it can: "SessionOptions::elastic
+// says so".
+std::string HowToSaySo(const JobSpec& spec);
+
 // Of an elastic job that loses ranks: an event if the others cannot train on
 // because their program has not said that it can.
 void NoteThatItCannot(Job* job, Time now);

@@ -99,9 +99,8 @@ Status CheckInPlace(const Job& job, int32_t size) {
   if (!silent.empty()) {
     return FailedPrecondition(
         "job {} cannot be resized now: the program of {} has not said that it "
-        "can train while ranks are away; lockstep.torch.Replica says so with "
-        "elastic=True",
-        job.spec.name, RanksLabel(silent));
+        "can train while ranks are away; {}",
+        job.spec.name, RanksLabel(silent), HowToSaySo(job.spec));
   }
   const std::map<NodeName, int32_t> tasks = TasksOfNodes(job);
   const int32_t more = SizeInPlace(job, tasks, size);

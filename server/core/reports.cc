@@ -65,8 +65,8 @@ void AddCheckpointEvent(Job* job, const Checkpoint& checkpoint, Time now) {
            fmt::format("checkpoint of step {} saved", checkpoint.step), now);
 }
 
-// Only rank 0's host reports published checkpoints. A checkpoint of another
-// generation is ignored.
+// The chief's host reports published checkpoints, and that of a former chief. A
+// checkpoint of another generation is ignored.
 void TakeCheckpoint(Job* job, const GangStatus& gang, Time now) {
   if (!gang.checkpoint || gang.checkpoint->generation != gang.generation) {
     return;
@@ -92,14 +92,15 @@ void TakeCheckpoint(Job* job, const GangStatus& gang, Time now) {
   }
 }
 
-// Only the chief's host reports the plan. The next generation gets it, so it must
-// be valid.
+// Only rank 0's host reports the plan: a generation begins with all ranks, and
+// an elastic one's plan does not change. The next generation gets it, so it
+// must be valid.
 Status TakeReductionPlan(Job* job, const GangStatus& gang,
                          const NodeName& node) {
   if (gang.reduction_plan.empty() ||
       gang.reduction_plan == job->reduction_plan ||
       job->spec.kind != JobKind::kNative || job->tasks.empty() ||
-      node != ChiefTask(*job).node) {
+      node != job->tasks.front().node) {
     return OkStatus();
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const ReductionPlan plan,

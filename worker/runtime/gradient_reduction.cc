@@ -33,6 +33,12 @@ void GradientReduction::BeginStep(int64_t step) {
   started_ = 0;
 }
 
+Status GradientReduction::CheckBound() const {
+  if (communicator_ != nullptr) return OkStatus();
+  return FailedPrecondition(
+      "this rank is no member of the ranks that train: call Recover first");
+}
+
 Status GradientReduction::EndShard() {
   return FailedPrecondition("step {}: this rank has one shard", step_);
 }

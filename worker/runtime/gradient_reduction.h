@@ -32,8 +32,8 @@ class GradientReduction {
 
   // Once; `with_norm`: Norm will be called.
   virtual Status Allocate(bool with_norm) = 0;
-  // A recovery, on the host: leaves the communicator, which is aborted; then
-  // goes on with another one.
+  // A recovery, on the host: leaves the communicator; then goes on with another
+  // one.
   virtual void Unbind();
   virtual Status Rebind(collective::Communicator* communicator,
                         const Membership& membership) = 0;
@@ -43,6 +43,8 @@ class GradientReduction {
   virtual DeviceGradients* device() { return nullptr; }
 
   virtual void BeginStep(int64_t step);
+  // FailedPrecondition: it has no communicator, before Rebind.
+  Status CheckBound() const;
   // A gradient is complete: starts the buckets that are full now, as far as
   // those before them have started, and moves on the rest.
   Status Advance();

@@ -1,4 +1,4 @@
-// Reports of rank 0 to the job about how the ranks reduce.
+// Reports of the chief to the job about how the ranks reduce.
 #ifndef LOCKSTEP_WORKER_RUNTIME_PLAN_REPORTS_H_
 #define LOCKSTEP_WORKER_RUNTIME_PLAN_REPORTS_H_
 

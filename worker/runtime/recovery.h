@@ -52,6 +52,11 @@ struct Recovered {
   int64_t step = 0;
   // This rank got its state from a peer.
   bool received = false;
+  // This rank is the chief, and was not when Recover was called or meanwhile.
+  bool became_chief = false;
+  // The chief got its state from a peer: it is a new process, which may not
+  // know what the one before it had done.
+  bool chief_received = false;
   // Of the last Commit on the ranks that had the newest state: stop and drain,
   // which this rank may know already. How its checkpoint in flight ended: as a
   // rule it is given up, and begins anew with the next Commit or Settle.

@@ -1,9 +1,10 @@
 // Reduces the gradients of one generation, step by step.
 //
-// The gradients of all parameters lie in buckets that the communicator
-// allocated; gradient(i) is the storage of parameter i. A bucket is started as
-// soon as its last gradient is ready and those before it have started; the
-// tail with the control word is in the last one. By default buckets are filled
+// The gradients of all parameters lie in buckets, which the communicator
+// allocated (or the reducer, of an elastic job); gradient(i) is the storage of
+// parameter i. A bucket is started as soon as its last gradient is ready and
+// those before it have started; the tail with the control word is in the last
+// one, or behind it. By default buckets are filled
 // from the last parameter to the first. Where the backend makes no progress by
 // itself, each Ready moves the reductions on.
 //

@@ -130,6 +130,38 @@ TEST(ReductionPlannerTest, APlanThatIsTooLongIsUsedAndNotKept) {
   EXPECT_THAT(outcome.notes[0], HasSubstr("a later generation makes its own"));
 }
 
+// It needs no communicator, so a rank that is away makes it, too.
+TEST(ReductionPlannerTest, AnElasticPlanIsTheSameOnEachRank) {
+  PlannerOptions options;
+  options.elastic = true;
+  const Outcome outcome = Plan(options, {.learn_order = true});
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_EQ(Parsed(outcome).communicator, "shards=2");
+  EXPECT_THAT(outcome.made.how, HasSubstr("sums over 2 shards in order"));
+  options.ranks = 2;
+  options.hosts = 1;
+  ReductionPlanner away(options);
+  ASSERT_TRUE(away.Check().ok());
+  ASSERT_TRUE(away.Make(nullptr, nullptr, kPlannedParameters, {}).ok());
+  EXPECT_EQ(away.text(), outcome.text);
+  EXPECT_EQ(away.communicator(), "") << "its communicator chooses by itself";
+}
+
+TEST(ReductionPlannerTest, AnElasticJobKeepsTheBucketsOfItsPlan) {
+  PlannerOptions options;
+  options.elastic = true;
+  ReducerOptions reducer;
+  reducer.bucket_bytes = 4096;
+  options.text = Plan(options, reducer).text;
+  const Outcome kept = Plan(options, {});
+  EXPECT_EQ(kept.made.sizes.bucket, 4096u);
+  EXPECT_THAT(kept.notes, IsEmpty());
+  options.elastic = false;
+  const Outcome dropped = Plan(options, {});
+  ASSERT_EQ(dropped.notes.size(), 1u);
+  EXPECT_THAT(dropped.notes[0], HasSubstr("'shards=2'"));
+}
+
 TEST(ReductionPlannerTest, OneRankHasNothingToPlan) {
   ReductionPlanner planner({.ranks = 1});
   ASSERT_TRUE(planner.Check().ok());

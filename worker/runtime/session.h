@@ -176,9 +176,12 @@ class Session {
 
   // Forms the communicator, checks that all ranks have the same job, spec and
   // config, and waits until all of them are there (Go). FailedPrecondition
-  // with reason CONFIG_MISMATCH names what differs.
+  // with reason CONFIG_MISMATCH names what differs. A process that replaces a
+  // rank of an elastic job does all that in Recover: the others do not wait
+  // while it makes its model.
   Status Form(const ConfigMap& config);
-  collective::Communicator* communicator();  // After Form.
+  // After Form. Null before Recover on a process that forms there.
+  collective::Communicator* communicator();
 
   // After Form; the config's fingerprint does not know the parameters, so they
   // are compared here. One at a time. FailedPrecondition with reason
@@ -236,8 +239,8 @@ class Session {
   // The end, after the reducer is destroyed. OK: waits until all reports are on
   // their way; returns 0. An error: sends it, with its reason, as the exit
   // message, as a victim when a peer or the daemon ended this rank, and aborts
-  // the communicator, so that peers do not wait for this rank. On rank 0 it is
-  // an error, whatever `status` says, that the last checkpoint it voted on was
+  // the communicator, so that peers do not wait for this rank. On the chief it
+  // is an error, where `status` is OK, that the last checkpoint it voted on was
   // not reported as saved, unless the ranks were ordered to stop early. Returns
   // the exit code. Only the destructor may follow.
   int Leave(const Status& status);

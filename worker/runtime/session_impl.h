@@ -24,7 +24,7 @@
 
 namespace lockstep::worker::runtime {
 
-// Reason of the error with which rank 0 leaves when the last checkpoint that
+// Reason of the error with which the chief leaves when the last checkpoint that
 // was ordered was not saved.
 inline constexpr char kReasonCheckpointFailed[] = "CHECKPOINT_FAILED";
 // As in worker/checkpoint/resume.h, which is not known here.
@@ -115,7 +115,7 @@ class Session::Impl {
       collective::RendezvousStore* store, MonoTime deadline);
   StatusOr<std::unique_ptr<collective::Communicator>> FormByPlan(
       collective::CommunicatorOptions options);
-  // Reports how the ranks reduce, and why so: once a generation, by rank 0,
+  // Reports how the ranks reduce, and why so: once a generation, by the chief,
   // with `buckets` where that is not empty.
   void ReportChoice(const std::string& buckets);
   // The sizes of buckets, where no plan says others.
@@ -124,7 +124,7 @@ class Session::Impl {
   Status KeepShape(const ConfigMap& shape,
                    const std::vector<Parameter>& parameters,
                    ReducerOptions options);
-  // Reports the planner's notes and its plan, by rank 0.
+  // Reports the planner's notes and its plan, by the chief.
   void ReportPlan();
   Status Compare(const ConfigMap& config, MonoTime deadline);
   void DropCommunicator();

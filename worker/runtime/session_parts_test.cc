@@ -138,6 +138,15 @@ TEST(CheckpointRecordTest, TheLastOneThatWasTriedMustBeSaved) {
   EXPECT_TRUE(record.Check().ok());
 }
 
+TEST(CheckpointRecordTest, ANewChiefAnswersForItsOwn) {
+  CheckpointRecord record;
+  record.Tried(10);  // The chief before published it.
+  record.Forget();
+  EXPECT_TRUE(record.Check().ok());
+  record.Tried(20);
+  EXPECT_FALSE(record.Check().ok());
+}
+
 TEST(PendingOrdersTest, OffersEachDirectiveOnce) {
   StepController controller = *StepController::Create({});
   PendingOrders orders;

@@ -126,7 +126,7 @@ class Session::Impl::Recovering {
   }
 
   Impl& session_;
-  const bool was_chief_;
+  bool was_chief_;
   RecoverableReducer* const reducer_;
   const ReplicaState* const state_;
   MonoTime deadline_;
@@ -162,6 +162,7 @@ bool Session::Impl::Recovering::TakePart() {
   LOG_INFO("job {} g{}: rank {} is away in recovery {}, and waits for the next",
            s.identity_.job, s.identity_.generation, s.identity_.rank,
            s.kept_.recovery);
+  was_chief_ = false;
   // The others go on, so its state is old.
   s.kept_.has_state = false;
   SayParked({});
@@ -251,14 +252,18 @@ Status Session::Impl::Recovering::Level() {
       collective::DigestOf(state_->memory).hash != digest_.hash) {
     s.kept_.has_state = false;
   }
-  return MarkPeerLost(level.status());
+  // It names places, and the label the ranks.
+  return MarkPeerLost(Annotate(level.status(), s.Label()));
 }
 
 Status Session::Impl::Recovering::Take(const LevelResult& level) {
   Impl& s = session_;
   const std::vector<int>& to = level.plan.receivers;
-  recovered_.received =
-      std::find(to.begin(), to.end(), s.membership_.place) != to.end();
+  const auto received = [&](int place) {
+    return std::find(to.begin(), to.end(), place) != to.end();
+  };
+  recovered_.received = received(s.membership_.place);
+  recovered_.chief_received = received(0);
   LOCKSTEP_ASSIGN_OR_RETURN(const SmallPart part, SplitParts(level.small));
   if (!part.plan.empty()) {
     LOCKSTEP_RETURN_IF_ERROR(s.planner_->Follow(part.plan));
@@ -284,6 +289,9 @@ void Session::Impl::Recovering::Report(MonoTime began) {
   recovered_.time = MonotonicNow() - began;
   s.communicator_.SetTrains();
   if (!was_chief_) s.checkpoints_.Forget();
+  recovered_.became_chief = !was_chief_ && s.membership_.place == 0;
+  // A new process begins with none, and all wait equally often.
+  s.space_waits_ = 0;
   s.link_->SendJoined(s.kept_.recovery, true, s.elastic());
   if (level_.plan.sources.front() != s.membership_.place) return;
   const std::string sentence =

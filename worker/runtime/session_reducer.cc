@@ -39,8 +39,9 @@ Status Session::Impl::Plan() {
   if (link_) {
     options.hosts = link_->welcome().hosts();
     options.pinned = link_->welcome().reduction_plan_pinned();
-    // A replacement takes that of its peers.
-    if (!identity_.recovering) {
+    // A replacement takes that of its peers; where it is elastic it makes the
+    // same one out of the same text.
+    if (!identity_.recovering || elastic()) {
       options.text = link_->welcome().reduction_plan();
     }
   }
@@ -77,7 +78,9 @@ void Session::Impl::ReportChoice(const std::string& buckets) {
 }
 
 void Session::Impl::ReportPlan() {
-  if (membership_.place != 0 || communicator() == nullptr) return;
+  // One that is away has nothing to say yet.
+  const bool waits = identity_.recovering && communicator() == nullptr;
+  if (membership_.place != 0 || waits) return;
   for (const std::string& note : planner_->TakeNotes()) {
     LOG_WARN("{}: {}", Label(), note);
     SendEvent(note);
@@ -149,7 +152,8 @@ StatusOr<std::unique_ptr<Reducer>> Session::Impl::MakeReducer(
   }
   LOCKSTEP_ASSIGN_OR_RETURN(
       ReductionPlanner::Made made,
-      planner_->Make(communicator(), collectives_ ? &*collectives_ : nullptr, parameters, options));
+      planner_->Make(communicator(), collectives_ ? &*collectives_ : nullptr,
+                     parameters, options));
   // The order of the sums shapes the numbers like the rest.
   const ConfigMap plan = {{"reduction plan", planner_->hash()}};
   if (compares && identity_.world_size > 1) {

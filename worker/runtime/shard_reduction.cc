@@ -161,7 +161,7 @@ void ShardReduction::PollInline() {
 }
 
 Status ShardReduction::EndShard() {
-  if (communicator() == nullptr || IsLastShard()) {
+  if (IsLastShard()) {
     return GradientReduction::EndShard();
   }
   for (size_t b = 0; b < memory_.size(); ++b) {
@@ -188,9 +188,6 @@ Status ShardReduction::StartLaterRounds() {
 }
 
 StatusOr<bool> ShardReduction::StartRest() {
-  if (communicator() == nullptr) {
-    return FailedPrecondition("this rank is away: call Recover");
-  }
   if (!IsLastShard()) {
     return InvalidArgument(
         "{} of this rank's {} shards are complete: call "

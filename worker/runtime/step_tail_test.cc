@@ -100,5 +100,34 @@ TEST(StepTailTest, WordsThatCannotBeAreTakenForNone) {
   }
 }
 
+// Ranks 0 and 3 of 4 are members; rank 0 computes shards 0, 1 and rank 3 the
+// others.
+TEST(ShardTailTest, HasLossesByShardAndWaitsByPlace) {
+  std::vector<float> sum(ShardTailWords(4));
+  std::vector<float> words(ShardTailWords(4));
+  const StepTail tails[] = {
+      {.samples = 3,
+       .shard_losses = {{0, 0.25}, {1, std::nan("")}},
+       .waited = microseconds(500)},
+      {.samples = 4, .shard_losses = {{3, 2}, {2, 4}}, .waited = {}}};
+  for (int place = 0; place < 2; ++place) {
+    WriteShardTail(tails[place], place, 4, words);
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += words[i];
+  }
+  const StepTailSum read = ReadShardTail(sum, 0, 2, 4);
+  EXPECT_EQ(read.samples, 7);
+  EXPECT_EQ(read.loss_sum, 6.25);
+  EXPECT_EQ(read.late_rank, 1) << "a place; ranks that are away are never late";
+  EXPECT_EQ(read.late_by, microseconds(500));
+}
+
+TEST(ShardTailTest, TheLossIsASumInTheOrderOfShards) {
+  std::vector<float> words(ShardTailWords(3));
+  // From the last to the first it would be 1.
+  WriteShardTail({.shard_losses = {{2, -1e16}, {1, 1}, {0, 1e16}}}, 0, 3,
+                 words);
+  EXPECT_EQ(ReadShardTail(words, 0, 1, 3).loss_sum, 0);
+}
+
 }  // namespace
 }  // namespace lockstep::worker::runtime

@@ -241,11 +241,13 @@ Status SteppedReducer::AddShard(int64_t samples, double loss_sum) {
 }
 
 Status SteppedReducer::NextShard(int64_t samples, double loss_sum) {
+  LOCKSTEP_RETURN_IF_ERROR(reduction_->CheckBound());
   LOCKSTEP_RETURN_IF_ERROR(AddShard(samples, loss_sum));
   return reduction_->EndShard();
 }
 
 StatusOr<StepResult> SteppedReducer::Finish(const StepInputs& inputs) {
+  LOCKSTEP_RETURN_IF_ERROR(reduction_->CheckBound());
   LOCKSTEP_RETURN_IF_ERROR(AddShard(inputs.samples, inputs.loss_sum));
   LOCKSTEP_ASSIGN_OR_RETURN(const bool finite, reduction_->StartRest());
   if (options_.before_step) options_.before_step(&controller_);
@@ -333,6 +335,7 @@ StatusOr<StepOrders> SteppedReducer::Commit() {
 }
 
 StatusOr<StepOrders> SteppedReducer::Settle() {
+  LOCKSTEP_RETURN_IF_ERROR(reduction_->CheckBound());
   LOCKSTEP_ASSIGN_OR_RETURN(const ControlWords words, controller_.BeginRound());
   WriteStepTail(words);
   const task::RankPhase phase = progress_->phase();

@@ -56,7 +56,7 @@ struct SteppedReducerOptions {
   // Called before each step: offers the orders that came meanwhile. May be
   // empty.
   std::function<void(StepController*)> before_step;
-  // Called once on rank 0 when some rank was ordered to drain. May be empty.
+  // Called once on the chief when some rank was ordered to drain. May be empty.
   std::function<void()> on_drain;
   // Called when this rank votes on that checkpoint. May be empty.
   std::function<void(const CheckpointOrder&)> on_vote;
@@ -69,7 +69,7 @@ struct SteppedReducerOptions {
 // one, of the same size unless it is elastic. Not for gradients on a device.
 class RecoverableReducer : public Reducer {
  public:
-  // Leaves the communicator, which is aborted. FailedPrecondition: a check has
+  // Leaves the communicator. FailedPrecondition: a check has
   // failed, so that no step may follow.
   virtual Status Unbind() = 0;
   // After Unbind. Gradients keep their addresses and become zero.

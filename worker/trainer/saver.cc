@@ -75,9 +75,10 @@ void Saver::FollowChief() {
 
 Status Saver::Resume(const runtime::StepOrders& orders, int64_t complete_step,
                      const StateFunction& state) {
-  complete_step_ = complete_step;
   // First, as it is about what the former chief writes.
   if (orders.settled) Settled(*orders.settled);
+  // Only some ranks may have had that in flight; this is the same on all.
+  complete_step_ = complete_step;
   FollowChief();
   if (orders.checkpoint) return Begin(*orders.checkpoint, state);
   return OkStatus();
@@ -86,6 +87,11 @@ Status Saver::Resume(const runtime::StepOrders& orders, int64_t complete_step,
 void Saver::Report(const std::string& sentence) {
   LOG_WARN("rank {}: {}", session_->rank(), sentence);
   session_->ReportEvent(sentence);
+}
+
+void Saver::TakeSettled(runtime::StepOrders* orders) {
+  if (orders->settled) Settled(*orders->settled);
+  orders->settled.reset();
 }
 
 Status Saver::Obey(const runtime::StepOrders& orders,
@@ -155,9 +161,8 @@ Status Saver::Start(const runtime::CheckpointOrder& order,
 void Saver::Settled(const runtime::CheckpointSettled& settled) {
   if (settled.complete) complete_step_ = settled.order.step;
   // Where the job is elastic, the rank that wrote it, chief or not any more.
-  const bool publishes =
-      options_.elastic ? writing_.id == settled.order.id : session_->chief();
-  if (!writer_ || !publishes) return;
+  const bool publishes = options_.elastic || session_->chief();
+  if (!writer_ || !publishes || writing_.id != settled.order.id) return;
   if (!settled.complete) {
     writer_->Abandon(options_.elastic
                          ? Aborted("a recovery has begun")

@@ -64,6 +64,9 @@ class Saver {
   Saver(runtime::Session* session, runtime::Reducer* reducer,
         const SaverOptions& options);
 
+  // Before what may lose a peer: a checkpoint that all ranks have written is
+  // published, or given up. Takes that out of `orders`.
+  void TakeSettled(runtime::StepOrders* orders);
   // Follows the orders of Commit about checkpoints.
   Status Obey(const runtime::StepOrders& orders, const StateFunction& state);
   // Passes on the results of the writer so far.

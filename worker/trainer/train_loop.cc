@@ -131,6 +131,7 @@ Status TrainLoop::Step() {
   }
   LOCKSTEP_RETURN_IF_ERROR(orders.status());
   orders_ = *std::move(orders);
+  saver_->TakeSettled(&orders_);
   session_->Enter(runtime::Phase::kOther);
   logger_->Step(step, begin.epoch, result, inputs.learning_rate,
                 MonotonicNow());

@@ -52,7 +52,6 @@ std::string Size(const runtime::Session& session) {
 }  // namespace
 
 Status TrainLoop::Recover(const Status& lost) {
-  const bool was_chief = saver_ != nullptr && session_->chief();
   const int chief = ChiefOf(*session_);
   runtime::ReplicaState replica;
   for (const checkpoint::TensorView& tensor :
@@ -76,6 +75,8 @@ Status TrainLoop::Recover(const Status& lost) {
   LOCKSTEP_ASSIGN_OR_RETURN(
       const runtime::Recovered recovered,
       runtime::Recover(session_, lost, reducer_.get(), replica));
+  // A new chief may not know what the one before it has published.
+  if (recovered.chief_received) small.complete_step = -1;
   restored_.progress.step = small.start_step;
   progress_ = small.progress;
   orders_ = recovered.orders;
@@ -84,7 +85,7 @@ Status TrainLoop::Recover(const Status& lost) {
   } else {
     LOCKSTEP_RETURN_IF_ERROR(StartInput());
   }
-  if (session_->chief() && !was_chief) ReportAsChief();
+  if (recovered.became_chief) ReportAsChief();
   reducer_->ZeroGradients();
   logger_->Print(fmt::format("recovery {}: step {} is next, after {}{}",
                              recovered.recovery, recovered.step + 1,
