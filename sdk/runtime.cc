@@ -249,10 +249,10 @@ absl::StatusOr<Recovered> Session::Recover(const absl::Status& lost,
 }
 
 const std::vector<int>& Session::shards() const {
-  return impl_->session->shards();
+  return inner::MembershipOf(*impl_->session).own_shards();
 }
 absl::Status Session::CheckMembership() {
-  return impl_->session->CheckMembership();
+  return inner::CheckMembership(impl_->session.get());
 }
 bool Session::chief() const { return impl_->session->chief(); }
 

@@ -145,7 +145,9 @@ bool MayTrainWithout(const Job& job, const std::set<int32_t>& lost,
 
 std::string HowToSaySo(const JobSpec& spec) {
   return spec.kind == JobKind::kNative
-             ? "SessionOptions::elastic says so, of lockstep-train --elastic"
+             ? "a native one says so with SessionOptions::elastic, "
+               "lockstep-train "
+               "with --elastic"
              : "lockstep.torch.Replica says so with elastic=True";
 }
 

@@ -68,8 +68,8 @@ bool MayHaveChief(const Job& job, const NodeName& node);
 bool MayTrainWithout(const Job& job, const std::set<int32_t>& lost,
                      const std::set<int32_t>& back = {});
 
-// What a program of the job does to say that it can: "SessionOptions::elastic
-// says so".
+// How a program of the job says that it can: "lockstep.torch.Replica says so
+// with elastic=True".
 std::string HowToSaySo(const JobSpec& spec);
 
 // Of an elastic job that loses ranks: an event if the others cannot train on

@@ -86,7 +86,8 @@ TEST_F(ElasticTest, AProgramThatCannotIsWaitedFor) {
       events,
       Contains("the other ranks do not train on, as --elastic 2 wants: the "
                "program of rank 2 has not said that it can; "
-               "lockstep.torch.Replica says so with elastic=True"));
+               "a native one says so with SessionOptions::elastic, "
+               "lockstep-train with --elastic"));
 }
 
 TEST_F(ElasticTest, AProgramThatCannotRecoverRestartsAndSaysWhy) {

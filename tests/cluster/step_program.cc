@@ -93,7 +93,8 @@ class StepTrainer {
           Recover(session_, status, reducer_.get(), Replica()));
       Say("recovered {} at {}", recovered.recovery, recovered.step);
       if (options_.elastic != 0) {
-        Say("computes {}{}", fmt::join(session_->shards(), ","),
+        Say("computes {}{}",
+            fmt::join(MembershipOf(*session_).own_shards(), ","),
             session_->chief() ? " as the chief" : "");
       }
       stopped_ = stopped_ || recovered.orders.stop.has_value();
@@ -153,7 +154,7 @@ class StepTrainer {
   // To the end.
   Status Train() {
     while (!stopped_ && reducer_->committed() < options_.steps) {
-      LOCKSTEP_RETURN_IF_ERROR(session_->CheckMembership());
+      LOCKSTEP_RETURN_IF_ERROR(CheckMembership(session_));
       LOCKSTEP_RETURN_IF_ERROR(Step(reducer_.get(), &*saver_));
     }
     LOCKSTEP_RETURN_IF_ERROR(saver_->Finish());
@@ -170,7 +171,7 @@ class StepTrainer {
   // The shards of this rank; the samples of the last one.
   StatusOr<int64_t> Fill(Reducer* reducer, bool nan) {
     session_->Enter(Phase::kCompute);
-    const std::vector<int>& shards = session_->shards();
+    const std::vector<int>& shards = MembershipOf(*session_).own_shards();
     for (size_t i = 0; i + 1 < shards.size(); ++i) {
       const int64_t samples = FillShard(reducer, shards[i], nan);
       LOCKSTEP_RETURN_IF_ERROR(

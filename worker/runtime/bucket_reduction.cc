@@ -13,24 +13,23 @@ BucketReduction::BucketReduction(collective::Communicator* communicator,
                                  Duration operation_timeout)
     : GradientReduction(communicator, progress, std::move(buckets),
                         operation_timeout),
-      device_(this->buckets()->on_device()
-                  ? std::make_unique<DeviceGradients>(communicator,
-                                                      this->buckets(), stream)
-                  : nullptr) {}
+      device_(buckets_->on_device() ? std::make_unique<DeviceGradients>(
+                                          communicator, buckets_.get(), stream)
+                                    : nullptr) {}
 
 Status BucketReduction::Allocate(bool with_norm) {
   if (with_norm) {
-    LOCKSTEP_ASSIGN_OR_RETURN(norm_, communicator()->Allocate(sizeof(double)));
+    LOCKSTEP_ASSIGN_OR_RETURN(norm_, communicator_->Allocate(sizeof(double)));
   }
   if (device_ != nullptr) LOCKSTEP_RETURN_IF_ERROR(device_->Fit());
-  works()->reserve(buckets()->buckets());
+  works_.reserve(buckets_->buckets());
   return OkStatus();
 }
 
 Status BucketReduction::Rebind(collective::Communicator* communicator,
                                const Membership& /*membership*/) {
   Bind(communicator);
-  LOCKSTEP_RETURN_IF_ERROR(buckets()->Rebind(communicator));
+  LOCKSTEP_RETURN_IF_ERROR(buckets_->Rebind(communicator));
   return Allocate(norm_ != nullptr);
 }
 
@@ -43,16 +42,16 @@ void BucketReduction::BeginStep(int64_t step) {
 // StartTail.
 Status BucketReduction::StartFull() {
   while (Starts()) {
-    const size_t bucket = started();
+    const size_t bucket = started_;
     if (device_ != nullptr) {
       LOCKSTEP_RETURN_IF_ERROR(AtStep(device_->StartLook(bucket)));
     } else {
-      buckets()->Seal(bucket);
+      buckets_->Seal(bucket);
     }
-    LOCKSTEP_RETURN_IF_ERROR(Start(
-        {collective::CollectiveKind::kAllReduce, buckets()->slice(bucket)},
-        works()));
-    SetStarted(bucket + 1);
+    LOCKSTEP_RETURN_IF_ERROR(
+        Start({collective::CollectiveKind::kAllReduce, buckets_->slice(bucket)},
+              &works_));
+    started_ = bucket + 1;
   }
   return OkStatus();
 }
@@ -60,11 +59,11 @@ Status BucketReduction::StartFull() {
 StatusOr<bool> BucketReduction::StartRest() {
   LOCKSTEP_RETURN_IF_ERROR(StartFull());
   if (device_ == nullptr) {
-    buckets()->Seal(started());
-    return !buckets()->states().nonfinite();
+    buckets_->Seal(started_);
+    return !buckets_->states().nonfinite();
   }
   StatusOr<bool> finite = device_->AllFinite(
-      MonotonicNow() + collective::kStreamPatience * operation_timeout());
+      MonotonicNow() + collective::kStreamPatience * operation_timeout_);
   if (!finite.ok()) return AtStep(finite.status());
   return finite;
 }
@@ -72,14 +71,15 @@ StatusOr<bool> BucketReduction::StartRest() {
 Status BucketReduction::StartTail() {
   if (device_ != nullptr) return StartTailAlone();
   return Start(
-      {collective::CollectiveKind::kAllReduce, buckets()->slice(started())},
-      works());
+      {collective::CollectiveKind::kAllReduce, buckets_->slice(started_)},
+      &works_);
 }
 
 StatusOr<double> BucketReduction::SquaresOfPart(MonoTime deadline) {
-  const int rank = communicator()->rank();
-  const int size = communicator()->size();
-  if (device_ == nullptr) return buckets()->SquaresOfPart(rank, size);
+  const int rank = communicator_->rank();
+  const int size = communicator_->size();
+  if (device_ == nullptr)
+    return runtime::SquaresOfPart(buckets_.get(), rank, size);
   StatusOr<double> squares = device_->SquaresOfPart(rank, size, deadline);
   if (!squares.ok()) return AtStep(squares.status());
   return squares;
@@ -93,7 +93,7 @@ StatusOr<double> BucketReduction::Norm(MonoTime arrived) {
   LOCKSTEP_RETURN_IF_ERROR(
       Start({collective::CollectiveKind::kAllReduce,
              {norm_, 0, 1, collective::DataType::kFloat64}},
-            works()));
+            &works_));
   LOCKSTEP_RETURN_IF_ERROR(WaitAll(arrived));
   double squares = 0;
   std::memcpy(&squares, norm_->data, sizeof(squares));

@@ -33,11 +33,11 @@ class BucketReduction final : public GradientReduction {
  private:
   // The next bucket needs nothing more.
   bool Starts() const {
-    const size_t alone = buckets()->buckets() - (device_ != nullptr ? 0 : 1);
-    return started() < alone && buckets()->states().full(started());
+    const size_t alone = buckets_->buckets() - (device_ != nullptr ? 0 : 1);
+    return started_ < alone && buckets_->states().full(started_);
   }
   Status StartFull() override;
-  bool IsUnderWay() const override { return !works().empty() || Starts(); }
+  bool IsUnderWay() const override { return !works_.empty() || Starts(); }
   StatusOr<double> SquaresOfPart(MonoTime deadline);
 
   const std::unique_ptr<DeviceGradients> device_;

@@ -32,67 +32,65 @@ Status FillUpTo(collective::Communicator* communicator, const void* place) {
   return OkStatus();
 }
 
+// Behind each bucket, in bytes.
+size_t RoomBehind(int shards) {
+  return static_cast<size_t>(shards) * GradientBuckets::kAlignment;
+}
+
+size_t BytesOf(const collective::BucketPlan& plan, int shards) {
+  size_t bytes = 0;
+  for (const collective::BucketLayout& bucket : plan.buckets) {
+    bytes += bucket.bytes + RoomBehind(shards);
+  }
+  return bytes;
+}
+
+StatusOr<TailPlace> TailApart(collective::Communicator* communicator,
+                              size_t words) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const collective::Buffer* const buffer,
+                            communicator->Allocate(words * sizeof(float)));
+  return TailPlace{{static_cast<float*>(buffer->data), words},
+                   {buffer, 0, words, collective::DataType::kFloat32}};
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<GradientBuckets>> GradientBuckets::Create(
     collective::Communicator* communicator,
     const std::vector<Parameter>& parameters, const ReducerOptions& options,
-    const collective::BucketSizes& sizes) {
-  std::unique_ptr<GradientBuckets> buckets(new GradientBuckets(
-      communicator, communicator->size(), false, parameters, options, sizes));
-  LOCKSTEP_RETURN_IF_ERROR(buckets->Plan());
-  LOCKSTEP_RETURN_IF_ERROR(buckets->Allocate());
+    const collective::BucketSizes& sizes, int shards) {
+  std::unique_ptr<GradientBuckets> buckets(
+      new GradientBuckets(communicator, shards, parameters, options, sizes));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      buckets->plan_,
+      PlanGradients(parameters, options,
+                    shards > 0 ? shards : communicator->size(), sizes));
+  LOCKSTEP_RETURN_IF_ERROR(shards > 0 ? buckets->AllocateOwn()
+                                      : buckets->Allocate());
   buckets->Lay();
   return buckets;
 }
 
-StatusOr<std::unique_ptr<GradientBuckets>> GradientBuckets::CreateForShards(
-    int shards, const std::vector<Parameter>& parameters,
-    const ReducerOptions& options, const collective::BucketSizes& sizes) {
-  std::unique_ptr<GradientBuckets> buckets(
-      new GradientBuckets(nullptr, shards, true, parameters, options, sizes));
-  LOCKSTEP_RETURN_IF_ERROR(buckets->Plan());
-  const size_t bytes = buckets->BytesOf(buckets->plan_);
-  buckets->own_.resize((bytes + kAlignment) / sizeof(float));
-  void* at = buckets->own_.data();
+Status GradientBuckets::AllocateOwn() {
+  const size_t bytes = BytesOf(plan_, shards_);
+  own_.resize((bytes + kAlignment) / sizeof(float));
+  void* at = own_.data();
   size_t room = bytes + kAlignment;
   std::align(kAlignment, bytes, at, room);
-  buckets->place_ = {at, bytes, collective::MemoryKind::kHost, -1};
-  buckets->buffer_ = &buckets->place_;
-  buckets->Lay();
-  return buckets;
-}
-
-Status GradientBuckets::Plan() {
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      plan_, PlanGradients(parameters_, options_, ranks_, sizes_));
-  return OkStatus();
-}
-
-size_t GradientBuckets::BytesOf(const collective::BucketPlan& plan) const {
-  size_t bytes = 0;
-  for (const collective::BucketLayout& bucket : plan.buckets) {
-    bytes += bucket.bytes + RoomBehind();
-  }
-  return bytes;
-}
-
-Status GradientBuckets::AllocateTail() {
-  const size_t words =
-      for_shards_ ? ShardTailWords(ranks_) : plan_.control_words;
-  LOCKSTEP_ASSIGN_OR_RETURN(tail_buffer_,
-                            communicator_->Allocate(words * sizeof(float)));
-  tail_ = {static_cast<float*>(tail_buffer_->data), words};
+  place_ = {at, bytes, collective::MemoryKind::kHost, -1};
+  buffer_ = &place_;
   return OkStatus();
 }
 
 // Gaps are where alignment needs them, after each gradient: whatever the
 // order, the sum is the same.
 Status GradientBuckets::Allocate() {
-  const size_t bytes = BytesOf(plan_);
+  const size_t bytes = BytesOf(plan_, shards_);
   if (on_device()) {
     LOCKSTEP_ASSIGN_OR_RETURN(buffer_, communicator_->AllocateOnDevice(bytes));
-    return AllocateTail();
+    LOCKSTEP_ASSIGN_OR_RETURN(tail_,
+                              TailApart(communicator_, plan_.control_words));
+    return OkStatus();
   }
   LOCKSTEP_ASSIGN_OR_RETURN(buffer_, communicator_->Allocate(bytes));
   place_ = *buffer_;
@@ -102,10 +100,12 @@ Status GradientBuckets::Allocate() {
 
 Status GradientBuckets::Rebind(collective::Communicator* communicator) {
   communicator_ = communicator;
-  if (for_shards_) {
+  if (shards_ > 0) {
     std::fill(own_.begin(), own_.end(), 0.0f);
     BeginStep();
-    return AllocateTail();
+    LOCKSTEP_ASSIGN_OR_RETURN(tail_,
+                              TailApart(communicator, ShardTailWords(shards_)));
+    return OkStatus();
   }
   LOCKSTEP_RETURN_IF_ERROR(FillUpTo(communicator, place_.data));
   LOCKSTEP_ASSIGN_OR_RETURN(buffer_, communicator->Allocate(place_.bytes));
@@ -140,11 +140,13 @@ void GradientBuckets::Lay() {
         gradients_[i] = {reinterpret_cast<float*>(at), entry.count};
       }
     }
-    begin += bucket.bytes + RoomBehind();
+    begin += bucket.bytes + RoomBehind(shards_);
   }
-  if (!has_tail_apart()) {
-    char* const tail = base + begin_.back() + plan_.control_offset_bytes;
-    tail_ = {reinterpret_cast<float*>(tail), plan_.control_words};
+  if (!on_device() && shards_ == 0) {
+    const size_t at = begin_.back() + plan_.control_offset_bytes;
+    tail_.words = {reinterpret_cast<float*>(base + at), plan_.control_words};
+    tail_.slice = {buffer_, at / sizeof(float), plan_.control_words,
+                   collective::DataType::kFloat32};
   }
   BeginStep();
 }
@@ -154,8 +156,9 @@ Status GradientBuckets::Rearrange(std::vector<uint32_t> order) {
   options.order = std::move(order);
   LOCKSTEP_ASSIGN_OR_RETURN(
       collective::BucketPlan plan,
-      PlanGradients(parameters_, options, ranks_, sizes_));
-  const size_t bytes = BytesOf(plan);
+      PlanGradients(parameters_, options,
+                    shards_ > 0 ? shards_ : communicator_->size(), sizes_));
+  const size_t bytes = BytesOf(plan, shards_);
   if (bytes > buffer_->bytes) {
     return Internal("gradients take {} bytes in another order, not {}", bytes,
                     buffer_->bytes);
@@ -182,19 +185,12 @@ collective::Slice GradientBuckets::slice(size_t bucket) const {
 
 std::span<float> GradientBuckets::room(size_t bucket) {
   return {static_cast<float*>(buffer_->data) + begin_[bucket] / sizeof(float),
-          (plan_.buckets[bucket].bytes + RoomBehind()) / sizeof(float)};
+          (plan_.buckets[bucket].bytes + RoomBehind(shards_)) / sizeof(float)};
 }
 
 collective::Slice GradientBuckets::whole() const {
   const size_t bytes = begin_.back() + plan_.buckets.back().bytes;
   return {buffer_, 0, bytes / sizeof(float), collective::DataType::kFloat32};
-}
-
-collective::Slice GradientBuckets::tail_slice() const {
-  if (has_tail_apart())
-    return {tail_buffer_, 0, tail_.size(), collective::DataType::kFloat32};
-  return {buffer_, (begin_.back() + plan_.control_offset_bytes) / sizeof(float),
-          tail_.size(), collective::DataType::kFloat32};
 }
 
 void GradientStates::Begin(const collective::BucketPlan& plan) {
@@ -260,9 +256,10 @@ void GradientBuckets::Take() {
   for (size_t i = 0; i < wire_.size(); ++i) Widen(wire_[i], gradients_[i]);
 }
 
-double GradientBuckets::SquaresOfPart(int rank, int size) const {
+double SquaresOfPart(GradientBuckets* buckets, int rank, int size) {
   double sum = 0;
-  for (const std::span<float> gradient : gradients_) {
+  for (size_t i = 0; i < buckets->parameters(); ++i) {
+    const std::span<const float> gradient = buckets->gradient(i);
     const size_t begin =
         gradient.size() * static_cast<size_t>(rank) / static_cast<size_t>(size);
     const size_t end = gradient.size() * static_cast<size_t>(rank + 1) /

@@ -74,6 +74,12 @@ class GradientStates {
   bool nonfinite_ = false;
 };
 
+// Where the tail is: behind the last gradient, or apart.
+struct TailPlace {
+  std::span<float> words;
+  collective::Slice slice;
+};
+
 class GradientBuckets {
  public:
   // Buckets and parts begin at multiples of this, in bytes.
@@ -81,14 +87,12 @@ class GradientBuckets {
 
   // Borrows the communicator and allocates there. Its own errors, and those of
   // PlanGradients.
+  // With `shards` it is for so many, `communicator` is null, and Rebind gives
+  // it one.
   static StatusOr<std::unique_ptr<GradientBuckets>> Create(
       collective::Communicator* communicator,
       const std::vector<Parameter>& parameters, const ReducerOptions& options,
-      const collective::BucketSizes& sizes);
-  // For `shards` shards; Rebind gives it a communicator.
-  static StatusOr<std::unique_ptr<GradientBuckets>> CreateForShards(
-      int shards, const std::vector<Parameter>& parameters,
-      const ReducerOptions& options, const collective::BucketSizes& sizes);
+      const collective::BucketSizes& sizes, int shards = 0);
 
   // A recovery: allocates in another communicator, at the same addresses. The
   // old one is gone. All gradients become zero. FailedPrecondition: the memory
@@ -115,8 +119,8 @@ class GradientBuckets {
   std::span<float> room(size_t bucket);
   // The slice of all buckets; gaps are zero before and after a step.
   collective::Slice whole() const;
-  std::span<float> tail() { return tail_; }
-  collective::Slice tail_slice() const;
+  // The tail, and the slice that has it alone. The host's, writable.
+  const TailPlace& tail() const { return tail_; }
 
   // The step under way. ----------------------------------------------------
 
@@ -134,18 +138,14 @@ class GradientBuckets {
 
   // After all is reduced.
   void Take();
-  // Sum of the squares of rank `rank`'s part of all gradients; those of all
-  // ranks add up to that of the whole.
-  double SquaresOfPart(int rank, int size) const;
 
  private:
-  GradientBuckets(collective::Communicator* communicator, int ranks,
-                  bool for_shards, const std::vector<Parameter>& parameters,
+  GradientBuckets(collective::Communicator* communicator, int shards,
+                  const std::vector<Parameter>& parameters,
                   const ReducerOptions& options,
                   const collective::BucketSizes& sizes)
       : communicator_(communicator),
-        ranks_(ranks),
-        for_shards_(for_shards),
+        shards_(shards),
         parameters_(parameters),
         sizes_(sizes),
         options_(options),
@@ -153,38 +153,32 @@ class GradientBuckets {
         wire_(parameters.size()),
         bucket_of_(parameters.size()),
         states_(parameters.size()) {}
-  Status Plan();
   Status Allocate();
+  Status AllocateOwn();
   void Lay();
-  // Behind each bucket, in bytes.
-  size_t RoomBehind() const {
-    return for_shards_ ? static_cast<size_t>(ranks_) * kAlignment : 0;
-  }
-  size_t BytesOf(const collective::BucketPlan& plan) const;
-  bool has_tail_apart() const { return on_device() || for_shards_; }
-  Status AllocateTail();
 
   collective::Communicator* communicator_;
-  const int ranks_;  // of the whole job
-  const bool for_shards_;
+  const int shards_;  // 0: not for shards
   const std::vector<Parameter> parameters_;
   const collective::BucketSizes sizes_;
   ReducerOptions options_;
   collective::BucketPlan plan_;
   const collective::Buffer* buffer_ = nullptr;  // The communicator's.
   collective::Buffer place_;                    // As it was at first.
-  const collective::Buffer* tail_buffer_ =
-      nullptr;                 // Where it is apart; else in buffer_.
-  std::vector<size_t> begin_;  // By bucket, in bytes.
+  std::vector<size_t> begin_;                   // By bucket, in bytes.
   // The gradients, with bfloat16 on the wire or for shards.
   std::vector<float> own_;
   std::vector<std::span<float>> gradients_;
   std::vector<std::span<uint16_t>> wire_;  // With bfloat16 on the wire.
   std::vector<size_t> bucket_of_;
-  std::span<float> tail_;
+  TailPlace tail_;
 
   GradientStates states_;
 };
+
+// Sum of the squares of rank `rank`'s part of all gradients, on the host; those
+// of all ranks add up to that of the whole.
+double SquaresOfPart(GradientBuckets* buckets, int rank, int size);
 
 }  // namespace lockstep::worker::runtime
 

@@ -11,9 +11,9 @@ GradientReduction::GradientReduction(collective::Communicator* communicator,
                                      Progress* progress,
                                      std::unique_ptr<GradientBuckets> buckets,
                                      Duration operation_timeout)
-    : progress_(progress),
-      operation_timeout_(operation_timeout),
-      buckets_(std::move(buckets)) {
+    : operation_timeout_(operation_timeout),
+      buckets_(std::move(buckets)),
+      progress_(progress) {
   if (communicator != nullptr) Bind(communicator);
 }
 
@@ -36,7 +36,7 @@ void GradientReduction::BeginStep(int64_t step) {
 Status GradientReduction::CheckBound() const {
   if (communicator_ != nullptr) return OkStatus();
   return FailedPrecondition(
-      "this rank is no member of the ranks that train: call Recover first");
+      "this rank does not train with the others yet: call Recover first");
 }
 
 Status GradientReduction::EndShard() {
@@ -77,7 +77,7 @@ Status GradientReduction::Advance() {
 }
 
 Status GradientReduction::StartTailAlone() {
-  return Start({collective::CollectiveKind::kAllReduce, buckets_->tail_slice()},
+  return Start({collective::CollectiveKind::kAllReduce, buckets_->tail().slice},
                &works_);
 }
 

@@ -38,7 +38,6 @@ class GradientReduction {
   virtual Status Rebind(collective::Communicator* communicator,
                         const Membership& membership) = 0;
   GradientBuckets* buckets() { return buckets_.get(); }
-  const GradientBuckets* buckets() const { return buckets_.get(); }
   // Null where gradients lie on the host.
   virtual DeviceGradients* device() { return nullptr; }
 
@@ -91,28 +90,19 @@ class GradientReduction {
   MonoTime DeadlineAfter(MonoTime arrived) const {
     return arrived + operation_timeout_;
   }
-  Duration operation_timeout() const { return operation_timeout_; }
-  collective::Communicator* communicator() const { return communicator_; }
-  bool has_inline_progress() const { return inline_; }
-  // Buckets of the step that have started, from the first.
-  size_t started() const { return started_; }
-  void SetStarted(size_t buckets) { started_ = buckets; }
-  std::vector<std::unique_ptr<collective::Work>>* works() { return &works_; }
-  const std::vector<std::unique_ptr<collective::Work>>& works() const {
-    return works_;
-  }
 
- private:
-  collective::Communicator* communicator_ = nullptr;
-  Progress* const progress_;
-  bool inline_ = false;
   const Duration operation_timeout_;
   const std::unique_ptr<GradientBuckets> buckets_;
-
+  // Null: none yet, or no longer.
+  collective::Communicator* communicator_ = nullptr;
+  bool inline_ = false;  // Its progress is.
   // State of the step under way.
-  int64_t step_ = 0;
-  size_t started_ = 0;
+  size_t started_ = 0;  // buckets, from the first
   std::vector<std::unique_ptr<collective::Work>> works_;
+
+ private:
+  Progress* const progress_;
+  int64_t step_ = 0;
   BusyTime hidden_;
 };
 

@@ -35,8 +35,8 @@ struct Membership {
   bool operator==(const Membership&) const = default;
 };
 
-// What rank `rank` of `world_size` sees while the ranks `away`, ascending, are
-// not members. The j-th of them is computed by member j modulo their number.
+// For rank `rank` of `world_size`, while the ranks `away`, ascending, are not
+// members. The j-th of them is computed by member j modulo their number.
 // REQUIRES: at least one rank is a member.
 Membership MembersWithout(std::span<const int> away, int world_size, int rank);
 

@@ -28,6 +28,7 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "worker/collective/leveling.h"
+#include "worker/runtime/membership.h"
 #include "worker/runtime/reducer.h"
 #include "worker/runtime/session.h"
 
@@ -67,6 +68,16 @@ struct Recovered {
   // Received by each rank that lacked the state.
   int64_t bytes = 0;
 };
+
+// The ranks that form the communicator and the shards of each: all, with a
+// shard each, unless the job is elastic. Changes in Recover only. Rank 0 of the
+// communicator is the chief.
+const Membership& MembershipOf(const Session& session);
+
+// Before each step of an elastic job: an error for CanRecover when ranks that
+// were away return, and wait for this one in Recover. Without the call they
+// wait for 60 s, and the step under way is then thrown away.
+Status CheckMembership(Session* session);
 
 // `error`, of a reducer or of a small collective, is the loss of a peer after
 // which the ranks may go on in place.

@@ -309,10 +309,10 @@ class Job {
         // It hears of the return a moment later.
         EXPECT_TRUE(collective::AwaitTrue([&] {
           return rank->last.recovery == recovery_ ||
-                 !rank->session->CheckMembership().ok();
+                 !CheckMembership(rank->session.get()).ok();
         }));
       }
-      LOCKSTEP_RETURN_IF_ERROR(rank->session->CheckMembership());
+      LOCKSTEP_RETURN_IF_ERROR(CheckMembership(rank->session.get()));
       LOCKSTEP_RETURN_IF_ERROR(Step(rank));
     }
     do {
@@ -344,7 +344,7 @@ class Job {
         server->SendDirective(KeyOfRank(0), 7, v1::RankDirective::STOP);
       });
     }
-    const std::vector<int> shards = rank->session->shards();
+    const std::vector<int> shards = MembershipOf(*rank->session).own_shards();
     rank->most_shards = std::max(rank->most_shards, shards.size());
     for (const int shard : shards) {
       LOCKSTEP_RETURN_IF_ERROR(Backward(*rank, shard));

@@ -45,14 +45,15 @@
 //   }
 //
 // An elastic job (SessionOptions::elastic) sums gradients shard by shard: each
-// element is the sum over all shards, from the first to the last, in float32,
-// whoever computes them. So it has the same bits at each number of ranks:
+// element is the sum over all shards, from the first to the last, in float32.
+// So it has the same bits at each number of ranks:
 //
-//     LOCKSTEP_RETURN_IF_ERROR(session->CheckMembership());
-//     for (const int shard : session->shards()) {
+//     LOCKSTEP_RETURN_IF_ERROR(CheckMembership(session));  // recovery.h
+//     const std::vector<int>& shards = MembershipOf(*session).own_shards();
+//     for (const int shard : shards) {
 //       // forward and backward of this shard, with random numbers by
 //       // (seed, step, shard) only
-//       if (shard != session->shards().back()) reducer->NextShard(...);
+//       if (shard != shards.back()) reducer->NextShard(...);
 //     }
 //
 // Threads: the training loop's only. Errors end the generation: pass them to
@@ -180,7 +181,7 @@ class Reducer {
   // Waits until all is reduced and verified. The gradients are now those of
   // the whole step. Time spent counts as all-reduce or straggler wait.
   virtual StatusOr<StepResult> Finish(const StepInputs& inputs) = 0;
-  // Elastic jobs: the gradients of a shard of Session::shards() are complete,
+  // Elastic jobs: the gradients of one of this rank's shards are complete,
   // and those of the next one follow. `samples` and `loss_sum` are of this
   // shard; Finish takes those of the last one. Gradients keep their values:
   // call ZeroGradients for a backward that adds.

@@ -20,13 +20,12 @@ Session::~Session() = default;
 const SessionIdentity& Session::identity() const { return impl_->identity_; }
 
 bool Session::chief() const { return impl_->membership_.place == 0; }
-const std::vector<int>& Session::members() const {
-  return impl_->membership_.members;
+const Membership& MembershipOf(const Session& session) {
+  return session.impl_->membership_;
 }
-const std::vector<int>& Session::shards() const {
-  return impl_->membership_.own_shards();
+Status CheckMembership(Session* session) {
+  return session->impl_->CheckMembership();
 }
-Status Session::CheckMembership() { return impl_->CheckMembership(); }
 
 Status Session::Form(const ConfigMap& config) { return impl_->Form(config); }
 collective::Communicator* Session::communicator() {

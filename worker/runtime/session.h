@@ -56,6 +56,7 @@ inline constexpr int kExitPeerLost = 75;
 using Phase = task::RankPhase;
 
 // recovery.h.
+struct Membership;
 struct Recovered;
 struct ReplicaState;
 
@@ -80,9 +81,9 @@ struct SessionOptions {
   // where "auto" takes that, a loss restarts the gang.
   bool recoverable = false;
   // A recoverable job may train while ranks are away, to the same bits: this
-  // rank then computes some of their shards (shards()). The same on all ranks.
-  // Gradients go as float32, and their order is not learned. Without effect in
-  // a job of one rank.
+  // rank then computes some of their shards (MembershipOf, recovery.h). The
+  // same on all ranks. Gradients go as float32, and their order is not learned.
+  // Without effect in a job of one rank.
   bool elastic = false;
   // For how long a rank that lost a peer keeps its state and waits for that.
   Duration hold_timeout = std::chrono::minutes(10);
@@ -162,17 +163,6 @@ class Session {
   // The rank that writes what the job saves, and says what it has done: the
   // first one that is not away.
   bool chief() const;
-  // The ranks that form the communicator, ascending: all, unless the job is
-  // elastic. Rank 0 of the communicator is the chief.
-  const std::vector<int>& members() const;
-  // The shards of the global batch that this rank computes, its own one first:
-  // its rank, and where it is elastic those of some ranks that are away.
-  // Changes in Recover only.
-  const std::vector<int>& shards() const;
-  // Before each step of an elastic job: an error for CanRecover when ranks that
-  // were away return, and wait for this one in Recover. Without the call they
-  // wait for 60 s, and the step under way is then thrown away.
-  Status CheckMembership();
 
   // Forms the communicator, checks that all ranks have the same job, spec and
   // config, and waits until all of them are there (Go). FailedPrecondition
@@ -251,6 +241,8 @@ class Session {
 
  private:
   friend bool CanRecover(const Session& session, const Status& error);
+  friend const Membership& MembershipOf(const Session& session);
+  friend Status CheckMembership(Session* session);
   friend StatusOr<Recovered> Recover(Session* session, const Status& lost,
                                      Reducer* reducer,
                                      const ReplicaState& state);

@@ -102,7 +102,7 @@ void Session::Impl::TakeWelcome(const v1::RankWelcome& welcome) {
   identity_.generation = link_->key().generation;
   identity_.rank = welcome.rank();
   identity_.world_size = std::max(1, welcome.world_size());
-  TakeMembership(welcome);
+  membership_ = MembershipIn(welcome, identity_.world_size, identity_.rank);
   identity_.local_rank = welcome.local_rank();
   identity_.local_size = std::max(1, welcome.local_size());
   identity_.attempt = std::max(1, welcome.attempt());
@@ -125,10 +125,11 @@ void Session::Impl::TakeWelcome(const v1::RankWelcome& welcome) {
   kept_.has_state = !identity_.recovering;
 }
 
-void Session::Impl::TakeMembership(const v1::RankWelcome& welcome) {
+Membership MembershipIn(const v1::RankWelcome& welcome, int world_size,
+                        int rank) {
   const std::vector<int> away(welcome.away_ranks().begin(),
                               welcome.away_ranks().end());
-  membership_ = MembersWithout(away, identity_.world_size, identity_.rank);
+  return MembersWithout(away, world_size, rank);
 }
 
 Status Session::Impl::Form(const ConfigMap& config) {
@@ -157,7 +158,7 @@ Status Session::Impl::Form(const ConfigMap& config) {
   // The order of the sums shapes the numbers like the rest.
   ConfigMap all = kept_.config;
   if (const std::string plan = this->communicator()->ReductionPlan();
-      !plan.empty() && !elastic()) {
+      !plan.empty() && !kept_.elastic) {
     all["reduction plan"] = plan;
   }
   fingerprint_ = Fingerprint(all);
@@ -166,7 +167,7 @@ Status Session::Impl::Form(const ConfigMap& config) {
         Compare(all, MonotonicNow() + options_.forming_timeout));
     kept_.recoverable =
         options_.recoverable && this->communicator()->backend() != "nccl";
-    link_->SendJoined(0, kept_.recoverable, elastic());
+    link_->SendJoined(0, kept_.recoverable, kept_.elastic);
     LOCKSTEP_RETURN_IF_ERROR(
         MarkPeerLost(link_->WaitForGo(MonotonicNow() + options_.go_timeout)));
     communicator_.SetTrains();
@@ -201,7 +202,7 @@ StatusOr<std::unique_ptr<collective::Communicator>> Session::Impl::FormRanks(
   options.backend = options_.backend;
   options.rank = membership_.place;
   options.size = membership_.size();
-  if (elastic() && membership_.size() == 1) options.backend = "self";
+  if (kept_.elastic && membership_.size() == 1) options.backend = "self";
   options.label = Label();
   options.operation_timeout = options_.operation_timeout;
   options.forming_deadline = deadline;

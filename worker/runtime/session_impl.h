@@ -38,6 +38,10 @@ inline uint64_t CommunicatorNumber(uint64_t generation, uint32_t recovery) {
   return generation ^ (recovery * 0x9e3779b97f4a7c15ull);
 }
 
+// Who is a member in the recovery of `welcome`.
+Membership MembershipIn(const v1::RankWelcome& welcome, int world_size,
+                        int rank);
+
 // The process's parts (link, status page, options) stay; the next Form, and a
 // recovery, throw away those of the communicator.
 class Session::Impl {
@@ -49,8 +53,6 @@ class Session::Impl {
   Status Form(const ConfigMap& config);
   StatusOr<std::unique_ptr<Reducer>> MakeReducer(
       const std::vector<Parameter>& parameters, const ReducerOptions& options);
-  // SessionOptions::elastic, where it has an effect. After Form.
-  bool elastic() const { return kept_.elastic; }
   Status CheckMembership() { return communicator_.CheckMembership(); }
   // FailedPrecondition before Form.
   StatusOr<SmallCollectives*> collectives();
@@ -91,7 +93,7 @@ class Session::Impl {
     uint32_t recovery = 0;
     // SessionOptions::recoverable, where the backend can.
     bool recoverable = false;
-    // The same of SessionOptions::elastic.
+    // The same of SessionOptions::elastic, where it has an effect.
     bool elastic = false;
     // This rank has a state. A replacement has none before it is levelled.
     bool has_state = true;
@@ -106,7 +108,6 @@ class Session::Impl {
   // The secret of the communicator's members.
   std::string Key() const;
   void TakeWelcome(const v1::RankWelcome& welcome);
-  void TakeMembership(const v1::RankWelcome& welcome);
   // Form of a rank that replaces a lost one.
   Status FormRecovering();
   Status Plan();
@@ -118,8 +119,6 @@ class Session::Impl {
   // Reports how the ranks reduce, and why so: once a generation, by the chief,
   // with `buckets` where that is not empty.
   void ReportChoice(const std::string& buckets);
-  // The sizes of buckets, where no plan says others.
-  collective::BucketSizes SizesOf(const ReducerOptions& options) const;
   // Notes what recoveries compare.
   Status KeepShape(const ConfigMap& shape,
                    const std::vector<Parameter>& parameters,

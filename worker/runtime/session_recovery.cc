@@ -157,7 +157,8 @@ bool Session::Impl::Recovering::TakePart() {
   Impl& s = session_;
   const v1::RankWelcome welcome = s.link_->welcome();
   if (welcome.recovery() != s.kept_.recovery) return false;
-  s.TakeMembership(welcome);
+  s.membership_ =
+      MembershipIn(welcome, s.identity_.world_size, s.identity_.rank);
   if (s.membership_.place >= 0) return true;
   LOG_INFO("job {} g{}: rank {} is away in recovery {}, and waits for the next",
            s.identity_.job, s.identity_.generation, s.identity_.rank,
@@ -190,7 +191,7 @@ Status Session::Impl::Recovering::Form() {
   Impl& s = session_;
   RecoveryStore store(s.link_.get(), s.kept_.recovery);
   // Each rank of an elastic job makes the same plan.
-  if (!s.elastic()) {
+  if (!s.kept_.elastic) {
     LOCKSTEP_RETURN_IF_ERROR(MarkPeerLost(TakePlan(&store)));
   }
   // The coordinator ends it earlier where a rank does not come.
@@ -218,7 +219,7 @@ Status Session::Impl::Recovering::Follow() {
         session_.link_->WaitForRecovery(session_.kept_.recovery, deadline_);
     if (!next.ok()) return MarkPeerLost(next.status());
     session_.kept_.recovery = *next;
-    if (session_.elastic() && !TakePart()) {
+    if (session_.kept_.elastic && !TakePart()) {
       deadline_ = MonotonicNow() + session_.options_.hold_timeout;
       continue;
     }
@@ -292,7 +293,7 @@ void Session::Impl::Recovering::Report(MonoTime began) {
   recovered_.became_chief = !was_chief_ && s.membership_.place == 0;
   // A new process begins with none, and all wait equally often.
   s.space_waits_ = 0;
-  s.link_->SendJoined(s.kept_.recovery, true, s.elastic());
+  s.link_->SendJoined(s.kept_.recovery, true, s.kept_.elastic);
   if (level_.plan.sources.front() != s.membership_.place) return;
   const std::string sentence =
       Describe(level_, s.membership_, s.kept_.recovery, recovered_.time);
@@ -339,7 +340,7 @@ Status Session::Impl::FormRecovering() {
   kept_.recoverable = true;
   // The newest one.
   --kept_.recovery;
-  if (!elastic()) {
+  if (!kept_.elastic) {
     LOCKSTEP_RETURN_IF_ERROR(Recovering(this, nullptr, nullptr).Follow());
   }
   progress_->Enter(Phase::kOther);

@@ -29,19 +29,28 @@ class SecondTry final : public collective::RendezvousStore {
   collective::RendezvousStore* const store_;
 };
 
+// The sizes of buckets, where no plan says others. An elastic rank may have no
+// communicator yet.
+collective::BucketSizes SizesOf(const collective::Communicator* communicator,
+                                bool elastic, const ReducerOptions& options) {
+  return elastic ? ReductionPlanner::ElasticSizes(options)
+                 : collective::SizesFor(communicator->backend(),
+                                        options.bucket_bytes);
+}
+
 }  // namespace
 
 Status Session::Impl::Plan() {
   PlannerOptions options;
   options.ranks = identity_.world_size;
-  options.elastic = elastic();
+  options.elastic = kept_.elastic;
   options.operation_timeout = options_.operation_timeout;
   if (link_) {
     options.hosts = link_->welcome().hosts();
     options.pinned = link_->welcome().reduction_plan_pinned();
     // A replacement takes that of its peers; where it is elastic it makes the
     // same one out of the same text.
-    if (!identity_.recovering || elastic()) {
+    if (!identity_.recovering || kept_.elastic) {
       options.text = link_->welcome().reduction_plan();
     }
   }
@@ -92,18 +101,11 @@ void Session::Impl::ReportPlan() {
   Send(report);
 }
 
-collective::BucketSizes Session::Impl::SizesOf(
-    const ReducerOptions& options) const {
-  return elastic() ? ReductionPlanner::ElasticSizes(options)
-                   : collective::SizesFor(communicator_.get()->backend(),
-                                          options.bucket_bytes);
-}
-
 StatusOr<std::unique_ptr<Reducer>> Session::Impl::MakeReducer(
     const std::vector<Parameter>& parameters, const ReducerOptions& options) {
   // One that replaces a rank of an elastic job forms in Recover, so that the
   // others do not wait while it makes its model.
-  const bool forms_later = elastic() && identity_.recovering;
+  const bool forms_later = kept_.elastic && identity_.recovering;
   if (communicator() == nullptr && !(forms_later && planner_)) {
     return FailedPrecondition("a reducer needs a formed session");
   }
@@ -128,7 +130,7 @@ StatusOr<std::unique_ptr<Reducer>> Session::Impl::MakeReducer(
   LOCKSTEP_ASSIGN_OR_RETURN(
       const collective::BucketPlan gradients,
       PlanGradients(parameters, options, identity_.world_size,
-                    SizesOf(options)));
+                    SizesOf(communicator(), kept_.elastic, options)));
   LOCKSTEP_RETURN_IF_ERROR(
       planner_->CheckPinned(communicator(), parameters, options));
   // Whoever reduced other shapes, or at other steps, would hang or be wrong.
@@ -173,7 +175,7 @@ StatusOr<std::unique_ptr<Reducer>> Session::Impl::MakeReducer(
   stepped.operation_timeout = options_.operation_timeout;
   stepped.communicator = communicator();
   stepped.membership = membership_;
-  stepped.elastic = elastic();
+  stepped.elastic = kept_.elastic;
   stepped.progress = progress_.get();
   stepped.sizes = made.sizes;
   stepped.learned = std::move(made.learned);
@@ -203,7 +205,7 @@ Status Session::Impl::KeepShape(const ConfigMap& shape,
   LOCKSTEP_ASSIGN_OR_RETURN(
       const collective::BucketPlan gradients,
       PlanGradients(parameters, options, identity_.world_size,
-                    SizesOf(options)));
+                    SizesOf(communicator(), kept_.elastic, options)));
   kept_.shape = shape;
   kept_.shape["gradient plan"] = gradients.hash;
   kept_.shape.erase("start step");

@@ -32,7 +32,7 @@ Status ShardReduction::Rebind(collective::Communicator* communicator,
                               const Membership& membership) {
   Bind(communicator);
   membership_ = membership;
-  LOCKSTEP_RETURN_IF_ERROR(buckets()->Rebind(communicator));
+  LOCKSTEP_RETURN_IF_ERROR(buckets_->Rebind(communicator));
   if (with_norm_) {
     LOCKSTEP_ASSIGN_OR_RETURN(
         norm_,
@@ -42,12 +42,12 @@ Status ShardReduction::Rebind(collective::Communicator* communicator,
   LOCKSTEP_ASSIGN_OR_RETURN(any_, communicator->AnyMemory());
   const size_t copies = membership.own_shards().size() - 1;
   memory_.clear();
-  memory_.resize(buckets()->buckets());
+  memory_.resize(buckets_->buckets());
   for (size_t b = 0; b < memory_.size(); ++b) {
     Memory& memory = memory_[b];
     memory.copies.resize(copies);
     for (std::vector<float>& copy : memory.copies) {
-      copy.resize(buckets()->room(b).size());
+      copy.resize(buckets_->room(b).size());
     }
     memory.exchanges.resize(static_cast<size_t>(membership.rounds()));
     if (alone()) continue;
@@ -65,7 +65,7 @@ void ShardReduction::BeginStep(int64_t step) {
 
 size_t ShardReduction::PartOf(size_t bucket) const {
   const auto members = static_cast<size_t>(membership_.size());
-  const size_t elements = buckets()->slice(bucket).count;
+  const size_t elements = buckets_->slice(bucket).count;
   const size_t even = (elements + members - 1) / members;
   constexpr size_t kLine = GradientBuckets::kAlignment / sizeof(float);
   return (even + kLine - 1) / kLine * kLine;
@@ -74,7 +74,7 @@ size_t ShardReduction::PartOf(size_t bucket) const {
 float* ShardReduction::ShardMemory(size_t bucket, size_t round) {
   const size_t own = membership_.own_shards().size();
   if (round >= own) return nullptr;
-  return round + 1 == own ? buckets()->room(bucket).data()
+  return round + 1 == own ? buckets_->room(bucket).data()
                           : memory_[bucket].copies[round].data();
 }
 
@@ -82,7 +82,7 @@ Status ShardReduction::StartExchange(size_t bucket, size_t round) {
   if (alone()) return OkStatus();
   const size_t part = PartOf(bucket);
   float* const own = ShardMemory(bucket, round);
-  if (!communicator()->HasAllToAll()) return StartGathered(bucket, round, own);
+  if (!communicator_->HasAllToAll()) return StartGathered(bucket, round, own);
   Exchange& exchange = memory_[bucket].exchanges[round];
   const auto members = static_cast<size_t>(membership_.size());
   exchange.sends.assign(members, {});
@@ -137,21 +137,21 @@ void ShardReduction::TakeGathered(size_t bucket, size_t round) {
 
 // Of the last own shard, in order.
 Status ShardReduction::StartFull() {
-  if (communicator() == nullptr || !IsLastShard()) return OkStatus();
-  for (; Starts(); SetStarted(started() + 1)) {
-    buckets()->Seal(started());
-    LOCKSTEP_RETURN_IF_ERROR(StartExchange(started(), shard_));
+  if (communicator_ == nullptr || !IsLastShard()) return OkStatus();
+  for (; Starts(); ++started_) {
+    buckets_->Seal(started_);
+    LOCKSTEP_RETURN_IF_ERROR(StartExchange(started_, shard_));
   }
   return OkStatus();
 }
 
 bool ShardReduction::IsUnderWay() const {
-  return communicator() != nullptr &&
-         (shard_ > 0 || started() > 0 || (IsLastShard() && Starts()));
+  return communicator_ != nullptr &&
+         (shard_ > 0 || started_ > 0 || (IsLastShard() && Starts()));
 }
 
 void ShardReduction::PollInline() {
-  if (!has_inline_progress()) return;
+  if (!inline_) return;
   for (const Memory& memory : memory_) {
     for (const Exchange& exchange : memory.exchanges) {
       for (const auto& work : exchange.works) (void)work->Poll();
@@ -165,13 +165,13 @@ Status ShardReduction::EndShard() {
     return GradientReduction::EndShard();
   }
   for (size_t b = 0; b < memory_.size(); ++b) {
-    buckets()->Seal(b);
-    const std::span<const float> whole = buckets()->room(b);
+    buckets_->Seal(b);
+    const std::span<const float> whole = buckets_->room(b);
     std::copy(whole.begin(), whole.end(), memory_[b].copies[shard_].begin());
     LOCKSTEP_RETURN_IF_ERROR(StartExchange(b, shard_));
   }
-  finite_ = finite_ && !buckets()->states().nonfinite();
-  buckets()->BeginStep();
+  finite_ = finite_ && !buckets_->states().nonfinite();
+  buckets_->BeginStep();
   ++shard_;
   return OkStatus();
 }
@@ -197,7 +197,7 @@ StatusOr<bool> ShardReduction::StartRest() {
   LOCKSTEP_RETURN_IF_ERROR(StartFull());
   LOCKSTEP_RETURN_IF_ERROR(StartLaterRounds());
   exchanged_ = true;
-  return finite_ && !buckets()->states().nonfinite();
+  return finite_ && !buckets_->states().nonfinite();
 }
 
 // Waits for the parts of the bucket, and sums them.
@@ -205,7 +205,7 @@ Status ShardReduction::SumBucket(size_t bucket) {
   Memory& memory = memory_[bucket];
   const auto shards = static_cast<size_t>(membership_.world_size);
   std::vector<const float*> parts(shards);
-  const std::span<float> whole = buckets()->room(bucket);
+  const std::span<float> whole = buckets_->room(bucket);
   if (alone()) {
     const std::vector<int>& own = membership_.own_shards();
     for (size_t round = 0; round < own.size(); ++round) {
@@ -224,7 +224,7 @@ Status ShardReduction::SumBucket(size_t bucket) {
        .slice = AnySlice(any_, whole.data(),
                          static_cast<size_t>(membership_.size()) * part,
                          DataType::kFloat32)},
-      works());
+      &works_);
 }
 
 Status ShardReduction::WaitAll(MonoTime arrived) {
@@ -250,12 +250,12 @@ StatusOr<double> ShardReduction::Norm(MonoTime arrived) {
   std::fill(squares.begin(), squares.end(), 0.0);
   for (const int shard : membership_.own_shards()) {
     squares[static_cast<size_t>(shard)] =
-        buckets()->SquaresOfPart(shard, membership_.world_size);
+        SquaresOfPart(buckets_.get(), shard, membership_.world_size);
   }
   // Each number has one contributor, so the sums are exact.
   LOCKSTEP_RETURN_IF_ERROR(Start(
       {CollectiveKind::kAllReduce, {norm_, 0, shards, DataType::kFloat64}},
-      works()));
+      &works_));
   LOCKSTEP_RETURN_IF_ERROR(WaitAll(arrived));
   double sum = 0;
   for (const double each : squares) sum += each;

@@ -1,6 +1,6 @@
 // Reduces each bucket by the plan "shards=N" (docs/design/recovery.md, "Smaller
 // for a while"): each element is the sum over shards 0 to N - 1, from the first
-// to the last, in float32, whoever computes them.
+// to the last, in float32, at each number of members.
 //
 // A bucket is cut in equal parts, one for each member of the communicator. An
 // all-to-all gives member p part p of all shards, p sums it, and an all-gather
@@ -51,7 +51,7 @@ class ShardReduction final : public GradientReduction {
   StatusOr<double> Norm(MonoTime arrived) override;
 
  private:
-  // What one member exchanges of one bucket in one round.
+  // The exchange of one bucket in one round.
   struct Exchange {
     std::vector<collective::PeerPart> sends;
     std::vector<collective::PeerPart> receives;
@@ -70,7 +70,7 @@ class ShardReduction final : public GradientReduction {
   };
 
   bool Starts() const {
-    return started() < memory_.size() && buckets()->states().full(started());
+    return started_ < memory_.size() && buckets_->states().full(started_);
   }
   Status StartFull() override;
   bool IsUnderWay() const override;

@@ -90,13 +90,7 @@ class SteppedReducer final : public RecoverableReducer {
 
  private:
   void NextStep();
-  int place() const { return options_.membership.place; }
-  void WriteStepTail(const ControlWords& words);
-  // Reads the sum, which also has what the step before cost each rank.
-  StatusOr<Verdict> ReadStepTail(StepTailSum* sum);
   Status Learn();
-  // The gradients of a shard are complete.
-  Status AddShard(int64_t samples, double loss_sum);
 
   SteppedReducerOptions options_;
   Progress* const progress_;
@@ -104,16 +98,69 @@ class SteppedReducer final : public RecoverableReducer {
   const std::unique_ptr<GradientReduction> reduction_;
   OrderLearner learner_;
   Progress::Step counted_;
-  // Of this step, so far.
-  int64_t samples_ = 0;
-  double loss_sum_ = 0;
-  std::vector<std::pair<int, double>> shard_losses_;
-  // For how long the last step's reduction held this rank up.
-  Duration last_wait_{};
+  // Of this step, so far. Its `waited` is for how long the last step's
+  // reduction held this rank up.
+  StepTail tail_;
   bool reported_drain_ = false;
   // Of a Commit that failed after it had counted the step.
   std::optional<StepOrders> untold_;
 };
+
+// Writes `tail` for the reduction.
+void WriteStepTail(const SteppedReducerOptions& options, const StepTail& tail,
+                   GradientBuckets* buckets) {
+  const Membership& members = options.membership;
+  const std::span<float> to = buckets->tail().words;
+  if (options.elastic) {
+    WriteShardTail(tail, members.place, members.world_size, to);
+  } else {
+    WriteTail(tail, members.place, to);
+  }
+}
+
+// The sum, which also has what the step before cost each rank.
+StepTailSum ReadStepTail(const SteppedReducerOptions& options,
+                         GradientBuckets* buckets) {
+  const Membership& members = options.membership;
+  const std::span<const float> tail = buckets->tail().words;
+  const StepTailSum sum =
+      options.elastic ? ReadShardTail(tail, members.place, members.size(),
+                                      members.world_size)
+                      : ReadTail(tail, members.place);
+  Progress* const progress = options.progress;
+  progress->SettleHeldBack(sum.straggler_wait);
+  if (sum.lag) progress->CountLag(*sum.lag);
+  if (sum.late_rank >= 0) {
+    progress->CountLate(members.members[sum.late_rank], sum.late_by,
+                        sum.straggler_wait);
+  }
+  return sum;
+}
+
+StatusOr<Verdict> VerifyStep(StepController* controller,
+                             const ControlWords& sum) {
+  StatusOr<Verdict> verdict = controller->Verify(sum);
+  if (!verdict.ok() && ReasonOf(verdict.status()) == "ALARM") {
+    return WithReason(verdict.status(), kReasonPeerLost);
+  }
+  return verdict;
+}
+
+// A shard of the step is complete; its samples go to `tail`.
+Status AddShard(const SteppedReducerOptions& options, int64_t step,
+                int64_t samples, double loss_sum, StepTail* tail) {
+  if (samples < 0 || tail->samples + samples > kMaxStepSamples) {
+    return InvalidArgument("step {}: {} samples; a rank has 0 to {} in a step",
+                           step, samples, kMaxStepSamples);
+  }
+  tail->samples += samples;
+  tail->loss_sum += loss_sum;
+  if (!options.elastic) return OkStatus();
+  const std::vector<int>& own = options.membership.own_shards();
+  const size_t at = std::min(tail->shard_losses.size(), own.size() - 1);
+  tail->shard_losses.emplace_back(own[at], loss_sum);
+  return OkStatus();
+}
 
 void NoteStop(const SteppedReducerOptions& options, int64_t committed,
               const StepOrders& orders) {
@@ -122,12 +169,12 @@ void NoteStop(const SteppedReducerOptions& options, int64_t committed,
   if (orders.stop && early && options.on_early_stop) options.on_early_stop();
 }
 
-Status CheckIndex(const GradientReduction& reduction, size_t i, size_t elements,
+Status CheckIndex(GradientReduction* reduction, size_t i, size_t elements,
                   size_t wanted) {
-  const bool exists = i < reduction.buckets()->parameters();
-  if (!exists || reduction.buckets()->states().ready(i)) {
+  const bool exists = i < reduction->buckets()->parameters();
+  if (!exists || reduction->buckets()->states().ready(i)) {
     return InvalidArgument(
-        "gradient {} of {} {}", i, reduction.buckets()->parameters(),
+        "gradient {} of {} {}", i, reduction->buckets()->parameters(),
         exists ? "is ready twice in one step" : "does not exist");
   }
   if (elements != wanted) {
@@ -145,7 +192,7 @@ Status CheckGiven(GradientReduction* reduction, size_t i, size_t elements) {
         "and Put take those of the host");
   }
   const bool exists = i < reduction->buckets()->parameters();
-  return CheckIndex(*reduction, i, elements,
+  return CheckIndex(reduction, i, elements,
                     exists ? reduction->buckets()->gradient(i).size() : 0);
 }
 
@@ -162,9 +209,9 @@ Status SteppedReducer::Allocate() {
 }
 
 void SteppedReducer::NextStep() {
-  samples_ = 0;
-  loss_sum_ = 0;
-  shard_losses_.clear();
+  const Duration waited = tail_.waited;
+  tail_ = StepTail();
+  tail_.waited = waited;
   reduction_->BeginStep(controller_.step());
   learner_.BeginStep();
   progress_->SetStep(controller_.step());
@@ -185,84 +232,40 @@ Status SteppedReducer::Put(size_t i, std::span<const float> gradient) {
 
 Status SteppedReducer::Ready(size_t i) {
   const size_t size = i < parameters() ? gradient(i).size() : 0;
-  LOCKSTEP_RETURN_IF_ERROR(CheckIndex(*reduction_, i, size, size));
+  LOCKSTEP_RETURN_IF_ERROR(CheckIndex(reduction_.get(), i, size, size));
   reduction_->buckets()->SetReady(i);
   learner_.See(i);
   return reduction_->Advance();
 }
 
-void SteppedReducer::WriteStepTail(const ControlWords& words) {
-  const StepTail tail{.control = words,
-                      .samples = samples_,
-                      .loss_sum = options_.elastic ? 0 : loss_sum_,
-                      .shard_losses = shard_losses_,
-                      .waited = last_wait_};
-  const std::span<float> to = reduction_->buckets()->tail();
-  if (options_.elastic) {
-    WriteShardTail(tail, place(), options_.membership.world_size, to);
-  } else {
-    WriteTail(tail, place(), to);
-  }
-}
-
-StatusOr<Verdict> SteppedReducer::ReadStepTail(StepTailSum* sum) {
-  const Membership& members = options_.membership;
-  const std::span<const float> tail = reduction_->buckets()->tail();
-  *sum = options_.elastic
-             ? ReadShardTail(tail, place(), members.size(), members.world_size)
-             : ReadTail(tail, place());
-  progress_->SettleHeldBack(sum->straggler_wait);
-  if (sum->lag) progress_->CountLag(*sum->lag);
-  if (sum->late_rank >= 0) {
-    progress_->CountLate(members.members[sum->late_rank], sum->late_by,
-                         sum->straggler_wait);
-  }
-  StatusOr<Verdict> verdict = controller_.Verify(sum->control);
-  if (!verdict.ok() && ReasonOf(verdict.status()) == "ALARM") {
-    return WithReason(verdict.status(), kReasonPeerLost);
-  }
-  return verdict;
-}
-
-Status SteppedReducer::AddShard(int64_t samples, double loss_sum) {
-  if (samples < 0 || samples_ + samples > kMaxStepSamples) {
-    return InvalidArgument("step {}: {} samples; a rank has 0 to {} in a step",
-                           step(), samples, kMaxStepSamples);
-  }
-  samples_ += samples;
-  loss_sum_ += loss_sum;
-  if (options_.elastic && place() >= 0) {
-    const std::vector<int>& own = options_.membership.own_shards();
-    const size_t at = std::min(shard_losses_.size(), own.size() - 1);
-    shard_losses_.emplace_back(own[at], loss_sum);
-  }
-  reduction_->buckets()->SetAllReady();
-  return OkStatus();
-}
-
 Status SteppedReducer::NextShard(int64_t samples, double loss_sum) {
   LOCKSTEP_RETURN_IF_ERROR(reduction_->CheckBound());
-  LOCKSTEP_RETURN_IF_ERROR(AddShard(samples, loss_sum));
+  LOCKSTEP_RETURN_IF_ERROR(
+      AddShard(options_, step(), samples, loss_sum, &tail_));
+  reduction_->buckets()->SetAllReady();
   return reduction_->EndShard();
 }
 
 StatusOr<StepResult> SteppedReducer::Finish(const StepInputs& inputs) {
   LOCKSTEP_RETURN_IF_ERROR(reduction_->CheckBound());
-  LOCKSTEP_RETURN_IF_ERROR(AddShard(inputs.samples, inputs.loss_sum));
+  LOCKSTEP_RETURN_IF_ERROR(
+      AddShard(options_, step(), inputs.samples, inputs.loss_sum, &tail_));
+  reduction_->buckets()->SetAllReady();
   LOCKSTEP_ASSIGN_OR_RETURN(const bool finite, reduction_->StartRest());
   if (options_.before_step) options_.before_step(&controller_);
   StepFacts facts;
   facts.cursor = MixCursor(inputs.epoch, inputs.position);
-  facts.nonfinite = !finite || !std::isfinite(loss_sum_);
+  facts.nonfinite = !finite || !std::isfinite(tail_.loss_sum);
   facts.state_hash = inputs.state_hash;
   LOCKSTEP_ASSIGN_OR_RETURN(const ControlWords words, controller_.Begin(facts));
-  WriteStepTail(words);
+  tail_.control = words;
+  WriteStepTail(options_, tail_, reduction_->buckets());
 
   const MonoTime arrived = MonotonicNow();
   progress_->Enter(task::RankPhase::kAllReduce);
   LOCKSTEP_RETURN_IF_ERROR(reduction_->StartTail());
   LOCKSTEP_RETURN_IF_ERROR(reduction_->WaitAll(arrived));
-  last_wait_ = MonotonicNow() - arrived;
+  tail_.waited = MonotonicNow() - arrived;
   reduction_->buckets()->Take();
   StepResult result;
   // All ranks come here, whatever they find in the control word.
@@ -272,10 +275,10 @@ StatusOr<StepResult> SteppedReducer::Finish(const StepInputs& inputs) {
       result.gradient_scale = most / result.gradient_norm;
     }
   }
-  StepTailSum sum;
-  const StatusOr<Verdict> verdict = ReadStepTail(&sum);
+  const StepTailSum sum = ReadStepTail(options_, reduction_->buckets());
+  const StatusOr<Verdict> verdict = VerifyStep(&controller_, sum.control);
   // What followed the wait is in the phase, too.
-  progress_->HoldBack(last_wait_,
+  progress_->HoldBack(tail_.waited,
                       reduction_->TakeHidden() + (MonotonicNow() - arrived));
   progress_->Enter(task::RankPhase::kOther);
   if (!verdict.ok()) return verdict.status();
@@ -288,7 +291,7 @@ StatusOr<StepResult> SteppedReducer::Finish(const StepInputs& inputs) {
                     : sum.loss_sum / static_cast<double>(sum.samples);
   counted_ = {.committed = controller_.step(),
               .skipped = result.skipped,
-              .samples = static_cast<uint64_t>(samples_),
+              .samples = static_cast<uint64_t>(tail_.samples),
               .loss = result.loss,
               .learning_rate = inputs.learning_rate,
               .epoch = inputs.epoch};
@@ -326,7 +329,8 @@ StatusOr<StepOrders> SteppedReducer::Commit() {
     return Annotate(MarkPeerLost(learned), fmt::format("step {}", step()));
   }
   NextStep();
-  if (orders.drain && !reported_drain_ && place() == 0 && options_.on_drain) {
+  if (orders.drain && !reported_drain_ && options_.membership.place == 0 &&
+      options_.on_drain) {
     options_.on_drain();
   }
   reported_drain_ = reported_drain_ || orders.drain;
@@ -337,15 +341,16 @@ StatusOr<StepOrders> SteppedReducer::Commit() {
 StatusOr<StepOrders> SteppedReducer::Settle() {
   LOCKSTEP_RETURN_IF_ERROR(reduction_->CheckBound());
   LOCKSTEP_ASSIGN_OR_RETURN(const ControlWords words, controller_.BeginRound());
-  WriteStepTail(words);
+  tail_.control = words;
+  WriteStepTail(options_, tail_, reduction_->buckets());
   const task::RankPhase phase = progress_->phase();
   const MonoTime began = MonotonicNow();
   progress_->Enter(task::RankPhase::kAllReduce);
   LOCKSTEP_RETURN_IF_ERROR(reduction_->StartTailAlone());
   LOCKSTEP_RETURN_IF_ERROR(reduction_->WaitAll(began));
-  StepTailSum sum;
-  const Status received = ReadStepTail(&sum).status();
-  last_wait_ = Duration(0);
+  const StepTailSum sum = ReadStepTail(options_, reduction_->buckets());
+  const Status received = VerifyStep(&controller_, sum.control).status();
+  tail_.waited = Duration(0);
   progress_->Enter(phase);
   progress_->CountBusy(MonotonicNow() - began);
   LOCKSTEP_RETURN_IF_ERROR(received);
@@ -398,7 +403,7 @@ StatusOr<StepOrders> SteppedReducer::Resume(const std::string& text,
     orders.settled = untold_->settled;
   }
   untold_.reset();
-  last_wait_ = Duration(0);
+  tail_.waited = Duration(0);
   progress_->SetCommitted(controller_.committed());
   NextStep();
   NoteStop(options_, controller_.committed(), orders);
@@ -464,8 +469,8 @@ StatusOr<std::unique_ptr<GradientReduction>> MakeReduction(
   if (options.elastic) {
     LOCKSTEP_ASSIGN_OR_RETURN(
         std::unique_ptr<GradientBuckets> buckets,
-        GradientBuckets::CreateForShards(options.membership.world_size,
-                                         parameters, reducing, *options.sizes));
+        GradientBuckets::Create(nullptr, parameters, reducing, *options.sizes,
+                                options.membership.world_size));
     return std::make_unique<ShardReduction>(
         options.progress, std::move(buckets), options.operation_timeout);
   }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "worker/runtime/recovery.h"
 #include "worker/trainer/input.h"
 
 namespace lockstep::worker::trainer {
@@ -83,12 +84,14 @@ StatusOr<Evaluation> Evaluate(runtime::Session* session, Replica* replica,
   LOCKSTEP_ASSIGN_OR_RETURN(
       std::vector<double> numbers,
       EvaluateShards(replica, data, classes, session->world_size(),
-                     session->shards(), [session] { session->Publish(); }));
+                     runtime::MembershipOf(*session).own_shards(),
+                     [session] { session->Publish(); }));
   // Where the job is elastic, each number comes from one rank, so that no sum
   // over ranks is rounded. Else the backend adds up.
   if (!elastic) {
-    const auto own = numbers.begin() + static_cast<ptrdiff_t>(kNumbers) *
-                                           session->shards().front();
+    const auto own = numbers.begin() +
+                     static_cast<ptrdiff_t>(kNumbers) *
+                         runtime::MembershipOf(*session).own_shards().front();
     numbers = std::vector<double>(own, own + kNumbers);
   }
   LOCKSTEP_RETURN_IF_ERROR(session->AllReduceSum(numbers));

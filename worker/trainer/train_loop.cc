@@ -90,7 +90,8 @@ StatusOr<runtime::StepInputs> TrainLoop::ComputeGradients(int64_t step) {
     if (i == 0) LOCKSTEP_RETURN_IF_ERROR(faults_.BeforeStep(step));
     if (options_.run.elastic) {
       LOCKSTEP_RETURN_IF_ERROR(model_->replica()->SeedShard(
-          options_.seed, step, session_->shards()[i]));
+          options_.seed, step,
+          runtime::MembershipOf(*session_).own_shards()[i]));
     }
     LOCKSTEP_ASSIGN_OR_RETURN(
         inputs.loss_sum,
@@ -103,7 +104,7 @@ StatusOr<runtime::StepInputs> TrainLoop::ComputeGradients(int64_t step) {
 Status TrainLoop::Step() {
   const int64_t step = reducer_->step();
   if (stop_signal_->caught() != 0) session_->RequestDrain();
-  LOCKSTEP_RETURN_IF_ERROR(session_->CheckMembership());
+  LOCKSTEP_RETURN_IF_ERROR(runtime::CheckMembership(session_));
   LOCKSTEP_ASSIGN_OR_RETURN(runtime::StepInputs inputs, ComputeGradients(step));
 
   // The sum over all ranks, and with it the control word: after Finish every

@@ -39,14 +39,15 @@ StatusOr<SmallState> Decode(std::string_view text) {
 }
 
 int ChiefOf(const runtime::Session& session) {
-  return session.members().front();
+  return runtime::MembershipOf(session).members.front();
 }
 
 // How many ranks an elastic job has, where some are away.
 std::string Size(const runtime::Session& session) {
   const auto world = static_cast<size_t>(session.world_size());
-  if (session.members().size() == world) return "";
-  return fmt::format("; {} of {} ranks train", session.members().size(), world);
+  if (runtime::MembershipOf(session).members.size() == world) return "";
+  return fmt::format("; {} of {} ranks train",
+                     runtime::MembershipOf(session).members.size(), world);
 }
 
 }  // namespace

@@ -90,9 +90,10 @@ Status TrainLoop::StartInput() {
   input.classes = static_cast<uint32_t>(job_->classes);
   input.threads = static_cast<size_t>(options_.data.input_threads);
   LOCKSTEP_ASSIGN_OR_RETURN(
-      input_, SampleInput::Start(
-                  job_->data.train, job_->data.plan, input, session_->shards(),
-                  input_ ? input_->counters() : task::InputCounters()));
+      input_,
+      SampleInput::Start(job_->data.train, job_->data.plan, input,
+                         runtime::MembershipOf(*session_).own_shards(),
+                         input_ ? input_->counters() : task::InputCounters()));
   return OkStatus();
 }
 

@@ -1,6 +1,6 @@
 // The training logger: prints lines to the chief's standard output, and reports
-// values that the job shows ("accuracy"). On other ranks it is silent. Who is
-// the chief may change in a recovery.
+// values that the job shows ("accuracy"). On other ranks it is silent. The
+// chief may be another rank after a recovery.
 #ifndef LOCKSTEP_WORKER_TRAINER_TRAINING_LOGGER_H_
 #define LOCKSTEP_WORKER_TRAINER_TRAINING_LOGGER_H_
 

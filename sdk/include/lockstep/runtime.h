@@ -303,7 +303,8 @@ class Session {
   // An elastic job (SessionOptions::elastic, `lockstep submit --elastic MIN`)
   // goes on while ranks are away. Its global batch has one shard for each rank
   // of the job, and each gradient is the sum over all shards, from the first to
-  // the last, whoever computes them. rank() and world_size() stay. The loop is
+  // the last, at each number of ranks. rank() and world_size() stay. The loop
+  // is
   //
   //   auto status = session->CheckMembership();
   //   for (int shard : session->shards()) {
