@@ -114,6 +114,7 @@ Status GradientBuckets::Rebind(collective::Communicator* communicator) {
         "the memory of gradients is elsewhere in the new communicator, and the "
         "program knows the old addresses");
   }
+  tail_.slice.buffer = buffer_;
   std::fill(own_.begin(), own_.end(), 0.0f);
   BeginStep();
   return OkStatus();

@@ -87,8 +87,8 @@ class GradientBuckets {
 
   // Borrows the communicator and allocates there. Its own errors, and those of
   // PlanGradients.
-  // With `shards` it is for so many, `communicator` is null, and Rebind gives
-  // it one.
+  // `shards` is their number, or 0. With shards `communicator` is null, and
+  // Rebind gives it one.
   static StatusOr<std::unique_ptr<GradientBuckets>> Create(
       collective::Communicator* communicator,
       const std::vector<Parameter>& parameters, const ReducerOptions& options,

@@ -38,7 +38,7 @@ inline uint64_t CommunicatorNumber(uint64_t generation, uint32_t recovery) {
   return generation ^ (recovery * 0x9e3779b97f4a7c15ull);
 }
 
-// Who is a member in the recovery of `welcome`.
+// The members in the recovery of `welcome`.
 Membership MembershipIn(const v1::RankWelcome& welcome, int world_size,
                         int rank);
 
