@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "server/core/elastic.h"
 #include "server/core/job_roles.h"
 #include "server/core/rescale.h"
 
