@@ -17,6 +17,9 @@ namespace lockstep::worker::collective {
 namespace {
 
 constexpr size_t kMaxSmall = 64 << 20;
+// What most recoveries send: little, and each page that a communicator has
+// costs time, at its begin and at its end.
+constexpr size_t kSmallStaging = 256 << 10;
 
 // A LevelRecord as bytes, with the sizes of the memory's parts.
 struct WireRecord {
@@ -90,7 +93,7 @@ class Leveler {
       : communicator_(communicator), timeout_(timeout) {}
 
   Status Allocate();
-  // Every rank's bytes, in rank order. REQUIRES: at most kLevelChunk in all.
+  // Every rank's bytes, in rank order. REQUIRES: at most a WireRecord each.
   Status Gather(std::span<const std::byte> own, std::vector<std::byte>* all);
   Status Broadcast(int root, std::span<std::byte> bytes);
   // `bytes` of rank `root`, whatever their number, on every rank.
@@ -108,14 +111,14 @@ class Leveler {
 
   Communicator* const communicator_;
   const Duration timeout_;
-  // One is filled or emptied while the other travels.
-  std::array<const Buffer*, 2> staging_ = {};
+  const Buffer* small_ = nullptr;
 };
 
 Status Leveler::Allocate() {
-  for (const Buffer*& buffer : staging_) {
-    LOCKSTEP_ASSIGN_OR_RETURN(buffer, communicator_->Allocate(kLevelChunk));
-  }
+  const size_t records =
+      sizeof(WireRecord) * static_cast<size_t>(communicator_->size());
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      small_, communicator_->Allocate(std::max(kSmallStaging, records)));
   return OkStatus();
 }
 
@@ -132,26 +135,26 @@ StatusOr<std::unique_ptr<Work>> Leveler::StartBroadcast(int root,
 Status Leveler::Gather(std::span<const std::byte> own,
                        std::vector<std::byte>* all) {
   const auto ranks = static_cast<size_t>(communicator_->size());
-  auto* data = static_cast<std::byte*>(staging_[0]->data);
+  auto* data = static_cast<std::byte*>(small_->data);
   std::memcpy(data + own.size() * static_cast<size_t>(communicator_->rank()),
               own.data(), own.size());
   Operation operation;
   operation.kind = CollectiveKind::kAllGather;
-  operation.slice = {staging_[0], 0, own.size() * ranks, DataType::kUint8};
+  operation.slice = {small_, 0, own.size() * ranks, DataType::kUint8};
   LOCKSTEP_RETURN_IF_ERROR(communicator_->RunNow(operation, Deadline()));
   all->assign(data, data + own.size() * ranks);
   return OkStatus();
 }
 
 Status Leveler::Broadcast(int root, std::span<std::byte> bytes) {
-  for (size_t done = 0; done < bytes.size(); done += kLevelChunk) {
+  for (size_t done = 0; done < bytes.size(); done += kSmallStaging) {
     const std::span<std::byte> piece =
-        bytes.subspan(done, std::min(kLevelChunk, bytes.size() - done));
-    std::memcpy(staging_[0]->data, piece.data(), piece.size());
+        bytes.subspan(done, std::min(kSmallStaging, bytes.size() - done));
+    std::memcpy(small_->data, piece.data(), piece.size());
     LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<Work> work,
-                              StartBroadcast(root, staging_[0], piece.size()));
+                              StartBroadcast(root, small_, piece.size()));
     LOCKSTEP_RETURN_IF_ERROR(work->Wait(Deadline()));
-    std::memcpy(piece.data(), staging_[0]->data, piece.size());
+    std::memcpy(piece.data(), small_->data, piece.size());
   }
   return OkStatus();
 }
@@ -176,6 +179,11 @@ Status Leveler::Transfer(const LevelPlan& plan,
   const int own = communicator_->rank();
   const bool receives =
       std::binary_search(plan.receivers.begin(), plan.receivers.end(), own);
+  // One is filled or emptied while the other travels.
+  std::array<const Buffer*, 2> staging = {};
+  for (const Buffer*& buffer : staging) {
+    LOCKSTEP_ASSIGN_OR_RETURN(buffer, communicator_->Allocate(kLevelChunk));
+  }
   const auto root_of = [&](size_t i) {
     return plan.sources[i % plan.sources.size()];
   };
@@ -183,7 +191,7 @@ Status Leveler::Transfer(const LevelPlan& plan,
   for (size_t i = 0; i <= chunks.size(); ++i) {
     std::unique_ptr<Work> work;
     if (i < chunks.size()) {
-      const Buffer* const buffer = staging_[i % 2];
+      const Buffer* const buffer = staging[i % 2];
       if (root_of(i) == own) {
         std::memcpy(buffer->data, chunks[i].data(), chunks[i].size());
       }
@@ -194,7 +202,7 @@ Status Leveler::Transfer(const LevelPlan& plan,
       LOCKSTEP_RETURN_IF_ERROR(before->Wait(Deadline()));
       if (receives) {
         const std::span<std::byte> chunk = chunks[i - 1];
-        std::memcpy(chunk.data(), staging_[(i - 1) % 2]->data, chunk.size());
+        std::memcpy(chunk.data(), staging[(i - 1) % 2]->data, chunk.size());
         *wrong = *wrong || CrcOf(chunk) != crcs[i - 1];
       }
     }

@@ -71,7 +71,9 @@ void Streamer::Begin(const Operation& operation) {
     blocks_ = Blocks(operation, ranks_.size(), streamed_.shape);
   }
   given_ = reduced_ = taken_ = 0;
-  if (!stage_->mapped) Map(stage_);
+  // One block needs a few pages of one slot. Most pages that a communicator has
+  // are those of its stages, and they cost time at its end, too.
+  if (!stage_->mapped && Count() > 1) Map(stage_);
 }
 
 void Streamer::Map(Stage* stage) const {

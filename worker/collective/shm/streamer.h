@@ -24,8 +24,9 @@ class Streamer {
   Streamer(const Ranks* ranks, const FailureDetector* detector, Waiter* waiter,
            bool spins);
 
-  // Begins with the operation at the front. The first time it maps the stages
-  // of all ranks that it uses, so that no later step pays for it.
+  // Begins with the operation at the front. The first one of several blocks
+  // maps the stages of all ranks that it uses, so that no later step pays for
+  // it.
   void Begin(const Operation& operation);
   // Moves the operation on as far as the others allow; `local` is the beginning
   // of this rank's slice. True once it is done; else the waiter knows what is
