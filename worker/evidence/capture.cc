@@ -41,10 +41,11 @@ class Capturer {
     start_ = MonotonicNow();
     const WallTime now = SystemClock().Now().wall;
     const std::vector<ProcessStat> all = ReadAllProcesses();
+    ConnectionTables connections;
     for (CaptureTarget& target : targets_) {
       RankEvidence* const known = &target.known;
       known->time = now;
-      AddProcesses(target.shim, all, known);
+      AddProcesses(target.shim, all, &connections, known);
       AddPressures(target.cgroup, known);
       if (options_.log_lines > 0) {
         known->log_lines =

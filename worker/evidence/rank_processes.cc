@@ -89,14 +89,14 @@ ProcessEvidence ReadProcess(const ProcessStat& stat) {
 }
 
 // The processes of a rank share a network namespace, so one table has all.
-void AddSockets(const std::vector<pid_t>& pids, RankEvidence* evidence) {
+void AddSockets(const std::vector<pid_t>& pids, ConnectionTables* connections,
+                RankEvidence* evidence) {
   std::set<uint64_t> inodes;
   for (const pid_t pid : pids) inodes.merge(SocketsOf(pid, kMaxDescriptors));
   if (inodes.empty()) return;
   for (const char* protocol : {"tcp", "tcp6"}) {
-    std::vector<SocketEvidence> sockets = ParseSockets(
-        Text(fmt::format("/proc/{}/net/{}", pids.front(), protocol)), protocol,
-        inodes);
+    std::vector<SocketEvidence> sockets =
+        ParseSockets(connections->Of(pids.front(), protocol), protocol, inodes);
     const size_t room = kMaxEvidenceSockets - evidence->sockets.size();
     if (sockets.size() > room) sockets.resize(room);
     evidence->sockets.insert(evidence->sockets.end(), sockets.begin(),
@@ -106,8 +106,21 @@ void AddSockets(const std::vector<pid_t>& pids, RankEvidence* evidence) {
 
 }  // namespace
 
+const std::string& ConnectionTables::Of(pid_t pid,
+                                        const std::string& protocol) {
+  std::string space = LinkTarget(fmt::format("/proc/{}/ns/net", pid));
+  // Not one that may be known to other ranks, too.
+  if (space.empty()) space = fmt::format("of process {}", pid);
+  const auto [table, fresh] =
+      tables_.try_emplace(std::pair(std::move(space), protocol));
+  if (fresh) {
+    table->second = Text(fmt::format("/proc/{}/net/{}", pid, protocol));
+  }
+  return table->second;
+}
+
 void AddProcesses(pid_t shim, const std::vector<ProcessStat>& all,
-                  RankEvidence* evidence) {
+                  ConnectionTables* connections, RankEvidence* evidence) {
   std::map<pid_t, const ProcessStat*> by_pid;
   for (const ProcessStat& process : all) by_pid[process.pid] = &process;
   std::vector<pid_t> pids = TreeOf(shim, all);
@@ -122,7 +135,7 @@ void AddProcesses(pid_t shim, const std::vector<ProcessStat>& all,
   for (const pid_t pid : pids) {
     evidence->processes.push_back(ReadProcess(*by_pid.at(pid)));
   }
-  if (!pids.empty()) AddSockets(pids, evidence);
+  if (!pids.empty()) AddSockets(pids, connections, evidence);
 }
 
 void AddPressures(const std::string& directory, RankEvidence* evidence) {

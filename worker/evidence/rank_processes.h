@@ -8,7 +8,9 @@
 
 #include <sys/types.h>
 
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/model/evidence.h"
@@ -16,10 +18,23 @@
 
 namespace lockstep::worker::evidence {
 
+// The connections of network namespaces, each read once: the kernel walks its
+// whole table for that, which takes about 5 ms. For the ranks of one capture.
+// Thread-compatible.
+class ConnectionTables {
+ public:
+  // The text of /proc/PID/net/`protocol` (tcp, tcp6).
+  const std::string& Of(pid_t pid, const std::string& protocol);
+
+ private:
+  // By namespace and protocol.
+  std::map<std::pair<std::string, std::string>, std::string> tables_;
+};
+
 // Adds the descendants of `shim` in `all` (ReadAllProcesses): processes with
 // their threads, and open sockets with their peers.
 void AddProcesses(pid_t shim, const std::vector<ProcessStat>& all,
-                  RankEvidence* evidence);
+                  ConnectionTables* connections, RankEvidence* evidence);
 
 // Adds pressure, memory and throttling of the cgroup in `directory`, or, if it
 // is empty, the pressure of the host.

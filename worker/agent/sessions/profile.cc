@@ -24,7 +24,8 @@ struct Python {
 
 StatusOr<Python> FindPython(const ProfileTarget& target) {
   RankEvidence rank;
-  evidence::AddProcesses(target.shim, ReadAllProcesses(), &rank);
+  evidence::ConnectionTables connections;
+  evidence::AddProcesses(target.shim, ReadAllProcesses(), &connections, &rank);
   bool found = false;
   for (const ProcessEvidence& process : rank.processes) {
     const evidence::ProcessPlace place =
