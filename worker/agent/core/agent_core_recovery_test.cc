@@ -199,6 +199,26 @@ TEST_F(RecoveryTest, TheChiefGetsTheOrdersThatAreNotDone) {
   EXPECT_THAT(chiefs(Do(order)), ElementsAre(Pair(0, 2)));
 }
 
+TEST_F(RecoveryTest, AMemberThatRecoversComesBeforeARankThatIsAway) {
+  const LocalGang& gang = *core_.Find(key_);
+  Exit(1, 3);
+  Do(Order(Goal::kGo, 1, 0, 1));
+  EXPECT_FALSE(OthersRecover(gang, 1)) << "rank 0 waits for it";
+  Assignment order = Order(Goal::kGo, 2, 0, 1);
+  order.away_ranks = {1};
+  Do(order);
+  EXPECT_TRUE(OthersRecover(gang, 1));
+  EXPECT_FALSE(OthersRecover(gang, 0)) << "it is a member";
+  Actions actions;
+  core_.OnRankJoined(key_, 0, {2, true, true}, &actions);
+  EXPECT_FALSE(OthersRecover(gang, 1));
+  order.recovery = 3;
+  Do(order);
+  EXPECT_TRUE(OthersRecover(gang, 1));
+  Exit(0, 3);
+  EXPECT_FALSE(OthersRecover(gang, 1)) << "none is left";
+}
+
 TEST_F(RecoveryTest, TheNextDaemonTellsTheRanksAgain) {
   Exit(1, 3);
   Do(Order(Goal::kGo, 1, 0, 1));

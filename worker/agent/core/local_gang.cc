@@ -266,6 +266,19 @@ void Restart(const GangKey& key, Duration grace, LocalGang* gang,
   out->push_back(MakeAction(Action::Kind::kReport, key));
 }
 
+bool OthersRecover(const LocalGang& gang, int32_t rank) {
+  const std::vector<int32_t>& away = gang.assignment.away_ranks;
+  const auto is_away = [&](int32_t other) {
+    return std::find(away.begin(), away.end(), other) != away.end();
+  };
+  return is_away(rank) &&
+         std::any_of(gang.status.ranks.begin(), gang.status.ranks.end(),
+                     [&](const RankStatus& other) {
+                       return !is_away(other.rank) && !other.exit &&
+                              other.recovery < gang.assignment.recovery;
+                     });
+}
+
 void RecoverIfAsked(const GangKey& key, LocalGang* gang, Actions* out) {
   const uint32_t recovery = gang->assignment.recovery;
   if (gang->status.phase != GangPhase::kLaunched ||

@@ -137,6 +137,10 @@ bool MustRestart(const LocalGang& gang, const RankStatus& rank);
 // starts it when it has ended.
 void Restart(const GangKey& key, Duration grace, LocalGang* gang, Actions* out);
 
+// Whether `rank` is away, and others that train without it are still on the way
+// into the newest recovery here.
+bool OthersRecover(const LocalGang& gang, int32_t rank);
+
 // Sends the new Welcome to the ranks of a native gang if `recovery` has risen.
 // A rank that is started later gets it when it connects.
 void RecoverIfAsked(const GangKey& key, LocalGang* gang, Actions* out);

@@ -16,6 +16,9 @@ namespace {
 // Time for the previous shim to exit after its exit record is acknowledged.
 constexpr Duration kShimTime = std::chrono::seconds(2);
 constexpr Duration kRetry = std::chrono::milliseconds(3);
+// A program that starts may take a processor for seconds, and those that it is
+// to join again stand still meanwhile.
+constexpr Duration kOthersTime = std::chrono::seconds(1);
 
 const RankStatus* StatusOf(const LocalGang* gang, int32_t rank) {
   return gang == nullptr ? nullptr : FindRank(*gang, rank);
@@ -45,8 +48,7 @@ void KillShim(const RankRef& ref, const std::string& task_record) {
 bool RankRestarts::IsRestart(const RankRef& ref) const {
   const RankStatus* status = StatusOf(parts_.core->Find(ref.gang), ref.rank);
   return status != nullptr && status->restarts > 0 &&
-         parts_.table->all().contains(ref) &&
-         parts_.links->HasNonces(ref.gang);
+         parts_.table->all().contains(ref) && parts_.links->HasNonces(ref.gang);
 }
 
 void RankRestarts::Restart(const RankRef& ref) {
@@ -67,11 +69,12 @@ void RankRestarts::Restart(const RankRef& ref) {
   hooks_->restarting(ref.gang);
   parts_.logs->SetGoesOn(ref);
   const MonoTime now = parts_.loop->Now().mono;
-  StartWhenFree(ref, now + kShimTime, now + parts_.options->shim_leave_time);
+  StartWhenFree(ref, {.kill_shim = now + kShimTime,
+                      .give_up = now + parts_.options->shim_leave_time,
+                      .others = now + kOthersTime});
 }
 
-void RankRestarts::StartWhenFree(const RankRef& ref, MonoTime kill_at,
-                                 MonoTime give_up) {
+void RankRestarts::StartWhenFree(const RankRef& ref, Deadlines deadlines) {
   const LocalGang* gang = parts_.core->Find(ref.gang);
   const RankStatus* status = StatusOf(gang, ref.rank);
   if (status == nullptr || status->state != RankState::kPrepared) return;
@@ -82,8 +85,9 @@ void RankRestarts::StartWhenFree(const RankRef& ref, MonoTime kill_at,
   }
   const MonoTime now = parts_.loop->Now().mono;
   const bool held = parts_.supervisor->IsHeld(ref, paths);
-  if (held || !HasPorts(ref, *gang)) {
-    if (now >= give_up) {
+  const bool others = now < deadlines.others && OthersRecover(*gang, ref.rank);
+  if (held || others || !HasPorts(ref, *gang)) {
+    if (now >= deadlines.give_up && !others) {
       if (held) {
         return parts_.exits->OnNotStarted(ref, ETIMEDOUT,
                                           "its previous shim does not exit");
@@ -92,14 +96,13 @@ void RankRestarts::StartWhenFree(const RankRef& ref, MonoTime kill_at,
           ref, EADDRINUSE,
           "another worker of this host holds a port that was leased to it");
     }
-    if (held && now >= kill_at) {
+    if (held && now >= deadlines.kill_shim) {
       KillShim(ref, paths.task_record);
-      kill_at = now + kShimTime;
+      deadlines.kill_shim = now + kShimTime;
     }
-    parts_.loop->At(now + kRetry,
-                    lifetime_.Guard([this, ref, kill_at, give_up] {
-                      StartWhenFree(ref, kill_at, give_up);
-                    }));
+    parts_.loop->At(now + kRetry, lifetime_.Guard([this, ref, deadlines] {
+      StartWhenFree(ref, deadlines);
+    }));
     return;
   }
   // The old shim may have written them once more.

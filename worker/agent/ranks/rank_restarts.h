@@ -31,8 +31,15 @@ class RankRestarts {
   void Restart(const RankRef& ref);
 
  private:
+  struct Deadlines {
+    MonoTime kill_shim;
+    MonoTime give_up;
+    // For the ranks that train without it: the processors are theirs until they
+    // have a communicator.
+    MonoTime others;
+  };
   // Waits until the previous shim has exited and the ports are free.
-  void StartWhenFree(const RankRef& ref, MonoTime kill_at, MonoTime give_up);
+  void StartWhenFree(const RankRef& ref, Deadlines deadlines);
   // Holds all ports that the rank needs, or a rank of its task holds them.
   bool HasPorts(const RankRef& ref, const LocalGang& gang);
 
