@@ -94,20 +94,22 @@ TEST_F(BenchTest, EveryCollectiveInNcclTestsColumns) {
         "size        count     type  redop   root        time    algbw    "
         "busbw  #wrong      time    algbw    busbw  #wrong");
   }
-  EXPECT_EQ(headers, 4);
+  EXPECT_EQ(headers, 5);
   const auto rows = Rows(result.out);
-  ASSERT_EQ(rows.size(), 12u);
+  ASSERT_EQ(rows.size(), 15u);
   for (size_t i = 0; i < rows.size(); ++i) {
     ASSERT_EQ(rows[i].size(), 13u) << i;
     EXPECT_EQ(rows[i][0],
               std::vector<std::string>({"1024", "4096", "16384"})[i % 3]);
     EXPECT_EQ(rows[i][2], "int32");
     EXPECT_EQ(rows[i][3], i < 6 ? "max" : "none");
-    EXPECT_EQ(rows[i][4], i < 9 ? "-1" : "0");
+    const bool broadcast = i / 3 == 3;
+    const bool all_to_all = i / 3 == 4;
+    EXPECT_EQ(rows[i][4], broadcast ? "0" : "-1");
     EXPECT_GT(std::stod(rows[i][5]), 0);  // out of place
     EXPECT_EQ(rows[i][8], "0");
-    EXPECT_GT(std::stod(rows[i][9]), 0);  // in place
-    EXPECT_EQ(rows[i][12], "0");
+    EXPECT_EQ(rows[i][9] == "N/A", all_to_all);  // in place
+    EXPECT_EQ(rows[i][12], all_to_all ? "N/A" : "0");
   }
 
   const json document = Results("all.json");
@@ -116,21 +118,23 @@ TEST_F(BenchTest, EveryCollectiveInNcclTestsColumns) {
   EXPECT_TRUE(document["versions"].contains("lockstep"));
   ASSERT_EQ(document["ranks"].size(), 2u);
   EXPECT_EQ(document["ranks"][1]["rank"], 1);
-  ASSERT_EQ(document["results"].size(), 13u);
+  ASSERT_EQ(document["results"].size(), 16u);
   const char* const names[] = {"all-reduce", "reduce-scatter", "all-gather",
-                               "broadcast"};
-  for (size_t i = 0; i < 12; ++i) {
+                               "broadcast", "all-to-all"};
+  for (size_t i = 0; i < 15; ++i) {
     const json& row = document["results"][i];
     EXPECT_EQ(row["collective"], names[i / 3]);
     EXPECT_EQ(row["ranks"], 2);
+    EXPECT_EQ(row.contains("in_place"), i < 12);
     for (const char* half : {"out_of_place", "in_place"}) {
+      if (!row.contains(half)) continue;
       EXPECT_EQ(row[half]["wrong"], 0);
       EXPECT_GT(row[half]["seconds"], 0);
       EXPECT_TRUE(row[half].contains("algbw"));
       EXPECT_TRUE(row[half].contains("busbw"));
     }
   }
-  const json& step = document["results"][12];
+  const json& step = document["results"][15];
   EXPECT_EQ(step["collective"], "step");
   EXPECT_EQ(step["wrong"], 0);
   EXPECT_EQ(step["by_rank"].size(), 2u);

@@ -69,8 +69,9 @@ TEST_F(BenchMainTest, EveryCollectiveTypeAndOp) {
                 "all --parameters 16K --bucket 30K --compute 1"),
             0)
       << err_ << out_;
-  for (const char* part : {"# all-reduce", "# reduce-scatter", "# all-gather",
-                           "# broadcast", "bfloat16", "int64", "# step:"}) {
+  for (const char* part :
+       {"# all-reduce", "# reduce-scatter", "# all-gather", "# broadcast",
+        "# all-to-all", "bfloat16", "int64", "# step:"}) {
     EXPECT_THAT(out_, HasSubstr(part));
   }
   EXPECT_THAT(out_, HasSubstr("values : 0 OK"));

@@ -92,7 +92,8 @@ class Bench {
       *wrong = result.wrong > 0;
     }
     for (const BenchRow& row : rows_) {
-      *wrong = *wrong || row.out_of_place.wrong > 0 || row.in_place.wrong > 0;
+      *wrong = *wrong || row.out_of_place.wrong > 0 ||
+               (row.in_place && row.in_place->wrong > 0);
     }
     return speaks_ ? Store() : OkStatus();
   }

@@ -25,6 +25,9 @@ class WrongCommunicator final : public collective::ForwardingCommunicator {
         slice.count > 100) {
       static_cast<float*>(slice.buffer->data)[slice.offset] = 12345;
     }
+    if (operation.kind == collective::CollectiveKind::kAllToAll) {
+      static_cast<float*>(operation.sends[0].data)[0] = 12345;
+    }
     return inner_->Start(operation, stream);
   }
 };
@@ -73,6 +76,17 @@ TEST_F(BenchRunTest, OfCollectives) {
   EXPECT_FALSE(wrong);
   options_.check = false;
   EXPECT_FALSE(Run(true, &wrong)["in_place"].contains("wrong"));
+  EXPECT_FALSE(wrong);
+}
+
+TEST_F(BenchRunTest, OfAnAllToAll) {
+  options_.collectives = {collective::CollectiveKind::kAllToAll};
+  bool wrong = false;
+  EXPECT_EQ(Run(true, &wrong)["out_of_place"]["wrong"], 1);
+  EXPECT_TRUE(wrong);
+  const nlohmann::json result = Run(false, &wrong);
+  EXPECT_EQ(result["out_of_place"]["wrong"], 0);
+  EXPECT_EQ(result["bytes"], 4096);
   EXPECT_FALSE(wrong);
 }
 

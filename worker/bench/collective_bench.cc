@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <vector>
 
 #include "worker/bench/bench_run.h"
 #include "worker/bench/values.h"
@@ -13,6 +14,7 @@ using collective::CollectiveKind;
 using collective::Communicator;
 using collective::DataType;
 using collective::Operation;
+using collective::PeerPart;
 using collective::ReduceOp;
 using collective::Run;
 
@@ -22,14 +24,34 @@ constexpr int kGarbage = 0x6b;
 // One size of one collective.
 class Case {
  public:
+  // The slice of `operation` is the whole argument of a rank.
   Case(Communicator* communicator, const BenchOptions& options,
        const Operation& operation, const Buffer* source, const Buffer* scratch)
       : communicator_(communicator),
         options_(options),
+        count_(operation.slice.count),
         operation_(operation),
         source_(static_cast<char*>(source->data)),
         data_(static_cast<char*>(operation.slice.buffer->data)),
         scratch_(scratch) {}
+  Case(const Case&) = delete;
+  Case& operator=(const Case&) = delete;
+
+  // An all-to-all is between memory of two places: parts of equal size from
+  // `source` to the slice.
+  Status SplitForAll() {
+    const size_t part_bytes = part() * SizeOf(operation_.slice.type);
+    for (int rank = 0; rank < communicator_->size(); ++rank) {
+      sends_.push_back({source_ + rank * part_bytes, part()});
+      receives_.push_back({data_ + rank * part_bytes, part()});
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(const Buffer* const any,
+                              communicator_->AnyMemory());
+    operation_.slice = {any, 0, count_ - part(), operation_.slice.type};
+    operation_.sends = sends_;
+    operation_.receives = receives_;
+    return OkStatus();
+  }
 
   StatusOr<BenchTiming> Measure(bool in_place) {
     BenchTiming timing;
@@ -57,12 +79,14 @@ class Case {
   }
 
  private:
-  size_t count() const { return operation_.slice.count; }
+  size_t count() const { return count_; }
   size_t bytes() const { return count() * SizeOf(operation_.slice.type); }
   size_t part() const { return count() / communicator_->size(); }
 
   Status Once(bool in_place) {
-    if (!in_place) std::memcpy(data_, source_, bytes());
+    if (!in_place && operation_.kind != CollectiveKind::kAllToAll) {
+      std::memcpy(data_, source_, bytes());
+    }
     return Run(communicator_, operation_, options_.timeout);
   }
 
@@ -117,8 +141,13 @@ class Case {
         return wrong;
       case CollectiveKind::kBroadcast:
         return CountDifferent(type, operation_.root, 0, count(), round, data_);
-      case CollectiveKind::kBarrier:
       case CollectiveKind::kAllToAll:
+        for (int rank = 0; rank < ranks; ++rank) {
+          wrong += CountDifferent(type, rank, own * part(), part(), round,
+                                  data_ + rank * part_bytes);
+        }
+        return wrong;
+      case CollectiveKind::kBarrier:
         break;
     }
     return wrong;
@@ -126,7 +155,10 @@ class Case {
 
   Communicator* const communicator_;
   const BenchOptions& options_;
-  const Operation operation_;
+  const size_t count_;
+  Operation operation_;
+  std::vector<PeerPart> sends_;  // of an all-to-all
+  std::vector<PeerPart> receives_;
   char* const source_;
   char* const data_;
   const Buffer* const scratch_;
@@ -179,7 +211,8 @@ Status BenchCollectives(Communicator* communicator, const BenchOptions& options,
                            ReduceOp op) -> Status {
     for (const uint64_t bytes : sizes) {
       const bool parts = kind == CollectiveKind::kReduceScatter ||
-                         kind == CollectiveKind::kAllGather;
+                         kind == CollectiveKind::kAllGather ||
+                         kind == CollectiveKind::kAllToAll;
       // Whole parts for all ranks.
       const size_t unit = parts ? ranks : 1;
       const size_t count = bytes / SizeOf(type) / unit * unit;
@@ -197,8 +230,12 @@ Status BenchCollectives(Communicator* communicator, const BenchOptions& options,
       result.op = op;
       result.root = kind == CollectiveKind::kBroadcast ? options.root : -1;
       result.ranks = ranks;
+      const bool to_all = kind == CollectiveKind::kAllToAll;
+      if (to_all) LOCKSTEP_RETURN_IF_ERROR(one.SplitForAll());
       LOCKSTEP_ASSIGN_OR_RETURN(result.out_of_place, one.Measure(false));
-      LOCKSTEP_ASSIGN_OR_RETURN(result.in_place, one.Measure(true));
+      if (!to_all) {
+        LOCKSTEP_ASSIGN_OR_RETURN(result.in_place.emplace(), one.Measure(true));
+      }
       row(result);
     }
     return OkStatus();

@@ -266,7 +266,8 @@ ParsedBench ParseBench(int argc, char** argv) {
       "Measure collectives between ranks, as nccl-tests does.",
       "\nStarts its ranks on this host, or runs as a rank of a job\n(lockstep "
       "bench --hosts N). Time is that of one operation on the\nslowest rank; "
-      "out-of-place operations include a copy. algbw is size / time,\nbusbw "
+      "out-of-place operations include a copy, except all_to_all. algbw is "
+      "size / time,\nbusbw "
       "the bandwidth per link of a ring, both in 10^9 bytes a "
       "second.\n\n`step` trains a synthetic model through the reducer that "
       "trainers use:\nrank 0 alone, all ranks without reductions, then with "
@@ -282,7 +283,8 @@ ParsedBench ParseBench(int argc, char** argv) {
   command.AddProgramFlags(
       {1, kVersion, "", {"lockstep(1)", "lockstep-train(1)"}});
   command.Add("what WHAT", &raw.what,
-              "allreduce, reduce_scatter, all_gather, broadcast, step or all",
+              "allreduce, reduce_scatter, all_gather, broadcast, all_to_all, "
+              "step or all",
               Required);
   AddSizes(command.Group("Sizes (as in nccl-tests)"), o);
   AddRuns(command.Group("Operations (as in nccl-tests)"), o, &raw);

@@ -18,7 +18,12 @@ std::string Microseconds(double seconds) {
   return fmt::format("{:.{}f}", us, digits);
 }
 
-std::string Half(const BenchRow& row, const BenchTiming& timing) {
+std::string Half(const BenchRow& row,
+                 const std::optional<BenchTiming>& measured) {
+  if (!measured) {
+    return fmt::format("{:>9} {:>8} {:>8} {:>7}", "N/A", "N/A", "N/A", "N/A");
+  }
+  const BenchTiming& timing = *measured;
   return fmt::format("{:>9} {:>8.2f} {:>8.2f} {:>7}",
                      Microseconds(timing.seconds),
                      AlgorithmBandwidth(row, timing), BusBandwidth(row, timing),
@@ -37,13 +42,15 @@ nlohmann::json HalfJson(const BenchRow& row, const BenchTiming& timing) {
 
 const NameTable<CollectiveKind>& CollectiveNames() {
   static const NameTable<CollectiveKind> table = {
-      4,
+      5,
       {{"allreduce", CollectiveKind::kAllReduce},
        {"reduce_scatter", CollectiveKind::kReduceScatter},
        {"all_gather", CollectiveKind::kAllGather},
        {"broadcast", CollectiveKind::kBroadcast},
+       {"all_to_all", CollectiveKind::kAllToAll},
        {"all_reduce", CollectiveKind::kAllReduce},
        {"allgather", CollectiveKind::kAllGather},
+       {"alltoall", CollectiveKind::kAllToAll},
        {"reducescatter", CollectiveKind::kReduceScatter}}};
   return table;
 }
@@ -126,17 +133,20 @@ std::string TableRow(const BenchRow& row) {
 std::string TableFooter(const std::vector<BenchRow>& rows) {
   int64_t wrong = 0;
   double bandwidth = 0;
+  double timings = 0;
+  const auto add = [&](const BenchRow& row, const BenchTiming& timing) {
+    if (timing.wrong > 0) wrong += timing.wrong;
+    bandwidth += BusBandwidth(row, timing);
+    ++timings;
+  };
   for (const BenchRow& row : rows) {
-    for (const BenchTiming* timing : {&row.out_of_place, &row.in_place}) {
-      if (timing->wrong > 0) wrong += timing->wrong;
-      bandwidth += BusBandwidth(row, *timing);
-    }
+    add(row, row.out_of_place);
+    if (row.in_place) add(row, *row.in_place);
   }
-  const double timings = 2.0 * static_cast<double>(rows.size());
   return fmt::format(
       "# Out of bounds values : {} {}\n# Avg bus bandwidth    : {:.4f}\n",
       wrong, wrong == 0 ? "OK" : "FAILED",
-      rows.empty() ? 0 : bandwidth / timings);
+      timings > 0 ? bandwidth / timings : 0);
 }
 
 nlohmann::json RowJson(const BenchRow& row) {
@@ -145,8 +155,8 @@ nlohmann::json RowJson(const BenchRow& row) {
                          {"count", row.count},
                          {"type", std::string(TypeNames().Of(row.type))},
                          {"ranks", row.ranks},
-                         {"out_of_place", HalfJson(row, row.out_of_place)},
-                         {"in_place", HalfJson(row, row.in_place)}};
+                         {"out_of_place", HalfJson(row, row.out_of_place)}};
+  if (row.in_place) json["in_place"] = HalfJson(row, *row.in_place);
   if (Reduces(row.kind)) json["op"] = std::string(OpNames().Of(row.op));
   if (row.root >= 0) json["root"] = row.root;
   return json;

@@ -69,15 +69,15 @@ struct BenchRow {
   int root = -1;  // of a broadcast
   int ranks = 1;
   BenchTiming out_of_place;
-  BenchTiming in_place;
+  std::optional<BenchTiming> in_place;  // none of an all-to-all
 };
 
 // Whether it adds up, so that the result depends on the operation.
 bool Reduces(collective::CollectiveKind kind);
 
 // 10^9 bytes a second: size over time, and what each wire of a ring would
-// carry (nccl-tests' PERFORMANCE.md: all-reduce 2 (n-1) / n, all-gather and
-// reduce-scatter (n-1) / n, broadcast 1 of it).
+// carry (nccl-tests' PERFORMANCE.md: all-reduce 2 (n-1) / n, all-gather,
+// reduce-scatter and all-to-all (n-1) / n, broadcast 1 of it).
 double AlgorithmBandwidth(const BenchRow& row, const BenchTiming& timing);
 double BusBandwidth(const BenchRow& row, const BenchTiming& timing);
 

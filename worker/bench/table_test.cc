@@ -19,7 +19,7 @@ BenchRow Row() {
   row.count = 250'000;
   row.ranks = 4;
   row.out_of_place = {0.001, 0};
-  row.in_place = {0.0005, 3};
+  row.in_place = BenchTiming{0.0005, 3};
   return row;
 }
 
@@ -45,6 +45,17 @@ TEST(TableTest, RowsAndSummary) {
   EXPECT_EQ(json["in_place"]["wrong"], 3);
   EXPECT_EQ(json["type"], "float");
   EXPECT_FALSE(json.contains("root"));
+}
+
+TEST(TableTest, AnAllToAllIsNeverInPlace) {
+  BenchRow row = Row();
+  row.kind = collective::CollectiveKind::kAllToAll;
+  row.in_place.reset();
+  EXPECT_DOUBLE_EQ(BusBandwidth(row, row.out_of_place), 0.75);
+  EXPECT_THAT(TableRow(row),
+              HasSubstr(" 0.75       0       N/A      N/A      N/A     N/A\n"));
+  EXPECT_THAT(TableFooter({row}), HasSubstr("bandwidth    : 0.7500"));
+  EXPECT_FALSE(RowJson(row).contains("in_place"));
 }
 
 TEST(OptionsTest, SizesGoByFactorOrIncrement) {

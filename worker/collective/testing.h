@@ -120,6 +120,8 @@ class ForwardingCommunicator : public Communicator {
   StatusOr<const Buffer*> Register(void* data, size_t bytes) override {
     return inner_->Register(data, bytes);
   }
+  StatusOr<const Buffer*> AnyMemory() override { return inner_->AnyMemory(); }
+  bool HasAllToAll() const override { return inner_->HasAllToAll(); }
   StatusOr<std::unique_ptr<Work>> Start(const Operation& operation,
                                         Stream stream) override {
     return inner_->Start(operation, stream);
