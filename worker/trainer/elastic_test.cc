@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/file.h"
@@ -23,40 +24,17 @@ using ::testing::IsEmpty;
 using ::testing::IsSupersetOf;
 using ::testing::Not;
 
-class ElasticTest : public ::testing::Test {
+class ElasticTest : public DisturbedJobTest {
  protected:
-  static void SetUpTestSuite() {
-    elastic_data_ = new rank_link::TempDir;
-    // The last step of an epoch has two samples: one shard has none.
-    WriteQuarters(elastic_data_->path() + "/train", 962, 1);
-    WriteQuarters(elastic_data_->path() + "/eval", 100, 2);
-  }
-  static void TearDownTestSuite() { delete elastic_data_; }
-
-  // 3 epochs of 17 steps, a checkpoint every 10.
+  // 3 epochs of 17 steps.
   static JobOptions Job(std::string output, bool elastic = true) {
-    JobOptions job;
-    job.ranks = 3;
-    job.output = std::move(output);
-    job.checkpoint_interval = 10;
-    job.flags = {"--train",      elastic_data_->path() + "/train",
-                 "--eval",       elastic_data_->path() + "/eval",
-                 "--batch-size", "20",
-                 "--epochs",     "3",
-                 "--classes",    "4",
-                 "--param-hash"};
-    if (elastic) job.flags.push_back("--elastic");
+    JobOptions job = JobOf(3, 20, std::move(output));
+    if (elastic) Add(&job, {"--elastic"});
     return job;
   }
   // Slow enough that something can happen between two steps.
   static void Slow(JobOptions* job) {
-    job->flags.insert(job->flags.end(),
-                      {"--allow-faults", "--step-delay-ms", "50"});
-  }
-  static JobOptions Next(JobOptions job, int64_t start) {
-    ++job.generation;
-    job.starts.push_back(start);
-    return job;
+    Add(job, {"--allow-faults", "--step-delay-ms", "50"});
   }
   static bool WaitForStep(TestJob* job, int rank, int64_t step) {
     return job->daemon().WaitFor([&] { return job->committed(rank) >= step; });
@@ -80,18 +58,16 @@ class ElasticTest : public ::testing::Test {
     }));
     job->Recover();
   }
-  // The steps of the checkpoints that `rank` told of.
+  // The steps of the checkpoints that `rank` told of: of one rank's parts each.
   static std::vector<int64_t> Checkpoints(TestJob* job, int rank) {
-    std::vector<int64_t> steps;
     for (const v1::RankReport& report : job->reports(rank)) {
       if (report.checkpoint_path().empty()) continue;
-      steps.push_back(report.checkpoint_step());
       const auto saved = checkpoint::Checkpoint::Open(RealFileSystem(),
                                                       report.checkpoint_path());
       // An older one may be deleted already.
       EXPECT_EQ(saved.ok() ? saved->manifest().world_size : 1, 1u);
     }
-    return steps;
+    return job->checkpoints(rank);
   }
   // What the last evaluation found.
   static std::string Evaluated(const RankResult& result) {
@@ -99,14 +75,7 @@ class ElasticTest : public ::testing::Test {
     if (at == std::string::npos) return "none in: " + result.output;
     return result.output.substr(at, result.output.find('\n', at) - at);
   }
-  std::string Output(const std::string& name) const {
-    return output_.path() + "/" + name;
-  }
-
-  static rank_link::TempDir* elastic_data_;
-  rank_link::TempDir output_;
 };
-rank_link::TempDir* ElasticTest::elastic_data_ = nullptr;
 
 TEST_F(ElasticTest, TheOthersTrainOnToTheSameBits) {
   const auto expected = RunJob(Job(Output("undisturbed")));
@@ -164,17 +133,15 @@ TEST_F(ElasticTest, AJobGoesOnFromACheckpointOfEitherKind) {
       const std::string output =
           Output(fmt::format("o{}{}", int{first}, int{second}));
       JobOptions part = Job(output, first);
-      part.flags.insert(part.flags.end(), {"--allow-faults", "--fail-at-step",
-                                           "38", "--step-delay-ms", "50"});
+      Add(&part,
+          {"--allow-faults", "--fail-at-step", "38", "--step-delay-ms", "50"});
       int64_t start = 0;
       {
         TestJob job(part);
         // The others may wait for a recovery.
         EXPECT_EQ(job.WaitFor(0), 1);
-        for (const v1::RankReport& report : job.reports(0)) {
-          if (report.checkpoint_path().empty()) continue;
-          start = report.checkpoint_step();
-        }
+        const std::vector<int64_t> steps = job.checkpoints(0);
+        if (!steps.empty()) start = steps.back();
       }
       ASSERT_GE(start, 20);
       const auto results = RunJob(Next(Job(output, second), start));

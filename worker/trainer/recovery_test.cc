@@ -4,6 +4,10 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "common/base/file.h"
 #include "worker/checkpoint/reader.h"
 #include "worker/trainer/testing.h"
@@ -13,45 +17,17 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class RecoveryTest : public ::testing::Test {
+class RecoveryTest : public DisturbedJobTest {
  protected:
-  static void SetUpTestSuite() {
-    data_ = new rank_link::TempDir;
-    WriteQuarters(data_->path() + "/train", 1000, 1);
-    WriteQuarters(data_->path() + "/eval", 100, 2);
-  }
-  static void TearDownTestSuite() { delete data_; }
-
-  // 3 epochs of 16 steps, a checkpoint every 10. What a checkpoint must hold
-  // matters: momentum, schedule, position, early stopping.
+  // 3 epochs of 16 steps. What a checkpoint must hold matters: momentum,
+  // schedule, position, early stopping.
   static JobOptions Job(std::string output) {
-    JobOptions job;
-    job.ranks = 2;
-    job.output = std::move(output);
-    job.checkpoint_interval = 10;
-    job.flags = {"--train",      data_->path() + "/train",
-                 "--eval",       data_->path() + "/eval",
-                 "--batch-size", "32",
-                 "--epochs",     "3",
-                 "--classes",    "4",
-                 "--param-hash"};
-    return job;
-  }
-  static JobOptions Next(JobOptions job, int64_t start) {
-    ++job.generation;
-    job.starts.push_back(start);
-    return job;
-  }
-  static void Add(JobOptions* job, std::initializer_list<std::string> flags) {
-    job->flags.insert(job->flags.end(), flags);
+    return JobOf(2, 32, std::move(output));
   }
   // The last checkpoint that rank 0 told of.
   static int64_t LastCheckpoint(TestJob* job) {
-    int64_t step = 0;
-    for (const v1::RankReport& report : job->reports(0)) {
-      if (!report.checkpoint_path().empty()) step = report.checkpoint_step();
-    }
-    return step;
+    const std::vector<int64_t> steps = job->checkpoints(0);
+    return steps.empty() ? 0 : steps.back();
   }
   static bool WaitForCheckpoint(TestJob* job) {
     return job->daemon().WaitFor([job] {
@@ -61,10 +37,6 @@ class RecoveryTest : public ::testing::Test {
       return false;
     });
   }
-  std::string Output(const std::string& name) const {
-    return output_.path() + "/" + name;
-  }
-
   // The newest checkpoint has the plan that rank 0 told last.
   static void ExpectPlanInManifest(TestJob* job) {
     std::string plan;
@@ -78,11 +50,7 @@ class RecoveryTest : public ::testing::Test {
     ASSERT_TRUE(saved.ok()) << saved.status();
     EXPECT_EQ(saved->manifest().metadata.at("reduction plan"), plan);
   }
-
-  static rank_link::TempDir* data_;
-  rank_link::TempDir output_;
 };
-rank_link::TempDir* RecoveryTest::data_ = nullptr;
 
 TEST_F(RecoveryTest, AKilledJobGoesOnBitEqual) {
   for (const char* optimizer : {"sgd", "adam"}) {

@@ -268,8 +268,53 @@ std::vector<v1::RankReport> TestJob::reports(int rank) {
   return reports;
 }
 
+std::vector<int64_t> TestJob::checkpoints(int rank) {
+  std::vector<int64_t> steps;
+  for (const v1::RankReport& report : reports(rank)) {
+    if (report.checkpoint_path().empty()) continue;
+    steps.push_back(report.checkpoint_step());
+  }
+  return steps;
+}
+
 std::vector<RankResult> RunJob(const JobOptions& options) {
   return TestJob(options).Wait();
+}
+
+rank_link::TempDir* DisturbedJobTest::data_ = nullptr;
+
+void DisturbedJobTest::SetUpTestSuite() {
+  data_ = new rank_link::TempDir;
+  // With steps of 60 or 64 the last one of an epoch has two: shards are empty.
+  WriteQuarters(data_->path() + "/train", 962, 1);
+  WriteQuarters(data_->path() + "/eval", 100, 2);
+}
+
+void DisturbedJobTest::TearDownTestSuite() { delete data_; }
+
+JobOptions DisturbedJobTest::JobOf(int ranks, int batch, std::string output) {
+  JobOptions job;
+  job.ranks = ranks;
+  job.output = std::move(output);
+  job.checkpoint_interval = 10;
+  job.flags = {"--train",      data_->path() + "/train",
+               "--eval",       data_->path() + "/eval",
+               "--batch-size", std::to_string(batch),
+               "--epochs",     "3",
+               "--classes",    "4",
+               "--param-hash"};
+  return job;
+}
+
+void DisturbedJobTest::Add(JobOptions* job,
+                           std::initializer_list<std::string> flags) {
+  job->flags.insert(job->flags.end(), flags);
+}
+
+JobOptions DisturbedJobTest::Next(JobOptions job, int64_t start) {
+  ++job.generation;
+  job.starts.push_back(start);
+  return job;
 }
 
 RankResult RunAlone(const std::vector<std::string>& flags) {

@@ -3,9 +3,11 @@
 #ifndef LOCKSTEP_WORKER_TRAINER_TESTING_H_
 #define LOCKSTEP_WORKER_TRAINER_TESTING_H_
 
+#include <gtest/gtest.h>
 #include <sys/types.h>
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -68,6 +70,8 @@ class TestJob {
   void Replace(int rank);
   // The reports of rank `rank` so far.
   std::vector<v1::RankReport> reports(int rank);
+  // The steps of the checkpoints that it told of.
+  std::vector<int64_t> checkpoints(int rank);
   // The page of a rank that has ended; without counters where it has none.
   task::RankPage page(int rank) const;
   // The steps in the state of a rank that runs, as of a moment ago.
@@ -89,6 +93,29 @@ class TestJob {
 
 // Runs a job to its end.
 std::vector<RankResult> RunJob(const JobOptions& options);
+
+// For jobs that something happens to. The data is made once, and each test has
+// a place for what its jobs write.
+class DisturbedJobTest : public ::testing::Test {
+ public:
+  static void SetUpTestSuite();
+  static void TearDownTestSuite();
+
+ protected:
+  // 3 epochs with steps of `ranks` times `batch` of 962 samples, a checkpoint
+  // every 10 steps.
+  static JobOptions JobOf(int ranks, int batch, std::string output);
+  static void Add(JobOptions* job, std::initializer_list<std::string> flags);
+  // The next generation, from the checkpoint of step `start` on.
+  static JobOptions Next(JobOptions job, int64_t start);
+  std::string Output(const std::string& name) const {
+    return output_.path() + "/" + name;
+  }
+
+ private:
+  static rank_link::TempDir* data_;
+  rank_link::TempDir output_;
+};
 
 // lockstep-train without a job.
 RankResult RunAlone(const std::vector<std::string>& flags);
