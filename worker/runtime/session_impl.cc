@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "common/base/logging.h"
 #include "common/base/sha256.h"
@@ -45,6 +46,10 @@ int ReasonNumber(const std::string& reason) {
   return reason == "DIVERGED" ? kReasonNumberDiverged : 0;
 }
 
+std::vector<int> AwayRanksOf(const v1::RankWelcome& welcome) {
+  return {welcome.away_ranks().begin(), welcome.away_ranks().end()};
+}
+
 }  // namespace
 
 Session::Impl::~Impl() {
@@ -70,9 +75,7 @@ Status Session::Impl::Join() {
       communicator_.EndGeneration(why);
     };
     callbacks.recover = [this](const v1::RankWelcome& welcome) {
-      const std::vector<int> away(welcome.away_ranks().begin(),
-                                  welcome.away_ranks().end());
-      communicator_.Announce(welcome.recovery(), away);
+      communicator_.Announce(welcome.recovery(), AwayRanksOf(welcome));
     };
     callbacks.tick = [this] { communicator_.Tick(MonotonicNow()); };
     callbacks.directive = [this](const v1::RankDirective& directive) {
@@ -127,9 +130,7 @@ void Session::Impl::TakeWelcome(const v1::RankWelcome& welcome) {
 
 Membership MembershipIn(const v1::RankWelcome& welcome, int world_size,
                         int rank) {
-  const std::vector<int> away(welcome.away_ranks().begin(),
-                              welcome.away_ranks().end());
-  return MembersWithout(away, world_size, rank);
+  return MembersWithout(AwayRanksOf(welcome), world_size, rank);
 }
 
 Status Session::Impl::Form(const ConfigMap& config) {
