@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
+#include <cstring>
 #include <set>
 #include <string>
 #include <utility>
@@ -138,6 +140,26 @@ TEST_P(RecoveryTest, AnOrderToStopSurvives) {
   const int64_t stopped = ranks[0].model.steps;
   EXPECT_LT(stopped, 1000);
   ExpectUndisturbed(job, ranks, stopped);
+}
+
+// While they wait the ranks meet again and again, so all must wait equally
+// often: also a new process, which has not waited yet.
+TEST_P(RecoveryTest, AllWaitAlikeForSpaceAfterARankWasLost) {
+  Job job(GetParam(), 3, 4);
+  job.at_end = [](Rank* rank) -> Status {
+    Session* const session = rank->session.get();
+    const Status full = ResourceExhausted("{}", std::strerror(ENOSPC));
+    LOCKSTEP_ASSIGN_OR_RETURN(const bool again, session->AwaitSpace(full));
+    EXPECT_TRUE(again);
+    const bool replaced = rank->recoveries > 0;
+    if (!replaced && session->rank() == 1) return DeadRank();
+    // As the next attempt to save. A rank that waits longer is still waiting.
+    double ranks = 1;
+    LOCKSTEP_RETURN_IF_ERROR(session->AllReduceSum({&ranks, 1}));
+    EXPECT_EQ(ranks, 3);
+    return OkStatus();
+  };
+  ExpectUndisturbed(job, job.Run(), 4);
 }
 
 TEST_P(RecoveryTest, AReplacementWithAnotherConfigurationIsRefused) {

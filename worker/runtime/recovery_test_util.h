@@ -101,6 +101,9 @@ struct Death {
   Point point = Point::kHalfReduced;
 };
 
+// The end of a process that dies.
+inline Status DeadRank() { return WithReason(Cancelled("dies"), "DEATH"); }
+
 // What a rank's process is and does.
 struct Rank {
   std::unique_ptr<Session> session;
@@ -168,6 +171,9 @@ class Job {
   bool coordinator = true;
   bool learn_order = false;
   int64_t stop_at = 0;  // Rank 0 gets the order then.
+  // After the last step; all ranks, again where one is lost there. DeadRank():
+  // this one dies.
+  std::function<Status(Rank*)> at_end;
   std::vector<Status> ends = std::vector<Status>(8);
   TempDir dir_;
   TestDaemon daemon_{dir_.path() + "/link"};
@@ -248,8 +254,6 @@ class Job {
     }
     return false;
   }
-  static Status Dead() { return WithReason(Cancelled("dies"), "DEATH"); }
-
   Status Train(Rank* rank) {
     Session* const session = rank->session.get();
     bool recovering = session->identity().recovering;
@@ -280,7 +284,7 @@ class Job {
 
   StatusOr<Recovered> RecoverRank(Rank* rank, const Status& lost) {
     const int64_t step = rank->reducer->committed();
-    if (Dies(*rank, step, Point::kInRecover)) return Dead();
+    if (Dies(*rank, step, Point::kInRecover)) return DeadRank();
     ReplicaState state;
     state.memory = {std::as_writable_bytes(std::span(rank->model.weights)),
                     std::as_writable_bytes(std::span(&rank->model.steps, 1))};
@@ -319,7 +323,7 @@ class Job {
       LOCKSTEP_ASSIGN_OR_RETURN(const StepOrders orders, reducer->Settle());
       LOCKSTEP_RETURN_IF_ERROR(Obey(rank, orders));
     } while (reducer->in_flight());
-    return OkStatus();
+    return at_end ? at_end(rank) : OkStatus();
   }
 
   static Status Backward(const Rank& rank, int shard) {
@@ -352,7 +356,7 @@ class Job {
         LOCKSTEP_RETURN_IF_ERROR(reducer->NextShard(1, 1));
       }
     }
-    if (Dies(*rank, step, Point::kHalfReduced)) return Dead();
+    if (Dies(*rank, step, Point::kHalfReduced)) return DeadRank();
     StepInputs inputs;
     inputs.samples = 1;
     inputs.loss_sum = 1;
@@ -363,7 +367,7 @@ class Job {
     LOCKSTEP_ASSIGN_OR_RETURN(const StepResult result, reducer->Finish(inputs));
     EXPECT_TRUE(result.apply);
     EXPECT_EQ(result.samples, ranks_);
-    if (Dies(*rank, step, Point::kAfterFinish)) return Dead();
+    if (Dies(*rank, step, Point::kAfterFinish)) return DeadRank();
     for (size_t p : {size_t{0}, size_t{1}}) {
       const std::span<float> gradient = reducer->gradient(p);
       for (size_t i = 0; i < gradient.size(); ++i) {
@@ -375,7 +379,7 @@ class Job {
     StatusOr<StepOrders> orders = reducer->Commit();
     LOCKSTEP_RETURN_IF_ERROR(orders.status());
     newest_ = std::max<int64_t>(newest_, reducer->committed());
-    if (Dies(*rank, step, Point::kAfterCommit)) return Dead();
+    if (Dies(*rank, step, Point::kAfterCommit)) return DeadRank();
     return Obey(rank, *orders);
   }
 
