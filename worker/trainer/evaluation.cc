@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "common/base/fault_point.h"
 #include "worker/runtime/recovery.h"
 #include "worker/trainer/input.h"
 
@@ -94,6 +95,7 @@ StatusOr<Evaluation> Evaluate(runtime::Session* session, Replica* replica,
                          runtime::MembershipOf(*session).own_shards().front();
     numbers = std::vector<double>(own, own + kNumbers);
   }
+  LOCKSTEP_RETURN_IF_ERROR(FaultPoint("evaluation.sum.before"));
   LOCKSTEP_RETURN_IF_ERROR(session->AllReduceSum(numbers));
   session->Enter(runtime::Phase::kOther);
   std::array<double, kNumbers> sums = {};

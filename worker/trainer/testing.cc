@@ -223,7 +223,7 @@ pid_t TestJob::Start(int rank) {
   std::vector<std::string> arguments = {Program()};
   arguments.insert(arguments.end(), options_.flags.begin(),
                    options_.flags.end());
-  if (rank == options_.only_rank) {
+  if (rank == options_.only_rank && recovery_ == 0) {
     arguments.insert(arguments.end(), options_.only.begin(),
                      options_.only.end());
   }

@@ -34,7 +34,7 @@ struct RankResult {
 struct JobOptions {
   int ranks = 1;
   std::string output;
-  // The same for all ranks, but what `only` adds for one.
+  // The same for all ranks, but what `only` adds for one's first process.
   std::vector<std::string> flags;
   int only_rank = -1;
   std::vector<std::string> only;
