@@ -1,9 +1,15 @@
 // Fits y = 3x + 1 by gradient descent, in as many ranks as the job has.
+//
+//   train [STEPS [MILLISECONDS]]
+//
+// Makes so many steps, and waits so long in each of them: time to kill a rank.
 #include <lockstep/runtime.h>
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -12,14 +18,19 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <thread>
 
 namespace rt = lockstep::runtime;
 
 namespace {
 
-constexpr int64_t kSteps = 100;
 constexpr int64_t kSamples = 8;  // Of each rank in a step.
 constexpr float kRate = 0.2F;
+
+struct Options {
+  int64_t steps = 100;
+  std::chrono::milliseconds pause{0};
+};
 
 struct State {
   int64_t step = 0;
@@ -104,11 +115,13 @@ absl::Status Checkpoint(rt::Session* session, rt::Reducer* reducer,
 }
 
 // All steps from the state on.
-absl::Status Steps(rt::Session* session, rt::Reducer* r, State* of, bool stop) {
+absl::Status Steps(const Options& options, rt::Session* session, rt::Reducer* r,
+                   State* of, bool stop) {
   rt::Reducer& reducer = *r;
   State& state = *of;
-  while (!stop && reducer.committed() < kSteps) {
+  while (!stop && reducer.committed() < options.steps) {
     session->Enter(rt::Phase::kCompute);
+    std::this_thread::sleep_for(options.pause);
     if (auto status = session->CheckMembership(); !status.ok()) return status;
     double losses = 0;
     for (const int shard : session->shards()) {
@@ -144,7 +157,7 @@ absl::Status Steps(rt::Session* session, rt::Reducer* r, State* of, bool stop) {
   return absl::OkStatus();
 }
 
-absl::Status Train(rt::Session* session) {
+absl::Status Train(const Options& options, rt::Session* session) {
   if (auto status = session->Form({{"model", "line"}}); !status.ok()) {
     return status;
   }
@@ -156,9 +169,9 @@ absl::Status Train(rt::Session* session) {
     if (!restored.ok()) return restored.status();
     state = *restored;
   }
-  auto made =
-      session->MakeReducer({{"line", state.line.size()}},
-                           {.start_step = state.step, .total_steps = kSteps});
+  auto made = session->MakeReducer(
+      {{"line", state.line.size()}},
+      {.start_step = state.step, .total_steps = options.steps});
   if (!made.ok()) return made.status();
   rt::Reducer& reducer = **made;
   absl::Status status;
@@ -173,7 +186,7 @@ absl::Status Train(rt::Session* session) {
       status = Checkpoint(session, &reducer, state, orders);
       if (!status.ok()) return status;
     }
-    status = Steps(session, &reducer, &state, orders.stop);
+    status = Steps(options, session, &reducer, &state, orders.stop);
     recover = session->CanRecover(status);
   } while (recover);
   if (!status.ok()) return status;
@@ -187,14 +200,17 @@ absl::Status Train(rt::Session* session) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  Options options;
+  if (argc > 1) options.steps = std::atoll(argv[1]);
+  if (argc > 2) options.pause = std::chrono::milliseconds(std::atoll(argv[2]));
   auto session = rt::Session::Join(
       {.recoverable = true, .elastic = true, .local_output_directory = "."});
   if (!session.ok()) {
     std::fprintf(stderr, "%s\n", session.status().ToString().c_str());
     return 1;
   }
-  const absl::Status status = Train(session->get());
+  const absl::Status status = Train(options, session->get());
   if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
   return (*session)->Leave(status);
 }
