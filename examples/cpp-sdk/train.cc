@@ -102,7 +102,10 @@ absl::Status Checkpoint(rt::Session* session, rt::Reducer* reducer,
     std::error_code error;
     if (orders.settled->complete) {
       std::filesystem::rename(path + ".new", path, error);
-      if (error) return absl::UnavailableError(path + ": " + error.message());
+      // Without the new file, a chief that was lost then has published it.
+      if (error && error != std::errc::no_such_file_or_directory) {
+        return absl::UnavailableError(path + ": " + error.message());
+      }
       session->ReportCheckpoint(orders.settled->order, path, sizeof(State));
     } else {
       std::filesystem::remove(path + ".new", error);
