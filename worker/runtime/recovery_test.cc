@@ -38,6 +38,7 @@ TEST_P(RecoveryTest, ARankThatDiesInAReductionIsReplaced) {
   EXPECT_EQ(ranks[0].recoveries, 1);
   EXPECT_FALSE(ranks[0].last.received);
   EXPECT_TRUE(ranks[1].last.received);
+  EXPECT_FALSE(ranks[1].last.chief_received);
   EXPECT_EQ(ranks[1].last.recovery, 1u);
   EXPECT_EQ(ranks[1].last.step, 4);
   EXPECT_EQ(ranks[1].last.bytes, 5010 * 4 + 8);
@@ -67,8 +68,10 @@ TEST_P(RecoveryTest, ARankThatDiesInAReductionIsReplaced) {
 
 TEST_P(RecoveryTest, TheFirstRankIsReplacedToo) {
   Job job(GetParam(), 3, 8);
-  ExpectUndisturbed(
-      job, job.Run({{.rank = 0, .step = 3, .point = Point::kHalfReduced}}), 8);
+  const std::vector<Rank> ranks =
+      job.Run({{.rank = 0, .step = 3, .point = Point::kHalfReduced}});
+  ExpectUndisturbed(job, ranks, 8);
+  for (const Rank& rank : ranks) EXPECT_TRUE(rank.last.chief_received);
 }
 
 TEST_P(RecoveryTest, ARankMayDieBetweenReducingAndCommitting) {
