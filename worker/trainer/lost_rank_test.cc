@@ -70,7 +70,7 @@ TEST_F(LostRankTest, TheNextChiefSavesTheLastCheckpointAgain) {
 TEST_F(LostRankTest, TheCheckpointOfBeforeAnEvaluationIsPublished) {
   JobOptions options = JobOf(2, 120, Output("o"));
   options.checkpoint_interval = 3;
-  Add(&options, {"--recover", "--epochs", "2", "--step-delay-ms", "300"});
+  Add(&options, {"--recover", "--epochs", "2", "--step-delay-ms", "800"});
   Crash(&options, 1, "evaluation.sum.before");
   TestJob job(options);
   ASSERT_EQ(job.WaitFor(1), kFaultExitCode);
