@@ -277,8 +277,18 @@ Status App::Reload() {
   if (!config.prices_file.empty()) {
     LOCKSTEP_ASSIGN_OR_RETURN(prices, LoadPrices(config.prices_file));
   }
+  Receivers receivers;
+  if (upkeep.dispatcher) {
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        receivers, LoadReceivers(RealFileSystem(), config.notify_file));
+  }
   LOCKSTEP_RETURN_IF_ERROR(site->Reload());
   coordinator->SetPrices(std::move(prices));
+  if (!upkeep.dispatcher) return OkStatus();
+  if (const Status set = upkeep.dispatcher->SetReceivers(receivers);
+      !set.ok()) {
+    LOG_ERROR("no notifications: {}", Message(set));
+  }
   return OkStatus();
 }
 

@@ -101,7 +101,8 @@ struct App {
   // Writes data that a full disk delayed: the endpoint file and audit lines of
   // rejected calls. Call it about once per second.
   void RetryWrites();
-  // Tables and prices that cannot be read stay unchanged.
+  // Reads the site's tables, prices and receivers again. If one of the files
+  // cannot be read, all stay unchanged.
   Status Reload();
 
   const Config config;

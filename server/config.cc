@@ -192,7 +192,7 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
   command.Add(
       "--notify", &config->notify_file,
       "File of receivers (YAML) that are told by webhook, mail or "
-      "command what happens to jobs, nodes and GPUs; read at the start");
+      "command what happens to jobs, nodes and GPUs; reloaded on SIGHUP");
   command.Add("--notify-test", &config->notify_test,
               "Send a test to this receiver of --notify, and exit");
   command.Add("--backup-to", &config->backup_to,

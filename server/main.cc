@@ -69,9 +69,9 @@ bool TakeSignal(App* app, const Fd& signals) {
   }
   const Status status = app->Reload();
   if (status.ok()) {
-    LOG_INFO("SIGHUP: reloaded the site's tables and prices");
+    LOG_INFO("SIGHUP: reloaded the site's tables, prices and receivers");
   } else {
-    LOG_ERROR("SIGHUP: the tables and prices stay unchanged: {}",
+    LOG_ERROR("SIGHUP: tables, prices and receivers stay unchanged: {}",
               Message(status));
   }
   return false;

@@ -18,13 +18,15 @@ constexpr Duration kLinger = std::chrono::minutes(15);
 // One receiver's outbox, and the thread that empties it.
 class Dispatcher::Sender {
  public:
-  Sender(const DispatcherOptions* options, const Receiver* receiver,
+  Sender(const DispatcherOptions* options, const Receiver& receiver,
          FileSystem* files, const Clock* clock)
       : options_(*options),
-        receiver_(*receiver),
+        receiver_(receiver),
         clock_(*clock),
-        outbox_(files, JoinPath(options->dir, receiver->name),
-                options->limits) {}
+        outbox_(files, JoinPath(options->dir, receiver.name), options->limits) {
+  }
+
+  const Receiver& receiver() const { return receiver_; }
 
   Status Open() {
     MutexLock lock(&mu_);
@@ -95,7 +97,7 @@ class Dispatcher::Sender {
   }
 
   const DispatcherOptions& options_;
-  const Receiver& receiver_;
+  const Receiver receiver_;
   const Clock& clock_;
   std::atomic<bool> stop_{false};
   mutable Mutex mu_;
@@ -121,16 +123,48 @@ Dispatcher::Dispatcher(DispatcherOptions options, FileSystem* files,
       rules_(options_.cluster, options_.receivers.url) {}
 
 Dispatcher::~Dispatcher() {
+  thread_.reset();
+  MutexLock lock(&mu_);
   for (const auto& sender : senders_) sender->Stop();
+}
+
+Status Dispatcher::SetReceivers(const Receivers& receivers) {
+  MutexLock lock(&mu_);
+  rules_.SetUrl(receivers.url);
+  std::vector<std::unique_ptr<Sender>> before = std::move(senders_);
+  senders_.clear();
+  senders_.resize(receivers.all.size());
+  for (size_t i = 0; i < receivers.all.size(); ++i) {
+    for (auto& sender : before) {
+      if (sender && sender->receiver() == receivers.all[i]) {
+        senders_[i] = std::move(sender);
+      }
+    }
+  }
+  // Their threads end before another one opens the same folder.
+  for (const auto& sender : before) {
+    if (sender) sender->Stop();
+  }
+  before.clear();
+  Status result;
+  for (size_t i = 0; i < receivers.all.size(); ++i) {
+    if (senders_[i]) continue;
+    auto sender =
+        std::make_unique<Sender>(&options_, receivers.all[i], files_, clock_);
+    const Status opened = sender->Open();
+    if (!opened.ok()) {
+      result = Annotate(opened, "receiver " + receivers.all[i].name);
+      continue;
+    }
+    sender->Run();
+    senders_[i] = std::move(sender);
+  }
+  std::erase(senders_, nullptr);
+  return result;
 }
 
 Status Dispatcher::Open() {
   LOCKSTEP_RETURN_IF_ERROR(files_->MakeDirs(options_.dir, 0700));
-  for (const Receiver& receiver : options_.receivers.all) {
-    senders_.push_back(
-        std::make_unique<Sender>(&options_, &receiver, files_, clock_));
-    LOCKSTEP_RETURN_IF_ERROR(senders_.back()->Open());
-  }
   const auto seen = files_->Read(JoinPath(options_.dir, "seen"), 64);
   int64_t nanos = 0;
   if (seen.ok()) nanos = std::strtoll(seen->c_str(), nullptr, 10);
@@ -138,7 +172,7 @@ Status Dispatcher::Open() {
   // The first time: what happened before is no news, and what happens from now
   // on is, even if the coordinator is killed before it looks.
   if (nanos <= 0) LOCKSTEP_RETURN_IF_ERROR(WriteSeen());
-  for (const auto& sender : senders_) sender->Run();
+  LOCKSTEP_RETURN_IF_ERROR(SetReceivers(options_.receivers));
   thread_ =
       std::make_unique<RepeatingThread>(options_.interval, [this] { Look(); });
   return OkStatus();
@@ -151,15 +185,11 @@ Status Dispatcher::WriteSeen() const {
 
 void Dispatcher::Look() {
   const CoordinatorView view = options_.view(fresh_ ? kFirstLinger : kLinger);
-  const std::vector<Notification> news = rules_.Since(seen_, view);
-  for (const Notification& notification : news) {
-    for (const auto& sender : senders_) {
-      const Status added = sender->Add(notification);
-      if (added.ok()) continue;
-      // The disk is full, say. The next look finds the same.
-      LOG_ERROR("notifications wait: {}", Message(added));
-      return;
-    }
+  std::vector<Notification> news;
+  {
+    MutexLock lock(&mu_);
+    news = rules_.Since(seen_, view);
+    if (!AddAll(news)) return;
   }
   fresh_ = false;
   seen_ = std::max(seen_, view.time.wall);
@@ -171,7 +201,21 @@ void Dispatcher::Look() {
   }
 }
 
+bool Dispatcher::AddAll(const std::vector<Notification>& news) {
+  for (const Notification& notification : news) {
+    for (const auto& sender : senders_) {
+      const Status added = sender->Add(notification);
+      if (added.ok()) continue;
+      // The disk is full, say. The next look finds the same.
+      LOG_ERROR("notifications wait: {}", Message(added));
+      return false;
+    }
+  }
+  return true;
+}
+
 std::vector<ReceiverStats> Dispatcher::Stats() const {
+  MutexLock lock(&mu_);
   std::vector<ReceiverStats> stats;
   for (const auto& sender : senders_) stats.push_back(sender->Stats());
   return stats;

@@ -21,6 +21,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/file.h"
+#include "common/base/mutex.h"
 #include "common/base/repeating_thread.h"
 #include "common/base/status.h"
 #include "server/coordinator/snapshot.h"
@@ -70,7 +71,13 @@ class Dispatcher {
   Dispatcher(const Dispatcher&) = delete;
   Dispatcher& operator=(const Dispatcher&) = delete;
 
-  // In the order of the file.
+  // From now on these are the receivers. One that stays as it was goes on. What
+  // waits for one with the same name and other settings goes to that. What
+  // waits for one that is gone stays in its folder. A delivery that runs to a
+  // receiver that changes is stopped, and repeated. Errors name the receiver
+  // that has no outbox; the others take effect.
+  Status SetReceivers(const Receivers& receivers);
+  // In the order of the file. Those that a receiver has begin with it.
   std::vector<ReceiverStats> Stats() const;
 
  private:
@@ -80,15 +87,19 @@ class Dispatcher {
   Status WriteSeen() const;
   // Puts what happened since the last look into the outboxes.
   void Look();
+  // False: an outbox has not taken one.
+  bool AddAll(const std::vector<Notification>& news)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const DispatcherOptions options_;
   FileSystem* const files_;
   const Clock* const clock_;
   // Of the looking thread.
-  NotificationRules rules_;
   WallTime seen_{};
   bool fresh_ = true;
-  std::vector<std::unique_ptr<Sender>> senders_;
+  mutable Mutex mu_;
+  NotificationRules rules_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::unique_ptr<Sender>> senders_ ABSL_GUARDED_BY(mu_);
   // Last: it uses the others.
   std::unique_ptr<RepeatingThread> thread_;
 };

@@ -157,6 +157,53 @@ TEST_F(DispatcherTest, ARestartLosesAndRepeatsNothing) {
   EXPECT_NE(got_[0].id, got_[1].id);
 }
 
+TEST_F(DispatcherTest, ReceiversChangeWhileItRuns) {
+  Start();
+  ASSERT_TRUE(WaitForLooks());
+  Fail();
+  ASSERT_TRUE(Wait([&] { return got_.size() == 1 && tries_ == 1; }));
+  {
+    std::lock_guard lock(mu_);
+    answer_ = OkStatus();
+  }
+  Receivers receivers;
+  for (const char* name : {"new", "bad", "good"}) {
+    receivers.all.emplace_back().name = name;
+  }
+  ASSERT_TRUE(dispatcher_->SetReceivers(receivers).ok());
+  ASSERT_TRUE(Wait([&] { return tries_ == 2; })) << "what waited for it";
+  EXPECT_EQ(StatsOf(0).name, "new");
+  EXPECT_EQ(StatsOf(0).sent, 0u) << "what was before it is no news to it";
+  EXPECT_EQ(StatsOf(2).sent, 1u) << "it is the same one";
+  {
+    std::lock_guard lock(mu_);
+    job_.uid = "u2";
+    job_.end_time = clock_.Now().wall + 1s;
+    clock_.Advance(60s);
+  }
+  ASSERT_TRUE(Wait([&] { return got_.size() == 3 && tries_ == 3; }));
+  receivers.all.resize(1);
+  ASSERT_TRUE(dispatcher_->SetReceivers(receivers).ok());
+  EXPECT_EQ(dispatcher_->Stats().size(), 1u);
+}
+
+TEST_F(DispatcherTest, AReceiverWithoutAFolderStopsNoOther) {
+  Start();
+  ASSERT_TRUE(RealFileSystem()
+                  ->WriteAtomic(JoinPath(dir_, "notify/new"), "a file", 0600)
+                  .ok());
+  Receivers receivers;
+  for (const char* name : {"new", "good"}) {
+    receivers.all.emplace_back().name = name;
+  }
+  const Status status = dispatcher_->SetReceivers(receivers);
+  EXPECT_THAT(status.ToString(), testing::HasSubstr("receiver new"));
+  ASSERT_EQ(dispatcher_->Stats().size(), 1u);
+  EXPECT_EQ(StatsOf(0).name, "good");
+  Fail();
+  ASSERT_TRUE(Wait([&] { return got_.size() == 1; }));
+}
+
 TEST_F(DispatcherTest, AFirstRunWithoutNewsIsRemembered) {
   Start();
   dispatcher_.reset();

@@ -25,6 +25,9 @@ class NotificationRules {
   NotificationRules(std::string cluster, std::string url)
       : cluster_(std::move(cluster)), url_(std::move(url)) {}
 
+  // As in the constructor, from the next view on.
+  void SetUrl(std::string url) { url_ = std::move(url); }
+
   // What happened after `since`, oldest first. Views must be passed in time
   // order.
   std::vector<Notification> Since(WallTime since, const CoordinatorView& view);
@@ -46,7 +49,7 @@ class NotificationRules {
                std::vector<Notification>* out) const;
 
   const std::string cluster_;
-  const std::string url_;
+  std::string url_;
   // By the uid of a job that stands still.
   std::map<std::string, Stall> stalls_;
 };

@@ -447,7 +447,7 @@ void ClusterTest::UseSite(const std::string& table) {
     ASSERT_EQ(kill(daemon.pid, SIGHUP), 0);
     ASSERT_TRUE(Eventually([&] {
       return ReadFile(daemon.log)
-                 .find("reloaded the site's tables and prices") !=
+                 .find("reloaded the site's tables, prices and receivers") !=
              std::string::npos;
     }));
   }
