@@ -106,7 +106,8 @@ class ThreadsTest : public ::testing::TestWithParam<const char*> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(Backends, ThreadsTest,
-                         ::testing::Values("shm", "tcp", "hierarchical"),
+                         ::testing::Values("shm", "tcp", "hierarchical",
+                                           "hierarchical_0012"),
                          [](const auto& info) { return info.param; });
 
 TEST_P(ThreadsTest, AllLeaveAWaitAtOnce) {

@@ -243,8 +243,7 @@ class Communicator {
   // Whether it runs kAllToAll, each part of which then goes to its rank only;
   // the same on all ranks. Start returns Unimplemented otherwise. nccl does
   // not, nor tcp where not all ranks are connected with each other (mesh_ranks
-  // of tcp/plan.h), nor hierarchical where hosts have unequal numbers of ranks
-  // or one of its two backends does not.
+  // of tcp/plan.h), nor hierarchical where not all hosts are.
   virtual bool HasAllToAll() const { return false; }
 
   // Starts `operation`; the slice must not be touched until its Wait returned.

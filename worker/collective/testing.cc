@@ -121,6 +121,11 @@ CommunicatorOptions TestOptionsOf(const std::string& backend, int rank,
   if (backend == "hierarchical" && size > 1) {
     options.host = rank < (size + 1) / 2 ? "one host" : "another host";
   }
+  constexpr std::string_view kWithHosts = "hierarchical_";
+  if (backend.starts_with(kWithHosts)) {
+    options.backend = "hierarchical";
+    options.host = fmt::format("host {}", backend.at(kWithHosts.size() + rank));
+  }
   options.rank = rank;
   options.size = size;
   options.label = "job test g1";

@@ -79,7 +79,8 @@ class RankProcesses {
 // $LOCKSTEP_MODULE_DIR or the program's directory; 20 s to form. With several
 // ranks, hierarchical puts the first half on one host, the others on another.
 CommunicatorOptions TestOptions(int rank, int size, RendezvousStore* store);
-// The same for a backend by name.
+// The same for a backend by name. "hierarchical_0012" is hierarchical with one
+// sign for each rank: those with the same sign are on one host.
 CommunicatorOptions TestOptionsOf(const std::string& backend, int rank,
                                   int size, RendezvousStore* store);
 

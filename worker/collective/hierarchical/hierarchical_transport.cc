@@ -6,6 +6,7 @@
 #include "worker/collective/hierarchical/chunk_pipeline.h"
 #include "worker/collective/hierarchical/host_agreement.h"
 #include "worker/collective/hierarchical/host_exchange.h"
+#include "worker/collective/hierarchical/leader_exchange.h"
 #include "worker/collective/hierarchical/plan_line.h"
 #include "worker/collective/hierarchical/stage_plan.h"
 #include "worker/collective/tcp/plan.h"
@@ -19,10 +20,20 @@ std::string DescribeBetween(const std::string& line, int hosts) {
   return plan.ok() ? tcp::DescribePlan(*plan, hosts) : line;
 }
 
+// Whether the ranks between the hosts have an all-to-all. All ranks have the
+// line, also those that do not take part there.
+bool HasAllToAllBetween(const std::string& line, int hosts) {
+  if (hosts == 1) return true;
+  const auto plan = tcp::ParsePlan(line, hosts);
+  return plan.ok() && hosts <= plan->mesh_ranks;
+}
+
 class HierarchicalTransport final : public Transport {
  public:
   explicit HierarchicalTransport(TransportParts parts)
-      : plan_given_(parts.plan_given),
+      : has_all_to_all_(
+            HasAllToAllBetween(parts.between_line, parts.layout.hosts())),
+        plan_given_(parts.plan_given),
         between_line_(std::move(parts.between_line)),
         layout_(std::move(parts.layout)),
         scratch_memory_(std::move(parts.own.memory)),
@@ -31,13 +42,14 @@ class HierarchicalTransport final : public Transport {
         agreement_(&sides_, parts.own.agreement, layout_.leader(parts.rank)),
         pipeline_(&layout_, parts.rank, &sides_, &agreement_,
                   std::move(parts.own.scratch)),
-        exchange_(&layout_, parts.rank, &sides_) {}
+        exchange_(&layout_, parts.rank, &sides_),
+        leader_exchange_(&layout_, parts.rank, &sides_) {}
 
   std::string_view name() const override { return "hierarchical"; }
   TransportMemory* memory() override { return sides_.memory(); }
   bool AnyThreadMayExecute() const override { return true; }
   Status Check(const Operation&) const override { return OkStatus(); }
-  bool HasAllToAll() const override { return exchange_.Exists(); }
+  bool HasAllToAll() const override { return has_all_to_all_; }
 
   std::string Plan() const override {
     if (between_line_.empty()) return DescribeStages(layout_);
@@ -79,13 +91,19 @@ class HierarchicalTransport final : public Transport {
 
   Status Execute(const Operation& operation, MonoTime deadline) override {
     Status status = operation.kind == CollectiveKind::kAllToAll
-                        ? exchange_.Run(operation, deadline)
+                        ? AllToAll(operation, deadline)
                         : pipeline_.Run(operation, deadline);
     sides_.Rest();
     return status;
   }
 
  private:
+  Status AllToAll(const Operation& operation, MonoTime deadline) {
+    return HostExchange::Fits(layout_)
+               ? exchange_.Run(operation, deadline)
+               : leader_exchange_.Run(operation, deadline);
+  }
+
   // `line` is the same on all ranks.
   Status FollowBetween(const std::string& line, MonoTime deadline) {
     if (sides_.has_between() && sides_.BetweenPlan() != line) {
@@ -96,6 +114,7 @@ class HierarchicalTransport final : public Transport {
     return OkStatus();
   }
 
+  const bool has_all_to_all_;
   bool plan_given_;
   // The plan of the ranks that meet between the hosts, rank 0 among them.
   std::string between_line_;
@@ -105,6 +124,7 @@ class HierarchicalTransport final : public Transport {
   HostAgreement agreement_;
   ChunkPipeline pipeline_;
   HostExchange exchange_;
+  LeaderExchange leader_exchange_;
 };
 
 }  // namespace

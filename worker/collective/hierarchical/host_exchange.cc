@@ -2,52 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 
 #include "worker/collective/operation.h"
 
 namespace lockstep::worker::collective::hierarchical {
-namespace {
-
-// What a rank passes on in a round: large enough for the network, and little
-// beside what is exchanged.
-constexpr size_t kRoundBytes = size_t{16} << 20;
-
-struct Share {
-  size_t first = 0;
-  size_t count = 0;
-};
-
-// Nearly equal shares.
-Share ShareOf(size_t count, uint64_t rounds, uint64_t round) {
-  const size_t each = count / rounds;
-  const size_t longer = count % rounds;
-  return {each * round + std::min<size_t>(round, longer),
-          each + (round < longer ? 1 : 0)};
-}
-
-PeerPart Part(const PeerPart& whole, const Share& share, size_t element) {
-  if (share.count == 0) return {};
-  return {static_cast<char*>(whole.data) + share.first * element, share.count};
-}
-
-}  // namespace
-
-Status HostExchange::Scratch::Reserve(size_t needed) {
-  if (bytes >= needed) return OkStatus();
-  bytes = 0;
-  data.reset(new (std::nothrow) char[needed]);
-  if (data == nullptr) {
-    return ResourceExhausted("no memory to pass {} bytes on", needed);
-  }
-  bytes = needed;
-  return OkStatus();
-}
-
-bool HostExchange::Exists() const {
-  return layout_.equal && layout_.hosts() > 1 &&
-         layout_.local_size(rank_) > 1 && sides_.HaveAllToAll();
-}
 
 Status HostExchange::Run(const Operation& operation, MonoTime deadline) {
   part_of_ = operation.part_of == OperationWords() ? WordsOf(operation)
@@ -55,8 +13,7 @@ Status HostExchange::Run(const Operation& operation, MonoTime deadline) {
   LOCKSTEP_RETURN_IF_ERROR(GatherCounts(operation, deadline));
   LOCKSTEP_ASSIGN_OR_RETURN(const uint64_t most,
                             AgreeOnMost(operation, deadline));
-  const size_t elements = kRoundBytes / SizeOf(operation.slice.type);
-  rounds_ = std::max<uint64_t>(1, most / elements + (most % elements != 0));
+  rounds_ = RoundsFor(most, operation.slice.type);
   for (uint64_t round = 0; round < rounds_; ++round) {
     LOCKSTEP_RETURN_IF_ERROR(RunRound(operation, most, round, deadline));
   }
@@ -126,7 +83,7 @@ Status HostExchange::RunRound(const Operation& operation, uint64_t most,
     passed += PassedOn(host, round);
   }
   LOCKSTEP_RETURN_IF_ERROR(passed_.Reserve(passed * element));
-  char* staged = passed_.data.get();
+  char* staged = passed_.data();
   for (int host = 0; host < layout_.hosts(); ++host) {
     LOCKSTEP_RETURN_IF_ERROR(
         RunWithin(operation, host, round, staged, deadline));
@@ -150,11 +107,11 @@ Status HostExchange::RunWithin(const Operation& operation, int host,
   size_t most = 0;
   for (int peer = 0; peer < local; ++peer) {
     const PeerPart& send = operation.sends[layout_.ranks[host][peer]];
-    sends.push_back(Part(send, ShareOf(send.count, rounds_, round), element));
+    sends.push_back(PartOf(send, ShareOf(send.count, rounds_, round), element));
     if (host == layout_.host[rank_]) {
       const PeerPart& receive = operation.receives[layout_.ranks[host][peer]];
       receives.push_back(
-          Part(receive, ShareOf(receive.count, rounds_, round), element));
+          PartOf(receive, ShareOf(receive.count, rounds_, round), element));
     } else {
       const Share share = ShareOf(Sends(peer, host, place), rounds_, round);
       receives.push_back({staged, share.count});
@@ -183,7 +140,7 @@ Status HostExchange::RunBetween(const Operation& operation, uint64_t most,
   std::vector<PeerPart> sends;
   std::vector<PeerPart> receives;
   size_t received = 0;
-  char* staged = passed_.data.get();
+  char* staged = passed_.data();
   for (int host = 0; host < layout_.hosts(); ++host) {
     const size_t passed = PassedOn(host, round);
     sends.push_back({staged, passed});
@@ -197,7 +154,7 @@ Status HostExchange::RunBetween(const Operation& operation, uint64_t most,
     received += count;
   }
   LOCKSTEP_RETURN_IF_ERROR(received_.Reserve(received * element));
-  char* place = received_.data.get();
+  char* place = received_.data();
   for (PeerPart& part : receives) {
     part.data = place;
     place += part.count * element;
@@ -216,13 +173,13 @@ Status HostExchange::RunBetween(const Operation& operation, uint64_t most,
 
 void HostExchange::Unpack(const Operation& operation, uint64_t round) const {
   const size_t element = SizeOf(operation.slice.type);
-  const char* place = received_.data.get();
+  const char* place = received_.data();
   for (int host = 0; host < layout_.hosts(); ++host) {
     if (host == layout_.host[rank_]) continue;
     for (const int from : layout_.ranks[host]) {
       const PeerPart& whole = operation.receives[from];
       const PeerPart part =
-          Part(whole, ShareOf(whole.count, rounds_, round), element);
+          PartOf(whole, ShareOf(whole.count, rounds_, round), element);
       if (part.count == 0) continue;
       std::memcpy(part.data, place, part.count * element);
       place += part.count * element;

@@ -10,11 +10,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "common/base/status.h"
 #include "worker/collective/communicator.h"
+#include "worker/collective/hierarchical/exchange_parts.h"
 #include "worker/collective/hierarchical/host_layout.h"
 #include "worker/collective/hierarchical/sides.h"
 
@@ -27,20 +27,16 @@ class HostExchange {
   HostExchange(const HostLayout* layout, int rank, Sides* sides)
       : layout_(*layout), rank_(rank), sides_(*sides) {}
 
-  // Whether it can run: the same on all ranks.
-  bool Exists() const;
-  // `operation` passed its checks. Errors are those of the sides;
+  // Whether it is for these hosts; else LeaderExchange is.
+  static bool Fits(const HostLayout& layout) {
+    return layout.equal && layout.hosts() > 1 && layout.hosts() < layout.size();
+  }
+  // `operation` passed its checks; the ranks of each place have an all-to-all.
+  // Errors are those of the sides;
   // ResourceExhausted: no memory for a round.
   Status Run(const Operation& operation, MonoTime deadline);
 
  private:
-  // Memory that is kept.
-  struct Scratch {
-    std::unique_ptr<char[]> data;
-    size_t bytes = 0;
-
-    Status Reserve(size_t needed);
-  };
   // Elements that the rank of `place` on this host sends to one of another
   // place, maybe on another host. Its row of counts_ has one number for each
   // rank, and behind them the elements that it receives from other hosts.

@@ -45,11 +45,6 @@ class Sides {
   // Buffers that both sides know.
   StagedMemory* memory() { return &memory_; }
   bool has_between() const { return between_.communicator != nullptr; }
-  // Communicator::HasAllToAll of both, which exist.
-  bool HaveAllToAll() const {
-    return within_.communicator->HasAllToAll() &&
-           between_.communicator->HasAllToAll();
-  }
 
   // Within the host: starts `operation` and waits for its end. The buffer is
   // the communicator's own.
