@@ -127,15 +127,28 @@ class ElasticRank {
   std::unique_ptr<RecoverableReducer> reducer_;
 };
 
+// Stands for a backend that has no all-to-all.
+class WithoutAllToAll final : public collective::ForwardingCommunicator {
+ public:
+  using ForwardingCommunicator::ForwardingCommunicator;
+  StatusOr<const collective::Buffer*> AnyMemory() override {
+    return inner_->AnyMemory();
+  }
+  bool HasAllToAll() const override { return false; }
+};
+constexpr const char* kWithout = "without_all_to_all";
+
 class ElasticReducerTest : public ::testing::TestWithParam<const char*> {
  protected:
   ElasticReducerTest() { ::signal(SIGPIPE, SIG_IGN); }
 
   // The members' communicator: over hierarchical, ranks 0 and 1 are on one host
-  // and the others on another.
+  // and the others on another, so where a rank is away these are unequal.
   static std::unique_ptr<Communicator> Form(const Membership& membership,
                                             MapRendezvousStore* store) {
-    const std::string backend = membership.size() == 1 ? "self" : GetParam();
+    const bool without = GetParam() == std::string(kWithout);
+    const std::string several = without ? "shm" : GetParam();
+    const std::string backend = membership.size() == 1 ? "self" : several;
     collective::CommunicatorOptions options = collective::TestOptionsOf(
         backend, membership.place, membership.size(), store);
     const int rank = membership.members[membership.place];
@@ -144,11 +157,16 @@ class ElasticReducerTest : public ::testing::TestWithParam<const char*> {
                        : "first";
     auto formed = collective::FormCommunicator(options);
     EXPECT_TRUE(formed.ok()) << formed.status();
+    if (without) {
+      return std::make_unique<WithoutAllToAll>(*std::move(formed));
+    }
+    EXPECT_TRUE((*formed)->HasAllToAll());
     return *std::move(formed);
   }
 };
 INSTANTIATE_TEST_SUITE_P(Backends, ElasticReducerTest,
-                         ::testing::Values("shm", "tcp", "hierarchical"),
+                         ::testing::Values("shm", "tcp", "hierarchical",
+                                           kWithout),
                          [](const auto& info) { return info.param; });
 
 TEST_P(ElasticReducerTest, HasTheSameBitsAtEachSize) {
