@@ -357,29 +357,40 @@ TEST_P(AllToAllProcessTest, AFrozenPeerIsLeftByAbort) {
 }
 
 TEST_P(AllToAllProcessTest, APeerThatDiedIsNamedAsLost) {
+  // On unequal hosts a third rank, which is connected with one of them only.
+  const int all = std::strchr(GetParam(), '_') != nullptr ? 3 : 2;
   const auto count_of = [](int, int) { return kManyElements; };
   DirectoryRendezvousStore store(board_.dir());
-  RankProcesses peer(1, [&](int) {
-    auto c = FormCommunicator(TestOptionsOf(GetParam(), 1, 2, &store));
+  RankProcesses peers(all - 1, [&](int other) {
+    const int rank = other + 1;
+    auto c = FormCommunicator(TestOptionsOf(GetParam(), rank, all, &store));
     if (!c.ok()) return 1;
     AllToAllCase one(c->get(), count_of, DataType::kInt32);
     if (!collective::Run(c->get(), one.operation(), kExchangeLimit).ok()) {
       return 1;
     }
-    raise(SIGKILL);  // Without a goodbye.
-    return 1;
+    ++board_->word;
+    if (rank == 1 && AwaitTrue([&] { return board_->word == all; })) {
+      raise(SIGKILL);  // Without a goodbye.
+    }
+    return board_.RunUntilError(c->get(), rank, one.operation());
   });
-  auto c = FormCommunicator(TestOptionsOf(GetParam(), 0, 2, &store));
+  auto c = FormCommunicator(TestOptionsOf(GetParam(), 0, all, &store));
   ASSERT_TRUE(c.ok()) << c.status();
   AllToAllCase one(c->get(), count_of, DataType::kInt32);
   EXPECT_EQ(collective::Run(c->get(), one.operation(), kExchangeLimit),
             OkStatus());
   EXPECT_EQ(one.Wrong(), "");
-  EXPECT_EQ(peer.Join(0, MonotonicNow() + kExchangeLimit), 128 + SIGKILL);
+  ++board_->word;
+  EXPECT_EQ(peers.Join(0, MonotonicNow() + kExchangeLimit), 128 + SIGKILL);
   const Status status =
       collective::Run(c->get(), one.operation(), kExchangeLimit);
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_THAT(LostPeersOf(status), ElementsAre(1)) << status;
+  if (all > 2) {
+    EXPECT_EQ(peers.Join(1, MonotonicNow() + kExchangeLimit),
+              static_cast<int>(StatusCode::kUnavailable));
+  }
 }
 
 }  // namespace

@@ -5,12 +5,12 @@
 // leaders exchange it, and each deals out what has come for its ranks. So what
 // leaves a host does so once, and no other rank gets it on the way. What stays
 // on a host goes from rank to rank, at the same time as the first bytes cross.
-// Large operations go in rounds, each with a share of every part. Where a
-// leader has its host for itself, bytes go from place to place if they lie side
-// by side in memory.
+// Large operations go in rounds, each with a share of every part, for which a
+// leader has two pieces of memory of kRoundBytes.
 //
-// Hosts with equal numbers of ranks have HostExchange, whose lines are shared
-// by all ranks.
+// A rank that is alone on its host, or does not lead it, copies nothing that
+// lies side by side in its memory. Where hosts have equal numbers of ranks, all
+// ranks carry (host_exchange.h).
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_HIERARCHICAL_LEADER_EXCHANGE_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_HIERARCHICAL_LEADER_EXCHANGE_H_
 
