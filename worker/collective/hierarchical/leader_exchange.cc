@@ -7,6 +7,12 @@
 #include "worker/collective/operation.h"
 
 namespace lockstep::worker::collective::hierarchical {
+namespace {
+
+// From this size on what stays on a host moves while other bytes cross.
+constexpr size_t kBesideBytes = size_t{256} << 10;
+
+}  // namespace
 
 Status LeaderExchange::Run(const Operation& operation, MonoTime deadline) {
   operation_ = &operation;
@@ -280,6 +286,10 @@ Status LeaderExchange::Pass(const std::vector<PeerPart>& sends,
 
 Status LeaderExchange::Cross(const std::vector<PeerPart>& sends,
                              const std::vector<PeerPart>& receives) {
+  // A change of threads takes longer than few bytes do.
+  const bool beside =
+      round_ == 0 && operation_->slice.count * element() >= kBesideBytes;
+  if (round_ == 0 && !beside) LOCKSTEP_RETURN_IF_ERROR(RunLocal());
   LOCKSTEP_ASSIGN_OR_RETURN(
       const auto work,
       sides_.StartBetween(
@@ -289,7 +299,7 @@ Status LeaderExchange::Cross(const std::vector<PeerPart>& sends,
            .part_of = part_of_,
            .sends = sends,
            .receives = receives}));
-  if (round_ == 0) LOCKSTEP_RETURN_IF_ERROR(RunLocal());
+  if (beside) LOCKSTEP_RETURN_IF_ERROR(RunLocal());
   return sides_.WaitBetween(work.get(), deadline_);
 }
 
