@@ -282,13 +282,17 @@ Status App::Reload() {
     LOCKSTEP_ASSIGN_OR_RETURN(
         receivers, LoadReceivers(RealFileSystem(), config.notify_file));
   }
-  LOCKSTEP_RETURN_IF_ERROR(site->Reload());
-  coordinator->SetPrices(std::move(prices));
-  if (!upkeep.dispatcher) return OkStatus();
-  if (const Status set = upkeep.dispatcher->SetReceivers(receivers);
-      !set.ok()) {
-    LOG_ERROR("no notifications: {}", Message(set));
+  if (upkeep.dispatcher) {
+    LOCKSTEP_RETURN_IF_ERROR(upkeep.dispatcher->SetReceivers(receivers));
   }
+  if (const Status tables = site->Reload(); !tables.ok()) {
+    if (upkeep.dispatcher) {
+      (void)upkeep.dispatcher->SetReceivers(receivers_);
+    }
+    return tables;
+  }
+  coordinator->SetPrices(std::move(prices));
+  receivers_ = std::move(receivers);
   return OkStatus();
 }
 

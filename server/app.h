@@ -101,8 +101,8 @@ struct App {
   // Writes data that a full disk delayed: the endpoint file and audit lines of
   // rejected calls. Call it about once per second.
   void RetryWrites();
-  // Reads the site's tables, prices and receivers again. If one of the files
-  // cannot be read, all stay unchanged.
+  // Reads the site's tables, prices and receivers again. After an error all are
+  // as they were.
   Status Reload();
 
   const Config config;

@@ -21,12 +21,19 @@ class Dispatcher::Sender {
   Sender(const DispatcherOptions* options, const Receiver& receiver,
          FileSystem* files, const Clock* clock)
       : options_(*options),
-        receiver_(receiver),
+        name_(receiver.name),
         clock_(*clock),
+        receiver_(receiver),
         outbox_(files, JoinPath(options->dir, receiver.name), options->limits) {
   }
 
-  const Receiver& receiver() const { return receiver_; }
+  const std::string& name() const { return name_; }
+  // Its settings; the name stays. A delivery that runs has those of before.
+  void Set(const Receiver& receiver) {
+    MutexLock lock(&mu_);
+    receiver_ = receiver;
+    outbox_.TryAtOnce();
+  }
 
   Status Open() {
     MutexLock lock(&mu_);
@@ -39,10 +46,12 @@ class Dispatcher::Sender {
 
   // The delivery that runs ends soon.
   void Stop() { stop_ = true; }
+  // Waits for that.
+  void End() { thread_.reset(); }
 
   Status Add(const Notification& notification) {
-    if (!Wants(receiver_, notification)) return OkStatus();
     MutexLock lock(&mu_);
+    if (!Wants(receiver_, notification)) return OkStatus();
     LOCKSTEP_ASSIGN_OR_RETURN(const size_t dropped, outbox_.Add(notification));
     stats_.dropped += dropped;
     return OkStatus();
@@ -51,7 +60,7 @@ class Dispatcher::Sender {
   ReceiverStats Stats() const {
     MutexLock lock(&mu_);
     ReceiverStats stats = stats_;
-    stats.name = receiver_.name;
+    stats.name = name_;
     stats.waiting = outbox_.size();
     stats.oldest = outbox_.oldest();
     return stats;
@@ -61,15 +70,17 @@ class Dispatcher::Sender {
   void SendAll() {
     while (!stop_) {
       std::optional<Notification> next;
+      Receiver receiver;
       {
         MutexLock lock(&mu_);
+        receiver = receiver_;
         size_t dropped = 0;
         next = outbox_.Next(clock_.Now(), &dropped);
         stats_.dropped += dropped;
       }
       if (!next) return;
       const Status status =
-          options_.deliver(receiver_, *next, clock_.Now().wall, stop_);
+          options_.deliver(receiver, *next, clock_.Now().wall, stop_);
       if (!Took(*next, status)) return;
     }
   }
@@ -84,7 +95,7 @@ class Dispatcher::Sender {
     }
     ++stats_.failed;
     const bool final = status.code() == StatusCode::kFailedPrecondition;
-    LOG_WARN("receiver {}: \"{}\" is not taken{}: {}", receiver_.name,
+    LOG_WARN("receiver {}: \"{}\" is not taken{}: {}", name_,
              TitleOf(notification), final ? " and is given up" : "",
              Message(status));
     if (final) {
@@ -97,10 +108,11 @@ class Dispatcher::Sender {
   }
 
   const DispatcherOptions& options_;
-  const Receiver receiver_;
+  const std::string name_;
   const Clock& clock_;
   std::atomic<bool> stop_{false};
   mutable Mutex mu_;
+  Receiver receiver_ ABSL_GUARDED_BY(mu_);
   Outbox outbox_ ABSL_GUARDED_BY(mu_);
   ReceiverStats stats_ ABSL_GUARDED_BY(mu_);
   // Last: it uses the others.
@@ -124,43 +136,44 @@ Dispatcher::Dispatcher(DispatcherOptions options, FileSystem* files,
 
 Dispatcher::~Dispatcher() {
   thread_.reset();
+  for (const auto& sender : senders()) sender->Stop();
+}
+
+Dispatcher::Senders Dispatcher::senders() const {
   MutexLock lock(&mu_);
-  for (const auto& sender : senders_) sender->Stop();
+  return senders_;
 }
 
 Status Dispatcher::SetReceivers(const Receivers& receivers) {
-  MutexLock lock(&mu_);
-  rules_.SetUrl(receivers.url);
-  std::vector<std::unique_ptr<Sender>> before = std::move(senders_);
-  senders_.clear();
-  senders_.resize(receivers.all.size());
-  for (size_t i = 0; i < receivers.all.size(); ++i) {
-    for (auto& sender : before) {
-      if (sender && sender->receiver() == receivers.all[i]) {
-        senders_[i] = std::move(sender);
-      }
-    }
-  }
-  // Their threads end before another one opens the same folder.
-  for (const auto& sender : before) {
-    if (sender) sender->Stop();
-  }
-  before.clear();
-  Status result;
-  for (size_t i = 0; i < receivers.all.size(); ++i) {
-    if (senders_[i]) continue;
-    auto sender =
-        std::make_unique<Sender>(&options_, receivers.all[i], files_, clock_);
-    const Status opened = sender->Open();
-    if (!opened.ok()) {
-      result = Annotate(opened, "receiver " + receivers.all[i].name);
+  const Senders before = senders();
+  Senders after;
+  Senders added;
+  for (const Receiver& receiver : receivers.all) {
+    const auto known = std::find_if(
+        before.begin(), before.end(),
+        [&](const auto& sender) { return sender->name() == receiver.name; });
+    if (known != before.end()) {
+      after.push_back(*known);
       continue;
     }
-    sender->Run();
-    senders_[i] = std::move(sender);
+    added.push_back(
+        std::make_shared<Sender>(&options_, receiver, files_, clock_));
+    after.push_back(added.back());
+    if (const Status opened = added.back()->Open(); !opened.ok()) {
+      return Annotate(opened, "receiver " + receiver.name);
+    }
   }
-  std::erase(senders_, nullptr);
-  return result;
+  for (size_t i = 0; i < after.size(); ++i) after[i]->Set(receivers.all[i]);
+  for (const auto& sender : added) sender->Run();
+  MutexLock lock(&mu_);
+  url_ = receivers.url;
+  senders_ = after;
+  for (const auto& sender : before) {
+    if (std::find(after.begin(), after.end(), sender) != after.end()) continue;
+    sender->Stop();
+    removed_.push_back(sender);
+  }
+  return OkStatus();
 }
 
 Status Dispatcher::Open() {
@@ -185,11 +198,24 @@ Status Dispatcher::WriteSeen() const {
 
 void Dispatcher::Look() {
   const CoordinatorView view = options_.view(fresh_ ? kFirstLinger : kLinger);
-  std::vector<Notification> news;
+  Senders senders;
+  Senders removed;
   {
     MutexLock lock(&mu_);
-    news = rules_.Since(seen_, view);
-    if (!AddAll(news)) return;
+    rules_.SetUrl(url_);
+    senders = senders_;
+    removed.swap(removed_);
+  }
+  for (const auto& sender : removed) sender->End();
+  const std::vector<Notification> news = rules_.Since(seen_, view);
+  for (const Notification& notification : news) {
+    for (const auto& sender : senders) {
+      const Status added = sender->Add(notification);
+      if (added.ok()) continue;
+      // The disk is full, say. The next look finds the same.
+      LOG_ERROR("notifications wait: {}", Message(added));
+      return;
+    }
   }
   fresh_ = false;
   seen_ = std::max(seen_, view.time.wall);
@@ -201,23 +227,9 @@ void Dispatcher::Look() {
   }
 }
 
-bool Dispatcher::AddAll(const std::vector<Notification>& news) {
-  for (const Notification& notification : news) {
-    for (const auto& sender : senders_) {
-      const Status added = sender->Add(notification);
-      if (added.ok()) continue;
-      // The disk is full, say. The next look finds the same.
-      LOG_ERROR("notifications wait: {}", Message(added));
-      return false;
-    }
-  }
-  return true;
-}
-
 std::vector<ReceiverStats> Dispatcher::Stats() const {
-  MutexLock lock(&mu_);
   std::vector<ReceiverStats> stats;
-  for (const auto& sender : senders_) stats.push_back(sender->Stats());
+  for (const auto& sender : senders()) stats.push_back(sender->Stats());
   return stats;
 }
 

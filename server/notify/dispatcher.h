@@ -71,13 +71,12 @@ class Dispatcher {
   Dispatcher(const Dispatcher&) = delete;
   Dispatcher& operator=(const Dispatcher&) = delete;
 
-  // From now on these are the receivers. One that stays as it was goes on. What
-  // waits for one with the same name and other settings goes to that. What
-  // waits for one that is gone stays in its folder. A delivery that runs to a
-  // receiver that changes is stopped, and repeated. Errors name the receiver
-  // that has no outbox; the others take effect.
+  // From now on these are the receivers; waits for no delivery. What waits for
+  // a receiver goes at once to the one that has its name now. What waits for
+  // one that is gone stays in its folder. An error names the receiver whose
+  // outbox does not open, and nothing changes.
   Status SetReceivers(const Receivers& receivers);
-  // In the order of the file. Those that a receiver has begin with it.
+  // In the order of the file, and since the receiver was added.
   std::vector<ReceiverStats> Stats() const;
 
  private:
@@ -85,21 +84,23 @@ class Dispatcher {
   Dispatcher(DispatcherOptions options, FileSystem* files, const Clock* clock);
   Status Open();
   Status WriteSeen() const;
+  using Senders = std::vector<std::shared_ptr<Sender>>;
   // Puts what happened since the last look into the outboxes.
   void Look();
-  // False: an outbox has not taken one.
-  bool AddAll(const std::vector<Notification>& news)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Senders senders() const;
 
   const DispatcherOptions options_;
   FileSystem* const files_;
   const Clock* const clock_;
   // Of the looking thread.
+  NotificationRules rules_;
   WallTime seen_{};
   bool fresh_ = true;
   mutable Mutex mu_;
-  NotificationRules rules_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::unique_ptr<Sender>> senders_ ABSL_GUARDED_BY(mu_);
+  std::string url_ ABSL_GUARDED_BY(mu_);
+  Senders senders_ ABSL_GUARDED_BY(mu_);
+  // Were removed, and end soon. The looking thread waits for them.
+  Senders removed_ ABSL_GUARDED_BY(mu_);
   // Last: it uses the others.
   std::unique_ptr<RepeatingThread> thread_;
 };

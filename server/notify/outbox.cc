@@ -84,6 +84,11 @@ void Outbox::Failed(MonoTime now) {
   not_before_ = now + std::min(wait, limits_.longest_wait);
 }
 
+void Outbox::TryAtOnce() {
+  failures_ = 0;
+  not_before_.reset();
+}
+
 std::optional<WallTime> Outbox::oldest() const {
   if (waiting_.empty()) return std::nullopt;
   return waiting_.begin()->second.time;

@@ -47,6 +47,8 @@ class Outbox {
   void Remove(const Notification& notification);
   // It was not taken; Next waits.
   void Failed(MonoTime now);
+  // The receiver may have been repaired: Next waits no longer.
+  void TryAtOnce();
 
   size_t size() const { return waiting_.size(); }
   // When the oldest happened.

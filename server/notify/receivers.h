@@ -41,14 +41,10 @@ struct WebhookReceiver {
   // The key itself: the file's text, decoded if it is whsec_BASE64. Empty:
   // unsigned.
   std::string secret;
-
-  bool operator==(const WebhookReceiver&) const = default;
 };
 // A POST of {"text": ...}, which Slack, Mattermost and others understand.
 struct SlackReceiver {
   std::string url;
-
-  bool operator==(const SlackReceiver&) const = default;
 };
 struct MailReceiver {
   enum class Tls { kIfOffered, kRequired, kNever };
@@ -60,15 +56,11 @@ struct MailReceiver {
   std::string user;
   std::string password;
   Tls tls = Tls::kIfOffered;
-
-  bool operator==(const MailReceiver&) const = default;
 };
 // A program that gets the JSON as its standard input.
 struct CommandReceiver {
   // Templates, but for the first, which is a path.
   std::vector<std::string> argv;
-
-  bool operator==(const CommandReceiver&) const = default;
 };
 
 struct Receiver {
@@ -83,8 +75,6 @@ struct Receiver {
   std::string text = std::string(kDefaultText);
   std::variant<WebhookReceiver, SlackReceiver, MailReceiver, CommandReceiver>
       way;
-
-  bool operator==(const Receiver&) const = default;
 };
 // Whether the receiver wants it.
 bool Wants(const Receiver& receiver, const Notification& notification);

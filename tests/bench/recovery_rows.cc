@@ -63,8 +63,8 @@ class KilledJob {
     return OkStatus();
   }
 
-  // Kills `rank`, once all ranks train. Seconds until the others have committed
-  // their next step, after the recovery or the restart.
+  // Kills `rank`, once all ranks train. Seconds until one of the others has
+  // committed its next step, after the recovery or the restart.
   StatusOr<double> Kill(int rank) {
     LOCKSTEP_RETURN_IF_ERROR(AwaitTrue("not all ranks run", [&] {
       return Look().ok() && job_.state() == v1::JOB_STATE_RUNNING && AllRun();

@@ -84,7 +84,8 @@ TEST_F(TrainerElasticTest, ItLosesARankAndThenTheChief) {
   const std::string evaluated = Line("calm", 0, "step 100/100  accuracy ");
   EXPECT_FALSE(evaluated.empty());
 
-  Submit(Train("disturbed", 150));
+  // Two new processes load LibTorch meanwhile.
+  Submit(Train("disturbed", 250));
   const v1::Job whole = WaitUntil(
       "disturbed", "step 5",
       [&](const v1::Job& job) {

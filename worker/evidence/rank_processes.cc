@@ -111,12 +111,11 @@ const std::string& ConnectionTables::Of(pid_t pid,
   std::string space = LinkTarget(fmt::format("/proc/{}/ns/net", pid));
   // Not one that may be known to other ranks, too.
   if (space.empty()) space = fmt::format("of process {}", pid);
-  const auto [table, fresh] =
-      tables_.try_emplace(std::pair(std::move(space), protocol));
-  if (fresh) {
-    table->second = Text(fmt::format("/proc/{}/net/{}", pid, protocol));
+  std::string& table = tables_[std::pair(std::move(space), protocol)];
+  if (table.empty()) {
+    table = Text(fmt::format("/proc/{}/net/{}", pid, protocol));
   }
-  return table->second;
+  return table;
 }
 
 void AddProcesses(pid_t shim, const std::vector<ProcessStat>& all,

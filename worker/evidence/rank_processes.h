@@ -27,7 +27,8 @@ class ConnectionTables {
   const std::string& Of(pid_t pid, const std::string& protocol);
 
  private:
-  // By namespace and protocol.
+  // By namespace and protocol. An empty text is that of a process that has
+  // ended.
   std::map<std::pair<std::string, std::string>, std::string> tables_;
 };
 

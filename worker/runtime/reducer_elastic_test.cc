@@ -131,9 +131,6 @@ class ElasticRank {
 class WithoutAllToAll final : public collective::ForwardingCommunicator {
  public:
   using ForwardingCommunicator::ForwardingCommunicator;
-  StatusOr<const collective::Buffer*> AnyMemory() override {
-    return inner_->AnyMemory();
-  }
   bool HasAllToAll() const override { return false; }
 };
 constexpr const char* kWithout = "without_all_to_all";

@@ -86,7 +86,9 @@ void RankRestarts::StartWhenFree(const RankRef& ref, Deadlines deadlines) {
   const MonoTime now = parts_.loop->Now().mono;
   const bool held = parts_.supervisor->IsHeld(ref, paths);
   const bool others = now < deadlines.others && OthersRecover(*gang, ref.rank);
-  if (held || others || !HasPorts(ref, *gang)) {
+  // Taken while it waits: what is free may go to another program.
+  const bool has_ports = !held && HasPorts(ref, *gang);
+  if (!has_ports || others) {
     if (now >= deadlines.give_up && !others) {
       if (held) {
         return parts_.exits->OnNotStarted(ref, ETIMEDOUT,

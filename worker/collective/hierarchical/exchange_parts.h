@@ -12,8 +12,8 @@
 
 namespace lockstep::worker::collective::hierarchical {
 
-// What a rank passes on in a round: large enough for the network, and little
-// beside what is exchanged.
+// The bytes that a rank passes on in a round: enough for the network, and few
+// beside those that are exchanged.
 inline constexpr size_t kRoundBytes = size_t{16} << 20;
 
 // Rounds of up to kRoundBytes for `most` elements; one for none.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "worker/collective/operation.h"
@@ -156,6 +157,7 @@ void LeaderExchange::Reorder(Way way, const Routes& from, const Routes& to,
   const char* at = *data;
   for (const Route& route : from) {
     const size_t bytes = InRound(way, route) * element();
+    if (bytes == 0) continue;
     std::memcpy(begins[index(route)], at, bytes);
     at += bytes;
   }
@@ -211,7 +213,7 @@ Status LeaderExchange::RunLeader() {
   PackParts(OwnParts(Way::kOut), element(), data);
   std::vector<PeerPart> passed = blocks(Way::kOut, data, false);
   passed[0] = {};
-  LOCKSTEP_RETURN_IF_ERROR(Pass(none, passed));
+  LOCKSTEP_RETURN_IF_ERROR(Pass(Way::kOut, none, passed));
   Reorder(Way::kOut, by_place, ByHost(Way::kOut), &data, &spare);
   LOCKSTEP_RETURN_IF_ERROR(
       Cross(blocks(Way::kOut, data, true), blocks(Way::kIn, spare, true)));
@@ -220,7 +222,7 @@ Status LeaderExchange::RunLeader() {
   UnpackParts(OwnParts(Way::kIn), element(), data);
   std::vector<PeerPart> dealt = blocks(Way::kIn, data, false);
   dealt[0] = {};
-  return Pass(dealt, none);
+  return Pass(Way::kIn, dealt, none);
 }
 
 Status LeaderExchange::RunFollower() {
@@ -239,9 +241,9 @@ Status LeaderExchange::RunFollower() {
   std::vector<PeerPart> receives = none;
   sends[0] = out.whole();
   receives[0] = in.whole();
-  LOCKSTEP_RETURN_IF_ERROR(Pass(sends, none));
+  LOCKSTEP_RETURN_IF_ERROR(Pass(Way::kOut, sends, none));
   if (round_ == 0) LOCKSTEP_RETURN_IF_ERROR(RunLocal());
-  LOCKSTEP_RETURN_IF_ERROR(Pass(none, receives));
+  LOCKSTEP_RETURN_IF_ERROR(Pass(Way::kIn, none, receives));
   in.Unpack();
   return OkStatus();
 }
@@ -272,12 +274,23 @@ Status LeaderExchange::RunAlone() {
 
 // ---- Stages ----
 
-Status LeaderExchange::Pass(const std::vector<PeerPart>& sends,
+size_t LeaderExchange::MostPassed(Way way) const {
+  std::vector<size_t> passed(static_cast<size_t>(local_size()));
+  for (const Route& route : ByPlace()) {
+    passed[static_cast<size_t>(route.place)] += InRound(way, route);
+  }
+  passed[0] = 0;  // The leader's own.
+  return way == Way::kOut
+             ? *std::max_element(passed.begin(), passed.end())
+             : std::accumulate(passed.begin(), passed.end(), size_t{0});
+}
+
+Status LeaderExchange::Pass(Way way, const std::vector<PeerPart>& sends,
                             const std::vector<PeerPart>& receives) {
   return sides_.RunWithin(
       {.kind = CollectiveKind::kAllToAll,
        .slice = {sides_.memory()->Within(operation_->slice.buffer), 0,
-                 static_cast<size_t>(most_), operation_->slice.type},
+                 MostPassed(way), operation_->slice.type},
        .part_of = part_of_,
        .sends = sends,
        .receives = receives},

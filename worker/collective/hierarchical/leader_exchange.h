@@ -6,7 +6,7 @@
 // leaves a host does so once, and no other rank gets it on the way. What stays
 // on a host goes from rank to rank, at the same time as the first bytes cross.
 // Large operations go in rounds, each with a share of every part, for which a
-// leader has two pieces of memory of kRoundBytes.
+// rank has at most two pieces of memory of kRoundBytes.
 //
 // A rank that is alone on its host, or does not lead it, copies nothing that
 // lies side by side in its memory. Where hosts have equal numbers of ranks, all
@@ -56,7 +56,7 @@ class LeaderExchange {
 
   Status GatherCounts();
   Status AgreeOnRounds();
-  // What goes over a route: in the operation, and in the round under way.
+  // The elements of a route: in the operation, and in the round under way.
   uint64_t CountOf(Way way, const Route& route) const;
   size_t InRound(Way way, const Route& route) const;
   size_t InRound(Way way, const Routes& routes) const;
@@ -81,9 +81,11 @@ class LeaderExchange {
   Status RunLeader();
   Status RunFollower();
   Status RunAlone();
-  // The stages of a round. On the host, between the leader and the others.
-  Status Pass(const std::vector<PeerPart>& sends,
+  // The stages of a round. On the host, from the others to the leader or back.
+  Status Pass(Way way, const std::vector<PeerPart>& sends,
               const std::vector<PeerPart>& receives);
+  // The most elements that a rank of the host sends in that stage.
+  size_t MostPassed(Way way) const;
   // Also moves what stays on the host, in the first round.
   Status Cross(const std::vector<PeerPart>& sends,
                const std::vector<PeerPart>& receives);
