@@ -281,8 +281,6 @@ Status App::Reload() {
   if (upkeep.dispatcher) {
     LOCKSTEP_ASSIGN_OR_RETURN(
         receivers, LoadReceivers(RealFileSystem(), config.notify_file));
-  }
-  if (upkeep.dispatcher) {
     LOCKSTEP_RETURN_IF_ERROR(upkeep.dispatcher->SetReceivers(receivers));
   }
   if (const Status tables = site->Reload(); !tables.ok()) {

@@ -151,6 +151,36 @@ TEST_F(AgentTest, ANativeRankIsReplacedAlone) {
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
 }
 
+// The other one has not joined the recovery, which it has a second for.
+TEST_F(AgentTest, ARankThatIsAwayStartsAfterTheMembers) {
+  Launch({FakeRank(), "wait"}, JobKind::kNative, 2);
+  ASSERT_TRUE(AllAre(RankState::kJoined));
+  Assignment order =
+      Order(Goal::kGo, {FakeRank(), "wait"}, JobKind::kNative, 2);
+  coordinator_.Send(order);
+  ASSERT_TRUE(
+      coordinator_.Eventually([&] { return Peek().events.size() == 2; }));
+  const std::vector<RankStatus> before = Reported().ranks;
+  ASSERT_EQ(kill(static_cast<pid_t>(before[1].pid), SIGKILL), 0);
+  ASSERT_TRUE(coordinator_.Eventually(
+      [&] { return Peek().ranks[1].exit.has_value(); }));
+  order.recovery = 1;
+  order.away_ranks = {1};
+  order.spec->tasks[0].ranks[1].restarts = 1;
+  order.spec->tasks[0].restarts = 1;
+  const MonoTime sent = MonotonicNow();
+  coordinator_.Send(order);
+  ASSERT_TRUE(coordinator_.Eventually([&] {
+    const RankStatus& rank = Peek().ranks[1];
+    return rank.restarts == 1 && rank.state == RankState::kStarted;
+  }));
+  EXPECT_GE(MonotonicNow() - sent, 900ms);
+  Assignment stop = Order(Goal::kStop, {});
+  stop.grace = 20s;
+  coordinator_.Send(stop);
+  ASSERT_TRUE(Reaches(GangPhase::kStopped));
+}
+
 // It ran on another node before: here it is the first process of its rank.
 TEST_F(AgentTest, ANativeRankMovesHere) {
   const auto order = [&](Goal goal) {
