@@ -75,6 +75,22 @@ struct ProgressSigns {
   bool operator==(const ProgressSigns&) const = default;
 };
 
+// What a thread of the rank's process says about the collective that the
+// process is in.
+struct CollectiveWait {
+  // It has said something lately. False: it is stopped, or gets no processor;
+  // the rest is what it said last.
+  bool responsive = false;
+  // Whether it waits for a peer. Absent: its backend does not tell.
+  std::optional<bool> waiting = std::nullopt;
+  // The peer that it waits for. Absent: not known.
+  std::optional<int32_t> peer = std::nullopt;
+  // How many waits it has begun in its communicator.
+  int64_t waits = 0;
+
+  bool operator==(const CollectiveWait&) const = default;
+};
+
 struct RankProgress {
   int64_t step = -1;
   int64_t committed_step = -1;
@@ -97,6 +113,8 @@ struct RankProgress {
   // When the rank last changed its page, by the node's clock. Absent: it has
   // none, or its daemon is older.
   std::optional<WallTime> change_time = std::nullopt;
+  // Absent: the rank does not say it.
+  std::optional<CollectiveWait> collective_wait = std::nullopt;
 
   bool operator==(const RankProgress&) const = default;
 };

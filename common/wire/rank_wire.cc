@@ -42,6 +42,13 @@ LOCKSTEP_FIELDS(ProgressSigns, v1::ProgressSigns) {
   LOCKSTEP_FIELD(log_total, kExact);
 }
 
+LOCKSTEP_FIELDS(CollectiveWait, v1::CollectiveWait) {
+  LOCKSTEP_FIELD(responsive);
+  LOCKSTEP_FIELD(waiting);
+  LOCKSTEP_FIELD(peer, kRank);
+  LOCKSTEP_FIELD(waits, kCounter);
+}
+
 LOCKSTEP_FIELDS(RankProgress, v1::RankProgress) {
   LOCKSTEP_FIELD(step, Range(-1, kMaxExact));
   LOCKSTEP_FIELD(committed_step, Range(-1, kMaxExact));
@@ -61,6 +68,7 @@ LOCKSTEP_FIELDS(RankProgress, v1::RankProgress) {
   LOCKSTEP_FIELD(allreduce_busy_seconds, kSeconds);
   LOCKSTEP_FIELD(signs);
   LOCKSTEP_FIELD(change_time);
+  LOCKSTEP_FIELD(collective_wait);
 }
 
 LOCKSTEP_FIELDS(Usage, v1::Usage) {

@@ -50,6 +50,7 @@ RankProgress Shown(const RankProgress& progress) {
   out.allreduce_busy_seconds = progress.allreduce_busy_seconds;
   out.signs = progress.signs;
   out.change_time = progress.change_time;
+  out.collective_wait = progress.collective_wait;
   return out;
 }
 

@@ -42,6 +42,8 @@ Paths OpenPaths() {
   Add(Under("signs.",
             {"source", "still", "usual", "limit", "log_step", "log_total"}),
       &progress);
+  Add(Under("collective_wait.", {"responsive", "waiting", "peer", "waits"}),
+      &progress);
   Paths task = {"type",
                 "index",
                 "node",
@@ -264,6 +266,7 @@ JobSnapshot FullSnapshot() {
       rank.progress.straggler = Straggler{1, 2, 3, 0.5};
       rank.progress.allreduce_busy_seconds = 1;
       rank.progress.change_time = WallTime(std::chrono::seconds(5));
+      rank.progress.collective_wait = CollectiveWait{true, true, 1, 2};
       rank.progress.signs = ProgressSigns{SignSource::kLog,
                                           std::chrono::seconds(1),
                                           std::chrono::seconds(2),
