@@ -1,5 +1,7 @@
 #include "worker/collective/communicator.h"
 
+#include <fmt/format.h>
+
 namespace lockstep::worker::collective {
 namespace {
 
@@ -50,6 +52,11 @@ std::string_view Name(DataType type) {
       return "int16";
   }
   return "unknown type";
+}
+
+std::string DescribePeer(const PeerWait& wait) {
+  if (!wait.waiting) return "";
+  return wait.rank < 0 ? "its peers" : fmt::format("rank {}", wait.rank);
 }
 
 std::string_view Name(CollectiveKind kind) {

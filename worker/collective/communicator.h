@@ -12,9 +12,9 @@
 // goes, AnyMemory stands for all memory of the caller.
 //
 // Threads: one thread starts and waits (the training loop); every rank starts
-// the same operations in the same order. Only Abort() may be called from any
-// thread. Before the destructor runs, all Work must be gone and no Abort() may
-// run.
+// the same operations in the same order. Only Abort() and CurrentWait() may be
+// called from any thread. Before the destructor runs, all Work must be gone and
+// neither of them may run.
 //
 // Errors: after the first one the communicator is broken, and every later call
 // returns it. kAborted: Abort() was called (the text is its reason).
@@ -166,6 +166,19 @@ class Work {
   virtual std::optional<Span> ran() const { return std::nullopt; }
 };
 
+// What a rank waits for in its operations.
+struct PeerWait {
+  bool waiting = false;
+  int rank = -1;  // the peer; -1: not known, or it does not wait
+  // The number of waits that it has begun: while nothing changes, this wait
+  // goes on.
+  uint64_t waits = 0;
+
+  bool operator==(const PeerWait&) const = default;
+};
+// "rank 2", "its peers"; empty where it does not wait.
+std::string DescribePeer(const PeerWait& wait);
+
 // Work on memory of AllocateOnDevice that only the device can do. Threads and
 // errors are those of the communicator, which owns it.
 class DeviceMemory {
@@ -254,6 +267,11 @@ class Communicator {
   // a thread makes progress, the operation may then run in the caller's thread,
   // without a change of threads.
   virtual Status RunNow(const Operation& operation, MonoTime deadline);
+
+  // What the rank waits for at this moment: quick, and safe from any thread. By
+  // these waits the coordinator finds the rank that is stuck in an operation.
+  // No value: the backend does not tell.
+  virtual std::optional<PeerWait> CurrentWait() const { return std::nullopt; }
 
   // Ends every operation that runs or will ever be started with kAborted and
   // `reason`, within 50 ms, also operations that wait for a frozen peer. Safe

@@ -123,6 +123,9 @@ class ForwardingCommunicator : public Communicator {
   }
   StatusOr<const Buffer*> AnyMemory() override { return inner_->AnyMemory(); }
   bool HasAllToAll() const override { return inner_->HasAllToAll(); }
+  std::optional<PeerWait> CurrentWait() const override {
+    return inner_->CurrentWait();
+  }
   StatusOr<std::unique_ptr<Work>> Start(const Operation& operation,
                                         Stream stream) override {
     return inner_->Start(operation, stream);

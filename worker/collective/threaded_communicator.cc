@@ -144,11 +144,12 @@ class Engine final : public OperationQueue {
       done = task->done;
     }
     if (!done) {
-      const std::string waiting = transport_->Waiting();
+      const std::string peer =
+          DescribePeer(transport_->CurrentWait().value_or(PeerWait()));
       Break(WithLostPeers(
           DeadlineExceeded("{}: {} did not end before its deadline{}{}",
                            options_.label, Describe(task->operation),
-                           waiting.empty() ? "" : ", ", waiting),
+                           peer.empty() ? "" : ", waiting for ", peer),
           transport_->LostPeers()));
     }
     transport_->SetAwaited(false);
@@ -303,6 +304,9 @@ class ThreadedCommunicator final : public Communicator {
   }
   bool HasAllToAll() const override {
     return engine_->transport()->HasAllToAll();
+  }
+  std::optional<PeerWait> CurrentWait() const override {
+    return engine_->transport()->CurrentWait();
   }
   std::string Plan() const override { return engine_->transport()->Plan(); }
   std::string ReductionPlan() const override {

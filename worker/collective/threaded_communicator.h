@@ -82,9 +82,8 @@ class Transport {
   // Makes Execute return, now and for ever, and lets the peers notice.
   // Quick; from any thread, also several at once.
   virtual void Cut() = 0;
-  // The peer that Execute waits for, as text: "waiting for rank 2"; may be
-  // empty. Any thread.
-  virtual std::string Waiting() const = 0;
+  // Communicator::CurrentWait.
+  virtual std::optional<PeerWait> CurrentWait() const { return std::nullopt; }
   // Peers that this rank itself finds out of reach now (lost_peers.h). Any
   // thread.
   virtual std::vector<int> LostPeers() const { return {}; }

@@ -17,6 +17,11 @@ constexpr size_t kNameWords = kReportedNameBytes / 8;
 constexpr uint64_t kMostRanks = (1 << 16) - 1;
 // Their sum over all buckets stays exact as a double.
 constexpr uint64_t kMostTimes = uint64_t{1} << 48;
+// In kWordWait.
+constexpr int kWaitBits = 20;
+constexpr uint64_t kNoWait = 1;
+constexpr uint64_t kWaitForUnknown = 2;
+constexpr uint64_t kWaitForRank = 3;
 
 double Finite(uint64_t word) {
   const double value = std::bit_cast<double>(word);
@@ -253,6 +258,36 @@ void EncodeCounters(const RankCounters& counters, PageWords* words) {
   }
 }
 
+uint64_t EncodeWait(const RankWait& wait) {
+  if (!wait.known) return 0;
+  const uint64_t number =
+      !wait.waiting ? kNoWait
+      : wait.peer < 0
+          ? kWaitForUnknown
+          : kWaitForRank + std::min<uint64_t>(wait.peer, kMostRanks);
+  return number | wait.waits << kWaitBits;
+}
+
+namespace {
+
+RankWait DecodeWait(uint64_t beat, uint64_t word) {
+  RankWait wait;
+  wait.beat = beat;
+  const uint64_t number = word & ((uint64_t{1} << kWaitBits) - 1);
+  if (beat == 0 || number == 0 || number > kWaitForRank + kMostRanks) {
+    return wait;
+  }
+  wait.known = true;
+  wait.waiting = number != kNoWait;
+  if (number >= kWaitForRank) {
+    wait.peer = static_cast<int32_t>(number - kWaitForRank);
+  }
+  wait.waits = word >> kWaitBits;
+  return wait;
+}
+
+}  // namespace
+
 bool DecodePage(const PageWords& w, RankPage* page, std::string* error) {
   if (w[kWordMagic] != kPageMagic) {
     *error = "the rank's page has the wrong magic number";
@@ -268,6 +303,7 @@ bool DecodePage(const PageWords& w, RankPage* page, std::string* error) {
   if (p.mono_nanos < 0) p.mono_nanos = 0;
   p.phase = PhaseOf(static_cast<uint32_t>(w[kWordPhaseAndRank]));
   p.rank = static_cast<uint32_t>(w[kWordPhaseAndRank] >> 32);
+  page->wait = DecodeWait(w[kWordBeat], w[kWordWait]);
 
   page->counters = RankCounters();
   page->has_counters = static_cast<uint32_t>(w[kWordBlock]) == kBlockVersion;

@@ -4,7 +4,8 @@
 // 512 little-endian 64-bit words, written under a sequence lock: word 1 is odd
 // during a write. docs/formats/task-files.md has the layout. The first cache
 // line is progress; a versioned block of counters follows. Counters only grow,
-// so a summary needs only the last reading.
+// so a summary needs only the last reading. The last two words are outside of
+// the lock, because another thread writes them.
 //
 // The rank is a user's program: the reader treats every byte as untrusted until
 // it is checked, and neither crashes nor waits.
@@ -172,8 +173,24 @@ struct RankCounters {
   std::vector<std::pair<std::string, double>> values;
 };
 
+// What a thread of the rank's process, which is not the training loop's, says
+// about the collective that the rank is in: once a second.
+struct RankWait {
+  // Counts what was said; 0: nothing yet. It stands still in a stopped process.
+  uint64_t beat = 0;
+  // Otherwise the communicator does not tell, or there is none.
+  bool known = false;
+  bool waiting = false;  // For a peer.
+  int32_t peer = -1;     // -1: not known.
+  // The lower 44 bits of the number of waits that it has begun.
+  uint64_t waits = 0;
+
+  bool operator==(const RankWait&) const = default;
+};
+
 struct RankPage {
   RankProgress progress;
+  RankWait wait;
   // False if the block has another version; the progress is still valid.
   bool has_counters = false;
   RankCounters counters;
@@ -183,11 +200,14 @@ struct RankPage {
 using PageWords = std::array<uint64_t, kPageWords>;
 void EncodeProgress(const RankProgress& progress, PageWords* words);
 void EncodeCounters(const RankCounters& counters, PageWords* words);
+// The word beside the beat.
+uint64_t EncodeWait(const RankWait& wait);
 // Validates every word. Replaces invalid values by absence or 0, and
 // unprintable text by printable ASCII. Returns false if it is not a page.
 bool DecodePage(const PageWords& words, RankPage* page, std::string* error);
 
-// The rank's side. Not thread-safe: one thread writes at a time.
+// The rank's side. Not thread-safe: one thread writes at a time, but SetWait
+// may run beside it, in one other thread.
 class PageWriter {
  public:
   // Creates or truncates the file `path` and maps it. Returns nullptr and a
@@ -202,6 +222,8 @@ class PageWriter {
   // Create replaces progress.rank.
   void SetProgress(const RankProgress& progress);
   void SetCounters(const RankCounters& counters);
+  // Counts the beat by itself.
+  void SetWait(const RankWait& wait);
 
  private:
   PageWriter(std::atomic<uint64_t>* words, uint32_t rank)
@@ -211,6 +233,7 @@ class PageWriter {
   std::atomic<uint64_t>* const words_;  // In the mapping.
   const uint32_t rank_;
   PageWords staged_{};
+  uint64_t beat_ = 0;  // SetWait's.
 };
 
 // The daemon's side. Uses pread(2) instead of a mapping: a rank that truncates

@@ -89,6 +89,13 @@ void PageWriter::SetCounters(const RankCounters& counters) {
   Store(kWordBlock, kWordEnd);
 }
 
+// No sequence: the beat says that the word is there, and each is true by
+// itself.
+void PageWriter::SetWait(const RankWait& wait) {
+  words_[kWordWait].store(EncodeWait(wait), std::memory_order_relaxed);
+  words_[kWordBeat].store(++beat_, std::memory_order_release);
+}
+
 std::unique_ptr<PageReader> PageReader::Open(const std::string& path,
                                              std::string* error) {
   // O_NONBLOCK: a FIFO put there must not make the daemon wait.

@@ -218,6 +218,35 @@ TEST_F(RankPageTest, TimesThatCannotBeAreNone) {
   }
 }
 
+TEST_F(RankPageTest, AWaitIsReadBesideTheRest) {
+  auto writer = PageWriter::Create(path_, 3, &error_);
+  ASSERT_NE(writer, nullptr) << error_;
+  auto reader = PageReader::Open(path_, &error_);
+  ASSERT_NE(reader, nullptr) << error_;
+  RankPage page;
+  ASSERT_EQ(reader->Read(&page, &error_), Result::kOk) << error_;
+  EXPECT_EQ(page.wait, RankWait()) << "nothing was said";
+  uint64_t beat = 0;
+  for (const RankWait& wait :
+       {RankWait{}, RankWait{0, true, false, -1, 0},
+        RankWait{0, true, true, -1, 1}, RankWait{0, true, true, 0, 2},
+        RankWait{0, true, true, 65535, (uint64_t{1} << 44) - 1}}) {
+    writer->SetWait(wait);
+    // Counters and progress leave it.
+    writer->SetCounters(Counters());
+    writer->SetProgress({});
+    ASSERT_EQ(reader->Read(&page, &error_), Result::kOk) << error_;
+    RankWait expected = wait;
+    expected.beat = ++beat;
+    EXPECT_EQ(page.wait, expected) << beat;
+    EXPECT_EQ(page.counters.values, Counters().values);
+  }
+  // Of a program that writes anything there.
+  PutWord(kWordWait, (uint64_t{7} << 20) + 3 + 65536);
+  ASSERT_EQ(reader->Read(&page, &error_), Result::kOk) << error_;
+  EXPECT_EQ(page.wait, (RankWait{beat, false, false, -1, 0}));
+}
+
 TEST_F(RankPageTest, ASnapshotIsNeverHalfOfTwo) {
   auto writer = PageWriter::Create(path_, 0, &error_);
   ASSERT_NE(writer, nullptr) << error_;

@@ -71,13 +71,18 @@ enum PageWord : size_t {
       kWordCheckpointTimes + kCheckpointPhases * (kTimeBounds.size() + 2),
   kWordCompileSeconds = kWordThirdEnd,
   kWordEnd,
+  // What another thread writes, without the lock.
+  kWordBeat = kPageWords - 2,
+  // Bits 0 to 19: 0 not known, 1 does not wait, 2 waits, 3 + r waits for rank
+  // r. Above: the number of waits.
+  kWordWait = kPageWords - 1,
 };
 // Of the first edition: all but compile.
 inline constexpr size_t kFirstTimedPhases = 8;
 static_assert(kWordFirstEnd + 1 == kWordLagSeconds);
 static_assert(kWordSeconds + kFirstTimedPhases == kWordSamples);
 static_assert(kFirstTimedPhases + 1 == kTimedPhases);
-static_assert(kWordEnd <= kPageWords);
+static_assert(kWordEnd <= kWordBeat);
 
 }  // namespace lockstep::worker::task
 

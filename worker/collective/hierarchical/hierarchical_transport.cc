@@ -37,7 +37,7 @@ class HierarchicalTransport final : public Transport {
         between_line_(std::move(parts.between_line)),
         layout_(std::move(parts.layout)),
         scratch_memory_(std::move(parts.own.memory)),
-        sides_(parts.rank, layout_.size(), std::move(parts.within),
+        sides_(layout_.size(), std::move(parts.within),
                std::move(parts.between), std::move(parts.linked_abort)),
         agreement_(&sides_, parts.own.agreement, layout_.leader(parts.rank)),
         pipeline_(&layout_, parts.rank, &sides_, &agreement_,
@@ -86,7 +86,9 @@ class HierarchicalTransport final : public Transport {
   }
 
   void Cut() override { sides_.Cut(); }
-  std::string Waiting() const override { return sides_.Waiting(); }
+  std::optional<PeerWait> CurrentWait() const override {
+    return sides_.CurrentWait();
+  }
   void SetQueue(OperationQueue* queue) override { pipeline_.SetQueue(queue); }
 
   Status Execute(const Operation& operation, MonoTime deadline) override {

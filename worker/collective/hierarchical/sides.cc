@@ -6,23 +6,6 @@
 #include "worker/collective/lost_peers.h"
 
 namespace lockstep::worker::collective::hierarchical {
-namespace {
-
-// "rank 3", "ranks 1, 3".
-std::string Others(const std::vector<int>& ranks, int me) {
-  constexpr size_t kNamed = 8;
-  std::string text;
-  size_t count = 0;
-  for (const int rank : ranks) {
-    if (rank == me || ++count > kNamed) continue;
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", rank);
-  }
-  if (count > kNamed) text += fmt::format(" and {} more", count - kNamed);
-  return (count == 1 ? "rank " : "ranks ") + text;
-}
-
-}  // namespace
-
 Status Translate(const Status& status, const std::vector<int>& ranks,
                  int size) {
   if (status.ok() || absl::IsAborted(status)) return status;
@@ -39,10 +22,9 @@ Status Translate(const Status& status, const std::vector<int>& ranks,
   return reason.empty() ? named : WithReason(named, reason);
 }
 
-Sides::Sides(int rank, int size, Side within, Side between,
+Sides::Sides(int size, Side within, Side between,
              std::shared_ptr<LinkedAbort> linked_abort)
-    : rank_(rank),
-      size_(size),
+    : size_(size),
       within_(std::move(within)),
       between_(std::move(between)),
       linked_abort_(std::move(linked_abort)),
@@ -98,17 +80,24 @@ void Sides::Cut() {
   linked_abort_->Break(LinkedAbort::From::kOutside, Aborted("it was cut off"));
 }
 
-std::string Sides::Waiting() const {
-  switch (stage_.load(std::memory_order_relaxed)) {
-    case Stage::kWithin:
-      return "waiting for " + Others(within_.ranks, rank_) +
-             " of the same host";
-    case Stage::kBetween:
-      return "waiting for " + Others(between_.ranks, rank_) + " of other hosts";
-    case Stage::kNone:
-      break;
-  }
-  return "";
+std::optional<PeerWait> Sides::CurrentWait() const {
+  const auto wait_of = [](const Side& side) {
+    if (side.communicator == nullptr) return std::optional<PeerWait>();
+    std::optional<PeerWait> wait = side.communicator->CurrentWait();
+    if (wait && wait->rank >= 0) wait->rank = side.ranks[wait->rank];
+    return wait;
+  };
+  const Stage stage = stage_.load(std::memory_order_relaxed);
+  const std::optional<PeerWait> within = wait_of(within_);
+  const std::optional<PeerWait> between = wait_of(between_);
+  PeerWait wait;
+  // A stage of the other side may be under way, too; the thread waits for this
+  // one first.
+  if (stage == Stage::kWithin && within) wait = *within;
+  if (stage == Stage::kBetween && between) wait = *between;
+  wait.waits =
+      within.value_or(PeerWait()).waits + between.value_or(PeerWait()).waits;
+  return wait;
 }
 
 // The error of this side may only follow from the other's: the first one of

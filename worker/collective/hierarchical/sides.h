@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,12 +32,12 @@ Status Translate(const Status& status, const std::vector<int>& ranks, int size);
 // error of one side ends both, so that nothing touches a slice later and peers
 // of the other side do not wait for this rank.
 //
-// Used by the thread that executes, except Cut and Waiting, which any thread
-// may call.
+// Used by the thread that executes, except Cut and CurrentWait, which any
+// thread may call.
 class Sides {
  public:
   // Both communicators report to `linked_abort` when they break.
-  Sides(int rank, int size, Side within, Side between,
+  Sides(int size, Side within, Side between,
         std::shared_ptr<LinkedAbort> linked_abort);
   ~Sides();
   Sides(const Sides&) = delete;
@@ -65,9 +66,8 @@ class Sides {
   void Cut();
   // The first error of either.
   Status error() const { return linked_abort_->first(); }
-  // Which ranks an operation waits for: "waiting for rank 2 of the same host".
-  // Empty between operations.
-  std::string Waiting() const;
+  // Communicator::CurrentWait: of the side that the thread is in.
+  std::optional<PeerWait> CurrentWait() const;
   // No operation runs any more.
   void Rest() { stage_.store(Stage::kNone, std::memory_order_relaxed); }
 
@@ -79,7 +79,6 @@ class Sides {
   Status Fail(const Side& side, const Status& status);
   void Enter(Stage stage) { stage_.store(stage, std::memory_order_relaxed); }
 
-  const int rank_;
   const int size_;
   const Side within_;
   const Side between_;

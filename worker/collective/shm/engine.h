@@ -48,6 +48,9 @@ class Engine {
   // for it.
   Status Wait(uint64_t number, MonoTime deadline);
 
+  // Communicator::CurrentWait.
+  PeerWait current_wait() const { return waiter_.current_wait(); }
+
  private:
   struct Task {
     Operation operation;

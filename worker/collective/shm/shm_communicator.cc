@@ -103,6 +103,9 @@ class ShmCommunicator final : public Communicator {
   }
 
   bool HasAllToAll() const override { return true; }
+  std::optional<PeerWait> CurrentWait() const override {
+    return engine_.current_wait();
+  }
 
   StatusOr<std::unique_ptr<Work>> Start(const Operation& operation,
                                         Stream stream) override {

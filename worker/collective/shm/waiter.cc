@@ -135,8 +135,15 @@ bool Waiter::Spin(MonoTime deadline) {
   return Sleep(deadline);
 }
 
-// Until it is woken because of need_.
 bool Waiter::Sleep(MonoTime deadline) {
+  wait_.Begin(LateRank());
+  const bool met = SleepUntilMet(deadline);
+  wait_.End();
+  return met;
+}
+
+// Sleeps until another rank wakes it because of need_; returns as Wait.
+bool Waiter::SleepUntilMet(MonoTime deadline) {
   Shared<uint32_t>* const word = &ranks_.control(ranks_.rank())->waiting;
   const uint32_t code = CodeOf(need_);
   const bool woken = need_.kind != Need::kDone;
@@ -152,6 +159,8 @@ bool Waiter::Sleep(MonoTime deadline) {
     }
     const MonoTime now = MonotonicNow();
     if (now >= deadline) return false;
+    // Another one may be late by now.
+    wait_.SetPeer(LateRank());
     // Asleep it holds no processor.
     processor_ = 0;
     ranks_.control(ranks_.rank())
@@ -167,19 +176,27 @@ bool Waiter::Sleep(MonoTime deadline) {
   }
 }
 
+bool Waiter::IsLate(int rank) const {
+  if (rank == ranks_.rank()) return false;
+  if (need_.kind == Need::kCompletion) {
+    return ranks_.entry(rank).works.load(std::memory_order_relaxed) != 0;
+  }
+  return !Met({need_.kind, rank, need_.value});
+}
+
+int Waiter::LateRank() const {
+  if (need_.rank >= 0) return need_.rank;
+  for (int rank = 0; rank < ranks_.size(); ++rank) {
+    if (IsLate(rank)) return rank;
+  }
+  return -1;
+}
+
 std::string Waiter::LateRanks() const {
   std::string ranks;
-  const auto add = [&](int rank) {
-    ranks += fmt::format("{}{}", ranks.empty() ? "rank " : ", ", rank);
-  };
   for (int rank = 0; rank < ranks_.size(); ++rank) {
-    if (rank == ranks_.rank()) continue;
-    if (need_.kind == Need::kCompletion) {
-      if (ranks_.entry(rank).works.load(std::memory_order_relaxed) != 0)
-        add(rank);
-    } else if (!Met({need_.kind, rank, need_.value})) {
-      add(rank);
-    }
+    if (!IsLate(rank)) continue;
+    ranks += fmt::format("{}{}", ranks.empty() ? "rank " : ", ", rank);
   }
   return ranks.empty() ? "the last chunks" : ranks;
 }

@@ -11,6 +11,7 @@
 
 #include "common/base/clock.h"
 #include "worker/collective/communicator.h"
+#include "worker/collective/peer_wait.h"
 #include "worker/collective/shm/failure_detector.h"
 #include "worker/collective/shm/ranks.h"
 
@@ -24,7 +25,8 @@ struct Need {
   uint64_t value = 0;  // kCompletion: at least this; else more than this
 };
 
-// Used by the thread that runs the operations.
+// Used by the thread that runs the operations, except current_wait, which any
+// thread may call.
 class Waiter {
  public:
   // `ranks` and `detector` outlive it. `spins`: every rank can have a processor
@@ -51,6 +53,9 @@ class Waiter {
   // Shows the others on which processor this rank runs.
   void NoteProcessor();
 
+  // Waits that are too short to sleep are none.
+  PeerWait current_wait() const { return wait_.Get(); }
+
   // "rank 2", "rank 1, 3": the ranks that have not met the need.
   std::string LateRanks() const;
 
@@ -60,6 +65,11 @@ class Waiter {
   bool MaySpin() const;
   bool Spin(MonoTime deadline);
   bool Sleep(MonoTime deadline);
+  bool SleepUntilMet(MonoTime deadline);
+  // Whether `rank` has not met the need.
+  bool IsLate(int rank) const;
+  // The first one that has not; -1: not known.
+  int LateRank() const;
 
   const std::string label_;
   const Duration timeout_;
@@ -71,6 +81,7 @@ class Waiter {
   // Whether the operation at the front has been waited for, and until when.
   bool waited_ = false;
   MonoTime backstop_;
+  CurrentPeerWait wait_;
 };
 
 }  // namespace lockstep::worker::collective::shm

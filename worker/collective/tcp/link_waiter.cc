@@ -34,13 +34,12 @@ void LinkWaiter::Begin(MonoTime now, Flows sends, Flows receives) {
   for (size_t i = 0; peer == nullptr && i < sends.size(); ++i) {
     if (!sends[i]->sent()) peer = sends[i]->link;
   }
-  waiting_for_.store(peer == nullptr ? -1 : peer->peer,
-                     std::memory_order_relaxed);
+  wait_.Begin(peer == nullptr ? -1 : peer->peer);
 }
 
 void LinkWaiter::Reset() {
   waiting_ = false;
-  waiting_for_.store(-1, std::memory_order_relaxed);
+  wait_.End();
 }
 
 bool LinkWaiter::Spin(MonoTime now) const {

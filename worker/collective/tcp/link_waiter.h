@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "worker/collective/peer_wait.h"
 #include "worker/collective/tcp/links.h"
 #include "worker/collective/tcp/wire.h"
 
@@ -43,7 +44,7 @@ struct Flow {
 };
 using Flows = std::span<const Flow* const>;
 
-// Used by one thread at a time, except SetAwaited and waiting_for, which any
+// Used by one thread at a time, except SetAwaited and current_wait, which any
 // thread may call.
 class LinkWaiter {
  public:
@@ -67,10 +68,7 @@ class LinkWaiter {
   void SetAwaited(bool awaited) {
     awaited_.store(awaited, std::memory_order_relaxed);
   }
-  // The peer that this rank waits for; -1: none.
-  int waiting_for() const {
-    return waiting_for_.load(std::memory_order_relaxed);
-  }
+  PeerWait current_wait() const { return wait_.Get(); }
 
  private:
   void Reset();
@@ -82,7 +80,7 @@ class LinkWaiter {
   bool waiting_ = false;
   MonoTime since_{};
   std::atomic<bool> awaited_{false};
-  std::atomic<int> waiting_for_{-1};
+  CurrentPeerWait wait_;
 };
 
 }  // namespace lockstep::worker::collective::tcp

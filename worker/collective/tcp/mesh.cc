@@ -189,7 +189,7 @@ Status Mesh::Block(MonoTime now, Flows sends, Flows receives) {
   if (now >= deadline_) {
     Fail(WithLostPeers(
         DeadlineExceeded("did not end before its deadline, waiting for rank {}",
-                         waiter_.waiting_for()),
+                         waiter_.current_wait().rank),
         links_.Unanswering()));
     return error_;
   }

@@ -119,9 +119,9 @@ class TcpTransport final : public Transport {
     return watch_->Start();
   }
 
-  std::string Waiting() const override {
-    const int peer = mesh_ == nullptr ? -1 : mesh_->waiter()->waiting_for();
-    return peer < 0 ? "" : fmt::format("waiting for rank {}", peer);
+  std::optional<PeerWait> CurrentWait() const override {
+    if (mesh_ == nullptr) return std::nullopt;
+    return mesh_->waiter()->current_wait();
   }
   std::vector<int> LostPeers() const override {
     return mesh_ == nullptr ? std::vector<int>()
