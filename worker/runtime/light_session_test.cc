@@ -102,6 +102,19 @@ class LightSessionTest : public ::testing::Test {
   TestDaemon daemon_{dir_.path() + "/link"};
 };
 
+TEST_F(LightSessionTest, ThePageSaysThatTheProcessRuns) {
+  Expect(Welcome(1));
+  auto session = Join();
+  ASSERT_NE(session, nullptr);
+  // Once a second.
+  const MonoTime deadline = MonotonicNow() + seconds(30);
+  while (Page().wait.beat < 2 && MonotonicNow() < deadline) {
+    std::this_thread::sleep_for(milliseconds(2));
+  }
+  EXPECT_GE(Page().wait.beat, 2u);
+  EXPECT_FALSE(Page().wait.known) << "its collectives are the program's own";
+}
+
 // A sanitizer's allocator and its threads do not survive a fork of a process
 // with threads: the child hangs or is ended.
 extern "C" {
@@ -388,6 +401,23 @@ TEST_F(LightSessionTest, ANewDaemonGetsWhatTheOldOneMayHaveLost) {
   ASSERT_TRUE(daemon_.WaitFor([this] {
     const v1::RankReport all = Reported();
     return all.checkpoint_step() == 50 && all.artifact_name() == "model";
+  }));
+}
+
+// It takes five seconds.
+TEST_F(LightSessionTest, AnOrderThatTheProgramDoesNotAskForIsGivenUp) {
+  Expect(Welcome(0));
+  auto session = Join();
+  ASSERT_NE(session, nullptr);
+  daemon_.With([&](RankLinkServer* server) {
+    server->SendDirective(Key(0), 6, v1::RankDirective::STOP);
+  });
+  ASSERT_TRUE(daemon_.WaitFor([this] {
+    return std::any_of(daemon_.reports.begin(), daemon_.reports.end(),
+                       [](const auto& report) {
+                         return report.second.event().find("does not ask") !=
+                                std::string::npos;
+                       });
   }));
 }
 

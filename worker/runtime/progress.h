@@ -3,7 +3,7 @@
 // only counts.
 //
 // It makes no system call: the clock is read through the vDSO and the page is
-// memory. Not thread-safe: for the training loop's thread.
+// memory. Not thread-safe: for the training loop's thread, except ShowWait.
 #ifndef LOCKSTEP_WORKER_RUNTIME_PROGRESS_H_
 #define LOCKSTEP_WORKER_RUNTIME_PROGRESS_H_
 
@@ -75,6 +75,10 @@ class Progress {
 
   // Writes everything.
   void Publish();
+  // Says that the process runs, and what it waits for. By one other thread.
+  void ShowWait(const task::RankWait& wait) {
+    if (page_) page_->SetWait(wait);
+  }
   const task::RankCounters& counters() const { return counters_; }
 
  private:

@@ -106,6 +106,19 @@ void SessionCommunicator::Announce(uint32_t recovery,
   if (!patience_) patience_ = MonotonicNow() + kStepTime;
 }
 
+task::RankWait SessionCommunicator::CurrentWait() {
+  MutexLock lock(&mu_);
+  if (!communicator_) return {};
+  const std::optional<collective::PeerWait> wait = communicator_->CurrentWait();
+  if (!wait) return {};
+  task::RankWait out;
+  out.known = true;
+  out.waiting = wait->waiting;
+  if (wait->rank >= 0) out.peer = membership_.members[wait->rank];
+  out.waits = wait->waits;
+  return out;
+}
+
 void SessionCommunicator::Tick(MonoTime now) {
   MutexLock lock(&mu_);
   if (patience_ && now >= *patience_) AbortOlder();

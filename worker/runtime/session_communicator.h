@@ -16,6 +16,7 @@
 #include "common/base/status.h"
 #include "worker/collective/communicator.h"
 #include "worker/runtime/membership.h"
+#include "worker/task/rank_page.h"
 
 namespace lockstep::worker::runtime {
 
@@ -23,8 +24,8 @@ namespace lockstep::worker::runtime {
 // lives on until this rank has ended its step and leaves (CheckMembership), at
 // most for kStepTime.
 //
-// Used by the training loop's thread, except EndGeneration, Announce and Tick,
-// which any thread may call.
+// Used by the training loop's thread, except EndGeneration, Announce, Tick and
+// CurrentWait, which any thread may call.
 class SessionCommunicator {
  public:
   // How long a step may take to end when ranks return.
@@ -56,6 +57,8 @@ class SessionCommunicator {
   void Announce(uint32_t recovery, std::span<const int> away);
   // Once a second or more often.
   void Tick(MonoTime now);
+  // What this rank waits for, as a rank of the job; for its page.
+  task::RankWait CurrentWait();
 
  private:
   bool OnlyReturns(uint32_t recovery, std::span<const int> away) const

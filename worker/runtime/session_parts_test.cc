@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "worker/collective/self_communicator.h"
+#include "worker/collective/testing.h"
 #include "worker/runtime/peer_lost.h"
 #include "worker/runtime/plan_reports.h"
 #include "worker/runtime/session_communicator.h"
@@ -60,6 +61,41 @@ TEST(SessionCommunicatorTest, DropForgetsItAndAnAbortOfNoneIsHarmless) {
   EXPECT_EQ(StartCode(communicator.get()), StatusCode::kOk);
   communicator.Drop();
   EXPECT_EQ(communicator.get(), nullptr);
+}
+
+// Says what the test tells it to say.
+class TellingCommunicator final : public collective::ForwardingCommunicator {
+ public:
+  explicit TellingCommunicator(std::optional<collective::PeerWait> wait)
+      : ForwardingCommunicator(collective::MakeSelfCommunicator("job")),
+        wait_(wait) {}
+  std::optional<collective::PeerWait> CurrentWait() const override {
+    return wait_;
+  }
+
+ private:
+  const std::optional<collective::PeerWait> wait_;
+};
+
+TEST(SessionCommunicatorTest, AWaitNamesTheRankOfTheJob) {
+  SessionCommunicator communicator;
+  EXPECT_EQ(communicator.CurrentWait(), task::RankWait()) << "there is none";
+  // Rank 1 of 4 is away: rank 3 has place 2.
+  const Membership small = MembersWithout(std::vector<int>{1}, 4, 0);
+  const auto say = [&](std::optional<collective::PeerWait> wait) {
+    EXPECT_TRUE(
+        communicator
+            .Adopt(std::make_unique<TellingCommunicator>(wait), small, 1)
+            .ok());
+    return communicator.CurrentWait();
+  };
+  EXPECT_EQ(say(std::nullopt), task::RankWait()) << "it does not tell";
+  EXPECT_EQ(say(collective::PeerWait{true, 2, 9}),
+            (task::RankWait{0, true, true, 3, 9}));
+  EXPECT_EQ(say(collective::PeerWait{true, -1, 9}),
+            (task::RankWait{0, true, true, -1, 9}));
+  EXPECT_EQ(say(collective::PeerWait{false, -1, 9}),
+            (task::RankWait{0, true, false, -1, 9}));
 }
 
 // Of a rank that trains with rank 2 while rank 1 is away.

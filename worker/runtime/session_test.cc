@@ -270,6 +270,25 @@ TEST_F(TwoRanks, TrainAHundredStepsAndSettle) {
   EXPECT_EQ(published, (std::vector<int64_t>{50, 100}));
 }
 
+TEST_F(TwoRanks, ThePageSaysForWhomARankWaits) {
+  Join();
+  std::atomic<bool> said = false;
+  RunRanks(2, [&](int r) {
+    Session* session = sessions_[r].get();
+    ASSERT_EQ(session->Form({{"model", "cnn"}}), OkStatus());
+    if (r == 1) {
+      // The link's thread writes it once a second.
+      said = collective::AwaitTrue([&] {
+        const task::RankWait wait = Page(0).wait;
+        return wait.waiting && wait.peer == 1 && wait.waits > 0;
+      });
+    }
+    EXPECT_EQ(session->Barrier(), OkStatus());
+    session->Leave(OkStatus());
+  });
+  EXPECT_TRUE(said);
+}
+
 TEST_F(TwoRanks, PhasesOfThePageAddUpToWallTime) {
   Join();
   RunRanks(2, [&](int r) {
