@@ -31,6 +31,15 @@ double PhaseTime(const task::RankCounters& counters, task::RankPhase phase) {
   return std::isfinite(seconds) ? std::clamp(seconds, 0.0, 1e12) : 0;
 }
 
+std::optional<CollectiveWait> ToCollectiveWait(const task::RankWait& wait) {
+  if (wait.beat == 0) return std::nullopt;
+  CollectiveWait out;
+  if (wait.known) out.waiting = wait.waiting;
+  if (wait.peer >= 0) out.peer = wait.peer;
+  out.waits = Count(wait.waits);
+  return out;
+}
+
 void PutHealth(const GpuReading& reading, GpuUsage* usage) {
   const auto put = [&](GpuValue value, double most, auto* to) {
     using Number = typename std::remove_reference_t<decltype(*to)>::value_type;
@@ -66,6 +75,7 @@ RankProgress ToProgress(const task::RankPage& page, Generation generation) {
   out.committed_step =
       std::clamp<int64_t>(page.progress.last_committed, -1, kMaxExact);
   out.phase = task::RankPhaseName(page.progress.phase);
+  out.collective_wait = ToCollectiveWait(page.wait);
   if (!page.has_counters) return out;
   const task::RankCounters& c = page.counters;
   out.total_steps = Count(c.total_steps);
@@ -96,6 +106,13 @@ RankProgress ToProgress(const task::RankPage& page, Generation generation) {
     out.values[PrintableText(name, 64)] = Bounded(value);
   }
   return out;
+}
+
+bool BeatWatch::Take(uint64_t beat, MonoTime now) {
+  if (beat != beat_ || !looked_ || now - *looked_ >= kSilence) changed_ = now;
+  beat_ = beat;
+  looked_ = now;
+  return now - changed_ < kSilence;
 }
 
 ExitStatus ToExitStatus(const task::ExitRecord& record) {

@@ -16,13 +16,29 @@
 namespace lockstep::worker::agent {
 
 // The page of another generation gives the default. All numbers are finite and
-// within the coordinator's limits.
+// within the coordinator's limits. CollectiveWait::responsive is left false.
 RankProgress ToProgress(const task::RankPage& page, Generation generation);
 
 ExitStatus ToExitStatus(const task::ExitRecord& record);
 
 // Final use, from the record; `sampled` has the measurements until then.
 Usage ToUsage(const task::ExitRecord& record, const Usage& sampled);
+
+// Whether a rank's process still says something (task::RankWait::beat).
+class BeatWatch {
+ public:
+  // A process that runs says something once a second.
+  static constexpr Duration kSilence = std::chrono::seconds(3);
+
+  // Call it at each look; returns whether the process is responsive. Where the
+  // looks are far apart, this daemon was stopped: that is no silence.
+  bool Take(uint64_t beat, MonoTime now);
+
+ private:
+  uint64_t beat_ = 0;
+  MonoTime changed_;
+  std::optional<MonoTime> looked_;
+};
 
 // Largest number of cores in use between two readings.
 class CpuPeak {

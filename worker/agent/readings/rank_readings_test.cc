@@ -34,6 +34,38 @@ TEST(RankReadingsTest, APageBecomesProgress) {
   EXPECT_EQ(ToProgress(page, 4), RankProgress());
 }
 
+TEST(RankReadingsTest, WhatARankWaitsForIsTold) {
+  task::RankPage page;
+  EXPECT_FALSE(ToProgress(page, 0).collective_wait) << "an older runtime";
+  page.wait.beat = 1;
+  EXPECT_EQ(ToProgress(page, 0).collective_wait, CollectiveWait());
+  page.wait = {2, true, false, -1, 5};
+  EXPECT_EQ(ToProgress(page, 0).collective_wait,
+            (CollectiveWait{false, false, std::nullopt, 5}));
+  page.wait = {3, true, true, 4, 6};
+  EXPECT_EQ(ToProgress(page, 0).collective_wait,
+            (CollectiveWait{false, true, 4, 6}));
+}
+
+TEST(RankReadingsTest, AProcessThatSaysNothingIsNotResponsive) {
+  using std::chrono::milliseconds;
+  const MonoTime start(std::chrono::hours(1));
+  MonoTime now = start;
+  BeatWatch watch;
+  const auto take = [&](uint64_t beat, int64_t later_ms = 500) {
+    now += milliseconds(later_ms);
+    return watch.Take(beat, now);
+  };
+  for (uint64_t beat = 7; beat < 10; ++beat) EXPECT_TRUE(take(beat));
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(take(9));
+  for (int i = 0; i < 5; ++i) EXPECT_FALSE(take(9)) << "for three seconds";
+  EXPECT_TRUE(take(10)) << "it goes on";
+  // This daemon was stopped, and perhaps the whole host.
+  EXPECT_TRUE(take(10, 60'000));
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(take(10));
+  EXPECT_FALSE(take(10));
+}
+
 TEST(RankReadingsTest, NumbersThatCannotBeAreBounded) {
   task::RankPage page;
   page.progress.step = UINT64_MAX;

@@ -123,6 +123,8 @@ void RankSampler::Restart(const RankRef& ref) {
   rank.page.reset();
   rank.progress = RankProgress();
   rank.changed_nanos = 0;
+  rank.beat = 0;
+  rank.beats = BeatWatch();
   rank.counters.reset();
   rank.cgroup.reset();
   rank.elsewhere.reset();
@@ -190,6 +192,7 @@ void RankSampler::ReadProgress(const RankRef& ref, bool last) {
       page.progress.phase = task::RankPhase::kFinished;
     }
     rank.progress = ToProgress(page, ref.gang.generation);
+    rank.beat = page.wait.beat;
     TakeChange(page.progress, &rank);
     if (page.has_counters && page.progress.generation == ref.gang.generation) {
       rank.counters = std::move(page.counters);
@@ -197,6 +200,20 @@ void RankSampler::ReadProgress(const RankRef& ref, bool last) {
   }
   // The writer may have replaced the file: open it again.
   if (result == task::PageReader::Result::kBad) rank.page.reset();
+  if (last || has_left_(ref)) {
+    rank.progress.collective_wait.reset();
+  } else {
+    TakeBeat(&rank);
+  }
+}
+
+// Also where the page could not be read: a process that was stopped while it
+// wrote leaves it so.
+void RankSampler::TakeBeat(Sampled* rank) {
+  const bool responsive = rank->beats.Take(rank->beat, loop_->Now().mono);
+  if (rank->progress.collective_wait) {
+    rank->progress.collective_wait->responsive = responsive;
+  }
 }
 
 // The node's clock may be set meanwhile: one change has one time.

@@ -84,6 +84,8 @@ class RankSampler {
   struct Sampled {
     std::unique_ptr<task::PageReader> page;
     RankProgress progress;
+    uint64_t beat = 0;
+    BeatWatch beats;
     // Of the page's last change, as the rank read the clock.
     int64_t changed_nanos = 0;
     WallTime changed{};
@@ -113,6 +115,7 @@ class RankSampler {
   void ReadProgress(const RankRef& ref, bool last);
   void SampleTree(const RankRef& ref, const std::vector<ProcessStat>& all);
   void TakeChange(const task::RankProgress& page, Sampled* rank);
+  void TakeBeat(Sampled* rank);
   // Null for a native rank.
   RankSigns* SignsOf(const RankRef& ref);
   void LookForSigns(const RankRef& ref, const Rank& rank);
