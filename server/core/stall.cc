@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "server/core/awaited_ranks.h"
 #include "server/core/job.h"
 
 namespace lockstep::server {
@@ -33,6 +34,20 @@ bool Waits(const RankProgress& progress) {
 bool Works(const RankProgress& progress) {
   return progress.phase == "compute" || progress.phase == "input" ||
          progress.phase == "optimizer" || progress.phase == "other";
+}
+
+// Whether what a rank does in its collective is the same, as far as known.
+bool SameWait(const std::optional<CollectiveWait>& a,
+              const std::optional<CollectiveWait>& b) {
+  if (!a || !b || !b->responsive) return true;
+  return a->waiting == b->waiting && a->peer == b->peer && a->waits == b->waits;
+}
+
+// A process that is stopped, or gets no processor. One that has left its
+// session says nothing, either.
+bool IsStopped(const RankProgress& progress) {
+  return progress.collective_wait && !progress.collective_wait->responsive &&
+         progress.phase != "finished";
 }
 
 // Of a program's rank, since its last sign of progress.
@@ -182,6 +197,11 @@ void StallWatch::Take(const RankStatus& report, MonoTime now,
                      : std::clamp(*changed, std::min(page.reported, now), now);
     announced_ = {};
   }
+  if (first || gap ||
+      !SameWait(page.progress.collective_wait,
+                report.progress.collective_wait)) {
+    page.waits_since = now;
+  }
   page.progress = report.progress;
   page.reported = now;
   page.cpu.push_back({now, report.usage.cpu_seconds});
@@ -233,30 +253,115 @@ std::optional<StallWatch::Standing> StallWatch::Standstill(const Ranks& ranks,
   return standing;
 }
 
-std::optional<Stall> StallWatch::Frozen(const Standing& standing, int64_t front,
-                                        MonoTime now) const {
-  const Duration deadline = Deadline();
-  std::optional<Stall> found;
+StallWatch::Front StallWatch::FrontOf(const Standing& standing, MonoTime now) {
+  Front front;
+  front.step = -1;
+  front.shortest = Duration::max();
   for (const auto& [rank, page] : standing) {
-    // A rank that waits in an earlier step arrived there and never left it.
-    if (Waits(page->progress) && page->progress.step == front) continue;
-    const bool busy = page->progress.phase == "input" || page->UsesCpu();
-    const Duration still = now - page->since;
-    const Duration limit =
-        std::max(announced_, busy ? std::max(options_.patient_least,
-                                             options_.patient_factor * deadline)
-                                  : deadline);
-    if (!found || still - limit > found->still - found->limit) {
-      found = Stall{rank,
-                    page->progress.phase,
-                    page->progress.step,
-                    still,
-                    deadline,
-                    limit,
-                    0};
+    front.step = std::max(front.step, page->progress.step);
+    front.shortest = std::min(front.shortest, now - page->since);
+  }
+  for (const auto& [rank, page] : standing) {
+    if (Waits(page->progress) && page->progress.step == front.step) {
+      front.waiting.insert(rank);
+    }
+  }
+  return front;
+}
+
+Stall StallWatch::StallOfAll(const Front& front) const {
+  const Duration deadline = Deadline();
+  return {-1,
+          "allreduce",
+          front.step,
+          front.shortest,
+          deadline,
+          std::max(
+              {options_.all_least, options_.all_factor * deadline, announced_}),
+          static_cast<int32_t>(front.waiting.size())};
+}
+
+Stall StallWatch::StallOf(int32_t rank, const Page& page, const Front& front,
+                          MonoTime now) const {
+  const Duration deadline = Deadline();
+  const bool busy = !IsStopped(page.progress) &&
+                    (page.progress.phase == "input" || page.UsesCpu());
+  const Duration still = now - page.since;
+  Duration limit =
+      std::max(announced_, busy ? std::max(options_.patient_least,
+                                           options_.patient_factor * deadline)
+                                : deadline);
+  // All ranks must have stalled for the deadline.
+  limit = std::max(limit, still - front.shortest + deadline);
+  const size_t waiting =
+      front.waiting.size() - (front.waiting.contains(rank) ? 1 : 0);
+  return {
+      rank,  page.progress.phase,          page.progress.step, still, deadline,
+      limit, static_cast<int32_t>(waiting)};
+}
+
+std::optional<Stall> StallWatch::NearestToLimit(const Standing& standing,
+                                                const std::set<int32_t>& ranks,
+                                                const Front& front,
+                                                MonoTime now) const {
+  std::optional<Stall> found;
+  for (const int32_t rank : ranks) {
+    const Stall stall = StallOf(rank, *standing.at(rank), front, now);
+    if (!found || stall.still - stall.limit > found->still - found->limit) {
+      found = stall;
     }
   }
   return found;
+}
+
+// A rank that waits in an earlier step arrived there and never left it.
+std::optional<Stall> StallWatch::StalledByPages(const Standing& standing,
+                                                const Front& front,
+                                                MonoTime now) const {
+  if (front.waiting.size() == standing.size()) return StallOfAll(front);
+  std::set<int32_t> others;
+  for (const auto& [rank, page] : standing) {
+    if (!front.waiting.contains(rank)) others.insert(rank);
+  }
+  return NearestToLimit(standing, others, front, now);
+}
+
+std::optional<Stall> StallWatch::StalledByWaits(const Standing& standing,
+                                                const Front& front,
+                                                MonoTime now) const {
+  const Duration deadline = Deadline();
+  CollectiveWaits waits;
+  bool changes = false;
+  for (const auto& [rank, page] : standing) {
+    changes = changes || now - page->waits_since <= deadline / 2;
+    waits[rank] = *page->progress.collective_wait;
+  }
+  if (!changes) {
+    std::optional<Stall> found =
+        NearestToLimit(standing, AwaitedRanks(waits), front, now);
+    if (found) {
+      // Also those that wait in the step before.
+      const auto waiting =
+          std::count_if(waits.begin(), waits.end(), [&](const auto& entry) {
+            return entry.first != found->rank && IsWaiting(entry.second);
+          });
+      found->waiting = std::max(found->waiting, static_cast<int32_t>(waiting));
+      // It is not left longer than all together would be.
+      if (front.waiting.size() == standing.size()) {
+        found->limit = std::min(found->limit, StallOfAll(front).limit);
+      }
+      return found;
+    }
+  }
+  // What is told now must not be too much or too little once the ranks have
+  // said it.
+  if (front.shortest <= deadline) return std::nullopt;
+  const bool all_wait =
+      std::all_of(waits.begin(), waits.end(),
+                  [](const auto& entry) { return IsWaiting(entry.second); });
+  if (!changes && all_wait) return StallOfAll(front);
+  if (front.shortest <= deadline + options_.settling) return std::nullopt;
+  return StalledByPages(standing, front, now);
 }
 
 std::optional<StallWatch::Standing> StallWatch::StalledSpeakers(
@@ -291,12 +396,12 @@ std::optional<Stall> StallWatch::StalledProgram(const Ranks& ranks,
                                                 MonoTime now) const {
   const std::optional<Standing> speakers = StalledSpeakers(ranks, now);
   if (!speakers || speakers->empty()) return std::nullopt;
-  // The one that is behind, or else waits for no other, or else does nothing,
-  // or else changed first.
+  // The one that is behind, or else is stopped, or else waits for no other, or
+  // else does nothing, or else changed first.
   const auto blame = [now](const auto& entry) {
     const Page& page = *entry.second;
-    return std::make_tuple(page.progress.step, Waits(page.progress),
-                           page.UsesCpu(),
+    return std::make_tuple(page.progress.step, !IsStopped(page.progress),
+                           Waits(page.progress), page.UsesCpu(),
                            -StillOf(page.progress, page.reported, now));
   };
   const auto worst = std::min_element(
@@ -327,28 +432,14 @@ std::optional<Stall> StallWatch::StalledRank(const Ranks& ranks,
       standing->size() != static_cast<size_t>(members)) {
     return std::nullopt;
   }
-  const Duration deadline = Deadline();
-  int64_t front = -1;
-  for (const auto& [rank, page] : *standing) {
-    front = std::max(front, page->progress.step);
-  }
-  Duration shortest = Duration::max();
-  int32_t waiting = 0;
-  for (const auto& [rank, page] : *standing) {
-    shortest = std::min(shortest, now - page->since);
-    if (Waits(page->progress) && page->progress.step == front) ++waiting;
-  }
-  if (waiting == members) {
-    const Duration limit = std::max(
-        {options_.all_least, options_.all_factor * deadline, announced_});
-    return Stall{-1, "allreduce", front, shortest, deadline, limit, waiting};
-  }
-  std::optional<Stall> found = Frozen(*standing, front, now);
-  if (!found || waiting == 0) return std::nullopt;
-  // All ranks must have stalled for the deadline.
-  found->limit = std::max(found->limit, found->still - shortest + deadline);
-  found->waiting = waiting;
-  return found;
+  const Front front = FrontOf(*standing, now);
+  if (front.waiting.empty()) return std::nullopt;
+  const bool all_tell =
+      std::all_of(standing->begin(), standing->end(), [](const auto& entry) {
+        return entry.second->progress.collective_wait.has_value();
+      });
+  return all_tell ? StalledByWaits(*standing, front, now)
+                  : StalledByPages(*standing, front, now);
 }
 
 std::optional<Stall> StallWatch::Check(const Ranks& ranks, MonoTime now) const {

@@ -7,16 +7,18 @@
 // the others have left.
 //   D = max(5 s, 4 x p99 of the last 100 steps); 10 min for the first step of
 //   a generation, and 1 min until ten steps were seen.
-// A false alarm costs a restart, so none is raised
+// Ranks that say for whom they wait (awaited_ranks.h) name that rank
+// themselves, once they have said the same for half of D. Bytes that flow
+// change what they say. A false alarm costs a restart, so none is raised
 //   - while a rank does work that may take long: a checkpoint, an evaluation,
 //     forming, or anything before the first and after the last step;
 //   - while a rank's page is not reported: membership.h handles silent hosts;
 //   - while ranks are replaced (recovery.h);
 //   - if no rank waits: then all ranks are equally slow;
 //   - before three times D, and half a minute, if all ranks wait in the same
-//     step, because of the network between them or of one rank that was stopped
-//     within the all-reduce (after D the coordinator asks their nodes whether
-//     it is the network);
+//     step, because of the network between them (after D the coordinator asks
+//     their nodes whether it is the network) or of one rank that was stopped
+//     within the all-reduce, where the ranks do not say for whom they wait;
 //   - before six times D, and a minute, for a rank that uses the CPU (more than
 //     2 % of one core over the last two seconds) or waits for input: it may be
 //     slow but healthy.
@@ -29,12 +31,13 @@
 // known.
 // Of native ranks the stall is announced long before it is acted on: from half
 // of D on, then from half of the limit, the rank counts as stalled, and users
-// see when the generation will be stopped. The announced limit
-// applies to the whole gang, because a rank other than the named one may stall,
-// too. It may grow when the rank begins to use the CPU, and it never shrinks
-// until a rank makes progress.
-// JobSpec::hang says what follows: a restart (of native jobs by default), a
-// warning alone (of programs), or nothing at all.
+// see when the generation will be stopped. Where ranks say for whom they wait
+// it is announced once they have named one, or else after D. The announced
+// limit applies to the whole gang, because a rank other than the named one may
+// stall, too. It may grow when the rank begins to use the CPU, and it never
+// shrinks until a rank makes progress. JobSpec::hang says what follows: a
+// restart (of native jobs by default), a warning alone (of programs), or
+// nothing at all.
 #ifndef LOCKSTEP_SERVER_CORE_STALL_H_
 #define LOCKSTEP_SERVER_CORE_STALL_H_
 
@@ -59,6 +62,9 @@ struct StallOptions {
   Duration all_least = std::chrono::seconds(30);
   // A page that is older than this is not evidence.
   Duration fresh = std::chrono::seconds(3);
+  // Ranks that say for whom they wait have so much more time for it: a stopped
+  // process is known as one after three seconds.
+  Duration settling = std::chrono::seconds(3);
 };
 
 struct Stall {
@@ -129,6 +135,8 @@ class StallWatch {
     // When the page last changed.
     MonoTime since;
     MonoTime reported;
+    // When its CollectiveWait last changed, in a process that is responsive.
+    MonoTime waits_since;
     // CPU time as it was reported, over the last kCpuWindow.
     struct CpuSample {
       MonoTime time;
@@ -143,10 +151,29 @@ class StallWatch {
   // The pages that count, if all of them have stood still for half of D, and
   // none may for a good reason.
   std::optional<Standing> Standstill(const Ranks& ranks, MonoTime now) const;
-  // The rank of those that do not wait in the step `front` that is nearest to
-  // its limit.
-  std::optional<Stall> Frozen(const Standing& standing, int64_t front,
-                              MonoTime now) const;
+  // The newest step in which a rank waits or works.
+  struct Front {
+    int64_t step = 0;
+    // For how long all have stood still.
+    Duration shortest{};
+    // Those that wait in the all-reduce of the step.
+    std::set<int32_t> waiting = {};
+  };
+  static Front FrontOf(const Standing& standing, MonoTime now);
+  // The stall of all ranks together, or of `rank`.
+  Stall StallOfAll(const Front& front) const;
+  Stall StallOf(int32_t rank, const Page& page, const Front& front,
+                MonoTime now) const;
+  // That of the one of `ranks` that is nearest to its limit; absent: none are.
+  std::optional<Stall> NearestToLimit(const Standing& standing,
+                                      const std::set<int32_t>& ranks,
+                                      const Front& front, MonoTime now) const;
+  // By where the ranks are.
+  std::optional<Stall> StalledByPages(const Standing& standing,
+                                      const Front& front, MonoTime now) const;
+  // By what the ranks say, which all do.
+  std::optional<Stall> StalledByWaits(const Standing& standing,
+                                      const Front& front, MonoTime now) const;
   // The ranks of a program that speak for it, if all of them are past their
   // limits.
   std::optional<Standing> StalledSpeakers(const Ranks& ranks,

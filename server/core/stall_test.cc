@@ -296,6 +296,177 @@ TEST_F(StallTest, AllWaitingIsNobodysAndTakesLonger) {
   EXPECT_EQ(Stalled()->waiting, 3);
 }
 
+// All ranks say for whom they wait.
+class TellingStallTest : public StallTest {
+ protected:
+  TellingStallTest() {
+    for (int32_t rank = 0; rank < 3; ++rank) Say(rank, -1);
+    Beat();
+    Steps(50);
+  }
+  // `peer` -1: it waits for none.
+  void Say(int32_t rank, int32_t peer) {
+    auto& said = ranks_[rank].progress.collective_wait;
+    if (!said) said.emplace();
+    said->responsive = true;
+    said->waiting = peer >= 0;
+    said->peer.reset();
+    if (peer >= 0) said->peer = peer;
+    ++said->waits;
+  }
+  void Stop(int32_t rank) {
+    ranks_[rank].progress.collective_wait->responsive = false;
+  }
+  // All are in the all-reduce of this step; 0 and 2 wait for 1, which waited
+  // for 2 when it was stopped.
+  void AllReduce() {
+    for (int32_t rank = 0; rank < 3; ++rank) Put(rank, "allreduce");
+    Say(0, 1);
+    Say(1, 2);
+    Say(2, 1);
+    Beat();
+  }
+};
+
+TEST_F(TellingStallTest, ARankThatIsStoppedInTheAllReduceIsNamedAtD) {
+  AllReduce();
+  for (int i = 0; i < 6; ++i) Beat();
+  Stop(1);  // As its daemon sees after three seconds.
+  EXPECT_EQ(After(60s), 2500ms) << "5.5 s after it was stopped";
+  const auto stall = Stalled();
+  ASSERT_TRUE(stall);
+  EXPECT_EQ(stall->rank, 1);
+  EXPECT_EQ(stall->phase, "allreduce");
+  EXPECT_EQ(stall->step, 51);
+  EXPECT_EQ(stall->waiting, 2);
+}
+
+TEST_F(TellingStallTest, ItIsSeenBeforeItIsGivenUp) {
+  AllReduce();
+  Say(1, -1);
+  Beat();
+  const MonoTime began = now_;
+  while (!watch_.StalledRank({3, {}}, now_) && now_ - began < 10s) Beat();
+  EXPECT_EQ(now_ - began, 3s);
+  const auto seen = watch_.StalledRank({3, {}}, now_);
+  ASSERT_TRUE(seen);
+  EXPECT_EQ(seen->rank, 1);
+  EXPECT_LE(seen->limit, 6s);
+}
+
+// What was told of all ranks before they had said for whom they wait would hold
+// the limit of the one up.
+TEST_F(TellingStallTest, NoLimitIsToldBeforeTheRanksHaveSaidIt) {
+  AllReduce();
+  const MonoTime began = now_;
+  while (now_ - began <= 4s) {
+    EXPECT_FALSE(watch_.StalledRank({3, {}}, now_));
+    Beat();
+  }
+  // A circle so far.
+  while (!watch_.StalledRank({3, {}}, now_) && now_ - began < 10s) Beat();
+  EXPECT_EQ(watch_.StalledRank({3, {}}, now_)->rank, -1);
+  EXPECT_LE(now_ - began, 5500ms);
+  EXPECT_EQ(After(60s), 25s) << "after 30 s in all, as the network's";
+}
+
+TEST_F(TellingStallTest, BytesThatStillFlowAreNoStandstill) {
+  AllReduce();
+  Stop(1);
+  const MonoTime began = now_;
+  while (now_ - began < 20s) {
+    Say(0, 1);
+    Beat();
+    EXPECT_FALSE(Stalled());
+  }
+  EXPECT_EQ(watch_.StalledRank({3, {}}, now_)->rank, -1) << "all are slow";
+  EXPECT_EQ(After(60s), 3s) << "they stand still, and one is stopped";
+  EXPECT_EQ(Stalled()->rank, 1);
+}
+
+// It is named, and gets the time of all ranks together.
+TEST_F(TellingStallTest, TheOneThatComputesInTheAllReduceIsGivenMoreTime) {
+  busy_ = 1;
+  AllReduce();
+  Say(1, -1);
+  EXPECT_EQ(After(20min), 30500ms);
+  EXPECT_EQ(Stalled()->rank, 1);
+}
+
+// Its children go on: input workers, a profiler.
+TEST_F(TellingStallTest, AStoppedProcessDoesNotCompute) {
+  busy_ = 1;
+  AllReduce();
+  Stop(1);
+  EXPECT_EQ(After(60s), 5500ms);
+  EXPECT_EQ(Stalled()->rank, 1);
+}
+
+// Rank 0 has left the all-reduce of the step before. Of the two that have not,
+// rank 2 came there first.
+TEST_F(TellingStallTest, TheOneThatNeverLeftTheLastStepIsTheOneThatIsStopped) {
+  Put(2, "allreduce");
+  Beat();
+  Put(1, "allreduce");
+  Beat();
+  ++step_;
+  Put(0, "allreduce");
+  Say(0, 2);
+  Say(2, 1);
+  Say(1, 2);
+  Beat();
+  Stop(1);
+  ASSERT_TRUE(After(60s));
+  EXPECT_EQ(Stalled()->rank, 1);
+  EXPECT_EQ(Stalled()->step, 51);
+  EXPECT_EQ(Stalled()->waiting, 2);
+  EXPECT_LE(Stalled()->still, 7s);
+}
+
+// The network lost the bytes that rank 1 lacks: it is not stuck.
+TEST_F(TellingStallTest, ACircleOverTwoStepsIsTheNetworksToo) {
+  Put(1, "allreduce");
+  ++step_;
+  Put(0, "allreduce");
+  Put(2, "allreduce");
+  Say(0, 1);
+  Say(1, 2);
+  Say(2, 1);
+  Beat();
+  EXPECT_EQ(After(60s), 30500ms);
+  EXPECT_EQ(Stalled()->rank, -1);
+}
+
+TEST_F(TellingStallTest, OneThatIsFrozenInItsComputationIsNamedAtD) {
+  Freeze("compute");
+  Say(0, 1);
+  Say(1, -1);
+  Say(2, 0);
+  EXPECT_EQ(After(60s), 5500ms);
+  EXPECT_EQ(Stalled()->rank, 1);
+  EXPECT_EQ(Stalled()->waiting, 2);
+}
+
+// Backends that tell no peers, and no process is stopped.
+TEST_F(TellingStallTest, WhereTheWordsTellNothingThePagesDo) {
+  for (RankStatus& rank : ranks_)
+    rank.progress.collective_wait->waiting.reset();
+  Freeze("compute");
+  const MonoTime began = now_;
+  while (!watch_.StalledRank({3, {}}, now_) && now_ - began < 20s) Beat();
+  EXPECT_EQ(now_ - began, 8500ms) << "what they say may come late";
+  EXPECT_EQ(After(60s), Duration(0));
+  EXPECT_EQ(Stalled()->rank, 1);
+}
+
+TEST_F(TellingStallTest, OneThatDoesNotTellLeavesTheOldLimit) {
+  AllReduce();
+  Stop(1);
+  ranks_[2].progress.collective_wait.reset();
+  EXPECT_EQ(After(60s), 30500ms);
+  EXPECT_EQ(Stalled()->rank, -1);
+}
+
 // Stopped while it was woken: its peers have gone on to the next step.
 TEST_F(StallTest, RankThatNeverLeftTheLastStep) {
   Steps(50);
@@ -442,6 +613,23 @@ TEST_F(ProgramStallTest, TheOneThatDoesNotWaitIsNamed) {
   ranks_[0].progress.step = 6;
   Beat();
   EXPECT_EQ(Stalled()->rank, 0) << "it is behind";
+}
+
+TEST_F(ProgramStallTest, TheOneThatIsStoppedIsNamed) {
+  for (int32_t rank = 0; rank < 3; ++rank) {
+    Set(rank, SignSource::kSession, 30s, 10s);
+    ranks_[rank].progress.step = 7;
+    ranks_[rank].progress.phase = "compute";
+    ranks_[rank].progress.collective_wait.emplace();
+    ranks_[rank].progress.collective_wait->responsive = rank != 2;
+  }
+  Set(0, SignSource::kSession, 31s, 10s);
+  Beat();
+  ASSERT_TRUE(Stalled());
+  EXPECT_EQ(Stalled()->rank, 2);
+  ranks_[2].progress.phase = "finished";
+  Beat();
+  EXPECT_EQ(Stalled()->rank, 0) << "one that left its session says no more";
 }
 
 TEST_F(ProgramStallTest, TimePassesBetweenReports) {

@@ -319,7 +319,8 @@ int64_t ClusterTest::PidOf(const v1::Job& job, int rank) {
   return Ranks(job)[rank].pid();
 }
 
-int64_t ClusterTest::CommittedOnPage(const v1::Job& job, int rank) const {
+std::optional<worker::task::RankPage> ClusterTest::PageOf(const v1::Job& job,
+                                                          int rank) const {
   for (const v1::TaskStatus& task : job.tasks()) {
     for (const v1::RankStatus& status : task.ranks()) {
       if (status.rank() != rank) continue;
@@ -328,16 +329,21 @@ int64_t ClusterTest::CommittedOnPage(const v1::Job& job, int rank) const {
                       cluster_->layout().DaemonDir(task.node()), job.name(),
                       job.generation(), rank);
       std::string error;
-      const auto reader = task::PageReader::Open(path, &error);
-      task::RankPage page;
-      if (!reader ||
-          reader->ReadLast(&page, &error) != task::PageReader::Result::kOk) {
-        return -1;
+      const auto reader = worker::task::PageReader::Open(path, &error);
+      worker::task::RankPage page;
+      if (!reader || reader->ReadLast(&page, &error) !=
+                         worker::task::PageReader::Result::kOk) {
+        return std::nullopt;
       }
-      return page.progress.last_committed;
+      return page;
     }
   }
-  return -1;
+  return std::nullopt;
+}
+
+int64_t ClusterTest::CommittedOnPage(const v1::Job& job, int rank) const {
+  const auto page = PageOf(job, rank);
+  return page ? page->progress.last_committed : -1;
 }
 
 void ClusterTest::KillDaemon(const std::string& daemon) {

@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -25,6 +26,7 @@
 #include "common/base/file.h"
 #include "common/base/status.h"
 #include "common/os/process.h"
+#include "worker/task/rank_page.h"
 
 namespace lockstep {
 
@@ -108,8 +110,11 @@ class ClusterTest : public testing::Test {
   // Of the running attempt, by rank.
   static std::map<int, v1::RankStatus> Ranks(const v1::Job& job);
   static int64_t PidOf(const v1::Job& job, int rank);
-  // Steps committed, as the rank's page on its host says: works while daemons
-  // are away. -1 where there is no page.
+  // The rank's page on its host: works while daemons are away. Absent where
+  // there is none.
+  std::optional<worker::task::RankPage> PageOf(const v1::Job& job,
+                                               int rank) const;
+  // Steps committed, as that page says. -1 where there is none.
   int64_t CommittedOnPage(const v1::Job& job, int rank) const;
 
   // Daemons. ----------------------------------------------------------------

@@ -156,6 +156,74 @@ TEST_F(RecoveryTest, AFrozenRankIsReplaced) {
   CheckEnd("frozen", 2, kLong);
 }
 
+// Rank 0 is slow, so that the others wait for it. Rank 1 is stopped there. Over
+// tcp rank 0 comes to the same all-reduce, and all ranks wait. Over shared
+// memory the others need it no more for that step, and wait in the next one.
+class FrozenInAllReduceTest : public RecoveryTest,
+                              public testing::WithParamInterface<std::string> {
+ protected:
+  static constexpr int64_t kFrozenSteps = 100;
+
+  v1::Job Start(const std::string& name) {
+    Submit(Recovering(name, 3,
+                      {"--steps", fmt::format("{}", kFrozenSteps), "--backend",
+                       GetParam(), "--slow_rank", "0", "--slow_ms", "150"}));
+    return AwaitStep(name, 20);
+  }
+
+  // The step in whose all-reduce the rank is; -1: it is elsewhere.
+  int64_t AllReduceOf(const v1::Job& job, int rank) const {
+    const auto page = PageOf(job, rank);
+    return page && page->progress.phase == task::RankPhase::kAllReduce
+               ? static_cast<int64_t>(page->progress.step)
+               : -1;
+  }
+
+  // Stops rank 1 when it has just come to an all-reduce. False, and it goes on:
+  // this came too late.
+  bool StopRankOne(const v1::Job& job) {
+    EXPECT_TRUE(Eventually([&] { return AllReduceOf(job, 1) < 0; }));
+    int64_t step = -1;
+    const MonoTime deadline = MonotonicNow() + kPatience;
+    while (step < 0 && MonotonicNow() < deadline) step = AllReduceOf(job, 1);
+    Kill(job, 1, SIGSTOP);
+    const bool waits = Eventually(
+        [&] {
+          const int64_t others = step + (GetParam() == "shm" ? 1 : 0);
+          return AllReduceOf(job, 0) == others && AllReduceOf(job, 1) == step &&
+                 AllReduceOf(job, 2) == others;
+        },
+        std::chrono::seconds(2));
+    if (!waits) Kill(job, 1, SIGCONT);
+    return waits;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Backends, FrozenInAllReduceTest,
+                         testing::Values("shm", "tcp"),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(FrozenInAllReduceTest, TheRankIsNamedAndReplaced) {
+  std::string name = "waits";
+  v1::Job before = Start(name);
+  // Anew: the time that a try took counts for the deadline.
+  for (int tries = 1; !StopRankOne(before) && tries < 5; ++tries) {
+    EXPECT_TRUE(client()->CancelJob(name).ok());
+    name = fmt::format("waits-{}", tries);
+    before = Start(name);
+  }
+  const MonoTime stopped = MonotonicNow();
+  const v1::Job after = AwaitRecovered(name, 1);
+  RecordProperty("seconds",
+                 fmt::format("{:.1f}", ToSeconds(MonotonicNow() - stopped)));
+  ExpectStayed(before, after, {1});
+  const auto events = EventsOf(after, v1::REASON_RECOVERING);
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_THAT(events[0], HasSubstr("rank 1"));
+  EXPECT_THAT(events[0], HasSubstr("stalled in allreduce of step"));
+  EXPECT_THAT(events[0], HasSubstr("while 2 other ranks wait for it"));
+  CheckEnd(name, 3, kFrozenSteps);
+}
+
 TEST_F(RecoveryTest, SurvivorsHoldWhileTheCoordinatorIsAway) {
   Submit(Recovering("away", 2));
   const v1::Job before = AwaitStep("away", 20);
