@@ -17,11 +17,26 @@
 namespace lockstep::cli {
 namespace {
 
+// "allreduce, waits for rank 1"; "compute, not responsive" where its process is
+// stopped, or gets no processor.
+std::string PhaseText(const v1::RankProgress& progress) {
+  std::string text = Printable(progress.phase());
+  if (!progress.has_collective_wait()) return text;
+  const v1::CollectiveWait& wait = progress.collective_wait();
+  if (!wait.responsive() && progress.phase() != "finished") {
+    return text + ", not responsive";
+  }
+  if (wait.waiting() && wait.has_peer()) {
+    text += fmt::format(", waits for rank {}", wait.peer());
+  }
+  return text;
+}
+
 std::string RankStateText(const v1::RankStatus& rank) {
   if (rank.has_exit()) return DescribeExit(rank.exit());
   std::string text = Text(rank.state());
   if (!rank.progress().phase().empty()) {
-    text += " (" + Printable(rank.progress().phase()) + ")";
+    text += " (" + PhaseText(rank.progress()) + ")";
   }
   if (rank.restarts() > 0) text += ", " + Count(rank.restarts(), "restart");
   if (rank.away()) text += ", away";

@@ -452,6 +452,24 @@ TEST(DescribeJobTest, TellsHowTasksGotReadyAndWhatTheyUse) {
                               "-     -          continues: RUNNING\n"));
 }
 
+TEST(DescribeJobTest, TellsForWhomARankWaits) {
+  v1::Job job = RunningJob();
+  v1::RankStatus* const rank = job.mutable_tasks(0)->mutable_ranks(0);
+  rank->set_state(v1::RANK_STATE_JOINED);
+  rank->mutable_progress()->set_phase("allreduce");
+  EXPECT_THAT(RanksTable(job), HasSubstr("(allreduce)")) << "it does not say";
+  v1::CollectiveWait* const wait =
+      rank->mutable_progress()->mutable_collective_wait();
+  wait->set_responsive(true);
+  wait->set_waiting(true);
+  wait->set_peer(1);
+  EXPECT_THAT(RanksTable(job), HasSubstr("(allreduce, waits for rank 1)"));
+  wait->set_responsive(false);
+  EXPECT_THAT(RanksTable(job), HasSubstr("(allreduce, not responsive)"));
+  rank->mutable_progress()->set_phase("finished");
+  EXPECT_THAT(RanksTable(job), HasSubstr("(finished)"));
+}
+
 TEST(DescribeJobTest, TaskThatGetsReadySaysWithWhat) {
   v1::Job job = RunningJob();
   job.set_state(v1::JOB_STATE_PREPARING);
