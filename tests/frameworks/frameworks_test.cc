@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -22,6 +23,7 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 // A framework takes seconds to be imported, on two cores by two ranks.
@@ -246,6 +248,58 @@ TEST_F(FrameworksTest, DistributedDataParallelInOneTask) {
   RunJob(spec, v1::JOB_STATE_SUCCEEDED, kFrameworkTime);
   EXPECT_EQ(Line("ddp", 0, "rank"), "rank 0 of 2 local 0 same True");
   EXPECT_EQ(Line("ddp", 1, "rank"), "rank 1 of 2 local 1 same True");
+}
+
+// It knows nothing of lockstep: it saves, and resumes with the ranks that it
+// has.
+TEST_F(FrameworksTest, ARescaledDistributedDataParallelKeepsItsResult) {
+  v1::JobSpec spec =
+      Python("rescaled", "torch", 2, {Programs() + "/rescaled.py"});
+  (*spec.mutable_environment())["CHECKPOINT"] = Path("checkpoint.pt");
+  (*spec.mutable_environment())["STOP_FILE"] = Path("stop");
+  spec.set_elastic_min_tasks(1);
+  spec.set_rescale(true);
+  spec.set_restart_budget(0);
+  Submit(spec);
+  const auto await_steps = [&](uint64_t generation, int tasks) {
+    const v1::Job job = WaitUntil(
+        "rescaled", fmt::format("{} tasks", tasks),
+        [&](const v1::Job& now) {
+          return now.generation() == generation &&
+                 now.state() == v1::JOB_STATE_RUNNING &&
+                 now.tasks_size() == tasks;
+        },
+        kFrameworkTime);
+    EXPECT_TRUE(Eventually(
+        [&] {
+          const auto lines =
+              Output("rescaled", 0, static_cast<int>(generation));
+          return std::any_of(
+              lines.begin(), lines.end(), [&](const std::string& line) {
+                return line.starts_with("step ") &&
+                       line.ends_with(fmt::format(" by {}", tasks));
+              });
+        },
+        kFrameworkTime));
+  };
+  const auto resize = [&](const std::string& tasks) {
+    const CommandResult done =
+        Lockstep({"jobs", "resize", "rescaled", "--tasks", tasks});
+    EXPECT_EQ(done.code, 0) << done.err;
+  };
+  await_steps(1, 2);
+  resize("1");
+  await_steps(2, 1);
+  resize("2");
+  await_steps(3, 2);
+  WriteFile(Path("stop"), "");
+  WaitEnd("rescaled", v1::JOB_STATE_SUCCEEDED, kFrameworkTime);
+  EXPECT_EQ(Line("rescaled", 0, "same", 3), "same True");
+  for (int attempt = 2; attempt <= 3; ++attempt) {
+    const std::string start = Line("rescaled", 0, "starts at ", attempt);
+    EXPECT_NE(start, "");
+    EXPECT_THAT(start, Not(HasSubstr("starts at 0 ")));
+  }
 }
 
 // Its own launcher reads PET_NNODES and the others.
