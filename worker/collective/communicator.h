@@ -166,7 +166,7 @@ class Work {
   virtual std::optional<Span> ran() const { return std::nullopt; }
 };
 
-// What a rank waits for in its operations.
+// The wait of a rank in its operations.
 struct PeerWait {
   bool waiting = false;
   int rank = -1;  // the peer; -1: not known, or it does not wait
@@ -268,8 +268,8 @@ class Communicator {
   // without a change of threads.
   virtual Status RunNow(const Operation& operation, MonoTime deadline);
 
-  // What the rank waits for at this moment: quick, and safe from any thread. By
-  // these waits the coordinator finds the rank that is stuck in an operation.
+  // The rank's wait at this moment: quick, and safe from any thread. By these
+  // waits the coordinator finds the rank that is stuck in an operation.
   // No value: the backend does not tell.
   virtual std::optional<PeerWait> CurrentWait() const { return std::nullopt; }
 

@@ -116,8 +116,8 @@ class LightSession::Impl {
       number = welcome.rank();
     }
     LOCKSTEP_ASSIGN_OR_RETURN(
-        progress_, Progress::Create(page, number, identity_.generation));
-    shown_progress_.store(progress_.get(), std::memory_order_release);
+        progress_,
+        Progress::Create(page, number, identity_.generation, &wait_page_));
     recoverable_ = options.recoverable;
     // Parameter servers and evaluators have no steps in common.
     if (link_ && identity_.rank >= 0) orders_.Start(link_.get(), OwnPlace());
@@ -295,9 +295,7 @@ class LightSession::Impl {
     callbacks.tick = [this, orders = std::move(callbacks.tick)] {
       orders();
       // The process runs; its collectives are the program's own.
-      Progress* const progress =
-          shown_progress_.load(std::memory_order_acquire);
-      if (progress != nullptr) progress->ShowWait({});
+      wait_page_.Show({});
     };
     return callbacks;
   }
@@ -321,8 +319,7 @@ class LightSession::Impl {
   // Null: a process that lockstep did not start.
   std::shared_ptr<rank_link::RankLink> link_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<Progress> progress_ ABSL_GUARDED_BY(mu_);
-  // For the link's thread: progress_, once it is there.
-  std::atomic<Progress*> shown_progress_ = nullptr;
+  WaitPage wait_page_;                           // progress_'s.
   int64_t last_step_ ABSL_GUARDED_BY(mu_) = -1;  // -1: none yet.
   uint64_t epoch_ ABSL_GUARDED_BY(mu_) = 0;
 };

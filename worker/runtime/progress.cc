@@ -16,7 +16,8 @@ constexpr double kBandwidthWeight = 0.05;
 }  // namespace
 
 StatusOr<std::unique_ptr<Progress>> Progress::Create(
-    const std::string& page_path, int rank, uint64_t generation) {
+    const std::string& page_path, int rank, uint64_t generation,
+    WaitPage* waits) {
   std::unique_ptr<task::PageWriter> page;
   if (!page_path.empty()) {
     std::string error;
@@ -24,6 +25,7 @@ StatusOr<std::unique_ptr<Progress>> Progress::Create(
                                     &error);
     if (!page) return Unavailable("the rank's page: {}", error);
   }
+  if (waits != nullptr) waits->Open(page.get());
   return std::unique_ptr<Progress>(
       new Progress(std::move(page), rank, generation, MonotonicNow()));
 }

@@ -3,7 +3,7 @@
 // only counts.
 //
 // It makes no system call: the clock is read through the vDSO and the page is
-// memory. Not thread-safe: for the training loop's thread, except ShowWait.
+// memory. Not thread-safe: for the training loop's thread.
 #ifndef LOCKSTEP_WORKER_RUNTIME_PROGRESS_H_
 #define LOCKSTEP_WORKER_RUNTIME_PROGRESS_H_
 
@@ -17,15 +17,18 @@
 #include "common/base/status.h"
 #include "worker/runtime/late_ranks.h"
 #include "worker/runtime/phase_timer.h"
+#include "worker/runtime/wait_page.h"
 #include "worker/task/rank_page.h"
 
 namespace lockstep::worker::runtime {
 
 class Progress {
  public:
-  // An empty `page_path`: no page.
+  // An empty `page_path`: no page. Opens `waits`, where not null, for the
+  // link's thread.
   static StatusOr<std::unique_ptr<Progress>> Create(
-      const std::string& page_path, int rank, uint64_t generation);
+      const std::string& page_path, int rank, uint64_t generation,
+      WaitPage* waits = nullptr);
 
   void Enter(task::RankPhase phase);
   task::RankPhase phase() const { return timer_.phase(); }
@@ -75,10 +78,6 @@ class Progress {
 
   // Writes everything.
   void Publish();
-  // Says that the process runs, and what it waits for. By one other thread.
-  void ShowWait(const task::RankWait& wait) {
-    if (page_) page_->SetWait(wait);
-  }
   const task::RankCounters& counters() const { return counters_; }
 
  private:

@@ -120,6 +120,7 @@ task::RankWait SessionCommunicator::CurrentWait() {
 }
 
 void SessionCommunicator::Tick(MonoTime now) {
+  wait_page_.Show(CurrentWait());
   MutexLock lock(&mu_);
   if (patience_ && now >= *patience_) AbortOlder();
 }

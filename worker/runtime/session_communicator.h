@@ -16,6 +16,7 @@
 #include "common/base/status.h"
 #include "worker/collective/communicator.h"
 #include "worker/runtime/membership.h"
+#include "worker/runtime/wait_page.h"
 #include "worker/task/rank_page.h"
 
 namespace lockstep::worker::runtime {
@@ -55,10 +56,12 @@ class SessionCommunicator {
   // `recovery` begins, and `away` are not members: the same for communicators
   // of recoveries before, at once or when this rank had time to leave.
   void Announce(uint32_t recovery, std::span<const int> away);
-  // Once a second or more often.
+  // Once a second or more often. Writes CurrentWait into the page.
   void Tick(MonoTime now);
-  // What this rank waits for, as a rank of the job; for its page.
+  // The wait of this rank; its peer is a rank of the job.
   task::RankWait CurrentWait();
+  // Of the page; opened by its owner, which outlives every Tick.
+  WaitPage* wait_page() { return &wait_page_; }
 
  private:
   bool OnlyReturns(uint32_t recovery, std::span<const int> away) const
@@ -75,6 +78,7 @@ class SessionCommunicator {
   // Ranks return; until then this rank may end its step.
   std::optional<MonoTime> patience_ ABSL_GUARDED_BY(mu_);
   uint32_t newest_ ABSL_GUARDED_BY(mu_) = 0;
+  WaitPage wait_page_;
   collective::Communicator* view_ = nullptr;  // for the loop's thread
 };
 

@@ -77,7 +77,7 @@ Status Session::Impl::Join() {
     callbacks.recover = [this](const v1::RankWelcome& welcome) {
       communicator_.Announce(welcome.recovery(), AwayRanksOf(welcome));
     };
-    callbacks.tick = [this] { Tick(); };
+    callbacks.tick = [this] { communicator_.Tick(MonotonicNow()); };
     callbacks.directive = [this](const v1::RankDirective& directive) {
       orders_.Add(directive);
     };
@@ -95,15 +95,9 @@ Status Session::Impl::Join() {
     identity_.lineage = {{identity_.generation, 0}};
   }
   LOCKSTEP_ASSIGN_OR_RETURN(
-      progress_, Progress::Create(page, identity_.rank, identity_.generation));
-  shown_progress_.store(progress_.get(), std::memory_order_release);
+      progress_, Progress::Create(page, identity_.rank, identity_.generation,
+                                  communicator_.wait_page()));
   return OkStatus();
-}
-
-void Session::Impl::Tick() {
-  communicator_.Tick(MonotonicNow());
-  Progress* const progress = shown_progress_.load(std::memory_order_acquire);
-  if (progress != nullptr) progress->ShowWait(communicator_.CurrentWait());
 }
 
 void Session::Impl::TakeWelcome(const v1::RankWelcome& welcome) {

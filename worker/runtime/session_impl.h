@@ -3,7 +3,6 @@
 #ifndef LOCKSTEP_WORKER_RUNTIME_SESSION_IMPL_H_
 #define LOCKSTEP_WORKER_RUNTIME_SESSION_IMPL_H_
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -120,8 +119,6 @@ class Session::Impl {
   // Reports how the ranks reduce, and why so: once a generation, by the chief,
   // with `buckets` where that is not empty.
   void ReportChoice(const std::string& buckets);
-  // The link's.
-  void Tick();
   // Notes what recoveries compare.
   Status KeepShape(const ConfigMap& shape,
                    const std::vector<Parameter>& parameters,
@@ -135,8 +132,6 @@ class Session::Impl {
   // Null: the system gives none, and gradients move.
   std::unique_ptr<collective::AddressRange> addresses_;
   SessionCommunicator communicator_;
-  // For the link's thread: progress_, once it is there.
-  std::atomic<Progress*> shown_progress_ = nullptr;
   std::optional<SmallCollectives> collectives_;
   uint64_t fingerprint_ = 0;
   Kept kept_;

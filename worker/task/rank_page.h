@@ -173,8 +173,8 @@ struct RankCounters {
   std::vector<std::pair<std::string, double>> values;
 };
 
-// What a thread of the rank's process, which is not the training loop's, says
-// about the collective that the rank is in: once a second.
+// The words of a second thread of the rank's process about the collective that
+// the rank is in: once a second.
 struct RankWait {
   // Counts what was said; 0: nothing yet. It stands still in a stopped process.
   uint64_t beat = 0;

@@ -71,7 +71,7 @@ enum PageWord : size_t {
       kWordCheckpointTimes + kCheckpointPhases * (kTimeBounds.size() + 2),
   kWordCompileSeconds = kWordThirdEnd,
   kWordEnd,
-  // What another thread writes, without the lock.
+  // Another thread writes these, without the lock.
   kWordBeat = kPageWords - 2,
   // Bits 0 to 19: 0 not known, 1 does not wait, 2 waits, 3 + r waits for rank
   // r. Above: the number of waits.

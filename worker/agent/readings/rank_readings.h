@@ -31,7 +31,8 @@ class BeatWatch {
   static constexpr Duration kSilence = std::chrono::seconds(3);
 
   // Call it at each look; returns whether the process is responsive. Where the
-  // looks are far apart, this daemon was stopped: that is no silence.
+  // looks are far apart, this daemon was stopped, and the process counts as
+  // responsive.
   bool Take(uint64_t beat, MonoTime now);
 
  private:
