@@ -32,6 +32,7 @@ class Dispatcher::Sender {
   void Set(const Receiver& receiver) {
     MutexLock lock(&mu_);
     receiver_ = receiver;
+    changed_ = true;
     outbox_.TryAtOnce();
   }
 
@@ -74,6 +75,7 @@ class Dispatcher::Sender {
       {
         MutexLock lock(&mu_);
         receiver = receiver_;
+        changed_ = false;
         size_t dropped = 0;
         next = outbox_.Next(clock_.Now(), &dropped);
         stats_.dropped += dropped;
@@ -94,6 +96,8 @@ class Dispatcher::Sender {
       return true;
     }
     ++stats_.failed;
+    // Refused with the settings of before: it is tried with the new ones.
+    if (std::exchange(changed_, false)) return true;
     const bool final = status.code() == StatusCode::kFailedPrecondition;
     LOG_WARN("receiver {}: \"{}\" is not taken{}: {}", name_,
              TitleOf(notification), final ? " and is given up" : "",
@@ -113,6 +117,8 @@ class Dispatcher::Sender {
   std::atomic<bool> stop_{false};
   mutable Mutex mu_;
   Receiver receiver_ ABSL_GUARDED_BY(mu_);
+  // Since the delivery that runs began.
+  bool changed_ ABSL_GUARDED_BY(mu_) = false;
   Outbox outbox_ ABSL_GUARDED_BY(mu_);
   ReceiverStats stats_ ABSL_GUARDED_BY(mu_);
   // Last: it uses the others.

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdlib>
+#include <functional>
 #include <mutex>
 
 #include "server/core/testing.h"
@@ -50,6 +52,7 @@ class DispatcherTest : public testing::Test {
     };
     options.deliver = [this](const Receiver& receiver, const Notification& n,
                              WallTime, const std::atomic<bool>&) {
+      if (receiver.name == "bad" && meanwhile_) meanwhile_();
       std::lock_guard lock(mu_);
       changed_.notify_all();
       if (receiver.name == "bad") {
@@ -97,6 +100,8 @@ class DispatcherTest : public testing::Test {
   int tries_ = 0;
   Status answer_ = Unavailable("busy");
   std::vector<Notification> got_;
+  // Called while a notification is delivered to "bad".
+  std::function<void()> meanwhile_;
   std::unique_ptr<Dispatcher> dispatcher_;
 };
 
@@ -185,6 +190,30 @@ TEST_F(DispatcherTest, ReceiversChangeWhileItRuns) {
   receivers.all.resize(1);
   ASSERT_TRUE(dispatcher_->SetReceivers(receivers).ok());
   EXPECT_EQ(dispatcher_->Stats().size(), 1u);
+}
+
+// It fails with the settings of before, and the new ones may be right.
+TEST_F(DispatcherTest, SettingsThatChangeDuringADeliveryAreTriedAtOnce) {
+  for (const Status& answer : {Unavailable("busy"), FailedPrecondition("no")}) {
+    answer_ = answer;
+    tries_ = 0;
+    std::atomic<bool> first = true;
+    meanwhile_ = [&] {
+      if (!first.exchange(false)) return;
+      Receivers receivers;
+      for (const char* name : {"good", "bad"}) {
+        receivers.all.emplace_back().name = name;
+      }
+      EXPECT_TRUE(dispatcher_->SetReceivers(receivers).ok());
+    };
+    Start();
+    ASSERT_TRUE(WaitForLooks());
+    Fail();
+    EXPECT_TRUE(Wait([&] { return tries_ == 2; }));
+    dispatcher_.reset();
+    ASSERT_TRUE(RealFileSystem()->RemoveAll(JoinPath(dir_, "notify")).ok());
+    job_.state = JobState::kRunning;
+  }
 }
 
 TEST_F(DispatcherTest, AReceiverWithoutAFolderIsRefused) {
