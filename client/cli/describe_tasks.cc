@@ -26,7 +26,9 @@ std::string PhaseText(const v1::RankProgress& progress) {
   if (!wait.responsive() && progress.phase() != "finished") {
     return text + ", not responsive";
   }
-  if (wait.waiting() && wait.has_peer()) {
+  // A communicator's thread may wait while the rank computes.
+  const bool waits = progress.phase() == "allreduce";
+  if (waits && wait.waiting() && wait.has_peer()) {
     text += fmt::format(", waits for rank {}", wait.peer());
   }
   return text;

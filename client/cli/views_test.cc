@@ -464,6 +464,9 @@ TEST(DescribeJobTest, TellsForWhomARankWaits) {
   wait->set_waiting(true);
   wait->set_peer(1);
   EXPECT_THAT(RanksTable(job), HasSubstr("(allreduce, waits for rank 1)"));
+  rank->mutable_progress()->set_phase("compute");
+  EXPECT_THAT(RanksTable(job), HasSubstr("(compute)"));
+  rank->mutable_progress()->set_phase("allreduce");
   wait->set_responsive(false);
   EXPECT_THAT(RanksTable(job), HasSubstr("(allreduce, not responsive)"));
   rank->mutable_progress()->set_phase("finished");

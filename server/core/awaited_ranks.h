@@ -20,9 +20,9 @@ using CollectiveWaits = std::map<int32_t, CollectiveWait>;
 bool IsWaiting(const CollectiveWait& wait);
 
 // `waits`: of all ranks of the gang, which make no progress. Returns the ranks
-// to which the waits of others lead. Where they lead nowhere because peers are
-// not known, it is the only rank that is not responsive, or else the only one
-// that says that it waits for none. Empty: not known.
+// to which the waits of others lead. Where they lead to none and in no circle,
+// because peers are not known, it is the only rank that is not responsive, or
+// else the only one that says that it waits for none. Empty: not known.
 std::set<int32_t> AwaitedRanks(const CollectiveWaits& waits);
 
 }  // namespace lockstep::server

@@ -6,7 +6,6 @@
 #include <tuple>
 #include <vector>
 
-#include "server/core/awaited_ranks.h"
 #include "server/core/job.h"
 
 namespace lockstep::server {
@@ -41,13 +40,6 @@ bool SameWait(const std::optional<CollectiveWait>& a,
               const std::optional<CollectiveWait>& b) {
   if (!a || !b || !b->responsive) return true;
   return a->waiting == b->waiting && a->peer == b->peer && a->waits == b->waits;
-}
-
-// A process that is stopped, or gets no processor. One that has left its
-// session says nothing, either.
-bool IsStopped(const RankProgress& progress) {
-  return progress.collective_wait && !progress.collective_wait->responsive &&
-         progress.phase != "finished";
 }
 
 // Of a program's rank, since its last sign of progress.
@@ -162,6 +154,14 @@ bool StallWatch::Page::UsesCpu() const {
   return cpu.back().seconds - cpu.front().seconds > kIdle * ToSeconds(window);
 }
 
+bool StallWatch::Page::IsSilent() const {
+  return silent_since.has_value() && progress.phase != "finished";
+}
+
+bool StallWatch::Page::IsBusy() const {
+  return !IsSilent() && (progress.phase == "input" || UsesCpu());
+}
+
 void StallWatch::RecordAnnounced(const Stall& stall) {
   announced_ = std::max(announced_, stall.limit);
 }
@@ -202,6 +202,9 @@ void StallWatch::Take(const RankStatus& report, MonoTime now,
                 report.progress.collective_wait)) {
     page.waits_since = now;
   }
+  const auto& wait = report.progress.collective_wait;
+  if (first || gap || !wait || wait->responsive) page.silent_since.reset();
+  if (wait && !wait->responsive && !page.silent_since) page.silent_since = now;
   page.progress = report.progress;
   page.reported = now;
   page.cpu.push_back({now, report.usage.cpu_seconds});
@@ -269,7 +272,8 @@ StallWatch::Front StallWatch::FrontOf(const Standing& standing, MonoTime now) {
   return front;
 }
 
-Stall StallWatch::StallOfAll(const Front& front) const {
+Stall StallWatch::StallOfAll(const Standing& standing,
+                             const Front& front) const {
   const Duration deadline = Deadline();
   return {-1,
           "allreduce",
@@ -278,19 +282,23 @@ Stall StallWatch::StallOfAll(const Front& front) const {
           deadline,
           std::max(
               {options_.all_least, options_.all_factor * deadline, announced_}),
-          static_cast<int32_t>(front.waiting.size())};
+          static_cast<int32_t>(standing.size())};
 }
 
 Stall StallWatch::StallOf(int32_t rank, const Page& page, const Front& front,
                           MonoTime now) const {
   const Duration deadline = Deadline();
-  const bool busy = !IsStopped(page.progress) &&
-                    (page.progress.phase == "input" || page.UsesCpu());
   const Duration still = now - page.since;
-  Duration limit =
-      std::max(announced_, busy ? std::max(options_.patient_least,
-                                           options_.patient_factor * deadline)
-                                : deadline);
+  Duration limit = deadline;
+  if (page.IsBusy()) {
+    limit =
+        std::max(options_.patient_least, options_.patient_factor * deadline);
+  } else if (page.IsSilent()) {
+    // Before, it may have been slow but healthy.
+    const Duration silent = now - *page.silent_since + options_.silence;
+    limit = std::max(limit, still - silent + deadline);
+  }
+  limit = std::max(limit, announced_);
   // All ranks must have stalled for the deadline.
   limit = std::max(limit, still - front.shortest + deadline);
   const size_t waiting =
@@ -318,7 +326,9 @@ std::optional<Stall> StallWatch::NearestToLimit(const Standing& standing,
 std::optional<Stall> StallWatch::StalledByPages(const Standing& standing,
                                                 const Front& front,
                                                 MonoTime now) const {
-  if (front.waiting.size() == standing.size()) return StallOfAll(front);
+  if (front.waiting.size() == standing.size()) {
+    return StallOfAll(standing, front);
+  }
   std::set<int32_t> others;
   for (const auto& [rank, page] : standing) {
     if (!front.waiting.contains(rank)) others.insert(rank);
@@ -331,37 +341,49 @@ std::optional<Stall> StallWatch::StalledByWaits(const Standing& standing,
                                                 MonoTime now) const {
   const Duration deadline = Deadline();
   CollectiveWaits waits;
-  bool changes = false;
+  // For how long all have said the same.
+  Duration unchanged = Duration::max();
   for (const auto& [rank, page] : standing) {
-    changes = changes || now - page->waits_since <= deadline / 2;
+    unchanged = std::min(unchanged, now - page->waits_since);
     waits[rank] = *page->progress.collective_wait;
   }
-  if (!changes) {
+  // Before D nothing is told that would be too much once it is known which
+  // process is stopped.
+  const bool early = front.shortest <= deadline;
+  if (unchanged > deadline / 2) {
     std::optional<Stall> found =
         NearestToLimit(standing, AwaitedRanks(waits), front, now);
-    if (found) {
-      // Also those that wait in the step before.
-      const auto waiting =
-          std::count_if(waits.begin(), waits.end(), [&](const auto& entry) {
-            return entry.first != found->rank && IsWaiting(entry.second);
-          });
-      found->waiting = std::max(found->waiting, static_cast<int32_t>(waiting));
-      // It is not left longer than all together would be.
-      if (front.waiting.size() == standing.size()) {
-        found->limit = std::min(found->limit, StallOfAll(front).limit);
-      }
+    if (found && !(early && standing.at(found->rank)->IsBusy())) {
+      CompleteNamed(waits, standing, front, &*found);
       return found;
     }
   }
-  // What is told now must not be too much or too little once the ranks have
-  // said it.
-  if (front.shortest <= deadline) return std::nullopt;
+  if (early) return std::nullopt;
   const bool all_wait =
       std::all_of(waits.begin(), waits.end(),
                   [](const auto& entry) { return IsWaiting(entry.second); });
-  if (!changes && all_wait) return StallOfAll(front);
+  if (all_wait && unchanged > std::max(deadline / 2, options_.settling)) {
+    return StallOfAll(standing, front);
+  }
   if (front.shortest <= deadline + options_.settling) return std::nullopt;
   return StalledByPages(standing, front, now);
+}
+
+void StallWatch::CompleteNamed(const CollectiveWaits& waits,
+                               const Standing& standing, const Front& front,
+                               Stall* named) const {
+  // Also those that wait in the step before.
+  const auto waiting =
+      std::count_if(waits.begin(), waits.end(), [&](const auto& entry) {
+        return entry.first != named->rank && IsWaiting(entry.second);
+      });
+  named->waiting = std::max(named->waiting, static_cast<int32_t>(waiting));
+  // It is not left longer than all together would be.
+  if (front.waiting.size() == standing.size()) {
+    named->limit =
+        std::min(named->limit, named->still - front.shortest +
+                                   StallOfAll(standing, front).limit);
+  }
 }
 
 std::optional<StallWatch::Standing> StallWatch::StalledSpeakers(
@@ -400,7 +422,7 @@ std::optional<Stall> StallWatch::StalledProgram(const Ranks& ranks,
   // else does nothing, or else changed first.
   const auto blame = [now](const auto& entry) {
     const Page& page = *entry.second;
-    return std::make_tuple(page.progress.step, !IsStopped(page.progress),
+    return std::make_tuple(page.progress.step, !page.IsSilent(),
                            Waits(page.progress), page.UsesCpu(),
                            -StillOf(page.progress, page.reported, now));
   };
@@ -434,11 +456,14 @@ std::optional<Stall> StallWatch::StalledRank(const Ranks& ranks,
   }
   const Front front = FrontOf(*standing, now);
   if (front.waiting.empty()) return std::nullopt;
-  const bool all_tell =
-      std::all_of(standing->begin(), standing->end(), [](const auto& entry) {
-        return entry.second->progress.collective_wait.has_value();
+  // Where backends do not tell, the pages are in doubt only if all wait.
+  const bool all_wait = front.waiting.size() == standing->size();
+  const bool by_waits =
+      std::all_of(standing->begin(), standing->end(), [&](const auto& entry) {
+        const auto& wait = entry.second->progress.collective_wait;
+        return wait && (all_wait || wait->waiting.has_value());
       });
-  return all_tell ? StalledByWaits(*standing, front, now)
+  return by_waits ? StalledByWaits(*standing, front, now)
                   : StalledByPages(*standing, front, now);
 }
 

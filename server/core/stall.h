@@ -16,12 +16,14 @@
 //   - while ranks are replaced (recovery.h);
 //   - if no rank waits: then all ranks are equally slow;
 //   - before three times D, and half a minute, if all ranks wait in the same
-//     step, because of the network between them (after D the coordinator asks
-//     their nodes whether it is the network) or of one rank that was stopped
-//     within the all-reduce, where the ranks do not say for whom they wait;
+//     step or for each other: because of the network between them (after D the
+//     coordinator asks their nodes whether it is the network), or of one rank
+//     that was stopped within the all-reduce, where ranks do not say for whom
+//     they wait;
 //   - before six times D, and a minute, for a rank that uses the CPU (more than
 //     2 % of one core over the last two seconds) or waits for input: it may be
-//     slow but healthy.
+//     slow but healthy. That of a process that is not responsive may not: it is
+//     given up once it has said nothing for D.
 // Of a program the worker daemons judge each rank by its signs of progress
 // (worker/agent/progress/progress_watch.h). The ranks with the best source of
 // signs speak for the others, which may print nothing or wait in a server's
@@ -47,6 +49,7 @@
 #include <set>
 #include <string>
 
+#include "server/core/awaited_ranks.h"
 #include "server/core/job.h"
 
 namespace lockstep::server {
@@ -62,9 +65,11 @@ struct StallOptions {
   Duration all_least = std::chrono::seconds(30);
   // A page that is older than this is not evidence.
   Duration fresh = std::chrono::seconds(3);
-  // Ranks that say for whom they wait have so much more time for it: a stopped
-  // process is known as one after three seconds.
-  Duration settling = std::chrono::seconds(3);
+  // After this time a daemon calls a process not responsive.
+  Duration silence = std::chrono::seconds(3);
+  // Ranks have said for whom they wait, or nothing any more, and it was
+  // reported.
+  Duration settling = std::chrono::seconds(4);
 };
 
 struct Stall {
@@ -137,6 +142,8 @@ class StallWatch {
     MonoTime reported;
     // When its CollectiveWait last changed, in a process that is responsive.
     MonoTime waits_since;
+    // Since when it is not responsive.
+    std::optional<MonoTime> silent_since = std::nullopt;
     // CPU time as it was reported, over the last kCpuWindow.
     struct CpuSample {
       MonoTime time;
@@ -145,6 +152,11 @@ class StallWatch {
     std::deque<CpuSample> cpu;
 
     bool UsesCpu() const;
+    // Its process is stopped, or gets no processor. One that has left its
+    // session says nothing, either.
+    bool IsSilent() const;
+    // It may be slow but healthy.
+    bool IsBusy() const;
   };
   using Standing = std::map<int32_t, const Page*>;
 
@@ -161,7 +173,7 @@ class StallWatch {
   };
   static Front FrontOf(const Standing& standing, MonoTime now);
   // The stall of all ranks together, or of `rank`.
-  Stall StallOfAll(const Front& front) const;
+  Stall StallOfAll(const Standing& standing, const Front& front) const;
   Stall StallOf(int32_t rank, const Page& page, const Front& front,
                 MonoTime now) const;
   // That of the one of `ranks` that is nearest to its limit; absent: none are.
@@ -174,6 +186,9 @@ class StallWatch {
   // By what the ranks say, which all do.
   std::optional<Stall> StalledByWaits(const Standing& standing,
                                       const Front& front, MonoTime now) const;
+  // How many wait for the rank that they name, and its limit.
+  void CompleteNamed(const CollectiveWaits& waits, const Standing& standing,
+                     const Front& front, Stall* named) const;
   // The ranks of a program that speak for it, if all of them are past their
   // limits.
   std::optional<Standing> StalledSpeakers(const Ranks& ranks,

@@ -120,9 +120,11 @@ task::RankWait SessionCommunicator::CurrentWait() {
 }
 
 void SessionCommunicator::Tick(MonoTime now) {
+  {
+    MutexLock lock(&mu_);
+    if (patience_ && now >= *patience_) AbortOlder();
+  }
   wait_page_.Show(CurrentWait());
-  MutexLock lock(&mu_);
-  if (patience_ && now >= *patience_) AbortOlder();
 }
 
 }  // namespace lockstep::worker::runtime

@@ -177,6 +177,21 @@ void RankSampler::ReadPage(const RankRef& ref, bool last) {
 }
 
 void RankSampler::ReadProgress(const RankRef& ref, bool last) {
+  ReadPageFile(ref, last);
+  Sampled& rank = ranks_[ref];
+  if (last || has_left_(ref)) {
+    rank.progress.collective_wait.reset();
+    return;
+  }
+  // Also where the page could not be read: a process that was stopped while it
+  // wrote leaves it so.
+  const bool responsive = rank.beats.Take(rank.beat, loop_->Now().mono);
+  if (rank.progress.collective_wait) {
+    rank.progress.collective_wait->responsive = responsive;
+  }
+}
+
+void RankSampler::ReadPageFile(const RankRef& ref, bool last) {
   Sampled& rank = ranks_[ref];
   std::string error;
   if (rank.page == nullptr) {
@@ -200,20 +215,6 @@ void RankSampler::ReadProgress(const RankRef& ref, bool last) {
   }
   // The writer may have replaced the file: open it again.
   if (result == task::PageReader::Result::kBad) rank.page.reset();
-  if (last || has_left_(ref)) {
-    rank.progress.collective_wait.reset();
-  } else {
-    TakeBeat(&rank);
-  }
-}
-
-// Also where the page could not be read: a process that was stopped while it
-// wrote leaves it so.
-void RankSampler::TakeBeat(Sampled* rank) {
-  const bool responsive = rank->beats.Take(rank->beat, loop_->Now().mono);
-  if (rank->progress.collective_wait) {
-    rank->progress.collective_wait->responsive = responsive;
-  }
 }
 
 // The node's clock may be set meanwhile: one change has one time.

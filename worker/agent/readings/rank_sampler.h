@@ -113,9 +113,9 @@ class RankSampler {
   };
 
   void ReadProgress(const RankRef& ref, bool last);
+  void ReadPageFile(const RankRef& ref, bool last);
   void SampleTree(const RankRef& ref, const std::vector<ProcessStat>& all);
   void TakeChange(const task::RankProgress& page, Sampled* rank);
-  void TakeBeat(Sampled* rank);
   // Null for a native rank.
   RankSigns* SignsOf(const RankRef& ref);
   void LookForSigns(const RankRef& ref, const Rank& rank);

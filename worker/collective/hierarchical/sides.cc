@@ -6,6 +6,7 @@
 #include "worker/collective/lost_peers.h"
 
 namespace lockstep::worker::collective::hierarchical {
+
 Status Translate(const Status& status, const std::vector<int>& ranks,
                  int size) {
   if (status.ok() || absl::IsAborted(status)) return status;
