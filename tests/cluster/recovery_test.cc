@@ -162,7 +162,7 @@ TEST_F(RecoveryTest, AFrozenRankIsReplaced) {
 class FrozenInAllReduceTest : public RecoveryTest,
                               public testing::WithParamInterface<std::string> {
  protected:
-  static constexpr int64_t kFrozenSteps = 100;
+  static constexpr int64_t kFrozenSteps = 60;
 
   v1::Job Start(const std::string& name) {
     Submit(Recovering(name, 3,
