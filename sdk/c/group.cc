@@ -309,16 +309,13 @@ int32_t lockstep_group_level(lockstep_group* group, const lockstep_level* level,
                          own.small_bytes);
     }
     const size_t size = leveled->size;
-    const collective::StateMemory memory = input.memory;
-    const uint64_t digest = input.record.digest;
+    bool written = false;
     StatusOr<collective::LevelResult> leveling =
-        group->group->Level(std::move(input));
+        group->group->Level(std::move(input), &written);
     if (!leveling.ok()) {
-      const bool changed =
-          own.has_state != 0 && collective::DigestOf(memory).hash != digest;
       result = {};
       result.size = size;
-      result.received = changed ? 1 : 0;
+      result.received = own.has_state != 0 && written ? 1 : 0;
       std::memcpy(leveled, &result,
                   size < sizeof(result) ? size : sizeof(result));
       return leveling.status();

@@ -14,6 +14,7 @@
 #include <memory>
 #include <utility>
 
+#include "common/base/clock.h"
 #include "common/base/status.h"
 
 namespace lockstep::worker::collective {
@@ -26,6 +27,15 @@ inline constexpr size_t kMostAddresses = size_t{4} << 30;
 #else
 inline constexpr size_t kMostAddresses = size_t{16} << 40;
 #endif
+
+// Memory of a backend that no range can hold, between two communicators.
+class KeptMemory {
+ public:
+  virtual ~KeptMemory() = default;
+  // Waits until the communicator before has given it back. False: it has not at
+  // `deadline`, because its device does not stop.
+  virtual bool AwaitFree(MonoTime deadline) = 0;
+};
 
 // Used by one thread. Must outlive the communicators that it is given to.
 class AddressRange {
@@ -53,6 +63,9 @@ class AddressRange {
   // Makes the range ordinary zeroed memory again.
   void Clear();
 
+  // Null where no communicator needs it. It is gone with the range.
+  std::shared_ptr<KeptMemory>& kept() { return kept_; }
+
  private:
   AddressRange(unsigned char* data, size_t bytes)
       : data_(data), bytes_(bytes) {}
@@ -60,6 +73,7 @@ class AddressRange {
   unsigned char* const data_;
   const size_t bytes_;
   bool taken_ = false;
+  std::shared_ptr<KeptMemory> kept_;
 };
 
 }  // namespace lockstep::worker::collective

@@ -2,12 +2,19 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace lockstep::worker::collective {
 namespace {
 
 // What is aligned to 64 bytes is a whole number of elements of any type from
 // here.
 constexpr uintptr_t kAnyBegin = 64;
+// What a communicator has allocated by itself before it is handed out, and
+// before gradients: handshakes, measuring.
+constexpr size_t kMostFiller = size_t{1} << 30;
+// Smaller than what is aligned to large pages.
+constexpr size_t kFillerPiece = 1 << 20;
 
 }  // namespace
 
@@ -93,8 +100,33 @@ std::string_view Name(ReduceOp op) {
   return "unknown";
 }
 
+Status MemoryElsewhere() {
+  return FailedPrecondition(
+      "the memory of gradients is elsewhere in the new communicator, and the "
+      "program knows the old addresses");
+}
+
 StatusOr<const Buffer*> Communicator::AllocateOnDevice(size_t) {
   return InvalidArgument("backend {} has no device memory", backend());
+}
+
+// Allocates until the place of `before` comes next, as in the communicator
+// before: this one may have used less memory so far.
+StatusOr<const Buffer*> Communicator::AllocateAgain(const Buffer& before) {
+  const auto* const end = static_cast<const char*>(before.data);
+  size_t bytes = 1;
+  const char* next = nullptr;
+  while (bytes > 0) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const Buffer* const filler, Allocate(bytes));
+    const auto* const data = static_cast<const char*>(filler->data);
+    if (next != nullptr && data != next) break;
+    next = data + filler->bytes;
+    if (next > end || static_cast<size_t>(end - next) > kMostFiller) break;
+    bytes = std::min(static_cast<size_t>(end - next), kFillerPiece);
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const Buffer* const buffer, Allocate(before.bytes));
+  if (buffer->data == before.data) return buffer;
+  return MemoryElsewhere();
 }
 
 StatusOr<const Buffer*> Communicator::Register(void*, size_t) {

@@ -8,8 +8,9 @@
 // Memory: the communicator allocates every buffer that it reduces, in host,
 // shared or device memory, as the backend needs it. Trainers keep their
 // gradients in it, so that no copy is made on the way out. Buffers live as long
-// as the communicator and are only freed with it. For memory that comes and
-// goes, AnyMemory stands for all memory of the caller.
+// as the communicator and are only freed with it; Keep and AllocateAgain give
+// the next one the same memory. For memory that comes and goes, AnyMemory
+// stands for all memory of the caller.
 //
 // Threads: one thread starts and waits (the training loop); every rank starts
 // the same operations in the same order. Only Abort() and CurrentWait() may be
@@ -23,6 +24,7 @@
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_COMMUNICATOR_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_COMMUNICATOR_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -198,6 +200,17 @@ class DeviceMemory {
   virtual StatusOr<std::unique_ptr<Work>> StartSumOfSquares(const Slice& slice,
                                                             const Slice& result,
                                                             Stream stream) = 0;
+  // Copies `bytes` from the device to memory of Allocate, and the other way, in
+  // turn with what else is on `stream`, which is not null, and waits for it.
+  // The device's memory may be the caller's own. Internal: the stream does not
+  // come so far within kStreamPatience operation_timeouts or, after an abort,
+  // abort_timeout. The device may then still use both memories; that of Allocate
+  // outlives it. FailedPrecondition, as for Clear, while `stream` is being
+  // captured. A broken communicator returns its error.
+  virtual Status CopyToHost(void* host, const void* device, size_t bytes,
+                            Stream stream) = 0;
+  virtual Status CopyToDevice(void* device, const void* host, size_t bytes,
+                              Stream stream) = 0;
 };
 
 class Communicator {
@@ -240,6 +253,15 @@ class Communicator {
   // Null: the backend has no device.
   virtual DeviceMemory* device_memory() { return nullptr; }
 
+  // The caller will ask for the memory of `buffer`, of Allocate or
+  // AllocateOnDevice, in the next communicator with the same
+  // CommunicatorOptions::addresses. There it calls AllocateAgain with a copy of
+  // the Buffer. That returns a buffer at the same address, and keeps it, too.
+  // Memory of the host is zero then, that of the device as it was left.
+  // FailedPrecondition: the memory is elsewhere, so old views are of no use.
+  virtual void Keep(const Buffer* /*buffer*/) {}
+  virtual StatusOr<const Buffer*> AllocateAgain(const Buffer& before);
+
   // Registers the caller's memory at `data` as a buffer. It must live,
   // unchanged in place, until the communicator is destroyed. It is slower than
   // memory of Allocate: it is copied once more, or read by peers from outside.
@@ -280,6 +302,9 @@ class Communicator {
   // CommunicatorOptions::abort_timeout.
   virtual void Abort(std::string_view reason) = 0;
 };
+
+// The error of AllocateAgain.
+Status MemoryElsewhere();
 
 // RunNow with a timeout.
 Status Run(Communicator* communicator, const Operation& operation,
@@ -348,8 +373,12 @@ struct CommunicatorOptions {
   std::string reduction_plan;
   // Borrowed, where not null. Memory of Allocate lies in the range, from its
   // beginning, so generations that allocate the same get the same addresses
-  // (address_range.h). One communicator at a time. nccl ignores it.
+  // (address_range.h). One communicator at a time. nccl, which can choose no
+  // addresses, hands what is kept from one communicator to the next.
   AddressRange* addresses = nullptr;
+  // True ends the forming with Aborted. nccl looks at it, which waits for peers
+  // outside of the store. Null: never.
+  std::shared_ptr<const std::atomic<bool>> cancelled;
   // The directory of the backends that are modules. Empty:
   // $LOCKSTEP_MODULE_DIR, or ../lib/lockstep, relative to the running program.
   std::string module_dir;

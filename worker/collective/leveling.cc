@@ -55,20 +55,31 @@ uint64_t Mix(uint64_t hash, uint64_t value) {
   return SplitMix(hash + kSplitMixIncrement) ^ SplitMix(value);
 }
 
-uint64_t LayoutOf(const StateMemory& memory) {
+uint64_t LayoutOf(const StateMemory& memory, const StateMemory& on_device) {
   uint64_t hash = Mix(0, memory.size());
   for (const auto& part : memory) hash = Mix(hash, part.size());
+  if (on_device.empty()) return hash;
+  hash = Mix(hash, on_device.size());
+  for (const auto& part : on_device) hash = Mix(hash, part.size());
   return hash;
 }
 
+struct Chunk {
+  std::span<std::byte> bytes;
+  bool on_device = false;
+};
+
 // The memory in pieces of at most kLevelChunk bytes, each within one part.
-std::vector<std::span<std::byte>> ChunksOf(const StateMemory& memory) {
-  std::vector<std::span<std::byte>> chunks;
-  for (std::span<std::byte> part : memory) {
-    while (!part.empty()) {
-      const size_t size = std::min(part.size(), kLevelChunk);
-      chunks.push_back(part.first(size));
-      part = part.subspan(size);
+std::vector<Chunk> ChunksOf(const StateMemory& memory,
+                            const StateMemory& on_device) {
+  std::vector<Chunk> chunks;
+  for (const StateMemory* parts : {&memory, &on_device}) {
+    for (std::span<std::byte> part : *parts) {
+      while (!part.empty()) {
+        const size_t size = std::min(part.size(), kLevelChunk);
+        chunks.push_back({part.first(size), parts == &on_device});
+        part = part.subspan(size);
+      }
     }
   }
   return chunks;
@@ -78,12 +89,57 @@ uint32_t CrcOf(std::span<const std::byte> bytes) {
   return ExtendCrc32c(0, bytes.data(), bytes.size());
 }
 
+Status CheckDevice(Communicator* communicator, const DeviceState& device) {
+  if (device.memory.empty()) return OkStatus();
+  if (communicator->device_memory() == nullptr) {
+    return InvalidArgument(
+        "a state lies on a device, and backend {} reduces in the host's "
+        "memory: use backend nccl",
+        communicator->backend());
+  }
+  if (device.stream != nullptr) return OkStatus();
+  return InvalidArgument(
+      "a state lies on a device: name the stream that computes it");
+}
+
+// Between a chunk and memory of Allocate.
+class ChunkCopier {
+ public:
+  ChunkCopier(DeviceMemory* device, Stream stream)
+      : device_(device), stream_(stream) {}
+
+  Status Read(const Chunk& chunk, void* to) const {
+    if (chunk.on_device) {
+      return device_->CopyToHost(to, chunk.bytes.data(), chunk.bytes.size(),
+                                 stream_);
+    }
+    std::memcpy(to, chunk.bytes.data(), chunk.bytes.size());
+    return OkStatus();
+  }
+  Status Write(const Chunk& chunk, const void* from) const {
+    if (chunk.on_device) {
+      return device_->CopyToDevice(chunk.bytes.data(), from, chunk.bytes.size(),
+                                   stream_);
+    }
+    std::memcpy(chunk.bytes.data(), from, chunk.bytes.size());
+    return OkStatus();
+  }
+
+ private:
+  DeviceMemory* const device_;
+  const Stream stream_;
+};
+
 Status Diverged(const Status& status) { return WithReason(status, "DIVERGED"); }
 
 // "ranks 0, 2"
 std::string Named(const std::vector<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s",
                      fmt::join(ranks, ", "));
+}
+
+bool Receives(const LevelPlan& plan, int rank) {
+  return std::binary_search(plan.receivers.begin(), plan.receivers.end(), rank);
 }
 
 // All of Level's communication: one rank's part of it.
@@ -99,10 +155,11 @@ class Leveler {
   // `bytes` of rank `root`, whatever their number, on every rank.
   Status BroadcastText(int root, std::string* bytes);
   // Sends and receives `chunks` as `plan` says. `crcs` are the first source's.
-  // Sets `*wrong` where a received chunk does not match.
-  Status Transfer(const LevelPlan& plan,
-                  const std::vector<std::span<std::byte>>& chunks,
-                  const std::vector<uint32_t>& crcs, bool* wrong);
+  // Sets `*written` before it changes a chunk, and `*wrong` where a received
+  // one does not match.
+  Status Transfer(const LevelPlan& plan, const std::vector<Chunk>& chunks,
+                  const ChunkCopier& copier, const std::vector<uint32_t>& crcs,
+                  bool* written, bool* wrong);
 
  private:
   MonoTime Deadline() const { return MonotonicNow() + timeout_; }
@@ -174,11 +231,12 @@ Status Leveler::BroadcastText(int root, std::string* bytes) {
 }
 
 Status Leveler::Transfer(const LevelPlan& plan,
-                         const std::vector<std::span<std::byte>>& chunks,
-                         const std::vector<uint32_t>& crcs, bool* wrong) {
+                         const std::vector<Chunk>& chunks,
+                         const ChunkCopier& copier,
+                         const std::vector<uint32_t>& crcs, bool* written,
+                         bool* wrong) {
   const int own = communicator_->rank();
-  const bool receives =
-      std::binary_search(plan.receivers.begin(), plan.receivers.end(), own);
+  const bool receives = Receives(plan, own);
   // One is filled or emptied while the other travels.
   std::array<const Buffer*, 2> staging = {};
   for (const Buffer*& buffer : staging) {
@@ -193,17 +251,20 @@ Status Leveler::Transfer(const LevelPlan& plan,
     if (i < chunks.size()) {
       const Buffer* const buffer = staging[i % 2];
       if (root_of(i) == own) {
-        std::memcpy(buffer->data, chunks[i].data(), chunks[i].size());
+        LOCKSTEP_RETURN_IF_ERROR(copier.Read(chunks[i], buffer->data));
       }
       LOCKSTEP_ASSIGN_OR_RETURN(
-          work, StartBroadcast(root_of(i), buffer, chunks[i].size()));
+          work, StartBroadcast(root_of(i), buffer, chunks[i].bytes.size()));
     }
     if (before) {
       LOCKSTEP_RETURN_IF_ERROR(before->Wait(Deadline()));
       if (receives) {
-        const std::span<std::byte> chunk = chunks[i - 1];
-        std::memcpy(chunk.data(), staging[(i - 1) % 2]->data, chunk.size());
-        *wrong = *wrong || CrcOf(chunk) != crcs[i - 1];
+        const Chunk& chunk = chunks[i - 1];
+        const auto* const received =
+            static_cast<const std::byte*>(staging[(i - 1) % 2]->data);
+        *written = true;
+        LOCKSTEP_RETURN_IF_ERROR(copier.Write(chunk, received));
+        *wrong = *wrong || CrcOf({received, chunk.bytes.size()}) != crcs[i - 1];
       }
     }
     before = std::move(work);
@@ -212,7 +273,8 @@ Status Leveler::Transfer(const LevelPlan& plan,
 }
 
 StatusOr<LevelPlan> Agree(Leveler* leveler, const LevelInput& input) {
-  const WireRecord own = ToWire(input.record, LayoutOf(input.memory));
+  const WireRecord own =
+      ToWire(input.record, LayoutOf(input.memory, input.device.memory));
   std::vector<std::byte> bytes;
   LOCKSTEP_RETURN_IF_ERROR(
       leveler->Gather(std::as_bytes(std::span(&own, 1)), &bytes));
@@ -248,16 +310,19 @@ Status CheckReceived(Leveler* leveler, bool wrong) {
       "LEVEL_CRC");
 }
 
-Status Exchange(Leveler* leveler, const LevelPlan& plan, LevelInput* input) {
+Status Exchange(Leveler* leveler, const LevelPlan& plan,
+                const ChunkCopier& copier, LevelInput* input, bool* written) {
   const int source = plan.sources.front();
-  const std::vector<std::span<std::byte>> chunks = ChunksOf(input->memory);
+  const std::vector<Chunk> chunks =
+      ChunksOf(input->memory, input->device.memory);
   if (!plan.receivers.empty()) {
     std::vector<uint32_t> crcs = std::move(input->digest.chunks);
     crcs.resize(chunks.size());
     LOCKSTEP_RETURN_IF_ERROR(
         leveler->Broadcast(source, std::as_writable_bytes(std::span(crcs))));
     bool wrong = false;
-    LOCKSTEP_RETURN_IF_ERROR(leveler->Transfer(plan, chunks, crcs, &wrong));
+    LOCKSTEP_RETURN_IF_ERROR(
+        leveler->Transfer(plan, chunks, copier, crcs, written, &wrong));
     LOCKSTEP_RETURN_IF_ERROR(CheckReceived(leveler, wrong));
   }
   return leveler->BroadcastText(source, &input->small);
@@ -267,9 +332,31 @@ Status Exchange(Leveler* leveler, const LevelPlan& plan, LevelInput* input) {
 
 StateDigest DigestOf(const StateMemory& memory) {
   StateDigest digest;
-  digest.hash = LayoutOf(memory);
-  for (const std::span<std::byte> chunk : ChunksOf(memory)) {
-    digest.chunks.push_back(CrcOf(chunk));
+  digest.hash = LayoutOf(memory, {});
+  for (const Chunk& chunk : ChunksOf(memory, {})) {
+    digest.chunks.push_back(CrcOf(chunk.bytes));
+    digest.hash = Mix(digest.hash, digest.chunks.back());
+  }
+  return digest;
+}
+
+StatusOr<StateDigest> DigestOf(Communicator* communicator,
+                               const StateMemory& memory,
+                               const DeviceState& device) {
+  if (device.memory.empty()) return DigestOf(memory);
+  LOCKSTEP_RETURN_IF_ERROR(CheckDevice(communicator, device));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Buffer* const staging,
+                            communicator->Allocate(kLevelChunk));
+  const ChunkCopier copier(communicator->device_memory(), device.stream);
+  StateDigest digest;
+  digest.hash = LayoutOf(memory, device.memory);
+  for (const Chunk& chunk : ChunksOf(memory, device.memory)) {
+    std::span<const std::byte> bytes = chunk.bytes;
+    if (chunk.on_device) {
+      LOCKSTEP_RETURN_IF_ERROR(copier.Read(chunk, staging->data));
+      bytes = {static_cast<const std::byte*>(staging->data), bytes.size()};
+    }
+    digest.chunks.push_back(CrcOf(bytes));
     digest.hash = Mix(digest.hash, digest.chunks.back());
   }
   return digest;
@@ -322,17 +409,23 @@ StatusOr<LevelPlan> PlanLevel(std::span<const LevelRecord> records) {
 }
 
 StatusOr<LevelResult> Level(Communicator* communicator, LevelInput input,
-                            Duration operation_timeout) {
+                            Duration operation_timeout, bool* written) {
   const MonoTime began = MonotonicNow();
+  LOCKSTEP_RETURN_IF_ERROR(CheckDevice(communicator, input.device));
   Leveler leveler(communicator, operation_timeout);
   LOCKSTEP_RETURN_IF_ERROR(leveler.Allocate());
   LevelResult result;
   LOCKSTEP_ASSIGN_OR_RETURN(result.plan, Agree(&leveler, input));
-  LOCKSTEP_RETURN_IF_ERROR(Exchange(&leveler, result.plan, &input));
+  const ChunkCopier copier(communicator->device_memory(), input.device.stream);
+  bool ignored = false;
+  LOCKSTEP_RETURN_IF_ERROR(Exchange(&leveler, result.plan, copier, &input,
+                                    written != nullptr ? written : &ignored));
   result.small = std::move(input.small);
   if (!result.plan.receivers.empty()) {
-    for (const auto& part : input.memory) {
-      result.bytes += static_cast<int64_t>(part.size());
+    for (const StateMemory* parts : {&input.memory, &input.device.memory}) {
+      for (const auto& part : *parts) {
+        result.bytes += static_cast<int64_t>(part.size());
+      }
     }
   }
   result.time = MonotonicNow() - began;

@@ -22,6 +22,13 @@ namespace lockstep::worker::collective {
 // Number, order and sizes are the same on all ranks.
 using StateMemory = std::vector<std::span<std::byte>>;
 
+// The part of it that lies on the communicator's device. `stream` is not null
+// then: what computes the state is on it.
+struct DeviceState {
+  StateMemory memory;
+  Stream stream = nullptr;
+};
+
 inline constexpr size_t kLevelChunk = 4 << 20;
 
 // CRC32C of each chunk of kLevelChunk bytes; a chunk lies in one part.
@@ -33,6 +40,12 @@ struct StateDigest {
   bool operator==(const StateDigest&) const = default;
 };
 StateDigest DigestOf(const StateMemory& memory);
+// The same of `memory` and, behind it, what lies on the device.
+// InvalidArgument: the backend has no device, or there is no stream; else the
+// device's errors.
+StatusOr<StateDigest> DigestOf(Communicator* communicator,
+                               const StateMemory& memory,
+                               const DeviceState& device);
 
 // A rank's part in the decision.
 struct LevelRecord {
@@ -72,7 +85,8 @@ StatusOr<LevelPlan> PlanLevel(std::span<const LevelRecord> records);
 struct LevelInput {
   LevelRecord record;
   StateMemory memory;
-  // Of `memory`, where record.has_state.
+  DeviceState device;
+  // Of `memory` and `device`, where record.has_state.
   StateDigest digest;
   // This rank's small part: positions, random numbers, orders. At most 64 MiB.
   std::string small;
@@ -88,12 +102,14 @@ struct LevelResult {
 };
 
 // On success every rank's memory has plan.step steps. After an error the memory
-// of a receiver is undefined: it must not be used as a state. Errors: those of
+// of a receiver is undefined: it must not be used as a state. `written`, where
+// not null, becomes true before a byte of it is changed. Errors: those of
 // PlanLevel; InvalidArgument, on all ranks, where memory differs in sizes;
 // DataLoss (reason LEVEL_CRC), on all ranks, where a receiver's bytes do not
-// match; else the communicator's.
+// match; those of DigestOf; else the communicator's.
 StatusOr<LevelResult> Level(Communicator* communicator, LevelInput input,
-                            Duration operation_timeout);
+                            Duration operation_timeout,
+                            bool* written = nullptr);
 
 }  // namespace lockstep::worker::collective
 

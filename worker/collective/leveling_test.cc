@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/mutex.h"
@@ -234,6 +235,19 @@ TEST_P(LevelTest, ALostPeerIsAnErrorThatARecoveryMayFollow) {
   });
   ASSERT_TRUE(status);
   EXPECT_EQ(status->code(), StatusCode::kUnavailable);
+}
+
+TEST_P(LevelTest, AStateOnADeviceNeedsABackendThatHasOne) {
+  std::vector<Replica> replicas = {Replica({64}, 3), Replica({64}, 3)};
+  std::vector<LevelInput> inputs = {Survivor(&replicas[0], 4, ""),
+                                    Replacement(&replicas[1])};
+  for (LevelInput& input : inputs) {
+    input.device = {std::exchange(input.memory, {}), &input};
+  }
+  for (const auto& result : LevelRanks(GetParam(), std::move(inputs))) {
+    EXPECT_EQ(result.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(Message(result.status()), HasSubstr("use backend nccl"));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, LevelTest,

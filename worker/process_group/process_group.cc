@@ -164,7 +164,7 @@ Status ProcessGroup::RunClaimed(const Request& request) {
 }
 
 StatusOr<collective::LevelResult> ProcessGroup::Level(
-    collective::LevelInput input) {
+    collective::LevelInput input, bool* written) {
   LOCKSTEP_ASSIGN_OR_RETURN(const bool mine, ClaimIdle());
   if (!mine) {
     return FailedPrecondition(
@@ -175,7 +175,7 @@ StatusOr<collective::LevelResult> ProcessGroup::Level(
   const auto level = [&]() -> Status {
     LOCKSTEP_ASSIGN_OR_RETURN(
         result, collective::Level(communicator_.get(), std::move(input),
-                                  options_.operation_timeout));
+                                  options_.operation_timeout, written));
     return OkStatus();
   };
   LOCKSTEP_RETURN_IF_ERROR(

@@ -67,9 +67,10 @@ class ProcessGroup {
   Status Run(const Operation& operation);
 
   // All ranks call it while no collective is under way: levels their states
-  // (worker/collective/leveling.h). FailedPrecondition: a collective is under
-  // way.
-  StatusOr<collective::LevelResult> Level(collective::LevelInput input);
+  // (worker/collective/leveling.h, also `written`). FailedPrecondition: a
+  // collective is under way.
+  StatusOr<collective::LevelResult> Level(collective::LevelInput input,
+                                          bool* written);
 
   // For one thread that serves callbacks: waits until an operation that was
   // started with a cookie has ended; returns how many cookies it wrote, in the

@@ -18,8 +18,6 @@ struct CudaMemoryApi {
   // Page-locked host memory.
   cudaError_t (*allocate_host)(void** data, size_t bytes);
   cudaError_t (*free_host)(void* data);
-  // Returns when it is done.
-  cudaError_t (*clear)(void* data, size_t bytes);
   // Both on `stream`; clear_on writes zeros.
   cudaError_t (*copy)(void* to, const void* from, size_t bytes,
                       cudaMemcpyKind kind, cudaStream_t stream);

@@ -33,11 +33,12 @@ class NcclWork final : public Work {
 
 class NcclCommunicator final : public Communicator, private DeviceMemory {
  public:
-  NcclCommunicator(const NcclEngineOptions& options, const GpuApi& api)
+  NcclCommunicator(const NcclEngineOptions& options, const GpuApi& api,
+                   std::shared_ptr<NcclKeptMemory> kept)
       : label_(options.label),
         rank_(options.rank),
         size_(options.size),
-        engine_(std::make_shared<NcclEngine>(options, api)),
+        engine_(std::make_shared<NcclEngine>(options, api, std::move(kept))),
         thread_([engine = engine_] { NcclEngine::Run(engine); }) {}
 
   ~NcclCommunicator() override {
@@ -62,6 +63,10 @@ class NcclCommunicator final : public Communicator, private DeviceMemory {
     return engine_->Allocate(bytes, MemoryKind::kDevice);
   }
   DeviceMemory* device_memory() override { return this; }
+  void Keep(const Buffer* buffer) override { engine_->Keep(buffer); }
+  StatusOr<const Buffer*> AllocateAgain(const Buffer& before) override {
+    return engine_->AllocateAgain(before);
+  }
 
   StatusOr<std::unique_ptr<Work>> Start(const Operation& operation,
                                         Stream stream) override {
@@ -110,6 +115,20 @@ class NcclCommunicator final : public Communicator, private DeviceMemory {
         auto task, engine_->PushSumOfSquares(
                        slice, result, static_cast<cudaStream_t>(stream)));
     return std::make_unique<NcclWork>(engine_, std::move(task));
+  }
+
+  Status CopyToHost(void* host, const void* device, size_t bytes,
+                    Stream stream) override {
+    return Copy(host, device, bytes, cudaMemcpyDeviceToHost, stream);
+  }
+  Status CopyToDevice(void* device, const void* host, size_t bytes,
+                      Stream stream) override {
+    return Copy(device, host, bytes, cudaMemcpyHostToDevice, stream);
+  }
+  Status Copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+              Stream stream) {
+    return engine_->Copy(to, from, bytes, kind,
+                         static_cast<cudaStream_t>(stream));
   }
 
   Status CheckOwned(const Buffer* buffer) const {
@@ -184,7 +203,19 @@ StatusOr<ncclUniqueId> ExchangeId(const CommunicatorOptions& options,
 
 StatusOr<std::unique_ptr<Communicator>> FormNccl(
     const CommunicatorOptions& options, const GpuApi& api) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const ncclUniqueId id, ExchangeId(options, api));
+  const std::shared_ptr<NcclKeptMemory> kept =
+      NcclKeptMemory::Of(options.addresses, api.cuda);
+  if (kept != nullptr && !kept->Begin()) {
+    return Internal(
+        "{}: the GPU has not stopped since the communicator before: only the "
+        "end of this process frees it",
+        options.label);
+  }
+  const auto id = ExchangeId(options, api);
+  if (!id.ok()) {
+    if (kept != nullptr) kept->End({});
+    return id.status();
+  }
   auto communicator = std::make_unique<NcclCommunicator>(
       NcclEngineOptions{.rank = options.rank,
                         .size = options.size,
@@ -193,8 +224,9 @@ StatusOr<std::unique_ptr<Communicator>> FormNccl(
                         .operation_timeout = options.operation_timeout,
                         .abort_timeout = options.abort_timeout,
                         .forming_deadline = options.forming_deadline,
-                        .id = id},
-      api);
+                        .id = *id,
+                        .cancelled = options.cancelled},
+      api, kept);
   LOCKSTEP_RETURN_IF_ERROR(communicator->WaitUntilFormed());
   return communicator;
 }

@@ -1,11 +1,16 @@
 #include "worker/collective/nccl/nccl_engine.h"
 
+#include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "worker/collective/nccl/nccl_thread.h"
 
 namespace lockstep::worker::collective::nccl {
 namespace {
+
+// A chunk of a state takes some hundred microseconds.
+constexpr Duration kCopyLook = std::chrono::microseconds(20);
 
 // The device is the calling thread's as long as this lives: streams without a
 // handle of their own are those of the thread's device.
@@ -35,10 +40,11 @@ class OnDevice {
 
 }  // namespace
 
-NcclEngine::NcclEngine(NcclEngineOptions options, const GpuApi& api)
+NcclEngine::NcclEngine(NcclEngineOptions options, const GpuApi& api,
+                       std::shared_ptr<NcclKeptMemory> kept)
     : options_(std::move(options)),
       api_(api),
-      memory_(api.cuda, options_.device),
+      memory_(api.cuda, options_.device, std::move(kept)),
       queue_(options_) {}
 
 void NcclEngine::Run(const std::shared_ptr<NcclEngine>& engine) {
@@ -83,6 +89,46 @@ Status NcclEngine::Clear(const Slice& slice, cudaStream_t stream) {
                              slice.offset * bytes,
                          slice.count * bytes, stream),
       "clearing memory");
+}
+
+Status NcclEngine::Copy(void* to, const void* from, size_t bytes,
+                        cudaMemcpyKind kind, cudaStream_t stream) {
+  LOCKSTEP_RETURN_IF_ERROR(queue_.status());  // As in Allocate.
+  const OnDevice on_device(api_.cuda, options_.device);
+  LOCKSTEP_RETURN_IF_ERROR(CudaError(on_device.error(), "choosing the GPU"));
+  LOCKSTEP_RETURN_IF_ERROR(CheckNotCaptured(stream));
+  cudaEvent_t event = nullptr;
+  LOCKSTEP_RETURN_IF_ERROR(
+      CudaError(api_.cuda.create_event(&event), "making an event"));
+  Status status = CudaError(api_.cuda.copy(to, from, bytes, kind, stream),
+                            "copying a state");
+  if (status.ok()) status = WaitFor(stream, event);
+  (void)api_.cuda.destroy_event(event);
+  return status;
+}
+
+// An abort does not end it at once: the device may still use the memory.
+Status NcclEngine::WaitFor(cudaStream_t stream, cudaEvent_t event) {
+  LOCKSTEP_RETURN_IF_ERROR(
+      CudaError(api_.cuda.record_event(event, stream), "recording an event"));
+  const MonoTime began = MonotonicNow();
+  MonoTime deadline = began + kStreamPatience * options_.operation_timeout;
+  for (;;) {
+    if (const auto broken_at = queue_.broken_at()) {
+      deadline = std::min(deadline, *broken_at + options_.abort_timeout);
+    }
+    const cudaError_t reached = api_.cuda.query_event(event);
+    if (reached != cudaErrorNotReady) {
+      return CudaError(reached, "copying a state");
+    }
+    if (MonotonicNow() >= deadline) {
+      return Internal(
+          "{}: the stream that copies a state did not come so far in {:.0f} s: "
+          "the GPU is slow, or stuck",
+          options_.label, ToSeconds(MonotonicNow() - began));
+    }
+    std::this_thread::sleep_for(kCopyLook);
+  }
 }
 
 void NcclEngine::Place(NcclTask* task) {

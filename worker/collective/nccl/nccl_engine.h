@@ -18,7 +18,8 @@ namespace lockstep::worker::collective::nccl {
 class NcclEngine {
  public:
   // `api` lives as long as the process.
-  NcclEngine(NcclEngineOptions options, const GpuApi& api);
+  NcclEngine(NcclEngineOptions options, const GpuApi& api,
+             std::shared_ptr<NcclKeptMemory> kept);
 
   // The thread: forms, works until Stop or Break, takes everything down. Holds
   // its own reference, for it may be stuck when all others have gone.
@@ -37,8 +38,15 @@ class NcclEngine {
                                                        cudaStream_t after);
   // Puts the clearing of `slice` on `stream`.
   Status Clear(const Slice& slice, cudaStream_t stream);
+  // Copies on `stream`, and waits for it.
+  Status Copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+              cudaStream_t stream);
 
   StatusOr<const Buffer*> Allocate(size_t bytes, MemoryKind kind);
+  void Keep(const Buffer* buffer) { memory_.Keep(buffer); }
+  StatusOr<const Buffer*> AllocateAgain(const Buffer& before) {
+    return memory_.AllocateAgain(before);
+  }
   bool Owns(const Buffer* buffer) const {
     return memory_.MirrorOf(buffer) != nullptr;
   }
@@ -53,6 +61,8 @@ class NcclEngine {
   StatusOr<std::shared_ptr<NcclTask>> Enqueue(std::shared_ptr<NcclTask> task,
                                               cudaStream_t after);
   Status CheckNotCaptured(cudaStream_t stream) const;
+  // Waits until `stream` has come so far.
+  Status WaitFor(cudaStream_t stream, cudaEvent_t event);
   Status CudaError(cudaError_t error, std::string_view what) const {
     return CudaStatus(api_.cuda, options_.label, error, what);
   }

@@ -181,10 +181,6 @@ CudaApi FakeCuda() {
   api.free = Free;
   api.allocate_host = Allocate;
   api.free_host = Free;
-  api.clear = [](void* data, size_t bytes) {
-    std::memset(data, 0, bytes);
-    return cudaSuccess;
-  };
   api.copy = Copy;
   api.create_stream = CreateStream;
   api.destroy_stream = [](cudaStream_t) { return cudaSuccess; };
@@ -453,9 +449,19 @@ NcclApi FakeNccl() {
 
 }  // namespace
 
-const GpuApi& ResetFakeGpu(const FakeGpuFaults& faults) {
+namespace {
+
+GpuApi* TheApi() {
   static auto* const kApi =
       new GpuApi{FakeCuda(), FakeNccl(), NCCL_VERSION_CODE};
+  return kApi;
+}
+
+}  // namespace
+
+const GpuApi& FakeGpu() { return *TheApi(); }
+
+const GpuApi& ResetFakeGpu(const FakeGpuFaults& faults) {
   World& world = TheWorld();
   Lock lock(world.mu);
   world.faults = faults;
@@ -467,8 +473,8 @@ const GpuApi& ResetFakeGpu(const FakeGpuFaults& faults) {
   world.launches = world.squares = 0;
   world.abort_released = world.fills_released = false;
   world.groups.clear();
-  kApi->nccl.revoke = faults.no_revoke ? nullptr : Revoke;
-  return *kApi;
+  TheApi()->nccl.revoke = faults.no_revoke ? nullptr : Revoke;
+  return *TheApi();
 }
 
 void ReleaseFakeAborts() {

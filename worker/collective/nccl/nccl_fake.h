@@ -29,6 +29,8 @@ struct FakeGpuFaults {
 // Resets the fake; the table is the same every time. No communicator of
 // an earlier one may be left, except one that is stuck.
 const GpuApi& ResetFakeGpu(const FakeGpuFaults& faults);
+// The table, as it was reset last.
+const GpuApi& FakeGpu();
 // Lets every abort that hangs return.
 void ReleaseFakeAborts();
 

@@ -18,6 +18,7 @@
 #include <string>
 #include <utility>
 
+#include "worker/collective/address_range.h"
 #include "worker/collective/factory/form_communicator.h"
 #include "worker/collective/testing.h"
 
@@ -49,18 +50,29 @@ class GpuRanksTest : public ::testing::Test {
     std::filesystem::remove_all(dir_);
   }
 
-  // In a child: forms the communicator of `rank`, which `body` gets and whose
-  // exit code it returns; kSkip where there is no NCCL.
-  template <typename Body>
-  int Rank(int rank, Body body) {
+  // In a child: forms a communicator as `rank`. The ranks of one meet in a
+  // folder of their own.
+  StatusOr<std::unique_ptr<Communicator>> Form(
+      int rank, const std::string& folder = "first",
+      AddressRange* addresses = nullptr) {
     ::signal(SIGPIPE, SIG_IGN);
     ::setenv("NCCL_HOSTID", fmt::format("rank-{}", rank).c_str(), 1);
-    DirectoryRendezvousStore store(dir_);
+    std::filesystem::create_directories(dir_ + "/" + folder);
+    DirectoryRendezvousStore store(dir_ + "/" + folder);
     CommunicatorOptions options = TestOptions(rank, kGpuRanks, &store);
     options.backend = "nccl";
     options.device = 0;
     options.forming_deadline = MonotonicNow() + kGpuForming;
-    auto formed = FormCommunicator(options);
+    options.addresses = addresses;
+    return FormCommunicator(options);
+  }
+
+  // In a child: forms the communicator of `rank`, which `body` gets and whose
+  // exit code it returns; kSkip where there is no NCCL.
+  template <typename Body>
+  int Rank(int rank, Body body, const std::string& folder = "first",
+           AddressRange* addresses = nullptr) {
+    auto formed = Form(rank, folder, addresses);
     if (!formed.ok()) {
       fmt::format_to_n(shared_->why, sizeof(shared_->why) - 1, "{}",
                        Message(formed.status()));

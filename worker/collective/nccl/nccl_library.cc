@@ -63,11 +63,6 @@ Status LoadNccl(NcclApi* api, int* version) {
   return OkStatus();
 }
 
-cudaError_t Clear(void* data, size_t bytes) {
-  const cudaError_t error = cudaMemset(data, 0, bytes);
-  return error == cudaSuccess ? cudaStreamSynchronize(nullptr) : error;
-}
-
 CudaApi StaticCuda() {
   CudaApi api;
   api.set_device = [](int device) { return cudaSetDevice(device); };
@@ -88,7 +83,6 @@ CudaApi StaticCuda() {
     return cudaHostAlloc(data, n, cudaHostAllocDefault);
   };
   api.free_host = [](void* data) { return cudaFreeHost(data); };
-  api.clear = Clear;
   api.copy = [](void* to, const void* from, size_t n, cudaMemcpyKind kind,
                 cudaStream_t stream) {
     return cudaMemcpyAsync(to, from, n, kind, stream);

@@ -8,6 +8,7 @@
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_NCCL_NCCL_QUEUE_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_NCCL_NCCL_QUEUE_H_
 
+#include <atomic>
 #include <deque>
 #include <initializer_list>
 #include <memory>
@@ -32,6 +33,7 @@ struct NcclEngineOptions {
   Duration abort_timeout = std::chrono::seconds(10);
   MonoTime forming_deadline;
   ncclUniqueId id;
+  std::shared_ptr<const std::atomic<bool>> cancelled;
 };
 
 struct NcclTask {

@@ -70,6 +70,7 @@ Status NcclThread::Settle(MonoTime deadline, std::string_view what) {
     LOCKSTEP_ASSIGN_OR_RETURN(const bool busy, comm_.Busy(what));
     if (!busy) return OkStatus();
     LOCKSTEP_RETURN_IF_ERROR(LaunchSquares());
+    LOCKSTEP_RETURN_IF_ERROR(CheckCancelled());
     if (queue_.broken_at()) {
       return Aborted("{}: {} was cut", options_.label, what);
     }
@@ -79,6 +80,13 @@ Status NcclThread::Settle(MonoTime deadline, std::string_view what) {
     }
     Pause();
   }
+}
+
+Status NcclThread::CheckCancelled() const {
+  const bool cancelled =
+      !formed_ && options_.cancelled != nullptr && options_.cancelled->load();
+  if (!cancelled) return OkStatus();
+  return Aborted("{}: the ranks form no longer", options_.label);
 }
 
 void NcclThread::RunTasks() {

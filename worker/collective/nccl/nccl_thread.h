@@ -71,6 +71,8 @@ class NcclThread {
   Status StageOut(const NcclTask& task, cudaStream_t stream);
   // Waits until the communicator is no longer busy with the last call.
   Status Settle(MonoTime deadline, std::string_view what);
+  // Aborted where it forms, and CommunicatorOptions::cancelled is true.
+  Status CheckCancelled() const;
   // Finishes the tasks that have ended; the first error.
   Status Look();
   Status LookAt(Lane* lane);
@@ -99,6 +101,7 @@ class NcclThread {
   void* word_ = nullptr;      // reduced by a barrier
   void* partials_ = nullptr;  // of the sum of squares under way
   int idle_looks_ = 0;
+  bool formed_ = false;
 };
 
 }  // namespace lockstep::worker::collective::nccl

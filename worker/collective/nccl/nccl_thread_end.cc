@@ -23,7 +23,8 @@ Status NcclThread::Form() {
   LOCKSTEP_RETURN_IF_ERROR(CudaError(
       api_.cuda.allocate(&word_, sizeof(int32_t)), "allocating a word"));
   LOCKSTEP_RETURN_IF_ERROR(
-      CudaError(api_.cuda.clear(word_, sizeof(int32_t)), "clearing a word"));
+      CudaError(api_.cuda.clear_on(word_, sizeof(int32_t), operations_.stream),
+                "clearing a word"));
   LOCKSTEP_RETURN_IF_ERROR(CudaError(
       api_.cuda.allocate(&partials_, kSquaresPartials * sizeof(double)),
       "allocating for sums"));
@@ -103,6 +104,7 @@ void NcclThread::Free(const std::vector<cudaEvent_t>& events) {
 void NcclThread::Run() {
   Status status = Form();
   if (!status.ok()) queue_.Break(std::move(status));
+  formed_ = true;
   queue_.SetFormed();
   RunTasks();
   Dissolve();
