@@ -243,7 +243,10 @@ absl::StatusOr<Recovered> Session::Recover(const absl::Status& lost,
   LOCKSTEP_ASSIGN_OR_RETURN(
       const inner::Recovered recovered,
       inner::Recover(impl_->session.get(), lost, reducer->impl_->reducer.get(),
-                     {state.memory, state.save, state.load}));
+                     {.memory = state.memory,
+                      .device = {state.device_memory, state.device_stream},
+                      .save = state.save,
+                      .load = state.load}));
   return Recovered{recovered.recovery, recovered.step, recovered.received,
                    FromInner(recovered.orders)};
 }

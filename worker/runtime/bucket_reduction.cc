@@ -18,19 +18,32 @@ BucketReduction::BucketReduction(collective::Communicator* communicator,
                                     : nullptr) {}
 
 Status BucketReduction::Allocate(bool with_norm) {
-  if (with_norm) {
-    LOCKSTEP_ASSIGN_OR_RETURN(norm_, communicator_->Allocate(sizeof(double)));
-  }
+  with_norm_ = with_norm;
+  LOCKSTEP_RETURN_IF_ERROR(AllocateNorm());
   if (device_ != nullptr) LOCKSTEP_RETURN_IF_ERROR(device_->Fit());
   works_.reserve(buckets_->buckets());
   return OkStatus();
+}
+
+Status BucketReduction::AllocateNorm() {
+  if (!with_norm_) return OkStatus();
+  LOCKSTEP_ASSIGN_OR_RETURN(norm_, communicator_->Allocate(sizeof(double)));
+  return OkStatus();
+}
+
+void BucketReduction::Unbind() {
+  if (device_ != nullptr) device_->Unbind();
+  GradientReduction::Unbind();
 }
 
 Status BucketReduction::Rebind(collective::Communicator* communicator,
                                const Membership& /*membership*/) {
   Bind(communicator);
   LOCKSTEP_RETURN_IF_ERROR(buckets_->Rebind(communicator));
-  return Allocate(norm_ != nullptr);
+  if (device_ != nullptr) {
+    LOCKSTEP_RETURN_IF_ERROR(device_->Rebind(communicator));
+  }
+  return AllocateNorm();
 }
 
 void BucketReduction::BeginStep(int64_t step) {

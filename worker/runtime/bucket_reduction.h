@@ -22,6 +22,7 @@ class BucketReduction final : public GradientReduction {
                   collective::Stream stream, Duration operation_timeout);
 
   Status Allocate(bool with_norm) override;
+  void Unbind() override;
   Status Rebind(collective::Communicator* communicator,
                 const Membership& membership) override;
   DeviceGradients* device() override { return device_.get(); }
@@ -39,8 +40,10 @@ class BucketReduction final : public GradientReduction {
   Status StartFull() override;
   bool IsUnderWay() const override { return !works_.empty() || Starts(); }
   StatusOr<double> SquaresOfPart(MonoTime deadline);
+  Status AllocateNorm();
 
   const std::unique_ptr<DeviceGradients> device_;
+  bool with_norm_ = false;
   const collective::Buffer* norm_ =
       nullptr;  // a number, in the communicator's memory
 };

@@ -15,7 +15,20 @@ Status DeviceGradients::Fit() {
   return status_;
 }
 
+void DeviceGradients::Unbind() {
+  looks_.clear();
+  communicator_ = nullptr;
+  sums_ = nullptr;
+  status_ = OkStatus();
+}
+
+Status DeviceGradients::Rebind(collective::Communicator* communicator) {
+  communicator_ = communicator;
+  return Fit();
+}
+
 void DeviceGradients::Zero() {
+  if (communicator_ == nullptr) return;
   const Status status =
       communicator_->device_memory()->Clear(buckets_->whole(), stream_);
   if (status_.ok()) status_ = status;

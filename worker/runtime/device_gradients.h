@@ -31,8 +31,12 @@ class DeviceGradients {
   // Call it before the first step, and after the buckets were laid out anew:
   // it clears them.
   Status Fit();
-  // All gradients become zero in turn with the stream. An error is returned by
-  // the next StartLook.
+  // A recovery: lets the communicator go, after an abort; then goes on with
+  // another one, in which the buckets are already.
+  void Unbind();
+  Status Rebind(collective::Communicator* communicator);
+  // All gradients become zero in turn with the stream; without a communicator,
+  // with Rebind. An error is returned by the next StartLook.
   void Zero();
   // Starts the look at a bucket whose gradients will be complete once the
   // stream has come as far as it has been given. Operations that are started
@@ -49,7 +53,7 @@ class DeviceGradients {
  private:
   Status StartSquares(const collective::Slice& of);
 
-  collective::Communicator* const communicator_;
+  collective::Communicator* communicator_;  // Null: none, before Rebind.
   const GradientBuckets* const buckets_;
   const collective::Stream stream_;
   const collective::Buffer* sums_ =

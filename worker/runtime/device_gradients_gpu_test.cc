@@ -2,15 +2,21 @@
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <functional>
 #include <limits>
 #include <memory>
+#include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "worker/collective/leveling.h"
 #include "worker/collective/nccl/nccl_gpu_test_util.h"
 #include "worker/runtime/reducer_test_util.h"
 
@@ -43,6 +49,25 @@ class DeviceRank {
   int number() const { return rank_->communicator->rank(); }
   Reducer* reducer() const { return rank_->reducer.get(); }
   cudaStream_t stream() const { return stream_; }
+  collective::Communicator* communicator() const {
+    return rank_->communicator.get();
+  }
+
+  // A recovery: leaves the communicator, and goes on with the one that `form`
+  // returns.
+  template <typename Form>
+  void Recover(Form form) {
+    auto* const reducer =
+        static_cast<RecoverableReducer*>(rank_->reducer.get());
+    EXPECT_TRUE(reducer->Unbind().ok());
+    rank_->communicator.reset();
+    auto formed = form();
+    ASSERT_TRUE(formed.ok()) << formed.status();
+    rank_->communicator = *std::move(formed);
+    const Status bound = reducer->Rebind(
+        communicator(), MembersWithout({}, kGpuRanks, number()));
+    ASSERT_TRUE(bound.ok()) << bound;
+  }
 
   // In turn with the stream, as a kernel would write it.
   void Write(size_t i, const std::vector<float>& values) const {
@@ -205,6 +230,153 @@ TEST_F(DeviceGradientsGpuTest, AreZeroAtFirstAndWhenAsked) {
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_TRUE(rank.reducer()->Commit().ok());
   });
+}
+
+// A state on the device, made by its seed.
+class DeviceMemoryState {
+ public:
+  static constexpr size_t kBytes = size_t{100} << 20;
+
+  DeviceMemoryState(int seed, cudaStream_t stream) : stream_(stream) {
+    EXPECT_EQ(cudaMalloc(&data_, kBytes), cudaSuccess);
+    EXPECT_EQ(cudaMemsetAsync(data_, seed, kBytes, stream_), cudaSuccess);
+  }
+  ~DeviceMemoryState() { EXPECT_EQ(cudaFree(data_), cudaSuccess); }
+
+  collective::DeviceState state() const {
+    return {{{static_cast<std::byte*>(data_), kBytes}}, stream_};
+  }
+  bool Is(int seed) const {
+    std::vector<unsigned char> bytes(kBytes);
+    EXPECT_EQ(cudaMemcpyAsync(bytes.data(), data_, kBytes,
+                              cudaMemcpyDeviceToHost, stream_),
+              cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+    return std::all_of(bytes.begin(), bytes.end(), [&](unsigned char byte) {
+      return byte == static_cast<unsigned char>(seed);
+    });
+  }
+
+ private:
+  const cudaStream_t stream_;
+  void* data_ = nullptr;
+};
+
+class DeviceRecoveryGpuTest : public GpuRanksTest {
+ protected:
+  static constexpr int kSeed = 7;
+
+  // A step in which each rank has ones; false: a peer is lost.
+  static bool Step(const DeviceRank& rank) {
+    rank.WriteAll(1);
+    if (!rank.reducer()->Finish({}).ok()) return false;
+    for (size_t i = 0; i < kParameters.size(); ++i) {
+      EXPECT_THAT(rank.Read(i), Each(2.0f));
+    }
+    return rank.reducer()->Commit().ok();
+  }
+  static void LevelAndStep(const DeviceRank& rank,
+                           const DeviceMemoryState& state, bool has_state) {
+    auto* const reducer = static_cast<RecoverableReducer*>(rank.reducer());
+    collective::LevelInput input;
+    input.device = state.state();
+    if (has_state) {
+      const auto digest =
+          collective::DigestOf(rank.communicator(), {}, input.device);
+      ASSERT_TRUE(digest.ok()) << digest.status();
+      input.digest = *digest;
+      input.record = {.has_state = true,
+                      .committed = reducer->committed(),
+                      .digest = digest->hash};
+      input.small = reducer->Agreed();
+    }
+    const auto level = collective::Level(rank.communicator(), std::move(input),
+                                         std::chrono::seconds(60));
+    ASSERT_TRUE(level.ok()) << level.status();
+    EXPECT_EQ(level->bytes, DeviceMemoryState::kBytes);
+    fmt::print("rank {}: leveled 100 MiB on the GPU in {:.1f} ms\n",
+               rank.number(), ToSeconds(level->time) * 1e3);
+    ASSERT_TRUE(reducer->Resume(level->small, 5, 6).ok());
+    EXPECT_TRUE(state.Is(kSeed));
+    EXPECT_TRUE(Step(rank));
+  }
+
+  // Rank 0 steps until its peer is lost, which the test tells it as the control
+  // plane would, and recovers with what it has on the device.
+  int Survive() {
+    auto addresses = *collective::AddressRange::Reserve(size_t{64} << 20);
+    const auto body = [&](std::unique_ptr<collective::Communicator> first) {
+      collective::Communicator* const communicator = first.get();
+      DeviceRank rank(std::move(first), 0);
+      const DeviceMemoryState state(kSeed, rank.stream());
+      std::vector<const float*> places;
+      for (size_t i = 0; i < kParameters.size(); ++i) {
+        places.push_back(rank.reducer()->gradient(i).data());
+      }
+      std::thread watcher([&] {
+        EXPECT_TRUE(AwaitFlag(&shared_->steps[1], kKilled));
+        communicator->Abort("rank 1 is lost");
+      });
+      while (Step(rank)) shared_->steps[0].fetch_add(1);
+      watcher.join();
+      const MonoTime began = MonotonicNow();
+      rank.Recover([&] {
+        fmt::print("rank 0: left the communicator in {:.1f} ms\n",
+                   ToSeconds(MonotonicNow() - began) * 1e3);
+        return Form(0, "second", addresses.get());
+      });
+      fmt::print("rank 0: formed anew after {:.1f} ms\n",
+                 ToSeconds(MonotonicNow() - began) * 1e3);
+      for (size_t i = 0; i < kParameters.size(); ++i) {
+        EXPECT_EQ(rank.reducer()->gradient(i).data(), places[i]);
+        EXPECT_THAT(rank.Read(i), Each(0.0f));
+      }
+      EXPECT_TRUE(state.Is(kSeed));
+      LevelAndStep(rank, state, /*has_state=*/true);
+      return 0;
+    };
+    return Rank(0, body, "first", addresses.get());
+  }
+  int Die() {
+    return Rank(1, [&](std::unique_ptr<collective::Communicator> first) {
+      const DeviceRank rank(std::move(first), 0);
+      while (Step(rank)) {
+      }
+      return 0;
+    });
+  }
+  int Replace() {
+    if (!AwaitFlag(&shared_->steps[1], kKilled)) return kSkip;
+    const auto body = [&](std::unique_ptr<collective::Communicator> second) {
+      const DeviceRank rank(std::move(second), 0);
+      const DeviceMemoryState state(0, rank.stream());
+      LevelAndStep(rank, state, /*has_state=*/false);
+      return 0;
+    };
+    return Rank(1, body, "second");
+  }
+
+  bool AwaitFlag(const std::atomic<int>* flag, int value) {
+    const MonoTime deadline = MonotonicNow() + collective::nccl::kGpuForming;
+    while (flag->load() < value && shared_->why[0] == 0 &&
+           MonotonicNow() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return flag->load() >= value;
+  }
+
+  static constexpr int kKilled = 1'000'000;
+};
+
+TEST_F(DeviceRecoveryGpuTest, TheSurvivorsProcessAndMemoryStay) {
+  RankProcesses processes(3, [&](int process) {
+    return process == 0 ? Survive() : process == 1 ? Die() : Replace();
+  });
+  if (AwaitFlag(&shared_->steps[0], 5)) {
+    processes.Signal(1, SIGKILL);
+    shared_->steps[1] = kKilled;
+  }
+  JoinAll(&processes, {0, 2});
 }
 
 }  // namespace

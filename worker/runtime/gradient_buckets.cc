@@ -9,29 +9,6 @@
 namespace lockstep::worker::runtime {
 namespace {
 
-// What a communicator has allocated by itself before it is handed out, and
-// before gradients: handshakes, measuring.
-constexpr size_t kMostFiller = size_t{1} << 30;
-// Smaller than what is aligned to large pages.
-constexpr size_t kFillerPiece = 1 << 20;
-
-// Allocates until `place` comes next, as in the communicator before.
-Status FillUpTo(collective::Communicator* communicator, const void* place) {
-  const auto* const end = static_cast<const char*>(place);
-  size_t bytes = 1;
-  const char* next = nullptr;
-  while (bytes > 0) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const collective::Buffer* const filler,
-                              communicator->Allocate(bytes));
-    const auto* const data = static_cast<const char*>(filler->data);
-    if (next != nullptr && data != next) break;
-    next = data + filler->bytes;
-    if (next > end || static_cast<size_t>(end - next) > kMostFiller) break;
-    bytes = std::min(static_cast<size_t>(end - next), kFillerPiece);
-  }
-  return OkStatus();
-}
-
 // Behind each bucket, in bytes.
 size_t RoomBehind(int shards) {
   return static_cast<size_t>(shards) * GradientBuckets::kAlignment;
@@ -90,9 +67,9 @@ Status GradientBuckets::Allocate() {
     LOCKSTEP_ASSIGN_OR_RETURN(buffer_, communicator_->AllocateOnDevice(bytes));
     LOCKSTEP_ASSIGN_OR_RETURN(tail_,
                               TailApart(communicator_, plan_.control_words));
-    return OkStatus();
+  } else {
+    LOCKSTEP_ASSIGN_OR_RETURN(buffer_, communicator_->Allocate(bytes));
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(buffer_, communicator_->Allocate(bytes));
   place_ = *buffer_;
   if (options_.bf16_wire) own_.resize(bytes / sizeof(uint16_t));
   return OkStatus();
@@ -107,14 +84,13 @@ Status GradientBuckets::Rebind(collective::Communicator* communicator) {
                               TailApart(communicator, ShardTailWords(shards_)));
     return OkStatus();
   }
-  LOCKSTEP_RETURN_IF_ERROR(FillUpTo(communicator, place_.data));
-  LOCKSTEP_ASSIGN_OR_RETURN(buffer_, communicator->Allocate(place_.bytes));
-  if (buffer_->data != place_.data) {
-    return FailedPrecondition(
-        "the memory of gradients is elsewhere in the new communicator, and the "
-        "program knows the old addresses");
+  LOCKSTEP_ASSIGN_OR_RETURN(buffer_, communicator->AllocateAgain(place_));
+  if (on_device()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(tail_,
+                              TailApart(communicator, plan_.control_words));
+  } else {
+    tail_.slice.buffer = buffer_;
   }
-  tail_.slice.buffer = buffer_;
   std::fill(own_.begin(), own_.end(), 0.0f);
   BeginStep();
   return OkStatus();

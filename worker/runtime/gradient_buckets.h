@@ -95,8 +95,8 @@ class GradientBuckets {
       const collective::BucketSizes& sizes, int shards = 0);
 
   // A recovery: allocates in another communicator, at the same addresses. The
-  // old one is gone. All gradients become zero. FailedPrecondition: the memory
-  // is elsewhere. Not on a device.
+  // old one is gone. All gradients become zero, on a device only once its
+  // memory is cleared. FailedPrecondition: the memory is elsewhere.
   Status Rebind(collective::Communicator* communicator);
 
   size_t parameters() const { return parameters_.size(); }

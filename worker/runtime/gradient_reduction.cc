@@ -27,6 +27,11 @@ void GradientReduction::Unbind() {
   communicator_ = nullptr;
 }
 
+Status GradientReduction::Rearrange(std::vector<uint32_t> order) {
+  LOCKSTEP_RETURN_IF_ERROR(buckets_->Rearrange(std::move(order)));
+  return device() != nullptr ? device()->Fit() : OkStatus();
+}
+
 void GradientReduction::BeginStep(int64_t step) {
   step_ = step;
   buckets_->BeginStep();

@@ -32,14 +32,16 @@ class GradientReduction {
 
   // Once; `with_norm`: Norm will be called.
   virtual Status Allocate(bool with_norm) = 0;
-  // A recovery, on the host: leaves the communicator; then goes on with another
-  // one.
+  // A recovery: leaves the communicator; then goes on with another one.
   virtual void Unbind();
   virtual Status Rebind(collective::Communicator* communicator,
                         const Membership& membership) = 0;
   GradientBuckets* buckets() { return buckets_.get(); }
   // Null where gradients lie on the host.
   virtual DeviceGradients* device() { return nullptr; }
+
+  // Between steps: gradients change place, and become zero.
+  Status Rearrange(std::vector<uint32_t> order);
 
   virtual void BeginStep(int64_t step);
   // FailedPrecondition: it has no communicator, before Rebind.

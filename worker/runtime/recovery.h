@@ -39,6 +39,9 @@ struct ReplicaState {
   // Parameters and the optimizer's state, in place; as they are after the last
   // Commit. Number, order and sizes are the same on all ranks.
   collective::StateMemory memory;
+  // The same of what lies on the GPU, where the backend is nccl. The GPU's
+  // memory of a survivor stays what and where it is.
+  collective::DeviceState device;
   // The rest of the state that all ranks share: the position in the data,
   // results of evaluations. At most 32 MiB. Both may be empty.
   std::function<std::string()> save;
@@ -91,7 +94,10 @@ bool CanRecover(const Session& session, const Status& error);
 //
 // Errors: `lost` where no recovery is possible; with reason PEER_LOST, that the
 // generation was ended or no recovery came in SessionOptions::hold_timeout;
-// with CONFIG_MISMATCH, that a rank differs; DIVERGED. Pass them to Leave.
+// with CONFIG_MISMATCH, that a rank differs; DIVERGED; InvalidArgument where a
+// state lies on a device and the backend has none, or `device` has no stream;
+// Internal where the device does not stop or is too late. After that the process
+// exits without waiting for the device. Pass them to Leave.
 StatusOr<Recovered> Recover(Session* session, const Status& lost,
                             Reducer* reducer, const ReplicaState& state);
 

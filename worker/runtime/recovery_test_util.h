@@ -56,6 +56,7 @@ inline v1::RankWelcome Welcome(int rank, int world_size, uint32_t recovery,
   welcome.set_checkpoint_interval_steps(4);
   welcome.set_attempt(1);
   welcome.set_recovery(recovery);
+  welcome.add_gpus(rank);
   for (const int each : away) welcome.add_away_ranks(each);
   return welcome;
 }
@@ -109,6 +110,7 @@ struct Rank {
   std::unique_ptr<Session> session;
   std::unique_ptr<Reducer> reducer;
   Model model;
+  void* stream = nullptr;
   uint64_t position = 0;
   StepOrders orders;
   int recoveries = 0;
@@ -152,6 +154,12 @@ class Job {
     return last;
   }
 
+  // One that replaces no rank, as after a failure of the network.
+  void OrderRecovery() {
+    MutexLock lock(&mu_);
+    BeginRecovery();
+  }
+
   // The sentences of recoveries.
   std::vector<std::string> Events() {
     std::vector<std::string> events;
@@ -169,8 +177,18 @@ class Job {
   ConfigMap replacement_config = {{"model", "cnn"}};
   // Nobody replaces what dies.
   bool coordinator = true;
+  // Of an elastic job: the others go on without a rank that died.
+  bool goes_on = true;
+  // Where ranks have a device: the weights lie there, and are computed on a
+  // stream of each rank. The host writes on its own once that has run.
+  std::function<void*()> make_stream;
+  std::function<void(void*)> run_stream;
+  bool gradients_on_device = false;
   bool learn_order = false;
   int64_t stop_at = 0;  // Rank 0 gets the order then.
+  // Called where a process that replaces a lost rank has formed, and is to make
+  // its reducer.
+  std::function<void(Session*)> before_reducer;
   // After the last step; all ranks, again where one is lost there. DeadRank():
   // this one dies.
   std::function<Status(Rank*)> at_end;
@@ -194,9 +212,10 @@ class Job {
   void Replace(int r, Rank* rank) {
     {
       MutexLock lock(&mu_);
-      if (options.elastic) away_.insert(r);
+      const bool away = options.elastic && goes_on;
+      if (away) away_.insert(r);
       BeginRecovery();
-      if (options.elastic) {
+      if (away) {
         returning_.emplace_back(
             [this, r, left = newest_.load()] { TakeBack(r, left); });
       }
@@ -264,6 +283,9 @@ class Job {
     reducing.state_hash_interval = 3;
     reducing.total_steps = steps_;
     reducing.learn_order = learn_order;
+    if (recovering && before_reducer) before_reducer(session);
+    if (make_stream) rank->stream = make_stream();
+    if (gradients_on_device) reducing.device_stream = rank->stream;
     LOCKSTEP_ASSIGN_OR_RETURN(rank->reducer,
                               session->MakeReducer(kModel, reducing));
     const float* const place = rank->reducer->gradient(0).data();
@@ -293,6 +315,10 @@ class Job {
       rank->position = std::stoull(std::string(text));
       return OkStatus();
     };
+    if (rank->stream != nullptr) {
+      state.device = {{state.memory[0]}, rank->stream};
+      state.memory.erase(state.memory.begin());
+    }
     return Recover(rank->session.get(), lost, rank->reducer.get(), state);
   }
 
@@ -308,7 +334,7 @@ class Job {
   Status Steps(Rank* rank) {
     Reducer* const reducer = rank->reducer.get();
     while (reducer->committed() < steps_ && !rank->orders.stop) {
-      if (options.elastic && reducer->committed() + 1 == steps_) {
+      if (options.elastic && goes_on && reducer->committed() + 1 == steps_) {
         EXPECT_TRUE(daemon_.WaitFor([&] { return away_now_ == 0; }));
         // It hears of the return a moment later.
         EXPECT_TRUE(collective::AwaitTrue([&] {
@@ -350,6 +376,7 @@ class Job {
     }
     const std::vector<int> shards = MembershipOf(*rank->session).own_shards();
     rank->most_shards = std::max(rank->most_shards, shards.size());
+    if (run_stream) run_stream(rank->stream);
     for (const int shard : shards) {
       LOCKSTEP_RETURN_IF_ERROR(Backward(*rank, shard));
       if (shard != shards.back()) {

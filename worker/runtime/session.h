@@ -77,13 +77,14 @@ struct SessionOptions {
   // Must exceed the longest time that ranks may differ in one step.
   Duration operation_timeout = std::chrono::seconds(300);
   // A lost rank may be replaced while the others keep their state: the program
-  // calls Recover (recovery.h). The same on all ranks. Backend nccl cannot:
-  // where "auto" takes that, a loss restarts the gang.
+  // calls Recover (recovery.h). The same on all ranks.
   bool recoverable = false;
   // A recoverable job may train while ranks are away, to the same bits: this
   // rank then computes some of their shards (MembershipOf, recovery.h). The
   // same on all ranks. Gradients go as float32, and their order is not learned.
-  // Without effect in a job of one rank.
+  // Without effect in a job of one rank, and with backend nccl: there the
+  // others wait for the rank. Where "auto" takes nccl for an elastic job, a loss
+  // restarts the gang.
   bool elastic = false;
   // For how long a rank that lost a peer keeps its state and waits for that.
   Duration hold_timeout = std::chrono::minutes(10);
@@ -176,7 +177,9 @@ class Session {
   // After Form; the config's fingerprint does not know the parameters, so they
   // are compared here. One at a time. FailedPrecondition with reason
   // NO_CHECKPOINT: it would begin at step 0 although a checkpoint is known
-  // (SessionResume), and no person ordered that.
+  // (SessionResume), and no person ordered that. On a process that replaces a
+  // lost rank another recovery may begin meanwhile. This then forms anew: it may
+  // wait for hold_timeout, and what communicator() returned before is gone.
   StatusOr<std::unique_ptr<Reducer>> MakeReducer(
       const std::vector<Parameter>& parameters, const ReducerOptions& options);
 

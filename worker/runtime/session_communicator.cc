@@ -14,6 +14,19 @@ Status Newer(uint32_t recovery) {
 
 }  // namespace
 
+std::shared_ptr<const std::atomic<bool>> SessionCommunicator::BeginForming(
+    uint32_t recovery) {
+  MutexLock lock(&mu_);
+  cancelled_ = std::make_shared<std::atomic<bool>>(false);
+  forming_ = recovery;
+  CancelForming();
+  return cancelled_;
+}
+
+void SessionCommunicator::CancelForming() {
+  if (cancelled_ && (ended_ || forming_ < newest_)) cancelled_->store(true);
+}
+
 Status SessionCommunicator::Adopt(
     std::unique_ptr<collective::Communicator> communicator,
     const Membership& membership, uint32_t recovery) {
@@ -60,6 +73,7 @@ void SessionCommunicator::EndGeneration(const std::string& reason) {
   MutexLock lock(&mu_);
   ended_ = true;
   end_reason_ = reason;
+  CancelForming();
   if (communicator_) communicator_->Abort(reason);
 }
 
@@ -101,6 +115,7 @@ void SessionCommunicator::Announce(uint32_t recovery,
   MutexLock lock(&mu_);
   const bool returns = OnlyReturns(recovery, away);
   newest_ = recovery;
+  CancelForming();
   if (!returns) return AbortOlder();
   // Where others return already, the time goes on.
   if (!patience_) patience_ = MonotonicNow() + kStepTime;

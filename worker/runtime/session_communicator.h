@@ -3,6 +3,7 @@
 #ifndef LOCKSTEP_WORKER_RUNTIME_SESSION_COMMUNICATOR_H_
 #define LOCKSTEP_WORKER_RUNTIME_SESSION_COMMUNICATOR_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -34,6 +35,10 @@ class SessionCommunicator {
 
   // Null before Adopt and after Drop.
   collective::Communicator* get() const { return view_; }
+
+  // The ranks of `recovery` form. Returns CommunicatorOptions::cancelled for
+  // that: true once the generation has ended or a newer recovery has begun.
+  std::shared_ptr<const std::atomic<bool>> BeginForming(uint32_t recovery);
 
   // Keeps `communicator`, formed of these members by `recovery`. Aborted: the
   // generation has ended meanwhile, or a newer recovery has begun; the
@@ -67,6 +72,7 @@ class SessionCommunicator {
   bool OnlyReturns(uint32_t recovery, std::span<const int> away) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AbortOlder() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CancelForming() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Mutex mu_;
   std::unique_ptr<collective::Communicator> communicator_ ABSL_GUARDED_BY(mu_);
@@ -78,6 +84,10 @@ class SessionCommunicator {
   // Ranks return; until then this rank may end its step.
   std::optional<MonoTime> patience_ ABSL_GUARDED_BY(mu_);
   uint32_t newest_ ABSL_GUARDED_BY(mu_) = 0;
+  // Of the newest BeginForming. A thread of a backend may look at it for longer
+  // than this lives.
+  std::shared_ptr<std::atomic<bool>> cancelled_ ABSL_GUARDED_BY(mu_);
+  uint32_t forming_ ABSL_GUARDED_BY(mu_) = 0;
   WaitPage wait_page_;
   collective::Communicator* view_ = nullptr;  // for the loop's thread
 };

@@ -137,17 +137,26 @@ Membership MembershipIn(const v1::RankWelcome& welcome, int world_size,
 Status Session::Impl::Form(const ConfigMap& config) {
   progress_->Enter(Phase::kForming);
   DropCommunicator();
+  // Of an earlier generation: no reducer of this one asks for it.
+  if (addresses_ && addresses_->kept() &&
+      addresses_->kept()->AwaitFree(MonotonicNow())) {
+    addresses_->kept().reset();
+  }
   kept_.config = config;
   kept_.config["recoverable"] = options_.recoverable ? "yes" : "no";
   if (options_.elastic) kept_.config["elastic"] = "yes";
   kept_.elastic = options_.elastic && options_.recoverable &&
-                  link_ != nullptr && identity_.world_size > 1;
+                  link_ != nullptr && identity_.world_size > 1 &&
+                  options_.backend != "nccl";
   LOCKSTEP_RETURN_IF_ERROR(Plan());
-  if (identity_.recovering) return FormRecovering();
+  if (identity_.recovering) return FormRecovering(OkStatus());
   LOCKSTEP_ASSIGN_OR_RETURN(
       std::unique_ptr<collective::Communicator> communicator,
       FormRanks(link_.get(), MonotonicNow() + options_.forming_timeout));
-  if (kept_.elastic && communicator->backend() == "nccl") {
+  // A replacement would not know it before it forms.
+  const bool elastic_on_nccl =
+      kept_.elastic && communicator->backend() == "nccl";
+  if (elastic_on_nccl) {
     kept_.elastic = false;
     LOCKSTEP_RETURN_IF_ERROR(Plan());
   }
@@ -167,8 +176,7 @@ Status Session::Impl::Form(const ConfigMap& config) {
   if (link_) {
     LOCKSTEP_RETURN_IF_ERROR(
         Compare(all, MonotonicNow() + options_.forming_timeout));
-    kept_.recoverable =
-        options_.recoverable && this->communicator()->backend() != "nccl";
+    kept_.recoverable = options_.recoverable && !elastic_on_nccl;
     link_->SendJoined(0, kept_.recoverable, kept_.elastic);
     LOCKSTEP_RETURN_IF_ERROR(
         MarkPeerLost(link_->WaitForGo(MonotonicNow() + options_.go_timeout)));
@@ -219,6 +227,7 @@ StatusOr<std::unique_ptr<collective::Communicator>> Session::Impl::FormRanks(
     if (reserved.ok()) addresses_ = *std::move(reserved);
   }
   options.addresses = addresses_.get();
+  options.cancelled = communicator_.BeginForming(kept_.recovery);
   if (link_) {
     options.key = Key();
     const std::string address = link_->welcome().bind_address();

@@ -108,8 +108,10 @@ class Session::Impl {
   // The secret of the communicator's members.
   std::string Key() const;
   void TakeWelcome(const v1::RankWelcome& welcome);
-  // Form of a rank that replaces a lost one.
-  Status FormRecovering();
+  // Form of a rank that replaces a lost one. `lost`: it has formed before, and
+  // lost the ranks again while it made its reducer. Returns `lost` where no
+  // recovery may follow that.
+  Status FormRecovering(const Status& lost);
   Status Plan();
   // Meets the other ranks in `store`, until `deadline`.
   StatusOr<std::unique_ptr<collective::Communicator>> FormRanks(

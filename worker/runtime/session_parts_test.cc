@@ -51,6 +51,21 @@ TEST(SessionCommunicatorTest, ANewerRecoveryAbortsTheOldOnesAtOnce) {
   EXPECT_EQ(start().status().code(), StatusCode::kAborted);
 }
 
+// For a backend that waits for a peer where no store can end the wait.
+TEST(SessionCommunicatorTest, AFormingIsCancelledByAnEndOrANewerRecovery) {
+  SessionCommunicator communicator;
+  const auto first = communicator.BeginForming(0);
+  EXPECT_FALSE(first->load());
+  communicator.Announce(1, {});
+  EXPECT_TRUE(first->load());
+  EXPECT_TRUE(communicator.BeginForming(0)->load()) << "it is old at once";
+  const auto second = communicator.BeginForming(1);
+  EXPECT_FALSE(second->load());
+  communicator.EndGeneration("the generation is over");
+  EXPECT_TRUE(second->load());
+  EXPECT_TRUE(communicator.BeginForming(2)->load());
+}
+
 TEST(SessionCommunicatorTest, DropForgetsItAndAnAbortOfNoneIsHarmless) {
   SessionCommunicator communicator;
   communicator.Abort("there is none");

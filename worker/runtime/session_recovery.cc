@@ -1,6 +1,7 @@
 // Recovery in place (recovery.h).
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -103,10 +104,18 @@ class Session::Impl::Recovering {
   StatusOr<Recovered> Run(const Status& lost);
   // Forms recoveries, and levels where there is a state, until one succeeds.
   Status Follow();
+  // The same after `lost`, which has ended the communicator.
+  Status FollowAfter(const Status& lost) {
+    LOCKSTEP_RETURN_IF_ERROR(LeaveRanks(lost));
+    return Follow();
+  }
 
  private:
   // Aborts and drops the communicator, and says so to the coordinator.
+  // FailedPrecondition: a check has failed, so no step may follow. Internal:
+  // the device does not stop.
   Status LeaveRanks(const Status& lost);
+  Status AwaitDevice();
   // This rank waits for the recovery after the newest one it knows of.
   void SayParked(const std::vector<int>& lost_peers);
   // Learns who is a member; false: this rank is away, or a newer recovery has
@@ -115,6 +124,7 @@ class Session::Impl::Recovering {
   Status Form();
   // A rank without a plan takes that of another rank.
   Status TakePlan(collective::RendezvousStore* store);
+  Status Digest();
   Status Level();
   Status Take(const LevelResult& level);
   void Report(MonoTime began);
@@ -130,7 +140,8 @@ class Session::Impl::Recovering {
   RecoverableReducer* const reducer_;
   const ReplicaState* const state_;
   MonoTime deadline_;
-  collective::StateDigest digest_;
+  // Of the state that this rank brings, once it is known.
+  std::optional<collective::StateDigest> digest_;
   LevelResult level_;
   Recovered recovered_;
 };
@@ -139,11 +150,27 @@ Status Session::Impl::Recovering::LeaveRanks(const Status& lost) {
   session_.communicator_.Leave(Message(lost));
   const Status rewound = reducer_ != nullptr ? reducer_->Unbind() : OkStatus();
   session_.DropCommunicator();
+  LOCKSTEP_RETURN_IF_ERROR(AwaitDevice());
   LOCKSTEP_RETURN_IF_ERROR(rewound);
   SayParked(session_.membership_.RanksAt(collective::LostPeersOf(lost)));
   LOG_WARN("{} rank {} keeps its state and waits for a recovery: {}",
            session_.Label(), session_.identity_.rank, Message(lost));
   return OkStatus();
+}
+
+// CUDA frees memory only when the program's stream stands still, too. A rank
+// that is not parked is one that the others do not count on.
+Status Session::Impl::Recovering::AwaitDevice() {
+  Impl& s = session_;
+  const auto kept = s.addresses_ ? s.addresses_->kept() : nullptr;
+  if (kept == nullptr ||
+      kept->AwaitFree(MonotonicNow() + s.options_.forming_timeout)) {
+    return OkStatus();
+  }
+  return Internal(
+      "{}: rank {} cannot go on: its GPU has not stopped since it lost a peer, "
+      "and only the end of this process frees it",
+      s.Label(), s.identity_.rank);
 }
 
 void Session::Impl::Recovering::SayParked(const std::vector<int>& lost_peers) {
@@ -203,7 +230,8 @@ Status Session::Impl::Recovering::Form() {
       std::move(communicator), s.membership_, s.kept_.recovery));
   // First of all, where it was in the communicator before.
   if (reducer_ != nullptr) {
-    LOCKSTEP_RETURN_IF_ERROR(reducer_->Rebind(s.communicator(), s.membership_));
+    LOCKSTEP_RETURN_IF_ERROR(
+        MarkPeerLost(reducer_->Rebind(s.communicator(), s.membership_)));
   }
   s.collectives_.emplace(s.communicator(), s.progress_.get(),
                          s.options_.operation_timeout);
@@ -230,29 +258,41 @@ Status Session::Impl::Recovering::Follow() {
   }
 }
 
+// What lies on a device is read through a communicator.
+Status Session::Impl::Recovering::Digest() {
+  if (digest_) return OkStatus();
+  StatusOr<collective::StateDigest> digest = collective::DigestOf(
+      session_.communicator(), state_->memory, state_->device);
+  if (!digest.ok()) return MarkPeerLost(digest.status());
+  digest_ = *std::move(digest);
+  return OkStatus();
+}
+
 Status Session::Impl::Recovering::Level() {
   Impl& s = session_;
+  // Before the comparison, whose time allows for it.
+  if (s.kept_.has_state) LOCKSTEP_RETURN_IF_ERROR(Digest());
   LOCKSTEP_RETURN_IF_ERROR(s.Compare(s.kept_.shape, CompareBy()));
   collective::LevelInput input;
   input.memory = state_->memory;
-  input.digest = digest_;
+  input.device = state_->device;
   input.record.has_state = s.kept_.has_state;
   if (s.kept_.has_state) {
+    input.digest = *digest_;
     input.record.committed = reducer_->committed();
-    input.record.digest = digest_.hash;
+    input.record.digest = digest_->hash;
     input.record.in_flight = reducer_->in_flight().has_value();
     input.record.learned = !reducer_->order().empty();
     input.small = JoinParts({state_->save ? state_->save() : "",
                              reducer_->Agreed(), s.planner_->text()});
   }
-  StatusOr<LevelResult> level = collective::Level(
-      s.communicator(), std::move(input), s.options_.operation_timeout);
+  bool written = false;
+  StatusOr<LevelResult> level =
+      collective::Level(s.communicator(), std::move(input),
+                        s.options_.operation_timeout, &written);
   if (level.ok()) return Take(*level);
   // A rank that was to receive may have half of a state.
-  if (s.kept_.has_state &&
-      collective::DigestOf(state_->memory).hash != digest_.hash) {
-    s.kept_.has_state = false;
-  }
+  if (written) s.kept_.has_state = false;
   // It names places, and the label the ranks.
   return MarkPeerLost(Annotate(level.status(), s.Label()));
 }
@@ -269,12 +309,13 @@ Status Session::Impl::Recovering::Take(const LevelResult& level) {
   if (!part.plan.empty()) {
     LOCKSTEP_RETURN_IF_ERROR(s.planner_->Follow(part.plan));
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      recovered_.orders,
-      reducer_->Resume(
-          part.agreed,
-          CommunicatorNumber(s.identity_.generation, s.kept_.recovery),
-          s.fingerprint_ ^ Fingerprint(s.kept_.shape)));
+  // Until the rest is done, too, this rank cannot give it to others.
+  if (recovered_.received) s.kept_.has_state = false;
+  StatusOr<StepOrders> orders = reducer_->Resume(
+      part.agreed, CommunicatorNumber(s.identity_.generation, s.kept_.recovery),
+      s.fingerprint_ ^ Fingerprint(s.kept_.shape));
+  if (!orders.ok()) return MarkPeerLost(orders.status());
+  recovered_.orders = *std::move(orders);
   if (state_->load) LOCKSTEP_RETURN_IF_ERROR(state_->load(part.program));
   s.kept_.has_state = true;
   level_ = level;
@@ -305,8 +346,13 @@ StatusOr<Recovered> Session::Impl::Recovering::Run(const Status& lost) {
   const MonoTime began = MonotonicNow();
   session_.progress_->SettleHeldBack(Duration(0));
   session_.progress_->Enter(Phase::kForming);
-  if (!lost.ok() && !LeaveRanks(lost).ok()) return lost;
-  if (session_.kept_.has_state) {
+  if (!lost.ok()) {
+    const Status left = LeaveRanks(lost);
+    if (left.code() == StatusCode::kFailedPrecondition) return lost;
+    LOCKSTEP_RETURN_IF_ERROR(left);
+  }
+  // The replacement starts meanwhile.
+  if (session_.kept_.has_state && state_->device.memory.empty()) {
     digest_ = collective::DigestOf(state_->memory);
   }
   // One that replaces a rank of an elastic job has no communicator yet.
@@ -331,7 +377,13 @@ bool Session::Impl::CanRecover(const Status& error) const {
          IsVictim(error);
 }
 
-Status Session::Impl::FormRecovering() {
+Status Session::Impl::FormRecovering(const Status& lost) {
+  if (!lost.ok()) {
+    // It has no state yet, so it tries again in the next one.
+    const bool again = kept_.recoverable && !kept_.has_state &&
+                       !kept_.elastic && link_ != nullptr && IsVictim(lost);
+    return again ? Recovering(this, nullptr, nullptr).FollowAfter(lost) : lost;
+  }
   if (!options_.recoverable) {
     return FailedPrecondition(
         "rank {} is to replace a lost one, and its session is not recoverable",

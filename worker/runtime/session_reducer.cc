@@ -7,6 +7,7 @@
 #include "worker/collective/factory/form_communicator.h"
 #include "worker/runtime/fingerprint.h"
 #include "worker/runtime/gradients.h"
+#include "worker/runtime/peer_lost.h"
 #include "worker/runtime/session_impl.h"
 #include "worker/runtime/stepped_reducer.h"
 
@@ -109,13 +110,6 @@ StatusOr<std::unique_ptr<Reducer>> Session::Impl::MakeReducer(
   if (communicator() == nullptr && !(forms_later && planner_)) {
     return FailedPrecondition("a reducer needs a formed session");
   }
-  const bool on_host =
-      options.device_stream == nullptr && options_.backend != "nccl";
-  if (options_.recoverable && identity_.world_size > 1 && !on_host) {
-    return InvalidArgument(
-        "recovery in place is for gradients in host memory so far: leave "
-        "SessionOptions::recoverable out, or use another backend");
-  }
   // The last guard of a program that looks for checkpoints by itself.
   const SessionResume& resume = identity_.resume;
   if (kept_.has_state && options.start_step <= 0 &&
@@ -165,35 +159,42 @@ StatusOr<std::unique_ptr<Reducer>> Session::Impl::MakeReducer(
   ReportChoice(made.how);
   ReportPlan();
 
-  SteppedReducerOptions stepped;
-  stepped.reducer = options;
-  stepped.reducer.order = std::move(made.order);
-  stepped.reducer.learn_order = made.learn_order;
-  stepped.generation = identity_.generation;
-  stepped.fingerprint = fingerprint_ ^ Fingerprint(shape) ^ Fingerprint(plan);
-  stepped.checkpoint_interval = identity_.checkpoint_interval_steps;
-  stepped.operation_timeout = options_.operation_timeout;
-  stepped.communicator = communicator();
-  stepped.membership = membership_;
-  stepped.elastic = kept_.elastic;
-  stepped.progress = progress_.get();
-  stepped.sizes = made.sizes;
-  stepped.learned = std::move(made.learned);
-  stepped.on_order = [this](const std::vector<uint32_t>& order, int64_t step,
-                            const std::string& layout) {
-    planner_->Learn(order, step, layout);
-    ReportPlan();
+  const auto make = [&] {
+    SteppedReducerOptions stepped;
+    stepped.reducer = options;
+    stepped.reducer.order = made.order;
+    stepped.reducer.learn_order = made.learn_order;
+    stepped.generation = identity_.generation;
+    stepped.fingerprint = fingerprint_ ^ Fingerprint(shape) ^ Fingerprint(plan);
+    stepped.checkpoint_interval = identity_.checkpoint_interval_steps;
+    stepped.operation_timeout = options_.operation_timeout;
+    stepped.communicator = communicator();
+    stepped.membership = membership_;
+    stepped.elastic = kept_.elastic;
+    stepped.progress = progress_.get();
+    stepped.sizes = made.sizes;
+    stepped.learned = made.learned;
+    stepped.on_order = [this](const std::vector<uint32_t>& order, int64_t step,
+                              const std::string& layout) {
+      planner_->Learn(order, step, layout);
+      ReportPlan();
+    };
+    stepped.before_step = [this](StepController* c) { orders_.Offer(c); };
+    stepped.on_drain = [this] { SendEvent("a rank's host is to be drained"); };
+    stepped.on_vote = [this](const CheckpointOrder& order) {
+      checkpoints_.Tried(order.step);
+    };
+    stepped.on_early_stop = [this] { checkpoints_.StoppedEarly(); };
+    return MakeSteppedReducer(parameters, std::move(stepped));
   };
-  stepped.before_step = [this](StepController* c) { orders_.Offer(c); };
-  stepped.on_drain = [this] { SendEvent("a rank's host is to be drained"); };
-  stepped.on_vote = [this](const CheckpointOrder& order) {
-    checkpoints_.Tried(order.step);
-  };
-  stepped.on_early_stop = [this] { checkpoints_.StoppedEarly(); };
-  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<RecoverableReducer> reducer,
-                            MakeSteppedReducer(parameters, std::move(stepped)));
-  kept_.reducer = reducer.get();
-  return std::unique_ptr<Reducer>(std::move(reducer));
+  while (true) {
+    auto reducer = make();
+    if (reducer.ok()) {
+      kept_.reducer = reducer->get();
+      return std::unique_ptr<Reducer>(*std::move(reducer));
+    }
+    LOCKSTEP_RETURN_IF_ERROR(FormRecovering(MarkPeerLost(reducer.status())));
+  }
 }
 
 // What a replacement has too: it knows no start step, and no order that a

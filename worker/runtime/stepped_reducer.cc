@@ -204,6 +204,10 @@ Status SteppedReducer::Allocate() {
     LOCKSTEP_RETURN_IF_ERROR(
         Rebind(options_.communicator, options_.membership));
   }
+  // All is made: a recovery may ask for the gradients' memory.
+  if (!options_.elastic) {
+    options_.communicator->Keep(reduction_->buckets()->whole().buffer);
+  }
   NextStep();
   return OkStatus();
 }
@@ -304,11 +308,8 @@ Status SteppedReducer::Learn() {
       std::vector<uint32_t> order,
       learner_.Agree(controller_.committed(), options_.operation_timeout));
   if (order.empty()) return OkStatus();
+  LOCKSTEP_RETURN_IF_ERROR(reduction_->Rearrange(std::move(order)));
   GradientBuckets* const buckets = reduction_->buckets();
-  LOCKSTEP_RETURN_IF_ERROR(buckets->Rearrange(std::move(order)));
-  if (DeviceGradients* const device = reduction_->device()) {
-    LOCKSTEP_RETURN_IF_ERROR(device->Fit());
-  }
   if (options_.on_order) {
     options_.on_order(buckets->order(), controller_.committed(),
                       buckets->plan_hash());
@@ -393,7 +394,7 @@ StatusOr<StepOrders> SteppedReducer::Resume(const std::string& text,
   LOCKSTEP_RETURN_IF_ERROR(learner_.Resume(lines[2] == "1", std::move(known)));
   GradientBuckets* const buckets = reduction_->buckets();
   if (order != buckets->order()) {
-    LOCKSTEP_RETURN_IF_ERROR(buckets->Rearrange(std::move(order)));
+    LOCKSTEP_RETURN_IF_ERROR(reduction_->Rearrange(std::move(order)));
   }
   options_.fingerprint = fingerprint;
   StepOrders orders = controller_.Import(

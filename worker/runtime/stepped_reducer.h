@@ -66,7 +66,7 @@ struct SteppedReducerOptions {
 };
 
 // A reducer that outlives its communicator: a recovery puts it into another
-// one, of the same size unless it is elastic. Not for gradients on a device.
+// one, of the same size unless it is elastic.
 class RecoverableReducer : public Reducer {
  public:
   // Leaves the communicator. FailedPrecondition: a check has

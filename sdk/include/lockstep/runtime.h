@@ -81,11 +81,12 @@ struct SessionOptions {
   // ranks in one step.
   std::chrono::nanoseconds operation_timeout = std::chrono::seconds(300);
   // A lost rank may be replaced while the other processes keep their state; see
-  // Session::Recover. The same on all ranks. Gradients are in host memory.
+  // Session::Recover. The same on all ranks.
   bool recoverable = false;
   // A recoverable job may train while ranks are away, to the same bits; this
   // rank then computes some of their shards. The same on all ranks; see
-  // Session::shards.
+  // Session::shards. With backend "nccl" the others wait for the rank instead;
+  // where "auto" takes nccl, a loss restarts all ranks.
   bool elastic = false;
   // How long a rank that lost a peer keeps its state and waits for that.
   std::chrono::nanoseconds hold_timeout = std::chrono::minutes(10);
@@ -180,6 +181,10 @@ struct ReplicaState {
   // the newest state, on every rank. Both may be empty.
   std::function<std::string()> save = {};
   std::function<absl::Status(std::string_view)> load = {};
+  // Like `memory`, what is on the GPU, with backend nccl: addresses of the
+  // device, and the stream that computes it (as ReducerOptions::device_stream).
+  std::vector<std::span<std::byte>> device_memory = {};
+  void* device_stream = nullptr;
 };
 
 struct Recovered {
@@ -271,7 +276,8 @@ class Session {
   // Names and values that must be equal on all ranks, because they determine
   // the numbers. FailedPrecondition names the difference.
   absl::Status Form(const std::map<std::string, std::string>& config);
-  // Call it after Form. At most one reducer exists at a time.
+  // Call it after Form. At most one reducer exists at a time. Where recovering(),
+  // it may wait for another recovery, up to hold_timeout.
   absl::StatusOr<std::unique_ptr<Reducer>> MakeReducer(
       const std::vector<Parameter>& parameters, const ReducerOptions& options);
 

@@ -1,0 +1,140 @@
+// Recoveries of whole sessions over nccl, with a state that lies on the GPU.
+// Both are in memory, behind a module that sessions load as the real one.
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "worker/collective/nccl/nccl_fake_module.h"
+#include "worker/runtime/recovery_test_util.h"
+
+namespace lockstep::worker::runtime {
+namespace {
+
+using ::testing::HasSubstr;
+
+template <typename Function>
+Function* InModule(const char* name) {
+  static void* const kModule = dlopen(
+      (std::string(LOCKSTEP_FAKE_MODULES) + "/collective-nccl.so").c_str(),
+      RTLD_NOW | RTLD_LOCAL);
+  auto* const function = reinterpret_cast<Function*>(dlsym(kModule, name));
+  EXPECT_NE(function, nullptr) << name;
+  return function;
+}
+
+enum class Gradients { kOnHost, kOnDevice };
+
+class GpuJob : public Job {
+ public:
+  GpuJob(int ranks, int64_t steps, Gradients where = Gradients::kOnHost)
+      : Job("nccl", ranks, steps) {
+    options.module_dir = LOCKSTEP_FAKE_MODULES;
+    make_stream = InModule<decltype(lockstep_fake_gpu_make_stream)>(
+        "lockstep_fake_gpu_make_stream");
+    run_stream =
+        InModule<decltype(lockstep_fake_gpu_run)>("lockstep_fake_gpu_run");
+    gradients_on_device = where == Gradients::kOnDevice;
+  }
+  ~GpuJob() {
+    const lockstep_fake_gpu gpu =
+        InModule<decltype(lockstep_fake_gpu_now)>("lockstep_fake_gpu_now")();
+    EXPECT_EQ(gpu.bytes_in_use, 0u);
+    EXPECT_EQ(gpu.communicators_in_use, 0);
+    EXPECT_EQ(gpu.wrong_threads, 0);
+  }
+};
+
+TEST(NcclRecoveryTest, WithoutADeathNothingIsDifferent) {
+  GpuJob job(2, 4);
+  ExpectUndisturbed(job, job.Run(), 4);
+  EXPECT_TRUE(job.Events().empty());
+}
+
+TEST(NcclRecoveryTest, ARankThatDiesIsReplacedWhereverItWas) {
+  for (const Point point :
+       {Point::kHalfReduced, Point::kAfterFinish, Point::kAfterCommit}) {
+    for (const int rank : {0, 2}) {
+      GpuJob job(3, 8, rank == 0 ? Gradients::kOnDevice : Gradients::kOnHost);
+      const std::vector<Rank> ranks =
+          job.Run({{.rank = rank, .step = 4, .point = point}});
+      ExpectUndisturbed(job, ranks, 8);
+      EXPECT_EQ(ranks[1].recoveries, 1);
+      EXPECT_TRUE(ranks[rank].last.received);
+      EXPECT_EQ(ranks[rank].last.bytes, 5010 * 4 + 8);
+      const std::vector<std::string> events = job.Events();
+      ASSERT_EQ(events.size(), 1u);
+      // A survivor that was a step behind receives the state, too.
+      EXPECT_THAT(events[0], HasSubstr("went on with step"));
+    }
+  }
+}
+
+TEST(NcclRecoveryTest, ADeathDuringARecoveryLeadsToTheNextOne) {
+  GpuJob job(3, 8);
+  const std::vector<Rank> ranks =
+      job.Run({{.rank = 1, .step = 4, .point = Point::kHalfReduced},
+               {.rank = 2, .step = 3, .point = Point::kInRecover},
+               {.rank = 1, .step = 0, .point = Point::kInRecover}});
+  ExpectUndisturbed(job, ranks, 8);
+  EXPECT_EQ(ranks[0].last.recovery, 3u);
+}
+
+// It has no state yet, and no reducer that a recovery could move.
+TEST(NcclRecoveryTest, AReplacementThatMakesItsReducerFollowsTheNextRecovery) {
+  for (const auto where : {Gradients::kOnHost, Gradients::kOnDevice}) {
+    GpuJob job(3, 8, where);
+    std::atomic<bool> first = true;
+    job.before_reducer = [&](Session* session) {
+      if (!first.exchange(false)) return;
+      job.OrderRecovery();
+      EXPECT_TRUE(collective::AwaitTrue(
+          [&] { return !CheckMembership(session).ok(); }));
+    };
+    const std::vector<Rank> ranks =
+        job.Run({{.rank = 1, .step = 4, .point = Point::kHalfReduced}});
+    ExpectUndisturbed(job, ranks, 8);
+    EXPECT_FALSE(first);
+    EXPECT_EQ(ranks[0].last.recovery, 2u);
+  }
+}
+
+TEST(NcclRecoveryTest, OneRecoveryAfterTheOther) {
+  GpuJob job(3, 14, Gradients::kOnDevice);
+  std::vector<Death> deaths;
+  for (int i = 0; i < 5; ++i) {
+    deaths.push_back(
+        {.rank = i % 3, .step = 2 * i + 2, .point = static_cast<Point>(i % 3)});
+  }
+  const std::vector<Rank> ranks = job.Run(deaths);
+  ExpectUndisturbed(job, ranks, 14);
+  EXPECT_EQ(ranks[0].last.recovery, 5u);
+}
+
+TEST(NcclRecoveryTest, TheOrderIsLearnedWhoeverDies) {
+  for (int64_t step = 1; step <= 4; ++step) {
+    GpuJob job(3, 7);
+    job.learn_order = true;
+    ExpectUndisturbed(
+        job, job.Run({{.rank = 2, .step = step, .point = Point::kAfterFinish}}),
+        7);
+  }
+}
+
+// The ranks of an elastic job wait for the lost one where nccl is asked for.
+TEST(NcclRecoveryTest, AnElasticJobRecoversAtItsFullSize) {
+  GpuJob job(3, 8);
+  job.options.elastic = true;
+  job.goes_on = false;
+  const std::vector<Rank> ranks =
+      job.Run({{.rank = 1, .step = 4, .point = Point::kHalfReduced}});
+  ExpectUndisturbed(job, ranks, 8);
+  for (const Rank& rank : ranks) EXPECT_EQ(rank.most_shards, 1u);
+}
+
+}  // namespace
+}  // namespace lockstep::worker::runtime
