@@ -64,6 +64,7 @@ class DryRunTest(unittest.TestCase):
             "cpu:lockstep,cuda:nccl: on the cpu",
             "cpu:lockstep,cuda:nccl: ddp",
             "DDP with session.step() / without",
+            "Replica with its model on the device",
             "phases: input",
             "phases: compute",
             "phases: optimizer",

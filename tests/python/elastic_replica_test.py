@@ -6,6 +6,7 @@ PYTHONPATH=build/release/python DIR/torch/bin/python tests/python/elastic_replic
 
 from __future__ import annotations
 
+import io
 import threading
 import unittest
 from typing import Any, Optional, cast
@@ -21,6 +22,7 @@ from lockstep.torch import _gradients, _replica
 
 RANKS = 4
 STEPS = 14
+ONE = torch.tensor(1.0)
 _here = threading.local()
 
 
@@ -265,6 +267,47 @@ class ElasticReplicaTest(unittest.TestCase):
             self.assertEqual(self.attribute(process, "shards"), (process.number,))
             self.assertEqual({shard for _, shard in process.computed}, {process.number})
         self.assertEqual(run.job.asked, 0)
+
+
+class DeviceReplicaTest(ElasticReplicaTest):
+    """The same for models on a device: here the CPU stands for it."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        for module in (_gradients, _replica):
+            device = mock.patch.object(module, "on_host", lambda tensor: False)
+            device.start()
+            self.addCleanup(device.stop)
+
+
+class PackTest(unittest.TestCase):
+    def test_what_programs_keep_returns_to_its_kind_of_device(self) -> None:
+        state = {
+            "model": {"w": torch.ones(2)},
+            "optimizer": {"state": {0: {"m": torch.ones(2)}}, "param_groups": [{"lr": ONE}]},
+            "scheduler": None,
+            "states": [{"mean": ONE, "seen": 3}],
+        }
+        tensors, part = _replica._pack(state)
+        self.assertEqual(len(tensors), 4)
+        # As if all of them had been on another device.
+        elsewhere = torch.load(io.BytesIO(part), weights_only=False)
+        for place in (
+            elsewhere["model"]["w"],
+            elsewhere["optimizer"]["state"][0]["m"],
+            elsewhere["optimizer"]["param_groups"][0]["lr"],
+            elsewhere["states"][0]["mean"],
+        ):
+            place["device"] = "meta"
+        data = io.BytesIO()
+        torch.save(elsewhere, data)
+        found = _replica._unpack(data.getvalue(), tensors)
+        # load_state_dict copies these to where they belong.
+        self.assertEqual(found["model"]["w"].device.type, "cpu")
+        self.assertEqual(found["optimizer"]["state"][0]["m"].device.type, "cpu")
+        self.assertEqual(found["optimizer"]["param_groups"][0]["lr"].device.type, "meta")
+        self.assertEqual(found["states"][0]["mean"].device.type, "meta")
+        self.assertEqual(found["states"][0]["seen"], 3)
 
 
 if __name__ == "__main__":

@@ -82,6 +82,8 @@ def make_step(
     gradients.begin(group)
     for shard in shards:
         gradients.next_shard()
+        if shard % 2 == 1:
+            model.zero_grad()  # As a program may do, though nothing needs it.
         model.loss(shard, step).backward()
     gradients.finish()
     found = []
@@ -184,6 +186,8 @@ class ShardsTest(unittest.TestCase):
             model = Model()
             gradients = Gradients(model)
             gradients.begin(group)
+            if place == 1:
+                model.zero_grad()
             model.loss(place).backward()
             gradients.finish()
             found[place] = [p.grad for p in model.parameters() if p.grad is not None]
@@ -196,6 +200,51 @@ class ShardsTest(unittest.TestCase):
                 torch.testing.assert_close(one.flatten(), exact, rtol=2e-2, atol=2e-2)
         for other in found[1:]:
             self.assertEqual(bits(other), bits(found[0]))
+
+
+class DeviceShardsTest(ShardsTest):
+    """The same for parameters on a device: here the CPU stands for it."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        device = mock.patch.object(_gradients, "on_host", lambda tensor: False)
+        device.start()
+        self.addCleanup(device.stop)
+
+    def test_gradients_are_apart_from_the_buckets(self) -> None:
+        model = Model()
+        gradients = ShardGradients(model, SHARDS)
+        buckets = [(each.data_ptr(), each.data_ptr() + each.nbytes) for each in gradients._buckets]
+        for parameter in model.parameters():
+            assert parameter.grad is not None
+            at = parameter.grad.data_ptr()
+            self.assertFalse(any(first <= at < last for first, last in buckets))
+
+
+class ParametersTest(unittest.TestCase):
+    def test_what_cannot_be_reduced_is_refused(self) -> None:
+        linear = torch.nn.Linear(2, 2)
+        two = torch.nn.Sequential(linear, torch.nn.Linear(2, 2, device="meta"))
+        for model, why in (
+            (two, "not on cpu, meta"),
+            (torch.nn.Linear(2, 2, device="meta"), "not on meta"),
+            (torch.nn.Linear(2, 2, dtype=torch.complex64), "not torch.complex64"),
+        ):
+            with self.assertRaisesRegex(Exception, why):
+                Gradients(model)
+
+    def test_gradients_are_laid_out_as_their_parameters(self) -> None:
+        model = torch.nn.Conv2d(3, 8, 5).to(memory_format=torch.channels_last)
+        gradients = Gradients(model)
+        gradients.begin(None)
+        model(torch.ones(1, 3, 8, 8)).sum().backward()
+        gradients.finish()
+        assert model.weight.grad is not None
+        self.assertEqual(model.weight.grad.stride(), model.weight.stride())
+        alone = torch.nn.Conv2d(3, 8, 5)
+        alone.load_state_dict(model.state_dict())
+        alone(torch.ones(1, 3, 8, 8)).sum().backward()
+        torch.testing.assert_close(model.weight.grad, alone.weight.grad)
 
 
 if __name__ == "__main__":

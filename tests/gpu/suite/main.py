@@ -23,6 +23,7 @@ CASES: Dict[str, Callable[[Context], List[results.Row]]] = {
     "check": native.check,
     "readings": native.readings,
     "mixed": training.mixed,
+    "replica": training.replica,
     "ddp": training.ddp,
     "phases": training.phases,
 }

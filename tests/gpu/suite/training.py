@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from typing import Any, Dict, List, Tuple
 
@@ -62,6 +63,19 @@ def mixed(context: Context) -> List[Row]:
         else Row(f"{label}: {name}", PASSED, reason=remark(context))
         for name, outcome in found["checks"].items()
     ]
+
+
+def replica(context: Context) -> List[Row]:
+    """Two ranks of a Replica whose model is on the GPU."""
+    label = "Replica with its model on the device"
+    try:
+        found, _ = launch(context, "replica", RANKS)
+    except Skipped as why:
+        return [Row(label, SKIPPED, reason=str(why))]
+    ends = set(re.findall(r"ends with (\w{64})", context.log("replica").read_text()))
+    if len(ends) != 1:
+        return [Row(label, FAILED, reason=f"the ranks end with {len(ends)} states, not with one")]
+    return [Row(label, PASSED, f"a step {report.seconds(found['step'])}", remark(context))]
 
 
 def ddp(context: Context) -> List[Row]:

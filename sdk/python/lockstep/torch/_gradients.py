@@ -1,4 +1,9 @@
-"""The gradients of a model, in buckets that are reduced while a backward pass runs."""
+"""The gradients of a model, in buckets that are reduced while a backward pass runs.
+
+Ranks reduce the host's memory. Gradients of parameters on the CPU lie there. Those
+of parameters on a GPU lie in memory of the GPU, one piece for each bucket, which is
+copied to the bucket when it is complete, and back when it is reduced.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +25,11 @@ TYPES = {
 }
 
 
+def on_host(tensor: torch.Tensor) -> bool:
+    """Whether ranks can reduce the tensor's memory as it is."""
+    return tensor.device.type == "cpu"
+
+
 class Buckets:
     """Gradients in buckets, and which of them a backward pass has filled.
 
@@ -38,6 +48,8 @@ class Buckets:
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         _check(self._parameters)
         self._buckets: list[torch.Tensor] = []
+        # For each bucket the memory of its gradients, where that is not the bucket.
+        self._on_device: list[Optional[torch.Tensor]] = []
         # For each bucket, the first element of each parameter.
         self._places: list[list[tuple[torch.nn.Parameter, int]]] = []
         self._bucket_of: dict[torch.nn.Parameter, int] = {}
@@ -45,16 +57,20 @@ class Buckets:
             self._add(bucket, room)
         self._waiting: list[int] = []
         self._started = 0
+        # For each parameter, the place of its gradient.
+        self._views: dict[torch.Tensor, torch.Tensor] = {}
         self.point(self._buckets)
         for parameter in self._parameters:
-            parameter.register_post_accumulate_grad_hook(self._ready)
+            parameter.register_post_accumulate_grad_hook(self._made)
 
     def begin(self, group: Optional[_group.Group]) -> None:
         """A step begins: all gradients are zero."""
         self.group = group
         self.expect()
-        for bucket in self._buckets:
+        for bucket, device in zip(self._buckets, self._on_device):
             bucket.zero_()
+            if device is not None:
+                device.zero_()
 
     def expect(self) -> None:
         """A backward pass begins: no bucket is complete."""
@@ -67,14 +83,28 @@ class Buckets:
             self._start_next(index)
 
     def point(self, buckets: Sequence[torch.Tensor]) -> None:
-        """The parameters' gradients are in ``buckets`` from now on."""
-        for bucket, places in zip(buckets, self._places):
+        """The gradients of parameters on the CPU are in ``buckets`` from now on."""
+        for bucket, device, places in zip(buckets, self._on_device, self._places):
+            memory = bucket if device is None else device
             for parameter, place in places:
-                part = bucket[place : place + parameter.numel()]
-                parameter.grad = part.view_as(parameter)
+                view = _view(memory, place, parameter)
+                self._views[parameter] = parameter.grad = view
+
+    def fetch(self, index: int, bucket: torch.Tensor) -> None:
+        """Copies gradients from the device to ``bucket``, and waits for them."""
+        device = self._on_device[index]
+        if device is not None:
+            bucket[: device.numel()].copy_(device)
+
+    def give_back(self) -> None:
+        """Copies what was reduced to the device."""
+        for bucket, device in zip(self._buckets, self._on_device):
+            if device is not None:
+                device.copy_(bucket[: device.numel()])
 
     def _add(self, parameters: list[torch.nn.Parameter], room: int) -> None:
-        width = parameters[0].element_size()
+        first = parameters[0]
+        width = first.element_size()
         step = ALIGNMENT // width
         places = []
         at = 0
@@ -82,8 +112,22 @@ class Buckets:
             places.append((parameter, at))
             at += -(-parameter.numel() // step) * step
             self._bucket_of[parameter] = len(self._buckets)
-        self._buckets.append(torch.zeros(at + room // width, dtype=parameters[0].dtype))
+        bucket = torch.zeros(
+            at + room // width, dtype=first.dtype, pin_memory=first.device.type == "cuda"
+        )
+        self._buckets.append(bucket)
+        device = None if on_host(first) else torch.zeros(at, dtype=first.dtype, device=first.device)
+        self._on_device.append(device)
         self._places.append(places)
+
+    def _made(self, parameter: torch.Tensor) -> None:
+        view, made = self._views[parameter], parameter.grad
+        # After zero_grad() autograd makes a gradient elsewhere.
+        if made is not None and made.data_ptr() != view.data_ptr():
+            with torch.no_grad():
+                view.copy_(made)
+            parameter.grad = view
+        self._ready(parameter)
 
     def _ready(self, parameter: torch.Tensor) -> None:
         self._waiting[self._bucket_of[parameter]] -= 1
@@ -115,11 +159,16 @@ class Gradients(Buckets):
         for work in self._works:
             work.wait()
         self._works = []
+        if self.group is not None:
+            self.give_back()
+        # Also of those that this rank has not used.
+        self.point(self._buckets)
 
     def _start(self, index: int) -> None:
         if self.group is None:
             return
         bucket = self._buckets[index]
+        self.fetch(index, bucket)
         span = (bucket.data_ptr(), bucket.numel())
         self._works.append(
             self.group.start(
@@ -135,14 +184,31 @@ class Gradients(Buckets):
 
 def _check(parameters: Sequence[torch.nn.Parameter]) -> None:
     for parameter in parameters:
-        if parameter.device.type != "cpu" or parameter.dtype not in TYPES:
+        if parameter.dtype not in TYPES:
             raise error_for(
                 "INVALID_ARGUMENT",
-                f"a Replica's parameters are floats on the CPU so far, not {parameter.dtype} "
-                f"on {parameter.device}",
+                f"a Replica's parameters are floats of 16 bits or more, not {parameter.dtype}",
             )
     if not parameters:
         raise error_for("INVALID_ARGUMENT", "the model has no parameter that is trained")
+    # Autograd has a thread for each device, and all ranks must start buckets in one order.
+    devices = sorted({str(parameter.device) for parameter in parameters})
+    if len(devices) > 1 or devices[0] == "meta":
+        raise error_for(
+            "INVALID_ARGUMENT",
+            f"a Replica's parameters are on the CPU or on one GPU, not on {', '.join(devices)}",
+        )
+
+
+def _view(memory: torch.Tensor, place: int, parameter: torch.Tensor) -> torch.Tensor:
+    """The gradient's place, laid out as the parameter: fused optimizers want it so."""
+    part = memory[place : place + parameter.numel()]
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    layout = formats.get(parameter.dim())
+    if layout is not None and not parameter.is_contiguous():
+        if parameter.is_contiguous(memory_format=layout):
+            return part.as_strided(parameter.size(), parameter.stride())
+    return part.view(parameter.shape)
 
 
 def _split(parameters: Iterable[torch.nn.Parameter]) -> list[list[torch.nn.Parameter]]:

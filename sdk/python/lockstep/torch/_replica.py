@@ -12,7 +12,7 @@ import torch
 from .. import _group, _library, _recovery
 from .. import _session as sessions
 from ..errors import Error, error_for
-from ._gradients import Gradients
+from ._gradients import Gradients, on_host
 from ._shards import ShardGradients, assign
 from ._store import bind_address
 
@@ -39,7 +39,8 @@ class Replica:
             loss = replica.step(lambda: loss_fn(model(batch.x), batch.y))
 
     The model's gradients lie in buckets of the replica, so do not wrap the model
-    in DistributedDataParallel. Parameters are floats on the CPU.
+    in DistributedDataParallel. Parameters are floats, on the CPU or a GPU. Those of
+    a GPU are reduced in the host's memory, so that a recovery needs no NCCL.
 
     Attributes:
       rank, world_size: of this process in its job.
@@ -185,8 +186,8 @@ class Replica:
             if self._seed is not None:
                 torch.manual_seed(_mix(self._seed, self._committed, shard))
             loss = compute()
-            losses.append(float(loss.detach()))
             loss.backward()
+            losses.append(float(loss.detach()))
         self.shard = self.rank
         return sum(losses) / len(losses)
 
@@ -263,6 +264,8 @@ class _Transient:
     def __init__(self, model: torch.nn.Module) -> None:
         self._buffers = [buffer.detach().clone() for buffer in model.buffers()]
         self._torch = torch.get_rng_state()
+        gpus = {each.device for each in model.parameters() if each.device.type == "cuda"}
+        self._gpus = {gpu: torch.cuda.get_rng_state(gpu) for gpu in gpus}
         self._python = random.getstate()
 
     def restore(self, model: torch.nn.Module) -> None:
@@ -270,6 +273,8 @@ class _Transient:
             for buffer, kept in zip(model.buffers(), self._buffers):
                 buffer.copy_(kept)
         torch.set_rng_state(self._torch)
+        for gpu, state in self._gpus.items():
+            torch.cuda.set_rng_state(state, gpu)
         random.setstate(self._python)
 
 
@@ -319,16 +324,18 @@ def _gather(group: _group.Group, every: torch.Tensor, part: int) -> None:
 
 
 def _pack(state: Optional[dict[str, Any]]) -> tuple[list[torch.Tensor], bytes]:
-    """The state's tensors, in place, and the rest of it as bytes."""
+    """The state's tensors, and the rest of it as bytes.
+
+    Tensors of the host are in place, the others are copies.
+    """
     if state is None:
         return [], b""
     tensors: list[torch.Tensor] = []
 
     def take(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            _check_tensor(value)
-            tensors.append(value.detach())
-            return {"__tensor__": len(tensors) - 1}
+            tensors.append(_host_memory(value.detach()))
+            return {"__tensor__": len(tensors) - 1, "device": value.device.type}
         if isinstance(value, dict):
             return {key: take(part) for key, part in value.items()}
         if isinstance(value, (list, tuple)):
@@ -345,26 +352,38 @@ def _unpack(part: bytes, tensors: list[torch.Tensor]) -> Any:
     # From a rank of this job: the members of a group prove that they belong to it.
     structure = torch.load(io.BytesIO(part), weights_only=False)
 
-    def give(value: Any) -> Any:
+    def give(value: Any, home: bool = True) -> Any:
+        """With ``home``, on a device of the kind that it came from."""
         if isinstance(value, dict):
-            if set(value) == {"__tensor__"}:
-                return tensors[value["__tensor__"]]
-            return {key: give(inner) for key, inner in value.items()}
+            if "__tensor__" in value:
+                tensor = tensors[value["__tensor__"]]
+                return tensor.to(value["device"]) if home else tensor
+            return {key: give(inner, home) for key, inner in value.items()}
         if isinstance(value, (list, tuple)):
-            parts = [give(inner) for inner in value]
+            parts = [give(inner, home) for inner in value]
             return tuple(parts) if isinstance(value, tuple) else parts
         return value
 
-    return give(structure)
+    # These two copy to where their own tensors are.
+    state = {
+        key: give(part, home=key not in ("model", "optimizer")) for key, part in structure.items()
+    }
+    groups = structure["optimizer"].get("param_groups")
+    if groups is not None:
+        state["optimizer"]["param_groups"] = give(groups)
+    return state
 
 
-def _check_tensor(tensor: torch.Tensor) -> None:
-    if tensor.device.type != "cpu" or not tensor.is_contiguous():
+def _host_memory(tensor: torch.Tensor) -> torch.Tensor:
+    if not on_host(tensor):
+        return torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor)
+    if not tensor.is_contiguous():
         raise error_for(
             "INVALID_ARGUMENT",
-            "a Replica's state is of contiguous tensors on the CPU so far; a tensor of it has "
-            f"strides {tensor.stride()} on {tensor.device}",
+            "a Replica's state on the CPU is of contiguous tensors; a tensor of it has "
+            f"strides {tensor.stride()}",
         )
+    return tensor
 
 
 def _memory_of(tensor: torch.Tensor) -> tuple[int, int]:

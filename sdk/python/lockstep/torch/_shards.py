@@ -54,7 +54,9 @@ class ShardGradients(Buckets):
         own = len(shards[place])
         del self._own[own:]
         while len(self._own) < own:
-            self._own.append([torch.zeros_like(bucket) for bucket in self._buckets])
+            self._own.append(
+                [torch.zeros_like(each, pin_memory=each.is_pinned()) for each in self._buckets]
+            )
         if changed:
             self._rows = []
 
@@ -73,10 +75,19 @@ class ShardGradients(Buckets):
 
     def next_shard(self) -> None:
         """The backward pass of the next own shard begins."""
+        if self._next > 0:
+            self._put_aside(self._own[self._next - 1])
         if len(self._own) > 1:
             self.point(self._own[self._next])
         self._next += 1
         self.expect()
+
+    def _put_aside(self, buckets: Sequence[torch.Tensor]) -> None:
+        """A shard is complete: what is on a device makes room for the next one."""
+        for index, device in enumerate(self._on_device):
+            if device is not None:
+                self.fetch(index, buckets[index])
+                device.zero_()
 
     def finish(self) -> None:
         """Waits until all buckets are reduced; raises what ended a reduction."""
@@ -85,8 +96,8 @@ class ShardGradients(Buckets):
         for work in gathers:
             if work is not None:
                 work.wait()
-        if len(self._own) > 1:
-            self.point(self._buckets)
+        self.give_back()
+        self.point(self._buckets)
 
     def _part(self, bucket: torch.Tensor) -> int:
         """Elements of a member's part: so many that the parts have all gradients."""
@@ -99,6 +110,7 @@ class ShardGradients(Buckets):
             super()._ready(parameter)
 
     def _start(self, index: int) -> None:
+        self.fetch(index, self._own[-1][index])
         if self.group is None or len(self._shards) == 1:
             return
         own = [buckets[index] for buckets in self._own]
