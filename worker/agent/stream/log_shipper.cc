@@ -36,7 +36,7 @@ std::string GapLine(std::string_view bytes, uint64_t gap) {
 
 void LogShipper::Add(const RankRef& ref, const std::string& job_uid,
                      const std::string& log_path) {
-  if (logs_.contains(ref)) return;
+  if (logs_.contains(ref)) return SetGoesOn(ref);
   Log& log = logs_[ref];
   log.job_uid = job_uid;
   log.path = log_path;

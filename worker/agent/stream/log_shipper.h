@@ -38,6 +38,9 @@ class LogShipper {
   LogShipper(LogShipperOptions options, FileSystem* files)
       : options_(options), files_(files) {}
 
+  // A log that is there still grows again: its gang came back before the
+  // coordinator had stored the end. The coordinator may then ask for all of it
+  // once more.
   void Add(const RankRef& ref, const std::string& job_uid,
            const std::string& log_path);
   // The log is complete.

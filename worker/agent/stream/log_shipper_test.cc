@@ -123,6 +123,28 @@ TEST_F(LogShipperTest, ALogThatHadEndedGoesOn) {
   EXPECT_TRUE(Drain(&next, &receiver));
 }
 
+// Its rank is away, and the coordinator asks for it again at once: on the same
+// node, with a log of its own there.
+TEST_F(LogShipperTest, ALogWhoseGangComesBackBeforeItsEndIsStoredGoesOn) {
+  shipper_->Add(ref_, "uid", log_);
+  Write(log_, Lines(100));
+  shipper_->SetEnded(ref_);
+  Receiver before;
+  const auto pieces = shipper_->Take(now_);  // The end follows.
+  ASSERT_THAT(pieces, SizeIs(1));
+  shipper_->OnAck(before.Take(pieces[0]), now_);
+  ASSERT_THAT(shipper_->Take(now_), SizeIs(1));
+  shipper_->Add(ref_, "uid", log_);
+  Write(log_, Lines(50, 100));
+  Receiver after;
+  EXPECT_FALSE(Drain(shipper_.get(), &after));
+  EXPECT_EQ(after.bytes, Lines(100) + Lines(50, 100));
+  EXPECT_FALSE(after.end);
+  shipper_->SetEnded(ref_);
+  EXPECT_TRUE(Drain(shipper_.get(), &after));
+  EXPECT_TRUE(after.end);
+}
+
 TEST_F(LogShipperTest, WhatIsInFlightIsBounded) {
   Write(log_, Lines(10'000));
   shipper_->Add(ref_, "uid", log_);
