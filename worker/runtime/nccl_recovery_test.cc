@@ -136,5 +136,24 @@ TEST(NcclRecoveryTest, AnElasticJobRecoversAtItsFullSize) {
   for (const Rank& rank : ranks) EXPECT_EQ(rank.most_shards, 1u);
 }
 
+// It adds its shards up in the host's memory, although each rank has a GPU.
+TEST(NcclRecoveryTest, AnElasticJobThatAsksForNoBackendGoesOnSmaller) {
+  Job job("auto", 3, 12);
+  job.options.module_dir = LOCKSTEP_FAKE_MODULES;
+  job.SetElastic();
+  const std::vector<Rank> ranks =
+      job.Run({{.rank = 1, .step = 4, .point = Point::kHalfReduced}});
+  ExpectUndisturbed(job, ranks, 12);
+  EXPECT_EQ(ranks[0].most_shards, 2u);
+  // Without that, the same ranks take nccl.
+  Job plain("auto", 2, 2);
+  plain.options.module_dir = LOCKSTEP_FAKE_MODULES;
+  plain.at_end = [](Rank* rank) {
+    EXPECT_EQ(rank->session->communicator()->backend(), "nccl");
+    return OkStatus();
+  };
+  ExpectUndisturbed(plain, plain.Run(), 2);
+}
+
 }  // namespace
 }  // namespace lockstep::worker::runtime

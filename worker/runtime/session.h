@@ -83,8 +83,7 @@ struct SessionOptions {
   // rank then computes some of their shards (MembershipOf, recovery.h). The
   // same on all ranks. Gradients go as float32, and their order is not learned.
   // Without effect in a job of one rank, and with backend nccl: there the
-  // others wait for the rank. Where "auto" takes nccl for an elastic job, a loss
-  // restarts the gang.
+  // others wait for the rank. "auto" takes no nccl for an elastic job.
   bool elastic = false;
   // For how long a rank that lost a peer keeps its state and waits for that.
   Duration hold_timeout = std::chrono::minutes(10);
@@ -178,8 +177,8 @@ class Session {
   // are compared here. One at a time. FailedPrecondition with reason
   // NO_CHECKPOINT: it would begin at step 0 although a checkpoint is known
   // (SessionResume), and no person ordered that. On a process that replaces a
-  // lost rank another recovery may begin meanwhile. This then forms anew: it may
-  // wait for hold_timeout, and what communicator() returned before is gone.
+  // lost rank another recovery may begin meanwhile. This then forms anew: it
+  // may wait for hold_timeout, and what communicator() returned before is gone.
   StatusOr<std::unique_ptr<Reducer>> MakeReducer(
       const std::vector<Parameter>& parameters, const ReducerOptions& options);
 

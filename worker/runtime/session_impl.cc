@@ -153,13 +153,6 @@ Status Session::Impl::Form(const ConfigMap& config) {
   LOCKSTEP_ASSIGN_OR_RETURN(
       std::unique_ptr<collective::Communicator> communicator,
       FormRanks(link_.get(), MonotonicNow() + options_.forming_timeout));
-  // A replacement would not know it before it forms.
-  const bool elastic_on_nccl =
-      kept_.elastic && communicator->backend() == "nccl";
-  if (elastic_on_nccl) {
-    kept_.elastic = false;
-    LOCKSTEP_RETURN_IF_ERROR(Plan());
-  }
   ReportPlan();
   const Status adopted =
       communicator_.Adopt(std::move(communicator), membership_, 0);
@@ -176,7 +169,7 @@ Status Session::Impl::Form(const ConfigMap& config) {
   if (link_) {
     LOCKSTEP_RETURN_IF_ERROR(
         Compare(all, MonotonicNow() + options_.forming_timeout));
-    kept_.recoverable = options_.recoverable && !elastic_on_nccl;
+    kept_.recoverable = options_.recoverable;
     link_->SendJoined(0, kept_.recoverable, kept_.elastic);
     LOCKSTEP_RETURN_IF_ERROR(
         MarkPeerLost(link_->WaitForGo(MonotonicNow() + options_.go_timeout)));
@@ -220,7 +213,10 @@ StatusOr<std::unique_ptr<collective::Communicator>> Session::Impl::FormRanks(
   options.rendezvous = store;
   // The daemon shows a rank its own GPUs only; a program without one has what
   // CUDA shows it.
-  options.device = link_ != nullptr && identity_.gpus.empty() ? -1 : 0;
+  // The shards of an elastic job are added up in the host's memory, so it needs
+  // none.
+  const bool has_gpu = link_ == nullptr || !identity_.gpus.empty();
+  options.device = has_gpu && !kept_.elastic ? 0 : -1;
   plan_reports_.choice()->clear();
   if (addresses_ == nullptr) {
     auto reserved = collective::AddressRange::Reserve();

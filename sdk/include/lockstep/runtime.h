@@ -86,7 +86,7 @@ struct SessionOptions {
   // A recoverable job may train while ranks are away, to the same bits; this
   // rank then computes some of their shards. The same on all ranks; see
   // Session::shards. With backend "nccl" the others wait for the rank instead;
-  // where "auto" takes nccl, a loss restarts all ranks.
+  // "auto" takes no nccl then.
   bool elastic = false;
   // How long a rank that lost a peer keeps its state and waits for that.
   std::chrono::nanoseconds hold_timeout = std::chrono::minutes(10);
@@ -276,8 +276,8 @@ class Session {
   // Names and values that must be equal on all ranks, because they determine
   // the numbers. FailedPrecondition names the difference.
   absl::Status Form(const std::map<std::string, std::string>& config);
-  // Call it after Form. At most one reducer exists at a time. Where recovering(),
-  // it may wait for another recovery, up to hold_timeout.
+  // Call it after Form. At most one reducer exists at a time. Where
+  // recovering(), it may wait for another recovery, up to hold_timeout.
   absl::StatusOr<std::unique_ptr<Reducer>> MakeReducer(
       const std::vector<Parameter>& parameters, const ReducerOptions& options);
 
