@@ -1,4 +1,5 @@
-// cluster_rows ID [--rounds N]: measures a row of the control plane.
+// cluster_rows ID [--rounds N] [--only PART]: measures a row of the control
+// plane.
 //
 // Writes "RESULT {json}" for each comparison and "VERSION NAME TEXT" for what
 // it was compared with; tests/bench/run reads them. Exits with 77 where a peer
@@ -34,8 +35,9 @@ int Main(const Words& words) {
   for (const Row& row : kRows) {
     if (words.empty() || words[0] != row.id) continue;
     RowRun run;
-    if (words.size() == 3 && words[1] == "--rounds") {
-      run.rounds = std::atoi(words[2].c_str());
+    for (size_t i = 1; i + 1 < words.size(); i += 2) {
+      if (words[i] == "--rounds") run.rounds = std::atoi(words[i + 1].c_str());
+      if (words[i] == "--only") run.only = words[i + 1];
     }
     Status status = row.run(&run);
     if (status.ok()) status = run.missing;
@@ -45,7 +47,7 @@ int Main(const Words& words) {
                Message(status));
     return missing ? kExitNotMeasured : 1;
   }
-  fmt::print(stderr, "usage: cluster_rows ID [--rounds N]\n");
+  fmt::print(stderr, "usage: cluster_rows ID [--rounds N] [--only PART]\n");
   return 2;
 }
 

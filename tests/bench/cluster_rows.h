@@ -33,7 +33,8 @@ struct Comparison {
 
 // One run of a row.
 struct RowRun {
-  int rounds = 0;  // 0: the row's own
+  int rounds = 0;    // 0: the row's own
+  std::string only;  // R5: results with this in their id
   BenchDir dir;
   Board board{dir.path() + "/board"};
   std::unique_ptr<BenchCluster> ours;

@@ -16,6 +16,8 @@ def run(id, programs, options):
     command = [programs.path("cluster_rows"), id]
     if options.rounds:
         command += ["--rounds", str(options.rounds)]
+    if options.only:
+        command += ["--only", options.only]
     # On a disk; the path is short, as those of sockets below it must be.
     with tempfile.TemporaryDirectory(prefix="lsb-", dir="/var/tmp") as directory:
         results, versions, code = follow(command, directory, programs)
