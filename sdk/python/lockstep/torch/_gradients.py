@@ -27,7 +27,8 @@ TYPES = {
 
 def on_host(tensor: torch.Tensor) -> bool:
     """Whether ranks can reduce the tensor's memory as it is."""
-    return tensor.device.type == "cpu"
+    kind: str = tensor.device.type
+    return kind == "cpu"
 
 
 class Buckets:
