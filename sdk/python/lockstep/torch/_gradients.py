@@ -91,6 +91,15 @@ class Buckets:
                 view = _view(memory, place, parameter)
                 self._views[parameter] = parameter.grad = view
 
+    def put_back(self) -> None:
+        """Gives parameters that this rank has not used the gradients of the others.
+
+        They have none after zero_grad().
+        """
+        for parameter, view in self._views.items():
+            if parameter.grad is None:
+                parameter.grad = view
+
     def fetch(self, index: int, bucket: torch.Tensor) -> None:
         """Copies gradients from the device to ``bucket``, and waits for them."""
         device = self._on_device[index]
@@ -162,8 +171,7 @@ class Gradients(Buckets):
         self._works = []
         if self.group is not None:
             self.give_back()
-        # Also of those that this rank has not used.
-        self.point(self._buckets)
+        self.put_back()
 
     def _start(self, index: int) -> None:
         if self.group is None:

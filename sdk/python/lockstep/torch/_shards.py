@@ -97,7 +97,9 @@ class ShardGradients(Buckets):
             if work is not None:
                 work.wait()
         self.give_back()
-        self.point(self._buckets)
+        if len(self._own) > 1:
+            self.point(self._buckets)
+        self.put_back()
 
     def _part(self, bucket: torch.Tensor) -> int:
         """Elements of a member's part: so many that the parts have all gradients."""
