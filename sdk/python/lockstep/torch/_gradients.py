@@ -7,6 +7,7 @@ copied to the bucket when it is complete, and back when it is reduced.
 
 from __future__ import annotations
 
+import functools
 from typing import Iterable, Optional, Sequence
 
 import torch
@@ -51,18 +52,21 @@ class Buckets:
         self._buckets: list[torch.Tensor] = []
         # For each bucket the memory of its gradients, where that is not the bucket.
         self._on_device: list[Optional[torch.Tensor]] = []
-        # For each bucket, the first element of each parameter.
-        self._places: list[list[tuple[torch.nn.Parameter, int]]] = []
-        self._bucket_of: dict[torch.nn.Parameter, int] = {}
+        # For each bucket, the first element of each parameter, which has a number.
+        self._places: list[list[tuple[int, int]]] = []
+        # For each parameter its bucket, and the place of its gradient. Lists, because
+        # a look into a dict of tensors takes as long as the rest of the hook.
+        self._bucket_of = [0] * len(self._parameters)
+        self._views = [parameter.detach() for parameter in self._parameters]
+        self._addresses = [0] * len(self._parameters)
+        numbers = {parameter: number for number, parameter in enumerate(self._parameters)}
         for bucket in _split(list(reversed(self._parameters))):
-            self._add(bucket, room)
+            self._add([numbers[parameter] for parameter in bucket], room)
         self._waiting: list[int] = []
         self._started = 0
-        # For each parameter, the place of its gradient.
-        self._views: dict[torch.Tensor, torch.Tensor] = {}
         self.point(self._buckets)
-        for parameter in self._parameters:
-            parameter.register_post_accumulate_grad_hook(self._made)
+        for number, parameter in enumerate(self._parameters):
+            parameter.register_post_accumulate_grad_hook(functools.partial(self._made, number))
 
     def begin(self, group: Optional[_group.Group]) -> None:
         """A step begins: all gradients are zero."""
@@ -87,16 +91,17 @@ class Buckets:
         """The gradients of parameters on the CPU are in ``buckets`` from now on."""
         for bucket, device, places in zip(buckets, self._on_device, self._places):
             memory = bucket if device is None else device
-            for parameter, place in places:
-                view = _view(memory, place, parameter)
-                self._views[parameter] = parameter.grad = view
+            for number, place in places:
+                parameter = self._parameters[number]
+                self._views[number] = parameter.grad = _view(memory, place, parameter)
+                self._addresses[number] = parameter.grad.data_ptr()
 
     def put_back(self) -> None:
         """Gives parameters that this rank has not used the gradients of the others.
 
         They have none after zero_grad().
         """
-        for parameter, view in self._views.items():
+        for parameter, view in zip(self._parameters, self._views):
             if parameter.grad is None:
                 parameter.grad = view
 
@@ -112,16 +117,16 @@ class Buckets:
             if device is not None:
                 device.copy_(bucket[: device.numel()])
 
-    def _add(self, parameters: list[torch.nn.Parameter], room: int) -> None:
-        first = parameters[0]
+    def _add(self, numbers: list[int], room: int) -> None:
+        first = self._parameters[numbers[0]]
         width = first.element_size()
         step = ALIGNMENT // width
         places = []
         at = 0
-        for parameter in parameters:
-            places.append((parameter, at))
-            at += -(-parameter.numel() // step) * step
-            self._bucket_of[parameter] = len(self._buckets)
+        for number in numbers:
+            places.append((number, at))
+            at += -(-self._parameters[number].numel() // step) * step
+            self._bucket_of[number] = len(self._buckets)
         bucket = torch.zeros(
             at + room // width, dtype=first.dtype, pin_memory=first.device.type == "cuda"
         )
@@ -130,17 +135,17 @@ class Buckets:
         self._on_device.append(device)
         self._places.append(places)
 
-    def _made(self, parameter: torch.Tensor) -> None:
-        view, made = self._views[parameter], parameter.grad
+    def _made(self, number: int, parameter: torch.Tensor) -> None:
+        made = parameter.grad
         # After zero_grad() autograd makes a gradient elsewhere.
-        if made is not None and made.data_ptr() != view.data_ptr():
+        if made is not None and made.data_ptr() != self._addresses[number]:
             with torch.no_grad():
-                view.copy_(made)
-            parameter.grad = view
-        self._ready(parameter)
+                self._views[number].copy_(made)
+            parameter.grad = self._views[number]
+        self._ready(number)
 
-    def _ready(self, parameter: torch.Tensor) -> None:
-        self._waiting[self._bucket_of[parameter]] -= 1
+    def _ready(self, number: int) -> None:
+        self._waiting[self._bucket_of[number]] -= 1
         while self._started < len(self._buckets) and self._waiting[self._started] <= 0:
             self._start_next(self._started)
 

@@ -107,9 +107,9 @@ class ShardGradients(Buckets):
         most = bucket.numel() - self._world_size * step
         return int(-(-most // (len(self._shards) * step)) * step)
 
-    def _ready(self, parameter: torch.Tensor) -> None:
+    def _ready(self, number: int) -> None:
         if self._next == len(self._own):
-            super()._ready(parameter)
+            super()._ready(number)
 
     def _start(self, index: int) -> None:
         self.fetch(index, self._own[-1][index])
