@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -136,11 +137,41 @@ TEST(NcclRecoveryTest, AnElasticJobRecoversAtItsFullSize) {
   for (const Rank& rank : ranks) EXPECT_EQ(rank.most_shards, 1u);
 }
 
+// NCCL waits for a rank that died after all had agreed on nccl, and only the
+// next recovery ends that.
+TEST(NcclRecoveryTest, AFormingThatHangsIsEndedByTheNextRecovery) {
+  auto* const hang = InModule<decltype(lockstep_fake_gpu_hang_forming)>(
+      "lockstep_fake_gpu_hang_forming");
+  auto* const now =
+      InModule<decltype(lockstep_fake_gpu_now)>("lockstep_fake_gpu_now");
+  GpuJob job(2, 6);
+  std::thread coordinator;
+  job.before_replacing = [&] {
+    hang(1);
+    coordinator = std::thread([&] {
+      // Both ranks form with NCCL.
+      EXPECT_TRUE(collective::AwaitTrue(
+          [&] { return now().communicators_in_use == 2; }));
+      hang(0);
+      job.OrderRecovery();
+    });
+  };
+  const std::vector<Rank> ranks =
+      job.Run({{.rank = 1, .step = 3, .point = Point::kAfterCommit}});
+  coordinator.join();
+  ExpectUndisturbed(job, ranks, 6);
+  EXPECT_EQ(ranks[0].last.recovery, 2u);
+}
+
 // It adds its shards up in the host's memory, although each rank has a GPU.
 TEST(NcclRecoveryTest, AnElasticJobThatAsksForNoBackendGoesOnSmaller) {
   Job job("auto", 3, 12);
   job.options.module_dir = LOCKSTEP_FAKE_MODULES;
   job.SetElastic();
+  job.at_end = [](Rank* rank) {
+    EXPECT_EQ(rank->session->communicator()->backend(), "shm");
+    return OkStatus();
+  };
   const std::vector<Rank> ranks =
       job.Run({{.rank = 1, .step = 4, .point = Point::kHalfReduced}});
   ExpectUndisturbed(job, ranks, 12);

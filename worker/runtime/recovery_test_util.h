@@ -186,6 +186,8 @@ class Job {
   bool gradients_on_device = false;
   bool learn_order = false;
   int64_t stop_at = 0;  // Rank 0 gets the order then.
+  // Called when a rank has died, before the recovery begins.
+  std::function<void()> before_replacing;
   // Called where a process that replaces a lost rank has formed, and is to make
   // its reducer.
   std::function<void(Session*)> before_reducer;
@@ -210,6 +212,7 @@ class Job {
 
   // What the coordinator does when a rank has exited.
   void Replace(int r, Rank* rank) {
+    if (before_replacing) before_replacing();
     {
       MutexLock lock(&mu_);
       const bool away = options.elastic && goes_on;

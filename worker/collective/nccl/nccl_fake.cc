@@ -67,6 +67,7 @@ struct World {
   int revokes = 0;
   int aborts = 0;
   int ids = 0;
+  bool forming_hangs = false;
   bool abort_released = false;
   bool fills_released = false;
   std::map<std::string, std::shared_ptr<Group>> groups;
@@ -366,6 +367,7 @@ ncclResult_t Init(ncclComm_t* comm, int size, ncclUniqueId id, int rank,
   TheWorld().kept.push_back(made);
   made->group = group;
   made->rank = rank;
+  made->busy = TheWorld().forming_hangs;
   made->owner = std::this_thread::get_id();
   *comm = reinterpret_cast<ncclComm_t>(made);
   return ncclInProgress;
@@ -473,6 +475,7 @@ const GpuApi& ResetFakeGpu(const FakeGpuFaults& faults) {
   world.launches = world.squares = 0;
   world.abort_released = world.fills_released = false;
   world.groups.clear();
+  world.forming_hangs = false;
   TheApi()->nccl.revoke = faults.no_revoke ? nullptr : Revoke;
   return *TheApi();
 }
@@ -510,6 +513,11 @@ int FakeRevokes() {
 int FakeAborts() {
   Lock lock(TheWorld().mu);
   return TheWorld().aborts;
+}
+
+void HangFakeForming(bool hang) {
+  Lock lock(TheWorld().mu);
+  TheWorld().forming_hangs = hang;
 }
 
 cudaStream_t MakeFakeStream() {

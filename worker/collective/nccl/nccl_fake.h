@@ -47,6 +47,9 @@ int FakeSumsOfSquares();
 int FakeRevokes();
 int FakeAborts();
 
+// Communicators that are made from now on never form, if `hang`.
+void HangFakeForming(bool hang);
+
 cudaStream_t MakeFakeStream();
 // From now on it is being captured into a graph.
 void CaptureFakeStream(cudaStream_t stream);

@@ -48,6 +48,10 @@ LOCKSTEP_EXPORTED lockstep_fake_gpu lockstep_fake_gpu_now(void) {
   return {FakeBytesInUse(), FakeCommunicatorsInUse(), FakeWrongThreads()};
 }
 
+LOCKSTEP_EXPORTED void lockstep_fake_gpu_hang_forming(int hang) {
+  lockstep::worker::collective::nccl::HangFakeForming(hang != 0);
+}
+
 LOCKSTEP_EXPORTED void* lockstep_fake_gpu_make_stream(void) {
   return lockstep::worker::collective::nccl::MakeFakeStream();
 }

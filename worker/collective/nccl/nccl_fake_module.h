@@ -14,6 +14,7 @@ struct lockstep_fake_gpu {
 };
 // nccl_fake.h has what each of them is.
 lockstep_fake_gpu lockstep_fake_gpu_now(void);
+void lockstep_fake_gpu_hang_forming(int hang);
 void* lockstep_fake_gpu_make_stream(void);
 // Runs what is on the stream so far.
 void lockstep_fake_gpu_run(void* stream);
