@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import threading
 import unittest
-from typing import Any, Optional, cast
+from typing import Any, Callable, Optional, cast
 from unittest import mock
 
 import torch
@@ -23,6 +23,7 @@ from lockstep.torch import _gradients, _replica
 RANKS = 4
 STEPS = 14
 ONE = torch.tensor(1.0)
+MOST_NORM = 0.1
 _here = threading.local()
 
 
@@ -42,6 +43,9 @@ class Process:
         self.session = Session(run.job, number)
         self.weights = b""
         self.losses: dict[int, float] = {}
+        self.norms: list[float] = []  # of each step's gradients, before they are clipped
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=4)
+        self.scales: list[float] = []  # after each step
 
     def main(self) -> None:
         _here.session = self.session
@@ -54,13 +58,19 @@ class Process:
                 parameter.copy_(torch.randn(parameter.shape, generator=draw) / 3)
         model[1].register_forward_hook(lambda _module, _inputs, out: out.double())
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        states = [self.scaler] if self.run.scales else []
         self.replica = replica = lockstep.torch.Replica(
-            model, optimizer, seed=7, elastic=self.run.elastic, hold=60.0
+            model, optimizer, states=states, seed=7, elastic=self.run.elastic, hold=60.0
         )
         try:
             while replica.committed < STEPS:
                 step = replica.committed
-                self.losses[step] = replica.step(lambda: self.loss(replica, model), samples=8)
+                self.losses[step] = replica.step(
+                    lambda: self.loss(replica, model),
+                    samples=8 // self.run.accumulate,
+                    accumulate=self.run.accumulate,
+                    optimize=self.optimize(model, optimizer),
+                )
             parameters = list(model.parameters())
             self.weights = b"".join(p.detach().numpy().tobytes() for p in parameters)
             replica.close()
@@ -71,12 +81,31 @@ class Process:
         finally:
             self.session.close()
 
+    def optimize(
+        self, model: torch.nn.Module, optimizer: torch.optim.Optimizer
+    ) -> Optional[Callable[[], None]]:
+        def clip() -> None:
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), MOST_NORM)
+            self.norms.append(float(norm))
+            optimizer.step()
+
+        def scale() -> None:
+            self.scaler.step(optimizer)
+            self.scaler.update()
+            self.scales.append(self.scaler.get_scale())
+
+        return clip if self.run.clips else scale if self.run.scales else None
+
     def loss(self, replica: lockstep.torch.Replica, model: torch.nn.Module) -> torch.Tensor:
         self.computed.append((replica.committed, replica.shard))
         self.run.wait(self, replica.committed)
         draw = torch.Generator().manual_seed(replica.committed * RANKS + replica.shard)
-        points = torch.randn(8, 9, generator=draw)
-        return cast(torch.Tensor, (model(points) - points.sum(1, keepdim=True)).square().mean())
+        points = torch.randn(8, 9, generator=draw).chunk(self.run.accumulate)[replica.microbatch]
+        loss = (model(points) - points.sum(1, keepdim=True)).square().mean()
+        if self.run.scales:
+            # In one step one shard's gradients are infinite.
+            loss = self.scaler.scale(loss if self.computed[-1] != (6, 2) else loss * 1e300)
+        return cast(torch.Tensor, loss)
 
     def made(self, steps: int) -> bool:
         return self.replica is not None and self.replica.committed >= steps
@@ -103,8 +132,18 @@ class Process:
 class Run:
     """A job whose steps begin when the test allows it."""
 
-    def __init__(self, *, elastic: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        elastic: bool = True,
+        accumulate: int = 1,
+        clips: bool = False,
+        scales: bool = False,
+    ) -> None:
         self.elastic = elastic
+        self.accumulate = accumulate
+        self.clips = clips
+        self.scales = scales
         self.job = Job(RANKS)
         self.allowed = 0
         self.threads = Ranks()
@@ -145,7 +184,7 @@ class Run:
 
 
 class ElasticReplicaTest(unittest.TestCase):
-    undisturbed: dict[bool, tuple[bytes, dict[int, float]]] = {}
+    undisturbed: dict[Any, Process] = {}
 
     def setUp(self) -> None:
         torch.set_num_threads(1)
@@ -157,22 +196,23 @@ class ElasticReplicaTest(unittest.TestCase):
             one.start()
             self.addCleanup(one.stop)
 
-    def wanted(self, elastic: bool = True) -> tuple[bytes, dict[int, float]]:
-        """The weights and rank 0's losses of a run in which nothing is lost."""
-        if elastic not in self.undisturbed:
-            run = Run(elastic=elastic)
+    def wanted(self, **options: Any) -> Process:
+        """Rank 0 of a run in which nothing is lost. ``options``: of Run."""
+        key = tuple(sorted(options.items()))
+        if key not in self.undisturbed:
+            run = Run(**options)
             run.allow(STEPS)
             run.threads.join()
-            weights = {process.weights for process in run.processes}
-            self.assertEqual(len(weights), 1)
-            self.undisturbed[elastic] = (weights.pop(), run.processes[0].losses)
-        return self.undisturbed[elastic]
+            self.assertEqual(len({process.weights for process in run.processes}), 1)
+            self.undisturbed[key] = run.processes[0]
+        return self.undisturbed[key]
 
-    def finish(self, run: Run, members: list[Process]) -> None:
+    def finish(self, run: Run, members: list[Process], **options: Any) -> None:
         run.allow(STEPS)
         run.threads.join()
         for process in members:
-            self.assertEqual(process.weights, self.wanted()[0], f"rank {process.number}")
+            wanted = self.wanted(**options).weights
+            self.assertEqual(process.weights, wanted, f"rank {process.number}")
 
     def attribute(self, process: Process, name: str) -> Any:
         return getattr(process.replica, name)
@@ -236,8 +276,8 @@ class ElasticReplicaTest(unittest.TestCase):
         run.kill(1, 2, 3, away=(1, 2, 3))
         self.finish(run, [run.processes[0]])
         losses = run.processes[0].losses
-        self.assertEqual(losses[0], self.wanted()[1][0])
-        self.assertNotEqual(losses[STEPS - 1], self.wanted()[1][STEPS - 1])
+        self.assertEqual(losses[0], self.wanted().losses[0])
+        self.assertNotEqual(losses[STEPS - 1], self.wanted().losses[STEPS - 1])
         self.assertEqual(self.attribute(run.processes[0], "shard"), 0)
 
     def test_a_rank_that_was_cut_off_drops_its_state(self) -> None:
@@ -255,6 +295,66 @@ class ElasticReplicaTest(unittest.TestCase):
         self.finish(run, run.processes)
         self.assertEqual({step for step, _ in one.computed} & {3, 4}, set())
 
+    def lose_two_in_the_middle(self, run: Run) -> None:
+        """One of the others computes the shards of two ranks from step 3 on."""
+        run.train(run.processes, 3)
+        run.job.wait_for("all compute", lambda: all(p.in_step(3) for p in run.processes))
+        run.kill(0, 2, away=(0, 2))
+
+    def test_microbatches_are_added_up(self) -> None:
+        """Also those of other ranks' shards; their mean is that of the whole batch."""
+        run = Run(accumulate=4)
+        self.lose_two_in_the_middle(run)
+        self.finish(run, [run.processes[1], run.processes[3]], accumulate=4)
+        whole, parts = self.wanted(), self.wanted(accumulate=4)
+        self.assertNotEqual(parts.weights, whole.weights)  # The sums have another order.
+        for step in range(STEPS):
+            self.assertAlmostEqual(parts.losses[step], whole.losses[step], delta=1e-5)
+        self.assertEqual(parts.session.steps[-1][:2], whole.session.steps[-1][:2])
+        self.assertEqual(parts.computed.count((5, 0)), 4)
+        self.assertEqual(run.processes[1].computed.count((5, 0)), 4)
+        self.assertEqual(self.attribute(parts, "microbatch"), 0)
+
+    def test_microbatches_of_a_job_that_is_not_elastic(self) -> None:
+        parts = self.wanted(elastic=False, accumulate=2)
+        whole = self.wanted(elastic=False)
+        for step in range(STEPS):
+            self.assertAlmostEqual(parts.losses[step], whole.losses[step], delta=1e-5)
+
+    def test_the_program_runs_the_optimizer(self) -> None:
+        """It clips what is the same on all ranks, also where ranks are lost."""
+        run = Run(clips=True)
+        self.lose_two_in_the_middle(run)
+        self.finish(run, [run.processes[1], run.processes[3]], clips=True)
+        wanted = self.wanted(clips=True)
+        self.assertNotEqual(wanted.weights, self.wanted().weights)
+        self.assertEqual(len(wanted.norms), STEPS)
+        self.assertGreater(min(wanted.norms[:3]), MOST_NORM)
+        self.assertEqual(run.processes[1].norms, wanted.norms)
+
+    def test_a_gradient_scaler_is_part_of_the_state(self) -> None:
+        """All ranks leave out the step in which one shard has no finite gradient."""
+        run = Run(scales=True)
+        self.lose_two_in_the_middle(run)
+        members = [run.processes[1], run.processes[3]]
+        run.train(members, 5)
+        zero = run.replace(0)
+        run.job.recover((2,))
+        for process in members:
+            run.job.wait_for("the return", lambda process=process: process.returns(2))
+        self.finish(run, [zero, *members], scales=True)
+        wanted = self.wanted(scales=True).scales
+        self.assertEqual(wanted[3:9], [128.0, 128.0, 128.0, 64.0, 64.0, 64.0])
+        self.assertEqual(run.processes[1].scales, wanted)
+        self.assertEqual(zero.scales, wanted[-len(zero.scales) :])
+
+    def test_no_microbatch_is_refused(self) -> None:
+        run = Run()
+        run.allow(STEPS)
+        run.threads.join()
+        with self.assertRaisesRegex(Error, "accumulate is at least 1, not 0"):
+            self.attribute(run.processes[0], "step")(lambda: ONE, accumulate=0)
+
     def test_a_job_that_is_not_elastic(self) -> None:
         run = Run(elastic=False)
         run.train(run.processes, 3)
@@ -263,7 +363,7 @@ class ElasticReplicaTest(unittest.TestCase):
         run.allow(STEPS)
         run.threads.join()
         for process in run.processes:
-            self.assertEqual(process.weights, self.wanted(elastic=False)[0])
+            self.assertEqual(process.weights, self.wanted(elastic=False).weights)
             self.assertEqual(self.attribute(process, "shards"), (process.number,))
             self.assertEqual({shard for _, shard in process.computed}, {process.number})
         self.assertEqual(run.job.asked, 0)

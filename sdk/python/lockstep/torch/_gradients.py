@@ -41,11 +41,14 @@ class Buckets:
 
     Attributes:
       last_loss: of the last step.
+      partial: the next backward pass is not the last one of its shard: its gradients
+        stay and the others are added to them.
     """
 
     def __init__(self, model: torch.nn.Module, room: int = 0) -> None:
         """``room``: bytes that each bucket has behind the gradients."""
         self.last_loss = float("nan")
+        self.partial = False
         self.group: Optional[_group.Group] = None
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         _check(self._parameters)
@@ -145,6 +148,8 @@ class Buckets:
         self._ready(number)
 
     def _ready(self, number: int) -> None:
+        if self.partial:
+            return
         self._waiting[self._bucket_of[number]] -= 1
         while self._started < len(self._buckets) and self._waiting[self._started] <= 0:
             self._start_next(self._started)

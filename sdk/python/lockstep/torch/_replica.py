@@ -47,6 +47,8 @@ class Replica:
       shard: the part of the global batch, one of world_size, that ``compute`` is to
         compute now: rank, and where elastic also those of ranks that are away.
       shards: those that this process computes in each step now.
+      microbatch: the part of the shard that ``compute`` is to compute now, one of
+        ``step``'s ``accumulate``.
       recoveries: how many recoveries this process has been through.
       redone: steps that it computed again because of them.
     """
@@ -95,6 +97,7 @@ class Replica:
         _check_statistics(model, self.world_size)
         self.shard = self.rank
         self.shards: tuple[int, ...] = (self.rank,)
+        self.microbatch = 0
         self._gradients: Union[Gradients, ShardGradients] = (
             ShardGradients(model, self.world_size) if elastic else Gradients(model)
         )
@@ -119,7 +122,14 @@ class Replica:
         """Steps in the state: the number of the batch that comes next."""
         return self._committed
 
-    def step(self, compute: Callable[[], torch.Tensor], *, samples: int = 0) -> float:
+    def step(
+        self,
+        compute: Callable[[], torch.Tensor],
+        *,
+        samples: int = 0,
+        accumulate: int = 1,
+        optimize: Optional[Callable[[], Any]] = None,
+    ) -> float:
         """Makes one step, also where ranks are lost in it; returns this rank's loss.
 
         Args:
@@ -128,7 +138,16 @@ class Replica:
             takes its batch by ``committed``, and where elastic by ``shard``: it is
             called once for each of ``shards``. The loss is then their mean.
           samples: of one call, for displays.
+          accumulate: microbatches of a shard. ``compute`` is called for each of them,
+            takes its samples by ``microbatch``, and returns their mean loss. The
+            step's gradient is the mean of theirs. The same number on all ranks.
+          optimize: what the step does with the gradients, which are the mean of all
+            ranks by then, instead of ``optimizer.step()``: clips them first, or runs
+            the optimizer by a gradient scaler. It does not communicate, because a
+            rank may be lost meanwhile, and does the same on all ranks.
         """
+        if accumulate < 1:
+            raise error_for("INVALID_ARGUMENT", f"accumulate is at least 1, not {accumulate}")
         before = _Transient(self._model)
         while True:
             target = self._committed + 1
@@ -137,7 +156,7 @@ class Replica:
                 # Before the step begins: ranks that return interrupt nothing.
                 self._member.check()
                 begun = True
-                loss = self._attempt(compute)
+                loss = self._attempt(compute, accumulate, optimize or self._optimizer.step)
                 break
             except Error as error:
                 if not _recovery.is_lost(error):
@@ -153,22 +172,28 @@ class Replica:
                 if not self._received:
                     before.restore(self._model)
                 self.redone += begun
-        self._session.step(step=self._committed, samples=samples * len(self.shards), loss=loss)
+        calls = accumulate * len(self.shards)
+        self._session.step(step=self._committed, samples=samples * calls, loss=loss)
         return loss
 
     def close(self) -> None:
         """Ends this rank's part; all ranks call it after their last step."""
         self._member.close()
 
-    def _attempt(self, compute: Callable[[], torch.Tensor]) -> float:
+    def _attempt(
+        self,
+        compute: Callable[[], torch.Tensor],
+        accumulate: int,
+        optimize: Callable[[], Any],
+    ) -> float:
         gradients = self._gradients
         gradients.begin(self._member.group)
         self._session.phase("compute")
-        gradients.last_loss = self._backward(compute)
+        gradients.last_loss = self._backward(compute, accumulate)
         self._session.phase("allreduce")
         gradients.finish()
         self._session.phase("optimizer")
-        self._optimizer.step()
+        optimize()
         if self._scheduler is not None:
             self._scheduler.step()
         self._committed += 1
@@ -176,7 +201,7 @@ class Replica:
         self._session.phase("other")
         return gradients.last_loss
 
-    def _backward(self, compute: Callable[[], torch.Tensor]) -> float:
+    def _backward(self, compute: Callable[[], torch.Tensor], accumulate: int) -> float:
         """The gradients of each shard of this process; returns the mean loss."""
         losses = []
         for shard in self.shards:
@@ -185,10 +210,12 @@ class Replica:
                 self._gradients.next_shard()
             if self._seed is not None:
                 torch.manual_seed(_mix(self._seed, self._committed, shard))
-            loss = compute()
-            loss.backward()
-            losses.append(float(loss.detach()))
-        self.shard = self.rank
+            for self.microbatch in range(accumulate):
+                self._gradients.partial = self.microbatch < accumulate - 1
+                loss = compute()
+                (loss / accumulate if accumulate > 1 else loss).backward()
+                losses.append(float(loss.detach()))
+        self.shard, self.microbatch = self.rank, 0
         return sum(losses) / len(losses)
 
     def _assign(self) -> None:
