@@ -17,8 +17,8 @@ from fake_job import Job, Ranks, Session
 
 import lockstep.torch
 from lockstep import _library
-from lockstep.errors import Error
-from lockstep.torch import _gradients, _replica
+from lockstep.errors import Error, InvalidArgumentError
+from lockstep.torch import _gradients, _replica, _replica_checks
 
 RANKS = 4
 STEPS = 14
@@ -101,6 +101,8 @@ class Process:
         self.run.wait(self, replica.committed)
         draw = torch.Generator().manual_seed(replica.committed * RANKS + replica.shard)
         points = torch.randn(8, 9, generator=draw).chunk(self.run.accumulate)[replica.microbatch]
+        if replica.microbatch == 2:
+            model.zero_grad()  # As a program may do, though nothing needs it.
         loss = (model(points) - points.sum(1, keepdim=True)).square().mean()
         if self.run.scales:
             # In one step one shard's gradients are infinite.
@@ -348,13 +350,6 @@ class ElasticReplicaTest(unittest.TestCase):
         self.assertEqual(run.processes[1].scales, wanted)
         self.assertEqual(zero.scales, wanted[-len(zero.scales) :])
 
-    def test_no_microbatch_is_refused(self) -> None:
-        run = Run()
-        run.allow(STEPS)
-        run.threads.join()
-        with self.assertRaisesRegex(Error, "accumulate is at least 1, not 0"):
-            self.attribute(run.processes[0], "step")(lambda: ONE, accumulate=0)
-
     def test_a_job_that_is_not_elastic(self) -> None:
         run = Run(elastic=False)
         run.train(run.processes, 3)
@@ -374,10 +369,105 @@ class DeviceReplicaTest(ElasticReplicaTest):
 
     def setUp(self) -> None:
         super().setUp()
-        for module in (_gradients, _replica):
+        for module in (_gradients, _replica, _replica_checks):
             device = mock.patch.object(module, "on_host", lambda tensor: False)
             device.start()
             self.addCleanup(device.stop)
+
+
+class RefusalTest(unittest.TestCase):
+    """What is wrong is said in a sentence, and nothing has been done."""
+
+    def setUp(self) -> None:
+        self.model = torch.nn.Linear(3, 1)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        session = mock.patch.object(
+            _replica.sessions, "session_for_recovery", lambda: _here.session
+        )
+        session.start()
+        self.addCleanup(session.stop)
+        _here.session = Session(Job(1), 0)
+
+    def replica(self, **other: Any) -> lockstep.torch.Replica:
+        arguments = {"model": self.model, "optimizer": self.optimizer, **other}
+        return lockstep.torch.Replica(**arguments)
+
+    def loss(self) -> torch.Tensor:
+        return cast(torch.Tensor, self.model(torch.ones(3)).sum())
+
+    def test_parts(self) -> None:
+        plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(self.optimizer)
+        parallel = torch.nn.Sequential(torch.nn.DataParallel(self.model))
+        transposed = torch.nn.Linear(3, 4)
+        transposed.weight.data = torch.ones(3, 4).t()
+        for arguments, why in (
+            ({"model": parallel}, "^0 is wrapped in DataParallel, .* give it the module"),
+            ({"model": parallel[0]}, "^the model is wrapped in DataParallel"),
+            ({"model": "resnet"}, "is a torch.nn.Module, not a str"),
+            ({"model": transposed}, "strides .1, 4."),
+            ({"optimizer": torch.optim.SGD}, "not the class SGD"),
+            ({"scheduler": plateau}, "put the ReduceLROnPlateau into states"),
+            ({"scheduler": 3}, "scheduler has a int, which has no state_dict"),
+            ({"states": [3]}, "states has a int, which has no state_dict"),
+        ):
+            with self.subTest(why), self.assertRaisesRegex(InvalidArgumentError, why):
+                self.replica(**arguments)
+        self.replica()
+        with self.assertRaisesRegex(Error, "a process makes one Replica"):
+            self.replica()
+
+    def test_calls(self) -> None:
+        replica = self.replica()
+        before = self.model.weight.detach().clone()
+
+        def backward() -> torch.Tensor:
+            loss = self.loss()
+            loss.backward(retain_graph=True)
+            return loss
+
+        good: dict[str, Any] = {"compute": self.loss}
+        wrong: list[tuple[dict[str, Any], str]] = [
+            ({"compute": self.loss()}, "a function that returns the loss, not a Tensor"),
+            ({"compute": lambda: None}, "returns the loss as a tensor, not None"),
+            ({"compute": lambda: 0.5}, "returns the loss as a tensor, not a float"),
+            ({"compute": lambda: self.model(torch.ones(2, 3))}, "of one element, not of shape"),
+            ({"compute": lambda: torch.ones(())}, "has no gradient"),
+            ({"compute": backward}, "step.. only returns the loss"),
+            ({"samples": 2.5}, "from 0, not 2.5"),
+            ({"samples": -5}, "from 0, not -5"),
+            ({"accumulate": 0}, "from 1, not 0"),
+            ({"accumulate": True}, "from 1, not True"),
+        ]
+        for arguments, why in wrong:
+            with self.subTest(why), self.assertRaisesRegex(Error, why):
+                replica.step(**{**good, **arguments})
+        self.assertEqual(replica.committed, 0)
+        self.assertTrue(torch.equal(self.model.weight, before))
+        replica.step(self.loss)
+        torch.testing.assert_close(self.model.weight.detach(), before - 0.1)
+
+    def test_ranks_that_differ(self) -> None:
+        small = torch.nn.Linear(3, 1)
+        for others, why in (
+            ([{"elastic": True}, {}], "rank 0 has .* elastic=True, and rank 1 .* elastic=False"),
+            ([{}, {"model": torch.nn.Linear(3, 2)}], "rank 0 .* 2 .* 4 el.* rank 1 .* 2 .* 8 el"),
+        ):
+            job, said = Job(2), []
+
+            def start(number: int, other: dict[str, Any]) -> None:
+                _here.session = Session(job, number)  # noqa: B023
+                try:
+                    self.replica(**{"model": small, **other})
+                except InvalidArgumentError as error:
+                    said.append(str(error))  # noqa: B023
+
+            ranks = Ranks()
+            for number, other in enumerate(others):
+                ranks.start(lambda number=number, other=other: start(number, other))
+            ranks.join()
+            self.assertEqual(len(said), 2)
+            for one in said:
+                self.assertRegex(one, why)
 
 
 class PackTest(unittest.TestCase):

@@ -84,7 +84,7 @@ def make_step(
         gradients.next_shard()
         if shard % 2 == 1:
             model.zero_grad()  # As a program may do, though nothing needs it.
-        model.loss(shard, step).backward()
+        gradients.backward(model.loss(shard, step))
     gradients.finish()
     found = []
     for parameter in model.parameters():
@@ -164,7 +164,7 @@ class ShardsTest(unittest.TestCase):
         gradients.begin(None)
         for shard in (0, 1):
             gradients.next_shard()
-            model.loss(shard, 9).backward()
+            gradients.backward(model.loss(shard, 9))
         # The others are back: this rank computes its own shard.
         found: list[Bits] = [[] for _ in range(SHARDS)]
 
@@ -188,7 +188,7 @@ class ShardsTest(unittest.TestCase):
             gradients.begin(group)
             if place == 1:
                 model.zero_grad()
-            model.loss(place).backward()
+            gradients.backward(model.loss(place))
             gradients.finish()
             found[place] = [p.grad for p in model.parameters() if p.grad is not None]
 
@@ -237,7 +237,7 @@ class ParametersTest(unittest.TestCase):
         model = torch.nn.Conv2d(3, 8, 5).to(memory_format=torch.channels_last)
         gradients = Gradients(model)
         gradients.begin(None)
-        model(torch.ones(1, 3, 8, 8)).sum().backward()
+        gradients.backward(model(torch.ones(1, 3, 8, 8)).sum())
         gradients.finish()
         assert model.weight.grad is not None
         self.assertEqual(model.weight.grad.stride(), model.weight.stride())

@@ -49,6 +49,8 @@ class Buckets:
         """``room``: bytes that each bucket has behind the gradients."""
         self.last_loss = float("nan")
         self.partial = False
+        # A backward pass of the step runs.
+        self._passing = False
         self.group: Optional[_group.Group] = None
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         _check(self._parameters)
@@ -74,6 +76,7 @@ class Buckets:
     def begin(self, group: Optional[_group.Group]) -> None:
         """A step begins: all gradients are zero."""
         self.group = group
+        self._passing = False
         self.expect()
         for bucket, device in zip(self._buckets, self._on_device):
             bucket.zero_()
@@ -84,6 +87,12 @@ class Buckets:
         """A backward pass begins: no bucket is complete."""
         self._started = 0
         self._waiting = [len(places) for places in self._places]
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Runs a backward pass of the step."""
+        self._passing = True
+        loss.backward()
+        self._passing = False
 
     def complete(self) -> None:
         """The backward pass has ended: what has no gradient gets none."""
@@ -139,11 +148,18 @@ class Buckets:
         self._places.append(places)
 
     def _made(self, number: int, parameter: torch.Tensor) -> None:
+        if not self._passing:
+            raise error_for(
+                "FAILED_PRECONDITION",
+                "a backward pass of the program reached a Replica's parameters, whose gradients "
+                "are those of its steps: the function of step() only returns the loss",
+            )
         made = parameter.grad
-        # After zero_grad() autograd makes a gradient elsewhere.
+        # After zero_grad() autograd makes a gradient elsewhere. What the step has
+        # added up so far is still here.
         if made is not None and made.data_ptr() != self._addresses[number]:
             with torch.no_grad():
-                self._views[number].copy_(made)
+                self._views[number].add_(made)
             parameter.grad = self._views[number]
         self._ready(number)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import random
+import weakref
 from typing import Any, Callable, Optional, Protocol, Sequence, Union
 
 import torch
@@ -13,6 +14,15 @@ from .. import _group, _library, _recovery
 from .. import _session as sessions
 from ..errors import Error, error_for
 from ._gradients import Gradients, on_host
+from ._replica_checks import (
+    check_alike,
+    check_call,
+    check_layout,
+    check_loss,
+    check_model,
+    check_parts,
+    traits,
+)
 from ._shards import ShardGradients, assign
 from ._store import bind_address
 
@@ -82,7 +92,9 @@ class Replica:
           hold: seconds that this process waits for a lost rank to be back.
           timeout: seconds of one reduction.
         """
+        check_parts(optimizer, scheduler, states)
         session = sessions.session_for_recovery()
+        check_model(model, session.world_size)
         self._session = session
         self.rank = session.rank or 0
         self.world_size = session.world_size
@@ -94,10 +106,10 @@ class Replica:
         self._seed = seed
         self.recoveries = 0
         self.redone = 0
-        _check_statistics(model, self.world_size)
         self.shard = self.rank
         self.shards: tuple[int, ...] = (self.rank,)
         self.microbatch = 0
+        _claim(session)
         self._gradients: Union[Gradients, ShardGradients] = (
             ShardGradients(model, self.world_size) if elastic else Gradients(model)
         )
@@ -134,9 +146,10 @@ class Replica:
 
         Args:
           compute: the forward pass; returns the loss, a mean over this rank's
-            samples. It may be called again, and must then compute the same: it
-            takes its batch by ``committed``, and where elastic by ``shard``: it is
-            called once for each of ``shards``. The loss is then their mean.
+            samples. It runs no backward pass and no zero_grad(). It may be called
+            again, and must then compute the same: it takes its batch by ``committed``,
+            and where elastic by ``shard``: it is called once for each of ``shards``.
+            The loss is then their mean.
           samples: of one call, for displays.
           accumulate: microbatches of a shard. ``compute`` is called for each of them,
             takes its samples by ``microbatch``, and returns their mean loss. The
@@ -146,8 +159,7 @@ class Replica:
             the optimizer by a gradient scaler. It does not communicate, because a
             rank may be lost meanwhile, and does the same on all ranks.
         """
-        if accumulate < 1:
-            raise error_for("INVALID_ARGUMENT", f"accumulate is at least 1, not {accumulate}")
+        check_call(compute, samples, accumulate)
         before = _Transient(self._model)
         while True:
             target = self._committed + 1
@@ -213,7 +225,8 @@ class Replica:
             for self.microbatch in range(accumulate):
                 self._gradients.partial = self.microbatch < accumulate - 1
                 loss = compute()
-                (loss / accumulate if accumulate > 1 else loss).backward()
+                check_loss(loss)
+                self._gradients.backward(loss / accumulate if accumulate > 1 else loss)
                 losses.append(float(loss.detach()))
         self.shard, self.microbatch = self.rank, 0
         return sum(losses) / len(losses)
@@ -235,7 +248,7 @@ class Replica:
     def _level(self, group: _group.Group) -> None:
         self._session.phase("other")
         tensors, small = _pack(self._state() if self._has_state else None)
-        shapes = self._shapes(group, tensors)
+        shapes = self._agree(group, tensors)
         if not self._has_state:
             tensors = [torch.empty(shape, dtype=kind) for kind, shape in shapes]
         memory = _recovery.spans([_memory_of(tensor) for tensor in tensors])
@@ -262,11 +275,14 @@ class Replica:
                 f"{leveled.committed + 1}{received}"
             )
 
-    def _shapes(self, group: _group.Group, tensors: list[torch.Tensor]) -> Any:
+    def _agree(self, group: _group.Group, tensors: list[torch.Tensor]) -> Any:
         """The types and shapes of the state's tensors, of the first rank that has one."""
         own = [(tensor.dtype, tuple(tensor.shape)) for tensor in tensors]
-        every = _exchange(group, own if self._has_state else None)
-        return next((shapes for shapes in every if shapes is not None), own)
+        elastic = isinstance(self._gradients, ShardGradients)
+        said = traits(list(self._model.parameters()), elastic)
+        every = _exchange(group, {**said, "shapes": own if self._has_state else None})
+        check_alike(every, self._member.members)
+        return next((each["shapes"] for each in every if each["shapes"] is not None), own)
 
     def _state(self) -> dict[str, Any]:
         return {
@@ -305,17 +321,14 @@ class _Transient:
         random.setstate(self._python)
 
 
-def _check_statistics(model: torch.nn.Module, world_size: int) -> None:
-    """Refuses what makes the states of ranks differ."""
-    for name, module in model.named_modules():
-        norm = isinstance(module, torch.nn.modules.batchnorm._BatchNorm)
-        if norm and module.running_mean is not None and world_size > 1:
-            raise error_for(
-                "INVALID_ARGUMENT",
-                f"{name or 'the model'} is a {type(module).__name__} with running statistics, "
-                "which differ from rank to rank, and the ranks of a Replica must have equal "
-                "states: use track_running_stats=False, or another normalisation",
-            )
+# Those that have a Replica: it forms the session's groups.
+_claimed: weakref.WeakSet[sessions.Session] = weakref.WeakSet()
+
+
+def _claim(session: sessions.Session) -> None:
+    if session in _claimed:
+        raise error_for("FAILED_PRECONDITION", "a process makes one Replica, and this one has it")
+    _claimed.add(session)
 
 
 def _mix(*numbers: int) -> int:
@@ -404,12 +417,7 @@ def _unpack(part: bytes, tensors: list[torch.Tensor]) -> Any:
 def _host_memory(tensor: torch.Tensor) -> torch.Tensor:
     if not on_host(tensor):
         return torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor)
-    if not tensor.is_contiguous():
-        raise error_for(
-            "INVALID_ARGUMENT",
-            "a Replica's state on the CPU is of contiguous tensors; a tensor of it has "
-            f"strides {tensor.stride()}",
-        )
+    check_layout(tensor)
     return tensor
 
 
