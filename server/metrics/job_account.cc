@@ -168,11 +168,11 @@ void JobAccount::Progress(const CoordinatorView::JobEntry& entry, Time now,
   const bool is_native = snapshot.job->spec.kind == JobKind::kNative;
   quiet_.reset();
   if (snapshot.stall) {
-    quiet_ =
-        std::max(Duration{}, snapshot.stall->still - snapshot.stall->limit);
+    const Duration still = snapshot.stall->still;
+    quiet_ = {still, std::max(Duration{}, still - snapshot.stall->limit)};
   } else if (is_native && entry.last_step &&
              now.mono - *entry.last_step > kQuietTime) {
-    quiet_ = Duration{};
+    quiet_ = {now.mono - *entry.last_step, Duration{}};
   }
   silent_ =
       snapshot.waiting && snapshot.waiting->reason == Reason::kNodeUnknown;

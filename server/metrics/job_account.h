@@ -116,9 +116,9 @@ class JobAccount {
   Checkpoints checkpoints_;
   // The generation is known to have made a step.
   bool stepping_ = false;
-  // It stands still: for so long beyond its limit, where the coordinator says
-  // so, else 0.
-  std::optional<Duration> quiet_;
+  // It stands still. Where the coordinator does not say that it has stalled, no
+  // time is past a limit yet.
+  std::optional<Standstill> quiet_;
   // A node of it is silent.
   bool silent_ = false;
   RankTime rank_time_;

@@ -128,7 +128,7 @@ void RankTime::Pass(Duration passed) {
       Add(TimeClass::kIdle, seconds);
     } else {
       rank.waiting += seconds;
-      if (stalled_) rank.stood += seconds;
+      if (rank.stands) rank.stood += seconds;
     }
   }
 }
@@ -146,8 +146,9 @@ void RankTime::GiveUpWaiting() {
   for (Rank& rank : ranks_) {
     const double before =
         std::min(rank.before.value_or(rank.waiting), rank.waiting);
-    if (stalled_) {
+    if (rank.stands) {
       Add(TimeClass::kStalled, rank.waiting);
+      rank.stands = false;
     } else {
       Add(TimeClass::kUnknown, before);
       // Without a number it is a repeated step, if earlier ones were.
@@ -160,29 +161,32 @@ void RankTime::GiveUpWaiting() {
   }
 }
 
-void RankTime::TakeStall(std::optional<Duration> stalled) {
+void RankTime::TakeStall(const std::optional<Standstill>& stalled) {
   for (Rank& rank : ranks_) {
-    if (stalled_ && !stalled) {
-      EndStall(&rank, &seconds_[static_cast<size_t>(TimeClass::kStalled)]);
-    } else if (stalled) {
-      // Up to the limit it may have worked.
-      if (!stalled_) {
-        rank.stood =
-            rank.waiting - std::min(rank.before.value_or(0), rank.waiting);
-        const double beyond = std::min(rank.waiting, ToSeconds(*stalled));
-        Add(TimeClass::kUnknown, rank.waiting - beyond);
-        rank.waiting = beyond;
-      }
-      const double known = std::max(0.0, rank.waiting - kNewer);
-      Add(TimeClass::kStalled, known);
-      rank.waiting -= known;
+    if (!stalled && rank.stands && GoesOn(rank)) EndStall(&rank);
+    // Up to the limit it may have worked.
+    if (stalled && !stalled_) {
+      rank.stands = true;
+      rank.stood = ToSeconds(stalled->total);
+      rank.standing_sum = rank.newest.Sum();
+      const double beyond = std::min(rank.waiting, ToSeconds(stalled->beyond));
+      Add(TimeClass::kUnknown, rank.waiting - beyond);
+      rank.waiting = beyond;
     }
+    if (!rank.stands) continue;
+    const double known = std::max(0.0, rank.waiting - kNewer);
+    Add(TimeClass::kStalled, known);
+    rank.waiting -= known;
   }
+}
+
+bool RankTime::GoesOn(const Rank& rank) {
+  return !rank.shared || rank.newest.Sum() > rank.standing_sum;
 }
 
 // It stood still in the phase that its page named. The other phases have grown
 // after the stall, and what no phase has yet is the newest of its time.
-void RankTime::EndStall(Rank* rank, double* stalled) {
+void RankTime::EndStall(Rank* rank) {
   double gone_on = 0;
   if (rank->shared) {
     const double grown = GrownBy(*rank->shared, rank->newest).Sum();
@@ -196,11 +200,12 @@ void RankTime::EndStall(Rank* rank, double* stalled) {
     }
   }
   gone_on = std::min(rank->waiting, gone_on);
-  *stalled += rank->waiting - gone_on;
+  Add(TimeClass::kStalled, rank->waiting - gone_on);
   rank->waiting = gone_on;
+  rank->stands = false;
 }
 
-void RankTime::Take(const Job& job, std::optional<Duration> stalled,
+void RankTime::Take(const Job& job, const std::optional<Standstill>& stalled,
                     int64_t redo_until) {
   const bool first = ranks_.empty();
   if (job.generation != generation_ || first) {
@@ -233,11 +238,10 @@ void RankTime::Take(const Job& job, std::optional<Duration> stalled,
   if (common_) {
     GiveUpWaiting();
     BeginReplaced(job);
-    stalled.reset();
   } else {
     TakeStall(stalled);
   }
-  stalled_ = stalled.has_value();
+  stalled_ = !common_ && stalled.has_value();
   redo_until_ = redo_until;
 }
 
@@ -260,7 +264,10 @@ void RankTime::TakePage(int32_t number, const RankProgress& progress) {
   Rank& rank = ranks_[index];
   const PhaseSeconds& phases = progress.phases;
   if (!progress.phase.empty()) rank.newest = phases;
-  if (stalled_) return;
+  if (rank.stands) {
+    if (stalled_ || !GoesOn(rank)) return;
+    EndStall(&rank);
+  }
   rank.phase = progress.phase;
   // It has not joined, or what it did before was not seen.
   if (progress.phase.empty() || !rank.shared) {

@@ -52,6 +52,13 @@ enum class TimeClass {
 inline constexpr size_t kTimeClasses = 15;
 std::string_view Name(TimeClass time_class);
 
+// A job that makes no progress: since its last sign, and of that the time past
+// its limit.
+struct Standstill {
+  Duration total{};
+  Duration beyond{};
+};
+
 class RankTime {
  public:
   // Counts from now on.
@@ -59,10 +66,9 @@ class RankTime {
 
   // `passed` since the last call went by in the job's state of the last Take.
   void Pass(Duration passed);
-  // The job's new state. `stalled`: it has stalled, for this time beyond its
-  // limit. Earlier attempts had committed the steps up to `redo_until`; 0:
-  // none.
-  void Take(const Job& job, std::optional<Duration> stalled,
+  // The job's new state. `stalled`: absent if it has not stalled. Earlier
+  // attempts had committed the steps up to `redo_until`; 0: none.
+  void Take(const Job& job, const std::optional<Standstill>& stalled,
             int64_t redo_until);
   // A page of a running rank.
   void TakePage(int32_t rank, const RankProgress& progress);
@@ -86,8 +92,12 @@ class RankTime {
     // Of its newest page: the phases, and the phase that it names.
     PhaseSeconds newest;
     std::string phase;
-    // Of a stall: the time since the phases that are in their classes.
+    // While it stands still in a stall of the job: for how long, and the
+    // seconds of all phases when the stall was seen. The job's stall ends with
+    // the first rank's new page, and the others' follow.
+    bool stands = false;
     double stood = 0;
+    double standing_sum = 0;
     // The newest step that it has committed in this generation; -1: none.
     int64_t committed = -1;
     bool ended = false;
@@ -109,10 +119,12 @@ class RankTime {
   // No page will tell the phases of what waits.
   void GiveUpWaiting();
   // Classes of what waits when a stall begins, goes on or ends.
-  void TakeStall(std::optional<Duration> stalled);
+  void TakeStall(const std::optional<Standstill>& stalled);
   // Those whose process is another since the last call.
   void BeginReplaced(const Job& job);
-  static void EndStall(Rank* rank, double* stalled);
+  // Whether its newest page, if it has one, shows that it goes on.
+  static bool GoesOn(const Rank& rank);
+  void EndStall(Rank* rank);
 
   std::array<double, kTimeClasses> seconds_{};
   std::vector<Rank> ranks_;

@@ -7,6 +7,7 @@
 namespace lockstep::server {
 namespace {
 
+using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
 
 // Two ranks of which the test says what they do.
@@ -24,8 +25,9 @@ class RankTimeTest : public testing::Test {
     job_.state = state;
     time_.Take(job_, Stalled(), redo_until_);
   }
-  std::optional<Duration> Stalled() const {
-    return stalled_ ? std::optional(beyond_) : std::nullopt;
+  std::optional<Standstill> Stalled() const {
+    if (!stalled_) return std::nullopt;
+    return Standstill{beyond_ + 5s, beyond_};
   }
   void Run() {
     job_.generation = ++generation_;
@@ -241,6 +243,69 @@ TEST_F(RankTimeTest, StalledTimeIsNothingElse) {
   EXPECT_NEAR(Of(TimeClass::kStalled), 2 * (1 + 19 + 0.2), 1e-9);
   EXPECT_NEAR(Of(TimeClass::kInput), 2 * 0.3, 1e-9);
   EXPECT_NEAR(Of(TimeClass::kCompute), 2 * 5.5, 1e-9);
+  ExpectAddsUp();
+}
+
+// Pages come 0.8 s late, at each look.
+TEST_F(RankTimeTest, AStallIsNotLongerWherePagesComeLate) {
+  Run();
+  Pass(800ms);
+  for (int second = 1; second <= 4; ++second) {
+    Pass(1s);
+    for (RankProgress& page : pages_) page.phases.compute = second;
+    Look();
+  }
+  // After 4 s, which ended 0.8 s ago, they stand still, for 12 s.
+  for (RankProgress& page : pages_) page.phase = "other";
+  Pass(5200ms);
+  stalled_ = true;
+  beyond_ = 1s;
+  Look();
+  Pass(6s);
+  Look();
+  Pass(1s);
+  stalled_ = false;
+  for (RankProgress& page : pages_) {
+    page.phase = "input";
+    page.phases.other = 12;
+  }
+  Look();
+  EXPECT_NEAR(Of(TimeClass::kUnknown), 2 * 5, 1e-9);
+  EXPECT_NEAR(Of(TimeClass::kStalled), 2 * 7, 1e-9);
+  Pass(500ms);
+  for (RankProgress& page : pages_) page.phases.input = 1.5;
+  Look();
+  EXPECT_NEAR(Of(TimeClass::kInput), 2 * 1.5, 1e-9);
+  ExpectAddsUp();
+}
+
+// The page of each rank comes with its host's report.
+TEST_F(RankTimeTest, AStallEndsForEachRankWithItsPage) {
+  Run();
+  Look();
+  Pass(6s);
+  stalled_ = true;
+  beyond_ = 1s;
+  Look();
+  Pass(19s);
+  Look();
+  // Both go on after 25.2 s.
+  Pass(1s);
+  stalled_ = false;
+  pages_[0].phases = {.input = 0.3, .compute = 25.2};
+  Look();
+  Pass(1s);
+  pages_[0].phases.compute = 26.7;
+  pages_[1].phases = {.input = 0.3, .compute = 25.2};
+  Look();
+  Pass(1s);
+  pages_[0].phases.compute = pages_[1].phases.compute = 27.7;
+  Look();
+  EXPECT_DOUBLE_EQ(Of(TimeClass::kUnknown), 10);
+  EXPECT_NEAR(Of(TimeClass::kInput), 2 * 0.3, 1e-9);
+  EXPECT_NEAR(Of(TimeClass::kStalled) + Of(TimeClass::kCompute),
+              2 * (28 - 5 - 0.3), 1e-9);
+  EXPECT_NEAR(Of(TimeClass::kStalled), 2 * (1 + 19 + 0.2), 1e-9);
   ExpectAddsUp();
 }
 

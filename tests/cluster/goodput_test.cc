@@ -17,10 +17,6 @@ constexpr int kStallSeconds = 5;
 // Each class, as a part of the job's rank-seconds.
 constexpr double kAllowed = 0.005;
 
-// The begin of a stall counts from the rank's last sign, which may be the begin
-// of its last phase. Its end is seen by the coordinator's look of each second.
-constexpr double kSeenLate = 1;
-
 using TimeByClass = std::map<std::string, double>;
 
 class GoodputTest : public ClusterTest {
@@ -86,7 +82,7 @@ class GoodputTest : public ClusterTest {
     (*to)["stalled"] +=
         at(second, "goes_on") - at(second, "stands") - kStallSeconds;
     (*to)["unknown"] += kStallSeconds;
-    (*to)["unknown"] += rank == 0 ? 6 : 0;
+    (*to)["unknown"] += at(second, "lingers");
     (*to)["idle"] += SecondsOf(job.end_time()) - at(second, "ended");
   }
 };
@@ -117,10 +113,7 @@ TEST_F(GoodputTest, EverySecondIsInItsClass) {
     std::cout << name << ": " << seconds << " s, in truth " << truth[name]
               << " s, apart " << 100 * std::abs(seconds - truth[name]) / wall
               << " %\n";
-    const bool by_stall = name == "stalled" || name == "unknown";
-    EXPECT_NEAR(seconds, truth[name],
-                by_stall ? kSeenLate * kRanks : kAllowed * wall)
-        << name;
+    EXPECT_NEAR(seconds, truth[name], kAllowed * wall) << name;
   }
 }
 
