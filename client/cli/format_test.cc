@@ -256,6 +256,14 @@ TEST(JobViewTest, ExitCodes) {
   EXPECT_EQ(ExitCodeOf(job), 137);
 }
 
+TEST(SummaryTest, StepsAreThoseOfTheRankThatIsAhead) {
+  v1::Job job = TrainedJob();
+  job.set_committed_step(370);
+  EXPECT_THAT(TrainingText(job), StartsWith("1,000 steps"));
+  job.mutable_tasks(0)->mutable_ranks(0)->mutable_progress()->Clear();
+  EXPECT_THAT(TrainingText(job), StartsWith("1,000 steps"));
+}
+
 TEST(SummaryTest, Succeeded) {
   EXPECT_EQ(FormatSummary(TrainedJob(), Style{}),
             "fashion SUCCEEDED after 1 m 45 s\n"

@@ -109,10 +109,13 @@ std::string ValuesText(const v1::Job& job, bool with_loss) {
 
 std::string TrainingText(const v1::Job& job) {
   std::string text;
-  if (job.committed_step() > 0) {
-    Add(Grouped(job.committed_step()) + " steps", &text);
+  // The job itself knows those of checkpoints and of ended attempts.
+  int64_t steps = job.committed_step();
+  for (const RankView& view : LastRanks(job)) {
+    steps = std::max(steps, view.rank->progress().committed_step());
   }
   const v1::RankProgress* const chief = ChiefProgress(job);
+  if (steps > 0) Add(Grouped(steps) + " steps", &text);
   if (chief) {
     const auto epochs = chief->values().find("epochs");
     if (epochs != chief->values().end()) {

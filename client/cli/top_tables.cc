@@ -250,7 +250,7 @@ std::vector<std::string> JobRow(const TopState& state, const v1::Job& job,
   return {Printable(job.name()),
           OwnerText(job),
           style.State(job.state()),
-          fmt::format("{}", RankCount(job.spec())),
+          RankCountText(job),
           TimeOf(job, now),
           StepOf(job),
           live && job.progress().samples_per_second() > 0

@@ -17,6 +17,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "client/cli/job_view.h"
 #include "client/cli/terminal.h"
 #include "client/cli/top_test_util.h"
 #include "client/lib/fake_coordinator.h"
@@ -73,6 +74,18 @@ TEST(TopTest, JobsWithTheirPhases) {
   EXPECT_THAT(text, HasSubstr("1,234      0.25"));
   EXPECT_THAT(text, testing::ContainsRegex("c{9,}w"));
   EXPECT_THAT(lines.back(), HasSubstr("q quit  n nodes"));
+}
+
+TEST(JobViewTest, RanksThatAreAwayAreNotThere) {
+  v1::Job job;
+  v1::RoleSpec* const role = job.mutable_spec()->add_roles();
+  role->set_count(3);
+  role->set_ranks_per_task(2);
+  EXPECT_EQ(RankCountText(job), "6");
+  v1::TaskStatus* const task = job.add_tasks();
+  task->add_ranks();
+  task->add_ranks()->set_away(true);
+  EXPECT_EQ(RankCountText(job), "5/6");
 }
 
 TEST(TopTest, TimeIsThatInWhichItRan) {

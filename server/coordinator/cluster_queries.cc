@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "server/core/elastic.h"
+#include "server/core/recovery.h"
 #include "server/core/verdict.h"
 
 namespace lockstep::server {
@@ -250,6 +252,7 @@ StatusOr<FoundRanks> ClusterQueries::FindRunning(const JobName& name,
   found.job = name;
   found.job_uid = job.uid;
   found.generation = job.generation;
+  found.note = IsRecovering(job) ? job.cause.message : SizeText(job);
   const auto unknown = AddRanks(
       job.tasks, ranks,
       [](const RankStatus& rank) {

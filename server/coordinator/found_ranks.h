@@ -37,6 +37,10 @@ struct FoundRanks {
   std::string failure = {};
   // The ranks that did it.
   std::vector<int32_t> failed = {};
+  // Which ranks are away, or what all wait for: "2 of 3 ranks train;
+  // rank 1 is away", "recovery 6: the ranks form a new communicator". Empty:
+  // nothing of that kind.
+  std::string note = {};
 };
 
 // Adds `rank` of a task on `node` to found->ended if it has ended.

@@ -167,6 +167,22 @@ void NoteThatItCannot(Job* job, Time now) {
       now);
 }
 
+void NoteThatItCould(Job* job, Time now) {
+  if (job->spec.elastic_min_tasks > 0) return;
+  bool could = false;
+  for (const RankStatus* rank : RanksOf(*job)) {
+    if (!Runs(*rank)) continue;
+    if (!rank->elastic) return;
+    could = true;
+  }
+  if (!could) return;
+  AddEventOnce(
+      job, Reason::kRecovering,
+      "the program can train on while ranks are away, and the job does "
+      "not ask for that: submit it with --elastic MIN",
+      now);
+}
+
 std::set<int32_t> Unreachable(const Job& job, const JobView& view) {
   const std::vector<NodeName> ready = ReadyToMove(job, view);
   std::set<int32_t> ranks;

@@ -21,6 +21,7 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 class ElasticTest : public ElasticFixture {};
 
@@ -110,6 +111,20 @@ TEST_F(ElasticTest, AJobThatIsNotElasticIsWaitedFor) {
   Kill(1);
   EXPECT_THAT(Away(), IsEmpty());
   EXPECT_EQ(s_.job.recovery, 1u);
+  std::vector<std::string> events;
+  for (const Event& event : s_.job.events) events.push_back(event.message);
+  EXPECT_THAT(events, Contains(HasSubstr("submit it with --elastic MIN")));
+}
+
+TEST_F(ElasticTest, WhereAProgramCannotTrainOnTheJobIsNotToAskForIt) {
+  s_.job.spec.elastic_min_tasks = 0;
+  s_.Rank(2).elastic = false;
+  s_.job.tasks[2].ranks[0].elastic = false;
+  Kill(1);
+  EXPECT_EQ(s_.job.recovery, 1u);
+  for (const Event& event : s_.job.events) {
+    EXPECT_THAT(event.message, Not(HasSubstr("--elastic")));
+  }
 }
 
 TEST_F(ElasticTest, ALostNodeIsNotWaitedFor) {

@@ -259,6 +259,31 @@ TEST(HangVerdictTest, OfTwoRanksTheOneOutsideIsNamed) {
   EXPECT_THAT(verdict.cause, ElementsAre(0));
 }
 
+// The Python package, installed or beside the program, and its library.
+TEST(HangVerdictTest, RanksThatWaitInLockstepItselfWaitForTheOthers) {
+  const Frames in_package = {
+      {"liblockstep.so.0", "lockstep_work_wait", "", 0, true},
+      {"lockstep._group", "Work.wait", "_group.py", 106, true},
+      {"train", "step", "train.py", 90, false}};
+  const Frames beside = {{"_group", "wait", "_group.py", 106, false},
+                         {"train", "step", "train.py", 90, false}};
+  const Frames native = {{"program", "lockstep_work_wait", "", 0, false}};
+  for (const Frames& frames : {in_package, beside, native}) {
+    const HangVerdict verdict = Judge({Rank(0, Loading()), Rank(1, frames)});
+    EXPECT_THAT(verdict.sentence,
+                HasSubstr("1 rank waits for it in lockstep's collective"));
+    EXPECT_THAT(verdict.cause, ElementsAre(0));
+  }
+  const Frames left = {
+      {"lockstep._session", "Session._wait", "_session.py", 500, true},
+      {"lockstep._recovery", "Membership._leave", "_recovery.py", 220, true},
+      {"lockstep._recovery", "Membership.recover", "_recovery.py", 180, true},
+      {"train", "step", "train.py", 90, false}};
+  const HangVerdict verdict = Judge({Rank(0, left), Rank(1, Loading())});
+  EXPECT_THAT(verdict.sentence, HasSubstr("1 rank waits for it in a recovery"));
+  EXPECT_THAT(verdict.cause, ElementsAre(1));
+}
+
 TEST(HangVerdictTest, ASpinningRankRuns) {
   const Frames spin = {{"train", "augment", "train.py", 31, false}};
   const HangVerdict verdict =

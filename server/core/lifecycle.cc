@@ -241,6 +241,7 @@ void DecideRunning(Job* job, const JobView& view,
     Fail(job, *std::move(why), now);
     return;
   }
+  NoteSlowRecovery(job, view, now);
   NoteWaiting(job, now);
 }
 

@@ -115,7 +115,10 @@ void Begin(Job* job, const JobView& view, const Loss& loss,
   }
   Note(job, view, loss, what, now);
   for (const NodeName& node : loss.from) MoveTasks(job, view, node);
-  if (!loss.ranks.empty() && loss.away.empty()) NoteThatItCannot(job, now);
+  if (!loss.ranks.empty() && loss.away.empty()) {
+    NoteThatItCannot(job, now);
+    NoteThatItCould(job, now);
+  }
   AddEvent(job, Reason::kRecovering,
            fmt::format("{} (recovery {}{})", what, job->recovery,
                        Tries(*job, loss, plan, now)),
@@ -148,6 +151,23 @@ bool AllNodesTell(const Job& job, const JobView& view) {
     return node != view.nodes.end() &&
            node->second.state == NodeState::kReady && node->second.reported;
   });
+}
+
+std::string HasNotEnded(const Job& job, Duration after) {
+  return fmt::format("recovery {} has not ended after {}", job.recovery,
+                     FormatDuration(after));
+}
+
+// ": rank 1 has not joined".
+std::string WhoHasNotJoined(const Job& job) {
+  std::set<int32_t> missing;
+  for (const RankStatus* rank : RanksOf(job)) {
+    if (rank->recovery < job.recovery && !rank->away) {
+      missing.insert(rank->rank);
+    }
+  }
+  return fmt::format(": {} {} not joined", RanksLabel(missing),
+                     missing.size() == 1 ? "has" : "have");
 }
 
 // Whether ranks are lost that only a restart of the gang replaces.
@@ -304,18 +324,20 @@ std::optional<Cause> LateRecovery(const Job& job, const JobView& view,
       now.mono - *view.recovery.started <= timeout) {
     return std::nullopt;
   }
-  std::set<int32_t> missing;
-  for (const RankStatus* rank : RanksOf(job)) {
-    if (rank->recovery < job.recovery && !rank->away) {
-      missing.insert(rank->rank);
-    }
+  return Cause{Reason::kFormTimeout,
+               HasNotEnded(job, timeout) + WhoHasNotJoined(job)};
+}
+
+void NoteSlowRecovery(Job* job, const JobView& view, Time now) {
+  if (!IsRecovering(*job) || !view.recovery.started ||
+      now.mono - *view.recovery.started <= kSlowRecovery) {
+    return;
   }
-  return Cause{
-      Reason::kFormTimeout,
-      fmt::format("recovery {} has not ended after {}: {} {} not "
-                  "joined",
-                  job.recovery, FormatDuration(timeout), RanksLabel(missing),
-                  missing.size() == 1 ? "has" : "have")};
+  const std::string begin = HasNotEnded(*job, kSlowRecovery);
+  // Once for each recovery.
+  if (job->cause.message.starts_with(begin)) return;
+  job->cause = {Reason::kRecovering, begin + WhoHasNotJoined(*job)};
+  AddEvent(job, Reason::kRecovering, job->cause.message, now);
 }
 
 std::optional<Cause> EndedWithoutRecovery(const Job& job) {

@@ -65,6 +65,13 @@ void AwaitRecovery(const Job& job, const JobView& view, Time now,
 std::optional<Cause> LateRecovery(const Job& job, const JobView& view,
                                   Duration timeout, Time now);
 
+// A recovery that takes longer is explained: by the job's cause, and by an
+// event.
+inline constexpr Duration kSlowRecovery = std::chrono::seconds(30);
+
+// Says which ranks have not joined the newest recovery where that takes long.
+void NoteSlowRecovery(Job* job, const JobView& view, Time now);
+
 // Returns a cause if ranks have ended with 0 that a recovery waits for: the
 // last step was done when others were lost, or moved. A new rank would wait for
 // them for ever.

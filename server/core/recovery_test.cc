@@ -408,9 +408,19 @@ TEST(RecoveryTest, RanksThatDoNotJoinFailTheGeneration) {
   s.Settle();
   s.Rank(0).recovery = s.Rank(2).recovery = s.Rank(3).recovery = 1;
   s.Settle();
-  s.Advance(2min);
+  s.Advance(30s);
+  s.Settle();
+  EXPECT_EQ(s.job.cause.message, "recovery 1: rank 1 is replaced");
+  s.Advance(1ns);
+  s.Settle();
+  const size_t events = s.job.events.size();
+  s.Advance(2min - 30s - 1ns);
   s.Settle();
   EXPECT_FALSE(s.job.failing);
+  EXPECT_EQ(s.job.cause.message,
+            "recovery 1 has not ended after 30.0 s: rank 1 has not joined");
+  EXPECT_EQ(s.job.events.back().message, s.job.cause.message);
+  EXPECT_EQ(s.job.events.size(), events) << "once";
   s.Advance(1ns);
   s.Settle();
   ASSERT_TRUE(s.job.failing);

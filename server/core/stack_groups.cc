@@ -57,6 +57,8 @@ constexpr std::string_view kCallGlue[] = {
 constexpr std::string_view kEvaluation = "_PyEval_EvalFrame";
 // What the line "import torch" calls, in importlib.
 constexpr std::string_view kImport = "_find_and_load";
+// Ranks that were left by a peer wait for one.
+constexpr char kRecovery[] = "a recovery";
 // A launcher that waits for the program proper.
 constexpr std::string_view kLaunchers[] = {
     "sh", "bash", "dash", "env", "timeout", "tini", "nice", "numactl", "srun"};
@@ -83,6 +85,21 @@ std::string Plain(std::string_view name) {
   return plain;
 }
 
+// What lockstep's own functions wait for: those of its library, and those of
+// its Python package, which names them _group.wait where it is not installed.
+std::string LockstepWait(const StackFrame& frame, std::string_view name) {
+  if (name == "lockstep_work_wait") return "lockstep's collective";
+  if (name == "lockstep_session_await_recovery") return kRecovery;
+  const auto is_in = [&](std::string_view file) {
+    return frame.module == file ||
+           frame.module == fmt::format("lockstep.{}", file);
+  };
+  if (is_in("_group") && (name == "wait" || name == "level")) {
+    return "lockstep's collective";
+  }
+  return is_in("_recovery") && name == "_leave" ? kRecovery : "";
+}
+
 std::string CollectiveOf(const StackFrame& frame) {
   for (const std::string_view module : kNotCollective) {
     if (frame.module.starts_with(module)) return "";
@@ -96,6 +113,7 @@ std::string CollectiveOf(const StackFrame& frame) {
   if (frame.function.starts_with("c10d::") && name == "wait") {
     return frame.function.substr(0, frame.function.find('('));
   }
+  if (std::string wait = LockstepWait(frame, name); !wait.empty()) return wait;
   return OneOf(Plain(name), kCollectives) ? std::string(name) : std::string();
 }
 

@@ -82,9 +82,13 @@ void AddProgress(const JobSnapshot& snapshot, const CoordinatorView& view,
 }  // namespace
 
 int32_t TargetWorldSize(const Job& job) {
+  int32_t left = WantedInPlace(job);
   int32_t ranks = 0;
   for (const RoleSpec& role : job.spec.roles) {
-    if (Trains(role.type)) ranks += role.count * role.ranks_per_task;
+    if (!Trains(role.type)) continue;
+    const int32_t tasks = std::min(left, role.count);
+    ranks += tasks * role.ranks_per_task;
+    left -= tasks;
   }
   return ranks;
 }

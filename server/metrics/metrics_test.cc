@@ -18,6 +18,7 @@
 #include "common/http/metrics.h"
 #include "server/coordinator/coordinator_fixture.h"
 #include "server/metrics/backup_metrics.h"
+#include "server/metrics/job_metrics.h"
 #include "server/metrics/notify_metrics.h"
 #include "server/metrics/package_metrics.h"
 #include "server/metrics/rpc_metrics.h"
@@ -243,6 +244,16 @@ TEST_F(MetricsTest, RanksThatEndedAreNotInTheActualSize) {
                                 "kind=\"target\"} 2"));
   EXPECT_THAT(Page(), HasSubstr("lockstep_job_world_size{job_id=\"train\","
                                 "kind=\"actual\"} 1"));
+}
+
+TEST(WorldSizeTest, TheTargetIsWhatAUserWants) {
+  Job job;
+  job.spec = NativeSpec("train", 4);
+  EXPECT_EQ(TargetWorldSize(job), 4);
+  job.wanted_tasks = 3;
+  EXPECT_EQ(TargetWorldSize(job), 3);
+  job.spec.roles.Edit()[0].ranks_per_task = 2;
+  EXPECT_EQ(TargetWorldSize(job), 4);
 }
 
 // Whoever scrapes sets these.

@@ -29,11 +29,8 @@ std::string GpuList(const std::vector<int32_t>& gpus) {
   return fmt::format("{}", fmt::join(gpus, " "));
 }
 
-std::string StateText(const RankStatus& rank) {
-  if (rank.exit) {
-    return Describe(*rank.exit) +
-           (rank.exit->message.empty() ? "" : ": " + rank.exit->message);
-  }
+std::string BareStateText(const RankStatus& rank) {
+  if (rank.exit) return Describe(*rank.exit);
   switch (rank.state) {
     case RankState::kPrepared:
       return "prepared";
@@ -46,6 +43,16 @@ std::string StateText(const RankStatus& rank) {
       break;
   }
   return "exited";
+}
+
+std::string StateText(const RankStatus& rank) {
+  std::string text = BareStateText(rank);
+  if (rank.restarts > 0) {
+    text += fmt::format(", {} restart{}", rank.restarts,
+                        rank.restarts == 1 ? "" : "s");
+  }
+  if (rank.away) text += ", away";
+  return text;
 }
 
 void Facts(const JobSnapshot& snapshot, Html* html) {

@@ -214,6 +214,29 @@ TEST(JobPageTest, RecoveriesSayWhatWasLostAndHowLongItTook) {
                           HasSubstr("RECOVERING")));
 }
 
+TEST(JobPageTest, ShowsWhichRanksAreAway) {
+  JobSnapshot snapshot = Snapshot();
+  Job job = *snapshot.job;
+  RankStatus away;
+  away.rank = 7;
+  away.state = RankState::kStarted;
+  away.restarts = 1;
+  away.away = true;
+  job.tasks = {TaskStatus()};
+  job.tasks[0].ranks = {away};
+  snapshot.live.clear();
+  snapshot.job = std::make_shared<const Job>(job);
+  EXPECT_THAT(JobPage("lab", kPageOwner, snapshot, {}).body,
+              HasSubstr("started, 1 restart, away"));
+  ExitStatus& exit = job.tasks[0].ranks[0].exit.emplace();
+  exit.how = ExitStatus::How::kSignal;
+  exit.value = 15;
+  exit.message = "stopped";
+  snapshot.job = std::make_shared<const Job>(job);
+  EXPECT_THAT(JobPage("lab", kPageOwner, snapshot, {}).body,
+              HasSubstr("killed by SIGTERM: stopped, 1 restart, away"));
+}
+
 TEST(JobPageTest, ShowsTheSizeOfAJobThatMayHaveFewerTasks) {
   JobSnapshot snapshot = Snapshot();
   Job job = *snapshot.job;

@@ -1,5 +1,7 @@
 #include "server/service/judged_evidence.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -79,6 +81,10 @@ JudgedEvidence Judge(const FoundRanks& found, std::vector<RankEvidence> ranks) {
   if (!found.failure.empty()) {
     judged.verdict.sentence = found.failure;
     judged.verdict.cause = found.failed;
+  }
+  if (!found.note.empty()) {
+    judged.verdict.sentence =
+        fmt::format("{}; {}", found.note, judged.verdict.sentence);
   }
   return judged;
 }

@@ -59,6 +59,16 @@ TEST(JudgedEvidenceTest, ARankThatLeftIsWhatTheOthersWaitFor) {
   EXPECT_THAT(json, HasSubstr("\"trigger\": \"by hand\""));
 }
 
+TEST(JudgedEvidenceTest, RanksThatAreAwayAreMentionedFirst) {
+  FoundRanks found = Found(Reason::kNone);
+  found.ranks["a"] = {0, 2};
+  found.note = "2 of 3 ranks train; rank 1 is away";
+  const JudgedEvidence judged = Judge(found, {Reducing(0), Reducing(2)});
+  EXPECT_THAT(
+      judged.verdict.sentence,
+      testing::StartsWith("2 of 3 ranks train; rank 1 is away; it cannot be"));
+}
+
 TEST(JudgedEvidenceTest, TwoThatLeftAreNamedTogether) {
   FoundRanks found = Found(Reason::kNone);
   found.ranks["a"] = {0};
