@@ -5,6 +5,8 @@ PYTHONPATH=build/release/python python3 tests/python/membership_test.py
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 import unittest
 from typing import Any, Callable
@@ -281,6 +283,42 @@ class MembershipTest(unittest.TestCase):
         self.assertEqual([rank.formed[-1] for rank in ranks], [(1, n, 3) for n in range(3)])
         self.assertEqual(job.asked, 0)
         self.assertEqual(set(job.joined.values()), {(1, 0)})
+
+
+class FailedProcessTest(unittest.TestCase):
+    """A thread that is no daemon keeps a process alive, and the others wait."""
+
+    program = (
+        "import sys, threading, time\n"
+        "from lockstep import _failed_process\n"
+        "_failed_process.watch(0.2)\n"
+        "_failed_process.watch(600)\n"
+        "threading.Thread(target=time.sleep, args=(float(sys.argv[1]),), name='loader').start()\n"
+        "raise {error}\n"
+    )
+
+    def run_program(self, error: str, lives: float) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", self.program.format(error=error), str(lives)],
+            capture_output=True,
+            text=True,
+            timeout=LONG,
+            check=False,
+        )
+
+    def test_it_ends(self) -> None:
+        ended = self.run_program("ValueError('loss is nan')", 10 * LONG)
+        self.assertEqual(ended.returncode, 1)
+        self.assertIn("ValueError: loss is nan", ended.stderr)
+        self.assertRegex(ended.stderr, "lockstep: ValueError ended .* .threads: loader.: it ends")
+
+    def test_one_that_ends_by_itself_does(self) -> None:
+        ended = self.run_program("ValueError('loss is nan')", 0.0)
+        self.assertEqual(ended.returncode, 1)
+        self.assertNotIn("lockstep:", ended.stderr)
+        # Not an error: it asks for this code, and its threads may take their time.
+        ended = self.run_program("SystemExit(42)", 1.0)
+        self.assertEqual(ended.returncode, 42)
 
 
 if __name__ == "__main__":

@@ -205,6 +205,8 @@ class SessionTest(unittest.TestCase):
             session.step(samples=-1)
         with self.assertRaises(lockstep.InvalidArgumentError):
             session.step(step=-2)
+        with self.assertRaisesRegex(ValueError, "not None and 2.5"):
+            session.step(samples=2.5)  # type: ignore[arg-type]
         with self.assertRaises(lockstep.InvalidArgumentError):
             session.report(**{"n" * 40: 1.0})
         with self.assertRaises(lockstep.InvalidArgumentError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import math
+import operator
 import os
 import threading
 import time
@@ -102,6 +103,13 @@ def session_for_recovery() -> Session:
             code="FAILED_PRECONDITION",
         )
     return current
+
+
+def _is_count(value: Any) -> bool:
+    try:
+        return operator.index(value) >= 0
+    except TypeError:
+        return False
 
 
 class Step:
@@ -298,9 +306,11 @@ class Session:
           step: its number; None: the last one and 1. A program that resumes
             names its first step.
         """
-        if samples < 0 or (step is not None and step < 0):
+        # The report is made later, where no error would reach the program.
+        if not _is_count(samples) or not (step is None or _is_count(step)):
             raise InvalidArgumentError(
-                f"a step has a number and samples from 0, not {step} and {samples}",
+                "a step has a number and samples, whole numbers from 0, "
+                f"not {step!r} and {samples!r}",
                 code="INVALID_ARGUMENT",
             )
         self._flush()

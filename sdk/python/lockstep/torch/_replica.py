@@ -10,7 +10,7 @@ from typing import Any, Callable, Optional, Protocol, Sequence, Union
 
 import torch
 
-from .. import _group, _library, _recovery
+from .. import _failed_process, _group, _library, _recovery
 from .. import _session as sessions
 from ..errors import Error, error_for
 from ._gradients import Gradients, on_host
@@ -329,6 +329,8 @@ def _claim(session: sessions.Session) -> None:
     if session in _claimed:
         raise error_for("FAILED_PRECONDITION", "a process makes one Replica, and this one has it")
     _claimed.add(session)
+    if session.world_size > 1:
+        _failed_process.watch()
 
 
 def _mix(*numbers: int) -> int:

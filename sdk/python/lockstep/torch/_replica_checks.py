@@ -128,7 +128,8 @@ def _named(value: Any) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    # NumPy's numbers are, too.
+    return hasattr(value, "__index__") and not isinstance(value, (bool, torch.Tensor))
 
 
 __all__ = [
