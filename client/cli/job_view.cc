@@ -267,14 +267,4 @@ int RankCount(const v1::JobSpec& spec) {
   return count;
 }
 
-std::string RankCountText(const v1::Job& job) {
-  const int all = RankCount(job.spec());
-  int away = 0;
-  for (const v1::TaskStatus& task : job.tasks()) {
-    for (const v1::RankStatus& rank : task.ranks()) away += rank.away() ? 1 : 0;
-  }
-  return away > 0 ? fmt::format("{}/{}", all - away, all)
-                  : fmt::format("{}", all);
-}
-
 }  // namespace lockstep::cli

@@ -82,8 +82,6 @@ std::string TaskText(const v1::TaskStatus& task);
 // Tasks and ranks of the spec.
 int TaskCount(const v1::JobSpec& spec);
 int RankCount(const v1::JobSpec& spec);
-// "4"; "3/4" while one of them is away.
-std::string RankCountText(const v1::Job& job);
 
 }  // namespace lockstep::cli
 

@@ -42,7 +42,7 @@ Table JobsTable(const std::vector<v1::Job>& jobs, bool wide, WallTime now,
         job.has_create_time() ? Age(now - ToWallTime(job.create_time())) : "-"};
     if (wide) {
       row.push_back(Text(job.spec().kind()));
-      row.push_back(RankCountText(job));
+      row.push_back(fmt::format("{}", RankCount(job.spec())));
       row.push_back(fmt::format("{}", job.spec().priority()));
       row.push_back(fmt::format("{}", job.restarts()));
       row.push_back(fmt::format("{}", job.recoveries()));

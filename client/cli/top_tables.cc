@@ -246,11 +246,14 @@ std::vector<std::string> JobRow(const TopState& state, const v1::Job& job,
                  ? CauseText(job, job.cause())
              : signs != nullptr ? "seen by " + SourceText(signs->source())
                                 : "";
+  } else if (const std::string problem = CauseText(job, job.cause());
+             !problem.empty()) {
+    phases += "  " + problem;
   }
   return {Printable(job.name()),
           OwnerText(job),
           style.State(job.state()),
-          RankCountText(job),
+          fmt::format("{}", RankCount(job.spec())),
           TimeOf(job, now),
           StepOf(job),
           live && job.progress().samples_per_second() > 0

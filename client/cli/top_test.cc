@@ -17,7 +17,6 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "client/cli/job_view.h"
 #include "client/cli/terminal.h"
 #include "client/cli/top_test_util.h"
 #include "client/lib/fake_coordinator.h"
@@ -76,16 +75,15 @@ TEST(TopTest, JobsWithTheirPhases) {
   EXPECT_THAT(lines.back(), HasSubstr("q quit  n nodes"));
 }
 
-TEST(JobViewTest, RanksThatAreAwayAreNotThere) {
-  v1::Job job;
-  v1::RoleSpec* const role = job.mutable_spec()->add_roles();
-  role->set_count(3);
-  role->set_ranks_per_task(2);
-  EXPECT_EQ(RankCountText(job), "6");
-  v1::TaskStatus* const task = job.add_tasks();
-  task->add_ranks();
-  task->add_ranks()->set_away(true);
-  EXPECT_EQ(RankCountText(job), "5/6");
+TEST(TopTest, AProblemOfARunningJobIsBesideItsPhases) {
+  v1::Job job = Training("fashion", 9, 1);
+  job.mutable_cause()->set_reason(v1::REASON_RUNNING);
+  job.mutable_cause()->set_message("3 of 4 ranks train; rank 1 is away");
+  TopView view;
+  const std::string text = JoinedLines(
+      RenderTop(StateOf({job}, {}), &view, 160, 10, kTopNow, Style{}));
+  EXPECT_THAT(text, testing::ContainsRegex(
+                        "c{9,}w.*  3 of 4 ranks train; rank 1 is away"));
 }
 
 TEST(TopTest, TimeIsThatInWhichItRan) {
