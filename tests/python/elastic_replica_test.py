@@ -312,6 +312,10 @@ class ElasticReplicaTest(unittest.TestCase):
         self.assertNotEqual(parts.weights, whole.weights)  # The sums have another order.
         for step in range(STEPS):
             self.assertAlmostEqual(parts.losses[step], whole.losses[step], delta=1e-5)
+        # AdamW does not depend on the scale of gradients.
+        norms = self.wanted(accumulate=4, clips=True).norms
+        for norm, other in zip(norms, self.wanted(clips=True).norms):
+            self.assertAlmostEqual(norm / other, 1.0, delta=1e-3)
         self.assertEqual(parts.session.steps[-1][:2], whole.session.steps[-1][:2])
         self.assertEqual(parts.computed.count((5, 0)), 4)
         self.assertEqual(run.processes[1].computed.count((5, 0)), 4)
@@ -397,14 +401,14 @@ class RefusalTest(unittest.TestCase):
 
     def test_parts(self) -> None:
         plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(self.optimizer)
+        lbfgs = torch.optim.LBFGS(self.model.parameters())
         parallel = torch.nn.Sequential(torch.nn.DataParallel(self.model))
-        transposed = torch.nn.Linear(3, 4)
-        transposed.weight.data = torch.ones(3, 4).t()
         for arguments, why in (
             ({"model": parallel}, "^0 is wrapped in DataParallel, .* give it the module"),
             ({"model": parallel[0]}, "^the model is wrapped in DataParallel"),
             ({"model": "resnet"}, "is a torch.nn.Module, not a str"),
-            ({"model": transposed}, "strides .1, 4."),
+            ({"model": torch.nn.Linear(2, 2, dtype=torch.complex64)}, "not torch.complex64"),
+            ({"optimizer": lbfgs}, "takes no closure, as LBFGS does"),
             ({"optimizer": torch.optim.SGD}, "not the class SGD"),
             ({"scheduler": plateau}, "put the ReduceLROnPlateau into states"),
             ({"scheduler": 3}, "scheduler has a int, which has no state_dict"),
@@ -413,8 +417,18 @@ class RefusalTest(unittest.TestCase):
             with self.subTest(why), self.assertRaisesRegex(InvalidArgumentError, why):
                 self.replica(**arguments)
         self.replica()
-        with self.assertRaisesRegex(Error, "a process makes one Replica"):
+        with self.assertRaisesRegex(Error, "this process has its Replica: it makes one"):
             self.replica()
+
+    def test_layouts_of_several_ranks(self) -> None:
+        _here.session = Session(Job(2), 0)
+        transposed = torch.nn.Linear(3, 4)
+        transposed.weight.data = torch.ones(3, 4).t()
+        sparse = torch.nn.Linear(3, 4)
+        sparse.register_buffer("mask", torch.ones(3, 4).to_sparse())
+        for model, why in ((transposed, "strides .1, 4."), (sparse, "dense tensors, not of torch")):
+            with self.subTest(why), self.assertRaisesRegex(InvalidArgumentError, why):
+                self.replica(model=model)
 
     def test_calls(self) -> None:
         replica = self.replica()
@@ -432,7 +446,8 @@ class RefusalTest(unittest.TestCase):
             ({"compute": lambda: 0.5}, "returns the loss as a tensor, not a float"),
             ({"compute": lambda: self.model(torch.ones(2, 3))}, "of one element, not of shape"),
             ({"compute": lambda: torch.ones(())}, "has no gradient"),
-            ({"compute": backward}, "step.. only returns the loss"),
+            ({"compute": backward}, "it only returns the loss, and torch.autograd.grad"),
+            ({"optimize": 5}, "optimize is a function that runs the optimizer, not a int"),
             ({"samples": 2.5}, "from 0, not 2.5"),
             ({"samples": -5}, "from 0, not -5"),
             ({"accumulate": 0}, "from 1, not 0"),
@@ -446,11 +461,39 @@ class RefusalTest(unittest.TestCase):
         replica.step(self.loss)
         torch.testing.assert_close(self.model.weight.detach(), before - 0.1)
 
+    def test_backward_passes_between_steps_are_the_programs(self) -> None:
+        replica = self.replica()
+        before = self.model.weight.detach().clone()
+        for forget in (False, True):
+            self.model.zero_grad(set_to_none=forget)
+            self.loss().backward()
+            replica.step(self.loss)
+        torch.testing.assert_close(self.model.weight.detach(), before - 0.2)
+        replica.close()
+        self.model.zero_grad()
+        self.loss().backward()
+        assert self.model.weight.grad is not None
+        torch.testing.assert_close(self.model.weight.grad, torch.ones(1, 3))
+
+    def test_an_error_of_the_optimizer_is_no_lost_peer(self) -> None:
+        replica = self.replica()
+
+        def optimize() -> None:
+            raise Error("the tracker does not answer", code="UNAVAILABLE")
+
+        with self.assertRaisesRegex(Error, "the tracker does not answer"):
+            replica.step(self.loss, optimize=optimize)
+        self.assertEqual((replica.committed, replica.recoveries), (0, 0))
+        replica.step(self.loss)
+        self.assertEqual(replica.committed, 1)
+
     def test_ranks_that_differ(self) -> None:
-        small = torch.nn.Linear(3, 1)
+        small, frozen = torch.nn.Linear(3, 1), torch.nn.Linear(3, 1)
+        frozen.bias.requires_grad_(False)
         for others, why in (
             ([{"elastic": True}, {}], "rank 0 has .* elastic=True, and rank 1 .* elastic=False"),
             ([{}, {"model": torch.nn.Linear(3, 2)}], "rank 0 .* 2 .* 4 el.* rank 1 .* 2 .* 8 el"),
+            ([{}, {"model": frozen}], "which of them are trained must be the same"),
         ):
             job, said = Job(2), []
 

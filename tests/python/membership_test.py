@@ -312,6 +312,27 @@ class FailedProcessTest(unittest.TestCase):
         self.assertIn("ValueError: loss is nan", ended.stderr)
         self.assertRegex(ended.stderr, "lockstep: ValueError ended .* .threads: loader.: it ends")
 
+    def test_where_no_error_can_be_written_it_ends_too(self) -> None:
+        ended = self.run_program("setattr(sys, 'stderr', None) or ValueError()", 10 * LONG)
+        self.assertEqual(ended.returncode, 1)
+
+    def test_an_error_of_another_thread_ends_nothing(self) -> None:
+        program = (
+            "import sys, threading, time\n"
+            "from lockstep import _failed_process\n"
+            "_failed_process.watch(0.05)\n"
+            "threading.excepthook = lambda error: sys.excepthook(*error[:3])\n"
+            "thread = threading.Thread(target=lambda: 1 / 0)\n"
+            "thread.start()\n"
+            "thread.join()\n"
+            "time.sleep(0.5)\n"
+            "sys.exit(42)\n"
+        )
+        ended = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, timeout=LONG, check=False
+        )
+        self.assertEqual(ended.returncode, 42)
+
     def test_one_that_ends_by_itself_does(self) -> None:
         ended = self.run_program("ValueError('loss is nan')", 0.0)
         self.assertEqual(ended.returncode, 1)

@@ -14,15 +14,15 @@ import time
 from types import TracebackType
 from typing import Optional
 
-_LINGER_S = 30.0
+_LINGER_S = 60.0
 _watching = False
 
 
 def watch(linger_s: float = _LINGER_S) -> None:
     """From now on an exception that ends the main thread ends the process, too.
 
-    The process has ``linger_s`` for that by itself. Not where a person types: there
-    the main thread goes on. Later calls change nothing.
+    The process has ``linger_s`` for that by itself, functions of atexit included. Not
+    where a person types: there the main thread goes on. Later calls change nothing.
     """
     global _watching
     if _watching:
@@ -33,15 +33,27 @@ def watch(linger_s: float = _LINGER_S) -> None:
     def failed(
         kind: type[BaseException], error: BaseException, trace: Optional[TracebackType]
     ) -> None:
-        before(kind, error, trace)
-        if not sys.flags.interactive and not hasattr(sys, "ps1"):
-            threading.Thread(target=_end, args=(linger_s, kind.__name__), daemon=True).start()
+        try:
+            before(kind, error, trace)
+        finally:
+            if not sys.flags.interactive and not hasattr(sys, "ps1"):
+                threading.Thread(target=_end, args=(linger_s, kind.__name__), daemon=True).start()
 
     sys.excepthook = failed
 
 
 def _end(linger_s: float, what: str) -> None:
     time.sleep(linger_s)
+    # Another thread's hook may have called this one.
+    if threading.main_thread().is_alive():
+        return
+    try:
+        _explain(linger_s, what)
+    finally:
+        os._exit(1)
+
+
+def _explain(linger_s: float, what: str) -> None:
     others = [
         thread.name
         for thread in threading.enumerate()
@@ -53,7 +65,6 @@ def _end(linger_s: float, what: str) -> None:
         f"later{names}: it ends now, because the other ranks wait for that\n"
     )
     sys.stderr.flush()
-    os._exit(1)
 
 
 __all__ = ["watch"]

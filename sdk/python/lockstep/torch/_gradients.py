@@ -43,12 +43,14 @@ class Buckets:
       last_loss: of the last step.
       partial: the next backward pass is not the last one of its shard: its gradients
         stay and the others are added to them.
+      computing: the program computes a loss: it runs no backward pass of its own.
     """
 
     def __init__(self, model: torch.nn.Module, room: int = 0) -> None:
         """``room``: bytes that each bucket has behind the gradients."""
         self.last_loss = float("nan")
         self.partial = False
+        self.computing = False
         # A backward pass of the step runs.
         self._passing = False
         self.group: Optional[_group.Group] = None
@@ -70,14 +72,24 @@ class Buckets:
         self._waiting: list[int] = []
         self._started = 0
         self.point(self._buckets)
-        for number, parameter in enumerate(self._parameters):
+        self._hooks = [
             parameter.register_post_accumulate_grad_hook(functools.partial(self._made, number))
+            for number, parameter in enumerate(self._parameters)
+        ]
+
+    def close(self) -> None:
+        """The model's gradients are the program's again."""
+        for hook in self._hooks:
+            hook.remove()
 
     def begin(self, group: Optional[_group.Group]) -> None:
         """A step begins: all gradients are zero."""
         self.group = group
-        self._passing = False
         self.expect()
+        # Between steps the program may have taken them elsewhere.
+        for parameter, view in zip(self._parameters, self._views):
+            if parameter.grad is not view:
+                parameter.grad = view
         for bucket, device in zip(self._buckets, self._on_device):
             bucket.zero_()
             if device is not None:
@@ -91,8 +103,10 @@ class Buckets:
     def backward(self, loss: torch.Tensor) -> None:
         """Runs a backward pass of the step."""
         self._passing = True
-        loss.backward()
-        self._passing = False
+        try:
+            loss.backward()
+        finally:
+            self._passing = False
 
     def complete(self) -> None:
         """The backward pass has ended: what has no gradient gets none."""
@@ -149,10 +163,13 @@ class Buckets:
 
     def _made(self, number: int, parameter: torch.Tensor) -> None:
         if not self._passing:
+            # Between steps it is the program's: the next step begins with zeros.
+            if not self.computing:
+                return
             raise error_for(
                 "FAILED_PRECONDITION",
-                "a backward pass of the program reached a Replica's parameters, whose gradients "
-                "are those of its steps: the function of step() only returns the loss",
+                "the function of step() ran a backward pass through the Replica's parameters: it "
+                "only returns the loss, and torch.autograd.grad computes other gradients",
             )
         made = parameter.grad
         # After zero_grad() autograd makes a gradient elsewhere. What the step has

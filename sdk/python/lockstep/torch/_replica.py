@@ -95,6 +95,8 @@ class Replica:
         check_parts(optimizer, scheduler, states)
         session = sessions.session_for_recovery()
         check_model(model, session.world_size)
+        if session in _claimed:
+            raise error_for("FAILED_PRECONDITION", "this process has its Replica: it makes one")
         self._session = session
         self.rank = session.rank or 0
         self.world_size = session.world_size
@@ -104,15 +106,19 @@ class Replica:
         self._states = list(states)
         self._committed = committed
         self._seed = seed
+        # The optimizer runs: the state is that of no step.
+        self._updates = False
         self.recoveries = 0
         self.redone = 0
         self.shard = self.rank
         self.shards: tuple[int, ...] = (self.rank,)
         self.microbatch = 0
-        _claim(session)
         self._gradients: Union[Gradients, ShardGradients] = (
             ShardGradients(model, self.world_size) if elastic else Gradients(model)
         )
+        _claimed.add(session)
+        if session.world_size > 1:
+            _failed_process.watch()
         self._member = _recovery.Membership(
             session,
             bind_address=bind_address(),
@@ -159,7 +165,7 @@ class Replica:
             the optimizer by a gradient scaler. It does not communicate, because a
             rank may be lost meanwhile, and does the same on all ranks.
         """
-        check_call(compute, samples, accumulate)
+        check_call(compute, samples, accumulate, optimize)
         before = _Transient(self._model)
         while True:
             target = self._committed + 1
@@ -171,7 +177,8 @@ class Replica:
                 loss = self._attempt(compute, accumulate, optimize or self._optimizer.step)
                 break
             except Error as error:
-                if not _recovery.is_lost(error):
+                # One of the program's own code is no loss, and the step may be half done.
+                if self._updates or not _recovery.is_lost(error):
                     raise
                 self._received = False
                 self._member.recover(error, self._level)
@@ -191,6 +198,7 @@ class Replica:
     def close(self) -> None:
         """Ends this rank's part; all ranks call it after their last step."""
         self._member.close()
+        self._gradients.close()
 
     def _attempt(
         self,
@@ -199,16 +207,19 @@ class Replica:
         optimize: Callable[[], Any],
     ) -> float:
         gradients = self._gradients
+        self._updates = False
         gradients.begin(self._member.group)
         self._session.phase("compute")
         gradients.last_loss = self._backward(compute, accumulate)
         self._session.phase("allreduce")
         gradients.finish()
         self._session.phase("optimizer")
+        self._updates = True
         optimize()
         if self._scheduler is not None:
             self._scheduler.step()
         self._committed += 1
+        self._updates = False
         self._has_state = True
         self._session.phase("other")
         return gradients.last_loss
@@ -224,7 +235,11 @@ class Replica:
                 torch.manual_seed(_mix(self._seed, self._committed, shard))
             for self.microbatch in range(accumulate):
                 self._gradients.partial = self.microbatch < accumulate - 1
-                loss = compute()
+                self._gradients.computing = True
+                try:
+                    loss = compute()
+                finally:
+                    self._gradients.computing = False
                 check_loss(loss)
                 self._gradients.backward(loss / accumulate if accumulate > 1 else loss)
                 losses.append(float(loss.detach()))
@@ -281,7 +296,8 @@ class Replica:
         elastic = isinstance(self._gradients, ShardGradients)
         said = traits(list(self._model.parameters()), elastic)
         every = _exchange(group, {**said, "shapes": own if self._has_state else None})
-        check_alike(every, self._member.members)
+        own_place = [group.rank] if self._member.recovery > 0 else range(len(every))
+        check_alike(every, self._member.members, own_place)
         return next((each["shapes"] for each in every if each["shapes"] is not None), own)
 
     def _state(self) -> dict[str, Any]:
@@ -323,14 +339,6 @@ class _Transient:
 
 # Those that have a Replica: it forms the session's groups.
 _claimed: weakref.WeakSet[sessions.Session] = weakref.WeakSet()
-
-
-def _claim(session: sessions.Session) -> None:
-    if session in _claimed:
-        raise error_for("FAILED_PRECONDITION", "a process makes one Replica, and this one has it")
-    _claimed.add(session)
-    if session.world_size > 1:
-        _failed_process.watch()
 
 
 def _mix(*numbers: int) -> int:

@@ -37,13 +37,15 @@ def check_model(model: Any, world_size: int) -> None:
                 "states: use track_running_stats=False, or another normalisation"
             )
     for tensor in model.state_dict().values():
-        if isinstance(tensor, torch.Tensor):
+        if isinstance(tensor, torch.Tensor) and world_size > 1:
             check_layout(tensor)
 
 
 def check_layout(tensor: torch.Tensor) -> None:
     if type(tensor.detach()).__name__ == "DTensor":
         raise _wrong("a Replica has the whole model on each rank, without fully_shard")
+    if tensor.layout is not torch.strided:
+        raise _wrong(f"a Replica's state is of dense tensors, not of {tensor.layout} ones")
     if on_host(tensor) and not tensor.is_contiguous():
         raise _wrong(
             "a Replica's state on the CPU is of contiguous tensors; a tensor of it has "
@@ -54,6 +56,8 @@ def check_layout(tensor: torch.Tensor) -> None:
 def check_parts(optimizer: Any, scheduler: Any, states: Sequence[Any]) -> None:
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise _wrong(f"a Replica's optimizer is a torch.optim.Optimizer, not {_named(optimizer)}")
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise _wrong("a Replica's optimizer takes no closure, as LBFGS does")
     if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
         raise _wrong(
             "a Replica gives its scheduler no metric: put the ReduceLROnPlateau into states, "
@@ -66,9 +70,11 @@ def check_parts(optimizer: Any, scheduler: Any, states: Sequence[Any]) -> None:
                 raise _wrong(f"{name} has {_named(part)}, which has no {method}()")
 
 
-def check_call(compute: Any, samples: Any, accumulate: Any) -> None:
+def check_call(compute: Any, samples: Any, accumulate: Any, optimize: Any) -> None:
     if not callable(compute):
         raise _wrong(f"step takes a function that returns the loss, not {_named(compute)}")
+    if optimize is not None and not callable(optimize):
+        raise _wrong(f"optimize is a function that runs the optimizer, not {_named(optimize)}")
     if not _is_number(samples) or samples < 0:
         raise _wrong(f"samples is a whole number from 0, not {samples!r}")
     if not _is_number(accumulate) or accumulate < 1:
@@ -92,7 +98,7 @@ def check_loss(loss: Any) -> None:
 
 def traits(parameters: Sequence[torch.Tensor], elastic: bool) -> dict[str, Any]:
     """What must be equal on all ranks, for `check_alike`."""
-    layout = [(str(each.dtype), tuple(each.shape)) for each in parameters]
+    layout = [(str(each.dtype), tuple(each.shape), each.requires_grad) for each in parameters]
     return {
         "elastic": elastic,
         "parameters": len(parameters),
@@ -101,19 +107,28 @@ def traits(parameters: Sequence[torch.Tensor], elastic: bool) -> dict[str, Any]:
     }
 
 
-def check_alike(every: Sequence[dict[str, Any]], ranks: Sequence[int]) -> None:
-    """``every``: what the ranks of ``ranks`` said."""
-    first = every[0]
-    for rank, other in zip(ranks, every):
+def check_alike(every: Sequence[dict[str, Any]], ranks: Sequence[int], own: Sequence[int]) -> None:
+    """Compares with the first rank that has a state, or the first one.
+
+    Args:
+      every: what the ranks said; "shapes" is None where a rank has no state.
+      ranks: their numbers.
+      own: the places in ``ranks`` that are compared. In a recovery it is this rank's
+        alone: the others keep their state, and another new process may do better.
+    """
+    at = next((i for i, said in enumerate(every) if said["shapes"] is not None), 0)
+    for place in own:
+        first, other = every[at], every[place]
         if other["elastic"] != first["elastic"]:
             raise _wrong(
-                f"rank {ranks[0]} has a Replica with elastic={first['elastic']}, and rank {rank} "
-                f"one with elastic={other['elastic']}"
+                f"rank {ranks[at]} has a Replica with elastic={first['elastic']}, and rank "
+                f"{ranks[place]} one with elastic={other['elastic']}"
             )
         if other["layout"] != first["layout"]:
             raise _wrong(
-                f"rank {ranks[0]} has a model of {_size(first)}, and rank {rank} one of "
-                f"{_size(other)}, and their types and shapes must be the same"
+                f"rank {ranks[at]} has a model of {_size(first)}, and rank {ranks[place]} one of "
+                f"{_size(other)}: their types, shapes and which of them are trained must be the "
+                "same"
             )
 
 
