@@ -167,8 +167,9 @@ void NoteThatItCannot(Job* job, Time now) {
       now);
 }
 
-void NoteThatItCould(Job* job, Time now) {
+void NoteThatItCould(Job* job, const std::set<int32_t>& lost, Time now) {
   if (job->spec.elastic_min_tasks > 0) return;
+  if (lost.contains(0) && job->spec.end_with != EndWith::kAll) return;
   bool could = false;
   for (const RankStatus* rank : RanksOf(*job)) {
     if (!Runs(*rank)) continue;

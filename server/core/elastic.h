@@ -76,9 +76,9 @@ std::string HowToSaySo(const JobSpec& spec);
 // because their program has not said that it can.
 void NoteThatItCannot(Job* job, Time now);
 
-// Of a job that holds its state while ranks are replaced: an event if its
+// Of a job that holds its state while `lost` are replaced: an event if its
 // program can train on, and only the job does not ask for it.
-void NoteThatItCould(Job* job, Time now);
+void NoteThatItCould(Job* job, const std::set<int32_t>& lost, Time now);
 
 // Members on lost nodes that no other node is ready for.
 std::set<int32_t> Unreachable(const Job& job, const JobView& view);

@@ -282,6 +282,13 @@ TEST(HangVerdictTest, RanksThatWaitInLockstepItselfWaitForTheOthers) {
   const HangVerdict verdict = Judge({Rank(0, left), Rank(1, Loading())});
   EXPECT_THAT(verdict.sentence, HasSubstr("1 rank waits for it in a recovery"));
   EXPECT_THAT(verdict.cause, ElementsAre(1));
+  const Frames forms = {
+      {"lockstep._session", "Session._wait", "_session.py", 500, true},
+      {"lockstep._recovery", "_Rendezvous.get", "_recovery.py", 50, true},
+      {"lockstep._recovery", "Membership._form", "_recovery.py", 200, true},
+      {"train", "step", "train.py", 90, false}};
+  EXPECT_THAT(Judge({Rank(0, forms), Rank(1, Loading())}).sentence,
+              HasSubstr("1 rank waits for it in the forming of a group"));
 }
 
 TEST(HangVerdictTest, ASpinningRankRuns) {

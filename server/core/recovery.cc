@@ -117,7 +117,7 @@ void Begin(Job* job, const JobView& view, const Loss& loss,
   for (const NodeName& node : loss.from) MoveTasks(job, view, node);
   if (!loss.ranks.empty() && loss.away.empty()) {
     NoteThatItCannot(job, now);
-    NoteThatItCould(job, now);
+    NoteThatItCould(job, loss.ranks, now);
   }
   AddEvent(job, Reason::kRecovering,
            fmt::format("{} (recovery {}{})", what, job->recovery,
@@ -158,13 +158,28 @@ std::string HasNotEnded(const Job& job, Duration after) {
                      FormatDuration(after));
 }
 
-// ": rank 1 has not joined".
+// The times of a view are those of the recovery before where a new one has just
+// begun.
+bool TakesLongerThan(const Job& job, const JobView& view, Duration limit,
+                     Time now) {
+  return view.recovery.recovery == job.recovery && view.recovery.started &&
+         now.mono - *view.recovery.started > limit;
+}
+
+// ": rank 1 has not joined". Ranks join together, so those that wait for the
+// others have left the communicator before.
 std::string WhoHasNotJoined(const Job& job) {
   std::set<int32_t> missing;
   for (const RankStatus* rank : RanksOf(job)) {
-    if (rank->recovery < job.recovery && !rank->away) {
+    if (!rank->away && !HasLeftForNewest(job, *rank)) {
       missing.insert(rank->rank);
     }
+  }
+  if (missing.empty()) {
+    return fmt::format(
+        ": all ranks are there, and one does not join; see `lockstep jobs why "
+        "{}`",
+        job.spec.name);
   }
   return fmt::format(": {} {} not joined", RanksLabel(missing),
                      missing.size() == 1 ? "has" : "have");
@@ -320,8 +335,7 @@ void AwaitRecovery(const Job& job, const JobView& view, Time now,
 std::optional<Cause> LateRecovery(const Job& job, const JobView& view,
                                   Duration timeout, Time now) {
   if (IsReturn(job)) timeout = std::max(timeout, kLongestReturn);
-  if (!IsRecovering(job) || !view.recovery.started ||
-      now.mono - *view.recovery.started <= timeout) {
+  if (!IsRecovering(job) || !TakesLongerThan(job, view, timeout, now)) {
     return std::nullopt;
   }
   return Cause{Reason::kFormTimeout,
@@ -329,15 +343,19 @@ std::optional<Cause> LateRecovery(const Job& job, const JobView& view,
 }
 
 void NoteSlowRecovery(Job* job, const JobView& view, Time now) {
-  if (!IsRecovering(*job) || !view.recovery.started ||
-      now.mono - *view.recovery.started <= kSlowRecovery) {
+  // Another cause may be there meanwhile, as a drain.
+  if (!IsRecovering(*job) || job->cause.reason != Reason::kRecovering ||
+      !TakesLongerThan(*job, view, kSlowRecovery, now)) {
     return;
   }
   const std::string begin = HasNotEnded(*job, kSlowRecovery);
-  // Once for each recovery.
-  if (job->cause.message.starts_with(begin)) return;
-  job->cause = {Reason::kRecovering, begin + WhoHasNotJoined(*job)};
-  AddEvent(job, Reason::kRecovering, job->cause.message, now);
+  job->cause.message = begin + WhoHasNotJoined(*job);
+  const bool noted = std::any_of(job->events.begin(), job->events.end(),
+                                 [&](const Event& event) {
+                                   return event.generation == job->generation &&
+                                          event.message.starts_with(begin);
+                                 });
+  if (!noted) AddEvent(job, Reason::kRecovering, job->cause.message, now);
 }
 
 std::optional<Cause> EndedWithoutRecovery(const Job& job) {

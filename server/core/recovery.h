@@ -69,7 +69,7 @@ std::optional<Cause> LateRecovery(const Job& job, const JobView& view,
 // event.
 inline constexpr Duration kSlowRecovery = std::chrono::seconds(30);
 
-// Says which ranks have not joined the newest recovery where that takes long.
+// Says which ranks the others wait for, where the newest recovery takes long.
 void NoteSlowRecovery(Job* job, const JobView& view, Time now);
 
 // Returns a cause if ranks have ended with 0 that a recovery waits for: the

@@ -406,7 +406,7 @@ TEST(RecoveryTest, RanksThatDoNotJoinFailTheGeneration) {
   s.Advance(100s);
   ComeBack(&s, 1);
   s.Settle();
-  s.Rank(0).recovery = s.Rank(2).recovery = s.Rank(3).recovery = 1;
+  for (const int32_t rank : {0, 2, 3}) s.Rank(rank).parked = 1;
   s.Settle();
   s.Advance(30s);
   s.Settle();

@@ -97,7 +97,9 @@ std::string LockstepWait(const StackFrame& frame, std::string_view name) {
   if (is_in("_group") && (name == "wait" || name == "level")) {
     return "lockstep's collective";
   }
-  return is_in("_recovery") && name == "_leave" ? kRecovery : "";
+  if (!is_in("_recovery")) return "";
+  if (name == "_leave") return kRecovery;
+  return name == "_form" ? "the forming of a group" : "";
 }
 
 std::string CollectiveOf(const StackFrame& frame) {

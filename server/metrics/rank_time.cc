@@ -129,6 +129,7 @@ void RankTime::Pass(Duration passed) {
     } else {
       rank.waiting += seconds;
       if (rank.stands) rank.stood += seconds;
+      if (rank.stands && !stalled_) rank.after += seconds;
     }
   }
 }
@@ -167,6 +168,7 @@ void RankTime::TakeStall(const std::optional<Standstill>& stalled) {
     // Up to the limit it may have worked.
     if (stalled && !stalled_) {
       rank.stands = true;
+      rank.after = 0;
       rank.stood = ToSeconds(stalled->total);
       rank.standing_sum = rank.newest.Sum();
       const double beyond = std::min(rank.waiting, ToSeconds(stalled->beyond));
@@ -180,8 +182,10 @@ void RankTime::TakeStall(const std::optional<Standstill>& stalled) {
   }
 }
 
+// A page has a phase's seconds once it is over, which may take long.
 bool RankTime::GoesOn(const Rank& rank) {
-  return !rank.shared || rank.newest.Sum() > rank.standing_sum;
+  return !rank.shared || rank.phase.empty() || rank.after >= kNewer ||
+         rank.newest.Sum() > rank.standing_sum;
 }
 
 // It stood still in the phase that its page named. The other phases have grown

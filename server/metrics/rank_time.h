@@ -92,12 +92,13 @@ class RankTime {
     // Of its newest page: the phases, and the phase that it names.
     PhaseSeconds newest;
     std::string phase;
-    // While it stands still in a stall of the job: for how long, and the
-    // seconds of all phases when the stall was seen. The job's stall ends with
-    // the first rank's new page, and the others' follow.
+    // While it stands still in a stall of the job: for how long, the seconds
+    // of all phases when the stall was seen, and the time since the job's stall
+    // ended. That ends with the first rank's new page, and the others' follow.
     bool stands = false;
     double stood = 0;
     double standing_sum = 0;
+    double after = 0;
     // The newest step that it has committed in this generation; -1: none.
     int64_t committed = -1;
     bool ended = false;
@@ -122,7 +123,7 @@ class RankTime {
   void TakeStall(const std::optional<Standstill>& stalled);
   // Those whose process is another since the last call.
   void BeginReplaced(const Job& job);
-  // Whether its newest page, if it has one, shows that it goes on.
+  // Whether its newest page shows that it goes on, or none can be waited for.
   static bool GoesOn(const Rank& rank);
   void EndStall(Rank* rank);
 

@@ -309,6 +309,31 @@ TEST_F(RankTimeTest, AStallEndsForEachRankWithItsPage) {
   ExpectAddsUp();
 }
 
+TEST_F(RankTimeTest, AStallIsOverForRanksWhosePagesDoNotTell) {
+  Run();
+  // Rank 0 has not joined. Rank 1 is in a phase that takes long.
+  pages_[0].phase.clear();
+  pages_[1].phase = "evaluation";
+  Look();
+  Pass(6s);
+  stalled_ = true;
+  beyond_ = 1s;
+  Look();
+  Pass(4s);
+  stalled_ = false;
+  Look();
+  for (int second = 0; second < 100; ++second) {
+    Pass(1s);
+    Look();
+  }
+  pages_[1].phases.evaluation = 110;
+  Look();
+  EXPECT_NEAR(Of(TimeClass::kStalled), 2 * 5, 2 * 2);
+  EXPECT_NEAR(Of(TimeClass::kEvaluation), 100, 2);
+  EXPECT_NEAR(Of(TimeClass::kUnknown), 2 * 5 + 100, 2);
+  ExpectAddsUp();
+}
+
 TEST_F(RankTimeTest, AFailureCostsRecoveryAndRedoneSteps) {
   Run();
   Pass(5s);
