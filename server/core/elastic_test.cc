@@ -116,6 +116,15 @@ TEST_F(ElasticTest, AJobThatIsNotElasticIsWaitedFor) {
   EXPECT_THAT(events, Contains(HasSubstr("submit it with --elastic MIN")));
 }
 
+TEST_F(ElasticTest, WhereRankZeroEndsTheJobElasticWouldNotHelp) {
+  s_.job.spec.elastic_min_tasks = 0;
+  s_.job.spec.end_with = EndWith::kChief;
+  Kill(0);
+  for (const Event& event : s_.job.events) {
+    EXPECT_THAT(event.message, Not(HasSubstr("--elastic")));
+  }
+}
+
 TEST_F(ElasticTest, WhereAProgramCannotTrainOnTheJobIsNotToAskForIt) {
   s_.job.spec.elastic_min_tasks = 0;
   s_.Rank(2).elastic = false;

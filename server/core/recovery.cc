@@ -177,7 +177,7 @@ std::string WhoHasNotJoined(const Job& job) {
   }
   if (missing.empty()) {
     return fmt::format(
-        ": all ranks are there, and one does not join; see `lockstep jobs why "
+        ": all ranks are there, and have not joined; see `lockstep jobs why "
         "{}`",
         job.spec.name);
   }

@@ -399,6 +399,20 @@ TEST(RecoveryTest, AReplacementThatDoesNotStartFailsTheGeneration) {
             "rank 1 (worker 0 on b) did not restart within 2 m 00 s");
 }
 
+TEST(RecoveryTest, ASlowRecoveryOfAllRanksBlamesNone) {
+  Scene s = Recoverable();
+  s.Exited(1, Signal(SIGKILL));
+  s.Settle();
+  ComeBack(&s, 1);
+  for (const int32_t rank : {0, 1, 2, 3}) s.Rank(rank).parked = 1;
+  s.Settle();
+  s.Advance(31s);
+  s.Settle();
+  EXPECT_EQ(s.job.cause.message,
+            "recovery 1 has not ended after 30.0 s: all ranks are there, and "
+            "have not joined; see `lockstep jobs why j`");
+}
+
 TEST(RecoveryTest, RanksThatDoNotJoinFailTheGeneration) {
   Scene s = Recoverable();
   s.Exited(1, Signal(SIGKILL));

@@ -43,6 +43,15 @@ class RankTimeTest : public testing::Test {
     job_.start_time = WallTime(1s);
     Enter(JobState::kRunning);
   }
+  // Its limit of 5 s passed a second ago.
+  void RunIntoAStall() {
+    Run();
+    Look();
+    Pass(6s);
+    stalled_ = true;
+    beyond_ = 1s;
+    Look();
+  }
   void Pass(Duration passed) {
     time_.Pass(passed);
     wall_ += passed;
@@ -218,12 +227,7 @@ TEST_F(RankTimeTest, WhatHasNotJoinedIsUnknown) {
 }
 
 TEST_F(RankTimeTest, StalledTimeIsNothingElse) {
-  Run();
-  Look();
-  Pass(6s);
-  stalled_ = true;
-  beyond_ = 1s;
-  Look();
+  RunIntoAStall();
   EXPECT_DOUBLE_EQ(Of(TimeClass::kUnknown), 10) << "up to the limit";
   Pass(19s);
   Look();
@@ -281,12 +285,7 @@ TEST_F(RankTimeTest, AStallIsNotLongerWherePagesComeLate) {
 
 // The page of each rank comes with its host's report.
 TEST_F(RankTimeTest, AStallEndsForEachRankWithItsPage) {
-  Run();
-  Look();
-  Pass(6s);
-  stalled_ = true;
-  beyond_ = 1s;
-  Look();
+  RunIntoAStall();
   Pass(19s);
   Look();
   // Both go on after 25.2 s.
