@@ -120,6 +120,7 @@ TEST_F(ElasticTest, WhereRankZeroEndsTheJobElasticWouldNotHelp) {
   s_.job.spec.elastic_min_tasks = 0;
   s_.job.spec.end_with = EndWith::kChief;
   Kill(0);
+  EXPECT_EQ(s_.job.recovery, 1u);
   for (const Event& event : s_.job.events) {
     EXPECT_THAT(event.message, Not(HasSubstr("--elastic")));
   }
