@@ -30,8 +30,6 @@ std::optional<Loss> FailedRanks(const Job& job, Time now) {
   }
   if (!first) return std::nullopt;
   loss.failure = *FirstFailure(job);
-  // Two ranks that fail alike once are not one failure repeated.
-  loss.failure.signature.clear();
   loss.waited = now.wall - *first;
   return loss;
 }

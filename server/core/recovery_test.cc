@@ -8,7 +8,7 @@
 #include <functional>
 
 #include "server/core/assignments.h"
-#include "server/core/scenes.h"
+#include "server/core/recovery_fixture.h"
 
 namespace lockstep::server {
 namespace {
@@ -19,53 +19,6 @@ using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""ns;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-// Four ranks on a, b, c and d.
-Scene Recoverable() {
-  Scene s(NativeSpec("j", 4));
-  s.Run({"a", "b", "c", "d"});
-  for (int32_t rank = 0; rank < 4; ++rank) s.Rank(rank).recoverable = true;
-  s.Settle();
-  return s;
-}
-
-const RankStatus& Stored(const Scene& s, int32_t rank) {
-  return *RanksOf(s.job)[static_cast<size_t>(rank)];
-}
-
-// The node does as it is told: the rank's process is new.
-void ComeBack(Scene* s, int32_t rank) {
-  RankStatus fresh;
-  fresh.rank = rank;
-  fresh.state = RankState::kStarted;
-  fresh.restarts = Stored(*s, rank).restarts;
-  s->Rank(rank) = fresh;
-  s->Settle();
-}
-
-void Join(Scene* s) {
-  for (int32_t rank = 0; rank < 4; ++rank) {
-    RankStatus& status = s->Rank(rank);
-    status.state = RankState::kJoined;
-    status.recoverable = true;
-    status.recovery = s->job.recovery;
-  }
-  s->Settle();
-}
-
-void Commit(Scene* s, int64_t step) {
-  for (int32_t rank = 0; rank < 4; ++rank) {
-    s->Rank(rank).progress.committed_step = step;
-  }
-}
-
-// Rank 1 is killed and comes back.
-void LoseOne(Scene* s) {
-  s->Exited(1, Signal(SIGKILL));
-  s->Settle();
-  ComeBack(s, 1);
-  Join(s);
-}
 
 Stall StallOf(int32_t rank) {
   Stall stall;
@@ -174,75 +127,6 @@ TEST(RecoveryTest, OthersRestartTheGang) {
       << "all ranks wait";
 }
 
-TEST(RecoveryTest, RanksThatFailTogetherAreOneFailure) {
-  Scene s = Recoverable();
-  s.Exited(1, Signal(SIGKILL));
-  s.Exited(3, Signal(SIGKILL));
-  s.Settle();
-  EXPECT_EQ(s.job.recovery, 1u);
-  EXPECT_EQ(s.job.failures_without_progress, 1);
-  EXPECT_THAT(s.job.events.back().message,
-              HasSubstr("ranks 1, 3 are replaced while 2 ranks hold"));
-  // One that had died as well, and whose node was slower to say so.
-  ExitStatus exit = Signal(SIGKILL);
-  exit.end_time = s.now.wall - 1ms;
-  s.Advance(300ms);
-  s.Exited(2, exit);
-  s.Settle();
-  EXPECT_EQ(s.job.recovery, 2u);
-  EXPECT_EQ(s.job.recoveries, 2);
-  EXPECT_EQ(s.job.failures_without_progress, 1);
-  EXPECT_EQ(Stored(s, 2).restarts, 1);
-  EXPECT_EQ(Stored(s, 1).restarts, 1);
-  EXPECT_THAT(s.job.events.back().message,
-              HasSubstr("it is replaced while 1 rank holds its state "
-                        "(recovery 2)"));
-}
-
-// The first replacement fails before it has joined.
-TEST(RecoveryTest, AFailureDuringARecoveryIsTheNextOne) {
-  Scene s = Recoverable();
-  s.Exited(1, Signal(SIGKILL));
-  s.Settle();
-  ComeBack(&s, 1);
-  s.Exited(1, Code(3));
-  s.Settle();
-  EXPECT_EQ(s.job.recovery, 1u) << "it waits, as it is the second failure";
-  EXPECT_TRUE(IsRecovering(s.job));
-  EXPECT_EQ(s.job.cause.message, "rank 1 is replaced after 2.0 s");
-  s.Advance(2s);
-  s.Settle();
-  EXPECT_EQ(s.job.recovery, 2u);
-  EXPECT_EQ(s.job.failures_without_progress, 2);
-  EXPECT_EQ(Stored(s, 1).restarts, 2);
-  ComeBack(&s, 1);
-  Join(&s);
-  EXPECT_FALSE(IsRecovering(s.job));
-}
-
-// The node reported one after the other, and now none has the state.
-TEST(RecoveryTest, AGangThatIsLostPieceByPieceIsOneFailure) {
-  Scene s(NativeSpec("j", 2));
-  s.job.spec.restart_budget = 1;
-  s.Run({"a", "b"});
-  for (int32_t rank = 0; rank < 2; ++rank) s.Rank(rank).recoverable = true;
-  s.Settle();
-  s.Exited(0, Signal(SIGKILL));
-  s.Settle();
-  ASSERT_EQ(s.job.recovery, 1u);
-  EXPECT_EQ(s.job.failures_without_progress, 1);
-  ExitStatus exit = Signal(SIGKILL);
-  exit.end_time = s.now.wall;
-  s.Advance(5ms);
-  s.Exited(1, exit);
-  s.Settle();
-  ASSERT_TRUE(s.job.failing);
-  s.AllStopped();
-  s.Settle();
-  EXPECT_EQ(s.job.generation, 2u);
-  EXPECT_EQ(s.job.failures_without_progress, 1);
-}
-
 // It said that all of its ranks have ended before it was told to restart one.
 TEST(RecoveryTest, ANodeThatIsToRestartARankIsNotFree) {
   Scene s = Recoverable();
@@ -274,42 +158,6 @@ TEST(RecoveryTest, NoReplacementHoldsTheState) {
   ComeBack(&s, 1);
   ASSERT_EQ(s.job.recovery, 1u);
   s.Exited(0, Signal(SIGKILL));
-  s.Settle();
-  EXPECT_TRUE(s.job.failing);
-}
-
-TEST(RecoveryTest, TheBudgetIsThatOfAllFailures) {
-  Scene s = Recoverable();
-  s.job.spec.restart_budget = 2;
-  LoseOne(&s);
-  s.Exited(1, Code(1));
-  s.Advance(2s);
-  s.Settle();
-  ComeBack(&s, 1);
-  Join(&s);
-  EXPECT_EQ(s.job.failures_without_progress, 2);
-  s.Exited(1, Code(7));
-  s.Settle();
-  ASSERT_TRUE(s.job.failing);
-  s.AllStopped();
-  s.Settle();
-  EXPECT_EQ(s.job.state, JobState::kFailed);
-  EXPECT_EQ(s.job.cause.reason, Reason::kRestartBudget);
-  EXPECT_EQ(s.job.exit_code, 7);
-}
-
-TEST(RecoveryTest, ACommittedStepRefillsTheBudget) {
-  Scene s = Recoverable();
-  s.job.spec.restart_budget = 1;
-  for (int i = 1; i <= 4; ++i) {
-    Commit(&s, 10 * i);
-    LoseOne(&s);
-    ASSERT_FALSE(s.job.failing) << i;
-    EXPECT_EQ(s.job.failures_without_progress, 1);
-    EXPECT_EQ(s.job.recovery, static_cast<uint32_t>(i));
-  }
-  // Not the step of before.
-  s.Exited(1, Code(1));
   s.Settle();
   EXPECT_TRUE(s.job.failing);
 }
@@ -352,21 +200,6 @@ TEST(RecoveryTest, RanksThatParkWithoutALossFormAgain) {
     EXPECT_EQ(Stored(s, rank).restarts, 0);
   Join(&s);
   EXPECT_FALSE(IsRecovering(s.job));
-}
-
-TEST(RecoveryTest, AnExitThatComesLateIsWhatParkedThem) {
-  Scene s = Recoverable();
-  s.Rank(0).parked = 1;
-  s.Settle();
-  s.Settle();
-  s.Advance(1s);
-  s.Exited(1, Signal(SIGKILL));
-  s.Settle();
-  EXPECT_EQ(s.job.recovery, 1u);
-  EXPECT_EQ(Stored(s, 1).restarts, 1);
-  s.Advance(5s);
-  s.Settle();
-  EXPECT_EQ(s.job.recovery, 1u);
 }
 
 // Its ranks may have ended.

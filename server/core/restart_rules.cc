@@ -114,11 +114,17 @@ bool IsWithoutEvidence(const Job& job, const JobView& view,
 }
 
 bool IsOfLastFailure(const Job& job, const RankStatus& rank) {
+  if (job.recovery == 0 || !rank.exit) return false;
   const auto lone = job.lone_ranks.find(rank.rank);
-  return job.recovery > 0 && rank.exit &&
-         rank.exit->end_time <= job.recovery_start + kSameTime &&
-         (lone == job.lone_ranks.end() ||
-          lone->second.start.value_or(WallTime{}) < job.recovery_start);
+  if (lone != job.lone_ranks.end() &&
+      lone->second.start.value_or(WallTime{}) >= job.recovery_start) {
+    return false;
+  }
+  if (rank.exit->end_time <= job.recovery_start + kSameTime) return true;
+  // It came to the same line later.
+  return rank.recovery < job.recovery && HasFailed(rank) &&
+         !job.failure_signature.empty() &&
+         FailureOfRank(job, rank).signature == job.failure_signature;
 }
 
 void TakeBackTry(Job* job, const Failure& failure) {

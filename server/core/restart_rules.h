@@ -36,7 +36,8 @@ bool IsWithoutEvidence(const Job& job, const JobView& view,
                        const Failure& failure, const GangEvidence& evidence);
 
 // Whether the rank had failed when a recovery was decided that did not replace
-// it (recovery.h): it belongs to the failure that led to that recovery.
+// it (recovery.h), or has failed in the same way since, before it joined: it
+// belongs to the failure that led to that recovery.
 bool IsOfLastFailure(const Job& job, const RankStatus& rank);
 
 // Takes the try back that the recovery used up: `failure`, which belongs to the
