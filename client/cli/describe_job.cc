@@ -55,13 +55,15 @@ std::string RanksText(const google::protobuf::RepeatedField<int32_t>& ranks) {
 std::string RecoveriesText(const v1::Job& job) {
   std::vector<std::vector<std::string>> rows;
   for (const v1::InPlaceRecovery& recovery : job.in_place_recoveries()) {
+    const bool is_last = &recovery == &*job.in_place_recoveries().rbegin();
     rows.push_back({fmt::format("{}", recovery.generation()),
                     fmt::format("{}", recovery.number()),
                     TimeText(recovery.has_start_time(), recovery.start_time()),
                     recovery.has_end_time()
                         ? FormatDuration(ToWallTime(recovery.end_time()) -
                                          ToWallTime(recovery.start_time()))
-                        : "-",
+                    : is_last ? "-"
+                              : "overtaken",
                     recovery.has_step() ? Grouped(recovery.step()) : "-",
                     RanksText(recovery.replaced_ranks()),
                     RanksText(recovery.away_ranks()),
