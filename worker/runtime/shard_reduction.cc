@@ -14,13 +14,35 @@ using collective::DataType;
 
 ShardReduction::ShardReduction(Progress* progress,
                                std::unique_ptr<GradientBuckets> buckets,
-                               Duration operation_timeout)
+                               int world_size, Duration operation_timeout)
     : GradientReduction(nullptr, progress, std::move(buckets),
-                        operation_timeout) {}
+                        operation_timeout) {
+  membership_.world_size = world_size;
+}
 
 Status ShardReduction::Allocate(bool with_norm) {
   with_norm_ = with_norm;
+  memory_.resize(buckets_->buckets());
+  const auto shards = static_cast<size_t>(membership_.world_size);
+  const size_t members = std::max<size_t>(2, shards - 1);
+  for (size_t b = 0; b < memory_.size(); ++b) {
+    memory_[b].rows.resize(shards * PartOf(b, members));
+  }
   return OkStatus();
+}
+
+void ShardReduction::AllocateFor(size_t bucket) {
+  Memory& memory = memory_[bucket];
+  const auto shards = static_cast<size_t>(membership_.world_size);
+  const size_t rows = alone() ? 0 : shards * PartOf(bucket);
+  if (memory.rows.size() < rows) memory.rows = std::vector<float>(rows);
+  const size_t needed = membership_.own_shards().size() - 1;
+  const size_t copies =
+      std::max<size_t>(needed, membership_.place < 2 && shards > 1 ? 1 : 0);
+  memory.copies.resize(copies);
+  for (std::vector<float>& copy : memory.copies) {
+    copy.resize(buckets_->room(bucket).size());
+  }
 }
 
 void ShardReduction::Unbind() {
@@ -40,18 +62,10 @@ Status ShardReduction::Rebind(collective::Communicator* communicator,
                                static_cast<size_t>(membership.world_size)));
   }
   LOCKSTEP_ASSIGN_OR_RETURN(any_, communicator->AnyMemory());
-  const size_t copies = membership.own_shards().size() - 1;
-  memory_.clear();
-  memory_.resize(buckets_->buckets());
   for (size_t b = 0; b < memory_.size(); ++b) {
-    Memory& memory = memory_[b];
-    memory.copies.resize(copies);
-    for (std::vector<float>& copy : memory.copies) {
-      copy.resize(buckets_->room(b).size());
-    }
-    memory.exchanges.resize(static_cast<size_t>(membership.rounds()));
-    if (alone()) continue;
-    memory.rows.resize(static_cast<size_t>(membership.world_size) * PartOf(b));
+    AllocateFor(b);
+    memory_[b].exchanges =
+        std::vector<Exchange>(static_cast<size_t>(membership.rounds()));
   }
   return OkStatus();
 }
@@ -64,7 +78,10 @@ void ShardReduction::BeginStep(int64_t step) {
 }
 
 size_t ShardReduction::PartOf(size_t bucket) const {
-  const auto members = static_cast<size_t>(membership_.size());
+  return PartOf(bucket, static_cast<size_t>(membership_.size()));
+}
+
+size_t ShardReduction::PartOf(size_t bucket, size_t members) const {
   const size_t elements = buckets_->slice(bucket).count;
   const size_t even = (elements + members - 1) / members;
   constexpr size_t kLine = GradientBuckets::kAlignment / sizeof(float);

@@ -34,9 +34,11 @@ class ShardReduction final : public GradientReduction {
   // `buckets` are made for shards. Before Rebind it has no communicator, and
   // takes gradients only.
   ShardReduction(Progress* progress, std::unique_ptr<GradientBuckets> buckets,
-                 Duration operation_timeout);
+                 int world_size, Duration operation_timeout);
 
-  // The memory of a communicator is allocated by Rebind.
+  // So much that the loss of one rank needs no more, but for its shard where no
+  // copy is kept for one (below). What a communicator has is allocated by
+  // Rebind.
   Status Allocate(bool with_norm) override;
   void Unbind() override;
   Status Rebind(collective::Communicator* communicator,
@@ -62,9 +64,10 @@ class ShardReduction final : public GradientReduction {
   };
   // Of one bucket.
   struct Memory {
-    // This member's part of each shard, one behind the other.
+    // This member's part of each shard, one behind the other. It may be larger.
     std::vector<float> rows;
-    // By round, but for the last own shard: copies of whole buckets.
+    // By round, but for the last own shard: copies of whole buckets. Members 0
+    // and 1 always have one: they are the first that get another rank's shard.
     std::vector<std::vector<float>> copies;
     std::vector<Exchange> exchanges;  // by round
   };
@@ -79,8 +82,12 @@ class ShardReduction final : public GradientReduction {
   bool IsLastShard() const {
     return shard_ + 1 == membership_.own_shards().size();
   }
+  // The memory of the bucket for the membership. What is there stays, because
+  // the first use of new memory takes longer than the step that waits for it.
+  void AllocateFor(size_t bucket);
   // Elements of a member's part of the bucket.
   size_t PartOf(size_t bucket) const;
+  size_t PartOf(size_t bucket, size_t members) const;
   // Of this rank's shard of `round`; null: it has none.
   float* ShardMemory(size_t bucket, size_t round);
   Status StartExchange(size_t bucket, size_t round);

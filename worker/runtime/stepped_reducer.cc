@@ -473,7 +473,8 @@ StatusOr<std::unique_ptr<GradientReduction>> MakeReduction(
         GradientBuckets::Create(nullptr, parameters, reducing, *options.sizes,
                                 options.membership.world_size));
     return std::make_unique<ShardReduction>(
-        options.progress, std::move(buckets), options.operation_timeout);
+        options.progress, std::move(buckets), options.membership.world_size,
+        options.operation_timeout);
   }
   LOCKSTEP_ASSIGN_OR_RETURN(
       std::unique_ptr<GradientBuckets> buckets,
