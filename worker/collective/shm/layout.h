@@ -82,8 +82,7 @@ inline constexpr size_t kCacheLine = 64;
 inline constexpr size_t kStagePlace = kHugePage;
 inline constexpr size_t kStageBytes = size_t{4} << 20;
 inline constexpr size_t kExchangePlace = kStagePlace + kStageBytes;
-inline constexpr size_t kExchangeBytes = size_t{16} << 20;
-inline constexpr size_t kArenaPlace = kExchangePlace + kExchangeBytes;
+inline constexpr size_t kArenaPlace = kExchangePlace + kStageBytes;
 
 template <typename T>
 using Shared = std::atomic<T>;

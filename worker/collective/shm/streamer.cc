@@ -1,6 +1,5 @@
 #include "worker/collective/shm/streamer.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "worker/collective/operation.h"
@@ -16,16 +15,6 @@ bool Reduces(const Operation& operation) {
 
 bool IsAllToAll(const Operation& operation) {
   return operation.kind == CollectiveKind::kAllToAll;
-}
-
-// With fewer processors than ranks, a rank may wait for one whenever it sleeps:
-// more slots, within what a last-level cache holds, let it sleep less often.
-Blocks::Shape ExchangeShapeOf(int size, bool spins) {
-  constexpr size_t kOfAll = size_t{32} << 20;
-  const size_t bytes =
-      spins ? kStageBytes
-            : std::clamp(kOfAll / size, kStageBytes, kExchangeBytes);
-  return Blocks::ShapeOf(size, bytes, spins);
 }
 
 // Whether others need the piece of `part` that `rank` has.
@@ -58,7 +47,8 @@ Streamer::Streamer(const Ranks* ranks, const FailureDetector* detector,
       instructions_(BestInstructionSet()),
       streamed_(
           {kStagePlace, Blocks::ShapeOf(ranks->size(), kStageBytes, spins)}),
-      exchanged_({kExchangePlace, ExchangeShapeOf(ranks->size(), spins)}),
+      exchanged_(
+          {kExchangePlace, Blocks::ShapeOf(ranks->size(), kStageBytes, spins)}),
       exchanger_(ranks->rank(), ranks->size(),
                  exchanged_.shape.piece_bytes * ranks->size()),
       ins_(ranks->size()) {}
