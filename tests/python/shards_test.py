@@ -12,8 +12,8 @@ from unittest import mock
 import torch
 from fake_job import groups
 
-from lockstep import _group
-from lockstep.torch import _gradients
+from lockstep import _group, errors
+from lockstep.torch import _gradients, _shards
 from lockstep.torch._gradients import Gradients
 from lockstep.torch._shards import ShardGradients, assign
 
@@ -94,6 +94,8 @@ def make_step(
 
 
 class ShardsTest(unittest.TestCase):
+    keeps = True  # gradients of the own shard
+
     def setUp(self) -> None:
         small = mock.patch.object(_gradients, "_BUCKET_BYTES", BUCKET_BYTES)
         small.start()
@@ -178,6 +180,74 @@ class ShardsTest(unittest.TestCase):
         for member in found:
             self.assertEqual(member, plain())
 
+    def test_the_own_shard_is_not_computed_again(self) -> None:
+        """Rank 3 is lost when the others have computed their shards."""
+        plan = assign(SHARDS, (3,))
+        found: list[Bits] = [[] for _ in plan]
+
+        def use(group: Optional[_group.Group], place: int) -> None:
+            model = Model()
+            gradients = ShardGradients(model, SHARDS, place)
+            gradients.assign(place, assign(SHARDS, ()))
+            gradients.begin(None)
+            gradients.next_shard()
+            gradients.backward(model.loss(place))
+            self.assertFalse(gradients.kept)
+            gradients.keep()
+            gradients.assign(place, plan)
+            self.assertEqual(gradients.kept, self.keeps)
+            gradients.begin(group)
+            for shard in plan[place]:
+                gradients.next_shard()
+                if shard != place or not gradients.kept:
+                    gradients.backward(model.loss(shard))
+            gradients.finish()
+            self.assertFalse(gradients.kept)
+            found[place] = bits([p.grad for p in model.parameters() if p.grad is not None])
+
+        groups(len(plan), use)
+        for member in found:
+            self.assertEqual(member, plain())
+
+    def test_a_backward_pass_ends_although_a_peer_was_lost(self) -> None:
+        """So its gradients are there for the next group; a long one is given up."""
+        lost = errors.error_for("ABORTED", "rank 1 is gone")
+        broken = mock.Mock(start=mock.Mock(side_effect=lost))
+        for longest, kept in ((60.0, self.keeps), (-1.0, False)):
+            with mock.patch.object(_shards, "_FINISH_S", longest):
+                model = Model()
+                gradients = ShardGradients(model, SHARDS)
+                gradients.assign(0, assign(SHARDS, ()))
+                gradients.begin(broken)
+                gradients.next_shard()
+                with self.assertRaisesRegex(errors.AbortedError, "rank 1 is gone"):
+                    gradients.backward(model.loss(0))
+                    gradients.keep()
+                    gradients.check()
+                self.assertEqual(gradients.kept, kept)
+                gradients.forget()
+                gradients.begin(None)
+                grads = [p.grad for p in model.parameters() if p.grad is not None]
+                self.assertFalse(any(bool(grad.any()) for grad in grads))
+
+    def test_the_loss_of_a_rank_needs_no_new_memory(self) -> None:
+        for rank, ready in ((0, True), (1, True), (2, False)):
+            gradients = ShardGradients(Model(), SHARDS, rank)
+
+            def used(gradients: ShardGradients = gradients) -> set[int]:
+                kept = [*gradients._own, *gradients._spare, gradients._memory]
+                return {each.data_ptr() for buckets in kept for each in buckets}
+
+            gradients.assign(rank, assign(SHARDS, ()))
+            before = used()
+            gradients.assign(rank, assign(SHARDS, (3,)))
+            self.assertEqual(used(), before)
+            # This rank is the first member, and computes two shards.
+            gradients.assign(0, [(rank, 3), (1,), (2,)])
+            self.assertEqual(used() == before, ready)
+            gradients.assign(rank, assign(SHARDS, ()))
+            self.assertEqual(used(), before)
+
     def test_the_plan_of_a_job_that_is_not_elastic(self) -> None:
         """The mean of all ranks, close to the plain sum, and equal on all of them."""
         found: list[list[torch.Tensor]] = [[] for _ in range(SHARDS)]
@@ -204,6 +274,8 @@ class ShardsTest(unittest.TestCase):
 
 class DeviceShardsTest(ShardsTest):
     """The same for parameters on a device: here the CPU stands for it."""
+
+    keeps = False
 
     def setUp(self) -> None:
         super().setUp()

@@ -216,15 +216,18 @@ class Membership:
     def _leave(self, error: Error) -> None:
         """Waits for the next recovery; raises ``error`` where none can follow it."""
         group = self._take_group()
-        if group is not None:
-            # Where ranks return, others may still be at the end of the last step.
-            if error.reason != _RETURN:
-                group.abort(error.message)
-            group.close(error.message)
-        if not is_lost(error) or not self._session.managed:
-            raise error
         lib = self._session._lib
-        self._session._wait(lib.session_park, self.recovery, None, 0)
+        # Where ranks return, others may still be at the end of the last step.
+        if group is not None and error.reason != _RETURN:
+            group.abort(error.message)
+        try:
+            if not is_lost(error) or not self._session.managed:
+                raise error
+            self._session._wait(lib.session_park, self.recovery, None, 0)
+        finally:
+            # Its memory takes a while to free.
+            if group is not None:
+                group.close(error.message)
         number = ctypes.c_uint32()
         self._session._wait(
             lib.session_await_recovery,

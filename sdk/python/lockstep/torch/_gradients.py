@@ -90,6 +90,9 @@ class Buckets:
         for parameter, view in zip(self._parameters, self._views):
             if parameter.grad is not view:
                 parameter.grad = view
+        self._clear()
+
+    def _clear(self) -> None:
         for bucket, device in zip(self._buckets, self._on_device):
             bucket.zero_()
             if device is not None:

@@ -26,6 +26,8 @@ from ._replica_checks import (
 from ._shards import ShardGradients, assign
 from ._store import bind_address
 
+_DIGEST_BYTES = 16
+
 
 class Stateful(Protocol):
     """What a scheduler, a sampler or a data loader with a state has."""
@@ -114,8 +116,9 @@ class Replica:
         self.shards: tuple[int, ...] = (self.rank,)
         self.microbatch = 0
         self._gradients: Union[Gradients, ShardGradients] = (
-            ShardGradients(model, self.world_size) if elastic else Gradients(model)
+            ShardGradients(model, self.world_size, self.rank) if elastic else Gradients(model)
         )
+        self._own = _OwnShard()
         _claimed.add(session)
         if session.world_size > 1:
             _failed_process.watch()
@@ -167,6 +170,8 @@ class Replica:
         """
         check_call(compute, samples, accumulate, optimize)
         before = _Transient(self._model)
+        if isinstance(self._gradients, ShardGradients):
+            self._gradients.forget()
         while True:
             target = self._committed + 1
             begun = False
@@ -226,25 +231,46 @@ class Replica:
 
     def _backward(self, compute: Callable[[], torch.Tensor], accumulate: int) -> float:
         """The gradients of each shard of this process; returns the mean loss."""
+        gradients = self._gradients
         losses = []
         for shard in self.shards:
             self.shard = shard
-            if isinstance(self._gradients, ShardGradients):
-                self._gradients.next_shard()
-            if self._seed is not None:
-                torch.manual_seed(_mix(self._seed, self._committed, shard))
-            for self.microbatch in range(accumulate):
-                self._gradients.partial = self.microbatch < accumulate - 1
-                self._gradients.computing = True
-                try:
-                    loss = compute()
-                finally:
-                    self._gradients.computing = False
-                check_loss(loss)
-                self._gradients.backward(loss / accumulate if accumulate > 1 else loss)
-                losses.append(float(loss.detach()))
+            if not isinstance(gradients, ShardGradients):
+                losses += self._backward_of(shard, compute, accumulate)
+                continue
+            gradients.next_shard()
+            if shard != self.rank:
+                losses += self._backward_of(shard, compute, accumulate)
+            elif gradients.kept:
+                losses += self._own.losses
+                self._own.after.restore(self._model)
+            else:
+                self._own.losses = self._backward_of(shard, compute, accumulate)
+                self._own.after = _Transient(self._model)
+                losses += self._own.losses
+                gradients.keep()
+            gradients.check()
         self.shard, self.microbatch = self.rank, 0
         return sum(losses) / len(losses)
+
+    def _backward_of(
+        self, shard: int, compute: Callable[[], torch.Tensor], accumulate: int
+    ) -> list[float]:
+        """The losses of the shard's microbatches."""
+        losses = []
+        if self._seed is not None:
+            torch.manual_seed(_mix(self._seed, self._committed, shard))
+        for self.microbatch in range(accumulate):
+            self._gradients.partial = self.microbatch < accumulate - 1
+            self._gradients.computing = True
+            try:
+                loss = compute()
+            finally:
+                self._gradients.computing = False
+            check_loss(loss)
+            self._gradients.backward(loss / accumulate if accumulate > 1 else loss)
+            losses.append(float(loss.detach()))
+        return losses
 
     def _assign(self) -> None:
         """Which shards this process computes in the group that was formed."""
@@ -277,6 +303,8 @@ class Replica:
         if leveled.received:
             self._load(_unpack(part, tensors))
             self._received = True
+            if isinstance(self._gradients, ShardGradients):
+                self._gradients.forget()
         self._committed = leveled.committed
         self._has_state = True
         if group.rank == leveled.source and self._member.recovery > 0:
@@ -295,10 +323,21 @@ class Replica:
         own = [(tensor.dtype, tuple(tensor.shape)) for tensor in tensors]
         elastic = isinstance(self._gradients, ShardGradients)
         said = traits(list(self._model.parameters()), elastic)
+        if self._all_say(group, {**said, "shapes": own}):
+            return own
         every = _exchange(group, {**said, "shapes": own if self._has_state else None})
         own_place = [group.rank] if self._member.recovery > 0 else range(len(every))
         check_alike(every, self._member.members, own_place)
         return next((each["shapes"] for each in every if each["shapes"] is not None), own)
+
+    def _all_say(self, group: _group.Group, said: Any) -> bool:
+        """Whether all ranks have a state, and say the same of it. It is soon known."""
+        own = hashlib.blake2b(repr(said).encode(), digest_size=_DIGEST_BYTES).digest()
+        every = torch.zeros((group.world_size, _DIGEST_BYTES), dtype=torch.uint8)
+        if self._has_state:
+            every[group.rank] = torch.frombuffer(bytearray(own), dtype=torch.uint8)
+        _gather(group, every, _DIGEST_BYTES)
+        return bool(every.any(dim=1).all()) and bool((every == every[0]).all())
 
     def _state(self) -> dict[str, Any]:
         return {
@@ -335,6 +374,13 @@ class _Transient:
         for gpu, state in self._gpus.items():
             torch.cuda.set_rng_state(state, gpu)
         random.setstate(self._python)
+
+
+class _OwnShard:
+    """What the own shard of an elastic replica has left behind besides its gradients."""
+
+    losses: list[float]
+    after: _Transient
 
 
 # Those that have a Replica: it forms the session's groups.

@@ -6,12 +6,19 @@ in float32 (float64 for float64), divided by N, rounded once to the parameter's 
 
 from __future__ import annotations
 
+import time
 from typing import Optional, Sequence
 
 import torch
 
 from .. import _group, _library
+from ..errors import Error
 from ._gradients import ALIGNMENT, TYPES, Buckets
+
+# A backward pass of this rank's own shard may go on for so long after a peer was lost.
+_FINISH_S = 30.0
+# The first members get the shards of ranks that are away: so many have memory for one.
+_READY_FOR_ONE = 2
 
 
 def assign(world_size: int, away: Sequence[int]) -> list[tuple[int, ...]]:
@@ -30,9 +37,14 @@ class ShardGradients(Buckets):
     ``finish``. Each shard has buckets of its own. When a bucket is complete in the
     last backward pass, member m's part of it, of all shards, goes to member m, which
     sums it; ``finish`` gathers the sums.
+
+    The loss of one rank needs no new memory: its first use would take longer than the
+    step. Ranks 0 and 1 have some for one more shard, because they are the first that
+    get one. And where a rank is lost, the gradients of the own shard stay for the
+    step that is done again (``kept``).
     """
 
-    def __init__(self, model: torch.nn.Module, world_size: int) -> None:
+    def __init__(self, model: torch.nn.Module, world_size: int, rank: int = 0) -> None:
         # So that equal parts of whole cache lines fit, at every number of members.
         super().__init__(model, world_size * ALIGNMENT)
         self._world_size = world_size
@@ -40,25 +52,63 @@ class ShardGradients(Buckets):
         self._place = 0
         # The buckets of each own shard. The first ones are those of the result.
         self._own = [self._buckets]
+        # Those of a shard that this rank does not have now.
+        self._ready_for_one = rank < _READY_FOR_ONE and world_size > 1
+        self._spare = [self._more_buckets()] if self._ready_for_one else []
+        # For each bucket the memory of its rows.
+        self._memory = [
+            self._memory_of_rows(bucket, max(2, world_size - 1)) for bucket in self._buckets
+        ]
         # For each bucket a row for each shard: this member's part of it.
         self._rows: list[torch.Tensor] = []
         self._works: list[_group.Work] = []
         self._next = 0
+        # The own shard's gradients are complete, and no result is in their place. Those
+        # on a device make room for the next shard, and for the result.
+        self._kept = False
+        self._can_keep = all(device is None for device in self._on_device)
+        # What ended the first reduction that could not start, and when that was.
+        self._lost: Optional[Error] = None
+        self._lost_at = 0.0
+
+    @property
+    def kept(self) -> bool:
+        """Whether the gradients of this rank's own shard need not be computed again."""
+        return self._kept
+
+    def keep(self) -> None:
+        """The backward pass of this rank's own shard has ended."""
+        self._kept = self._can_keep
+
+    def forget(self) -> None:
+        """Gradients that are kept are not those of the next step."""
+        self._kept = False
+
+    def check(self) -> None:
+        """Raises what has ended a reduction during the backward pass."""
+        if self._lost is not None:
+            raise self._lost
 
     def assign(self, place: int, shards: list[tuple[int, ...]]) -> None:
         """The group was formed: this rank is member ``place``; ``assign`` made ``shards``."""
-        changed = len(shards) != len(self._shards)
         self.point(self._buckets)
         self._place = place
         self._shards = shards
         own = len(shards[place])
-        del self._own[own:]
         while len(self._own) < own:
-            self._own.append(
-                [torch.zeros_like(each, pin_memory=each.is_pinned()) for each in self._buckets]
-            )
-        if changed:
-            self._rows = []
+            self._own.append(self._spare.pop() if self._spare else self._more_buckets())
+        while len(self._own) > own:
+            buckets = self._own.pop()
+            if self._ready_for_one and not self._spare:
+                self._spare.append(buckets)
+        self._rows = []
+        if len(shards) == 1:
+            return
+        for index, bucket in enumerate(self._buckets):
+            rows = self._world_size * self._part(bucket, len(shards))
+            if self._memory[index].numel() < rows:
+                self._memory[index] = self._memory_of_rows(bucket, len(shards))
+            self._rows.append(self._memory[index][:rows].view(self._world_size, -1))
 
     def begin(self, group: Optional[_group.Group]) -> None:
         super().begin(group)
@@ -67,11 +117,11 @@ class ShardGradients(Buckets):
                 bucket.zero_()
         self._works = []
         self._next = 0
-        if len(self._shards) > 1 and not self._rows:
-            self._rows = [
-                torch.empty((self._world_size, self._part(bucket)), dtype=bucket.dtype)
-                for bucket in self._buckets
-            ]
+        self._lost = None
+
+    def _clear(self) -> None:
+        if not self._kept:
+            super()._clear()
 
     def next_shard(self) -> None:
         """The backward pass of the next own shard begins."""
@@ -101,11 +151,19 @@ class ShardGradients(Buckets):
             self.point(self._buckets)
         self.put_back()
 
-    def _part(self, bucket: torch.Tensor) -> int:
+    def _more_buckets(self) -> list[torch.Tensor]:
+        return [torch.zeros_like(each, pin_memory=each.is_pinned()) for each in self._buckets]
+
+    def _memory_of_rows(self, bucket: torch.Tensor, members: int) -> torch.Tensor:
+        # Zeros are written, so that this is the first use.
+        size = self._world_size * self._part(bucket, members) if self._world_size > 1 else 0
+        return torch.empty(size, dtype=bucket.dtype).zero_()
+
+    def _part(self, bucket: torch.Tensor, members: int) -> int:
         """Elements of a member's part: so many that the parts have all gradients."""
         step = ALIGNMENT // bucket.element_size()
         most = bucket.numel() - self._world_size * step
-        return int(-(-most // (len(self._shards) * step)) * step)
+        return int(-(-most // (members * step)) * step)
 
     def _ready(self, number: int) -> None:
         if self._next == len(self._own):
@@ -115,6 +173,19 @@ class ShardGradients(Buckets):
         self.fetch(index, self._own[-1][index])
         if self.group is None or len(self._shards) == 1:
             return
+        if self._lost is not None:
+            if time.monotonic() - self._lost_at > _FINISH_S:
+                raise self._lost
+            return
+        try:
+            self._works.append(self._exchange(self.group, index))
+        except Error as error:
+            # The gradients of the own shard are needed in the next group, too.
+            if not (self._passing and self._can_keep and len(self._own) == 1):
+                raise
+            self._lost, self._lost_at = error, time.monotonic()
+
+    def _exchange(self, group: _group.Group, index: int) -> _group.Work:
         own = [buckets[index] for buckets in self._own]
         rows = self._rows[index]
         part = rows.shape[1]
@@ -126,25 +197,25 @@ class ShardGradients(Buckets):
             for shards in self._shards
             for shard in shards
         ]
-        self._works.append(
-            self.group.start(
-                _library.ALL_TO_ALL,
-                TYPES[rows.dtype],
-                _joined(inputs, width),
-                _joined(outputs, width),
-                input_splits=[len(own) * part for _ in members],
-                output_splits=[len(shards) * part for shards in self._shards],
-                keep=(own, rows),
-            )
+        return group.start(
+            _library.ALL_TO_ALL,
+            TYPES[rows.dtype],
+            _joined(inputs, width),
+            _joined(outputs, width),
+            input_splits=[len(own) * part for _ in members],
+            output_splits=[len(shards) * part for shards in self._shards],
+            keep=(own, rows),
         )
 
     def _reduce(self, index: int) -> Optional[_group.Work]:
         bucket = self._buckets[index]
         if self.group is None or len(self._shards) == 1:
+            self._kept = False
             own = self._shards[self._place]
             mean([self._own[own.index(s)][index] for s in range(self._world_size)], bucket)
             return None
         self._works[index].wait()
+        self._kept = False
         rows = self._rows[index]
         part = rows.shape[1]
         mine = bucket[self._place * part : (self._place + 1) * part]
