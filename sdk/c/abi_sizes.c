@@ -81,6 +81,7 @@ int main(void) {
   FIELD(lockstep_level, committed);
   FIELD(lockstep_level, small_part);
   FIELD(lockstep_level, small_bytes);
+  FIELD(lockstep_level, digest);
   STRUCT(lockstep_leveled);
   FIELD(lockstep_leveled, committed);
   FIELD(lockstep_leveled, bytes);

@@ -170,6 +170,11 @@ struct lockstep_group {
   const std::shared_ptr<const ForkMark> mark = std::make_shared<ForkMark>();
 };
 
+struct lockstep_digest {
+  std::vector<size_t> sizes;  // of the memory's parts
+  collective::StateDigest digest;
+};
+
 struct lockstep_work {
   std::shared_ptr<group::Work> work;
   std::shared_ptr<const ForkMark> mark;
@@ -187,6 +192,29 @@ Status Check(const Object* object, const char* name) {
         name);
   }
   return OkStatus();
+}
+
+collective::StateMemory MemoryOf(const lockstep_span* spans, size_t count) {
+  collective::StateMemory memory;
+  for (size_t i = 0; i < count; ++i) {
+    memory.emplace_back(static_cast<std::byte*>(spans[i].data), spans[i].count);
+  }
+  return memory;
+}
+
+std::vector<size_t> SizesOf(const collective::StateMemory& memory) {
+  std::vector<size_t> sizes;
+  for (const auto& part : memory) sizes.push_back(part.size());
+  return sizes;
+}
+
+StatusOr<collective::StateDigest> DigestFor(
+    const lockstep_digest* known, const collective::StateMemory& memory) {
+  if (known == nullptr) return collective::DigestOf(memory);
+  if (known->sizes != SizesOf(memory)) {
+    return InvalidArgument("the digest is of memory with other sizes");
+  }
+  return known->digest;
 }
 
 }  // namespace
@@ -279,6 +307,20 @@ int32_t lockstep_group_next_ended(lockstep_group* group, int64_t timeout_ns,
   });
 }
 
+int32_t lockstep_digest_of(const lockstep_span* memory, size_t spans,
+                           lockstep_digest** digest, lockstep_error* error) {
+  return Guard(error, [&]() -> Status {
+    if (digest == nullptr || (memory == nullptr && spans > 0)) {
+      return InvalidArgument("digest is NULL, or memory is and has spans");
+    }
+    const collective::StateMemory state = MemoryOf(memory, spans);
+    *digest = new lockstep_digest{SizesOf(state), collective::DigestOf(state)};
+    return OkStatus();
+  });
+}
+
+void lockstep_digest_free(lockstep_digest* digest) { delete digest; }
+
 int32_t lockstep_group_level(lockstep_group* group, const lockstep_level* level,
                              lockstep_leveled* leveled, lockstep_error* error) {
   return Guard(error, [&]() -> Status {
@@ -294,12 +336,10 @@ int32_t lockstep_group_level(lockstep_group* group, const lockstep_level* level,
       return InvalidArgument("memory or small_part is NULL and not empty");
     }
     collective::LevelInput input;
-    for (size_t i = 0; i < own.spans; ++i) {
-      input.memory.emplace_back(static_cast<std::byte*>(own.memory[i].data),
-                                own.memory[i].count);
-    }
+    input.memory = MemoryOf(own.memory, own.spans);
     if (own.has_state != 0) {
-      input.digest = collective::DigestOf(input.memory);
+      LOCKSTEP_ASSIGN_OR_RETURN(input.digest,
+                                DigestFor(own.digest, input.memory));
       input.record = {.has_state = true,
                       .committed = own.committed,
                       .digest = input.digest.hash};

@@ -5,16 +5,18 @@ PYTHONPATH=build/release/python python3 tests/python/membership_test.py
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 import time
 import unittest
-from typing import Any, Callable
+from typing import Any, Callable, Optional
+from unittest import mock
 
-from fake_job import LONG, Job, Ranks, Session
+from fake_job import LONG, Job, Ranks, Session, groups
 
-from lockstep import _group, _recovery
-from lockstep.errors import Error
+from lockstep import _group, _library, _recovery
+from lockstep.errors import Error, error_for
 
 BARRIER = 8
 
@@ -340,6 +342,71 @@ class FailedProcessTest(unittest.TestCase):
         # Not an error: it asks for this code, and its threads may take their time.
         ended = self.run_program("SystemExit(42)", 1.0)
         self.assertEqual(ended.returncode, 42)
+
+
+class State:
+    """A state of two parts, all bytes of which are ``byte``."""
+
+    def __init__(self, byte: int) -> None:
+        self.parts = [(ctypes.c_ubyte * size)(*[byte] * size) for size in (5_000_001, 33)]
+        self.memory = [(ctypes.addressof(part), len(part)) for part in self.parts]
+
+    def bytes(self) -> bytes:
+        return b"".join(bytes(part) for part in self.parts)
+
+
+class DigestTest(unittest.TestCase):
+    """What ranks compare of their states can be made before there is a group."""
+
+    def test_it_is_that_of_the_memory(self) -> None:
+        found: list[tuple[bool, bytes]] = [(False, b"")] * 3
+
+        def use(group: Optional[_group.Group], rank: int) -> None:
+            assert group is not None
+            state = State(7 if rank < 2 else 0)
+            digest = _group.digest_of(state.memory) if rank == 0 else None
+            committed = 4 if rank < 2 else None
+            leveled, _ = group.level(state.memory, b"", committed, digest)
+            found[rank] = (leveled.received, state.bytes())
+
+        groups(3, use)
+        wanted = State(7).bytes()
+        self.assertEqual(found, [(False, wanted), (False, wanted), (True, wanted)])
+
+    def test_memory_that_has_changed_since_differs(self) -> None:
+        codes = [""] * 2
+
+        def use(group: Optional[_group.Group], rank: int) -> None:
+            assert group is not None
+            state = State(7)
+            digest = _group.digest_of(state.memory)
+            if rank == 1:
+                state.parts[1][0] = 8
+                digest = _group.digest_of(state.memory)
+                state.parts[1][0] = 7
+            try:
+                group.level(state.memory, b"", 4, digest)
+            except Error as error:
+                codes[rank] = error.reason
+
+        groups(2, use)
+        self.assertEqual(codes, ["DIVERGED"] * 2)
+
+    def test_other_memory_is_refused(self) -> None:
+        state = State(7)
+        digest = _group.digest_of(state.memory[:1])
+
+        def use(group: Optional[_group.Group], _: int) -> None:
+            assert group is not None
+            with self.assertRaisesRegex(Error, "digest is of memory with other sizes"):
+                group.level(state.memory, b"", 4, digest)
+
+        groups(1, use)
+
+    def test_a_library_from_before(self) -> None:
+        refuse = mock.Mock(side_effect=error_for("UNIMPLEMENTED", "it has no digest_of"))
+        with mock.patch.object(_library.library(), "digest_of", refuse):
+            self.assertIsNone(_group.digest_of(State(7).memory))
 
 
 if __name__ == "__main__":

@@ -157,6 +157,24 @@ class Leveled(NamedTuple):
     source: int  # the first rank that sent
 
 
+class Digest:
+    """What ranks compare of their states, for `Group.level`."""
+
+    def __init__(self, memory: Sequence[Span]) -> None:
+        """Reads all of the memory: (address, bytes)."""
+        self._library = _library.library()
+        spans = _spans_of(memory)
+        handle = ctypes.c_void_p()
+        record = _library.error_record()
+        code = self._library.digest_of(spans, len(memory), handle, record)
+        _library.check(code, record)
+        self.handle = handle.value or 0
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", 0):
+            self._library.digest_free(self.handle)
+
+
 class Group:
     """A fixed set of ranks. Forming it blocks until all of them have come."""
 
@@ -261,7 +279,11 @@ class Group:
                 raise _library.error_of(code, _library.error_record(), peer=True)
 
     def level(
-        self, memory: Sequence[Span], small: bytes, committed: Optional[int]
+        self,
+        memory: Sequence[Span],
+        small: bytes,
+        committed: Optional[int],
+        digest: Optional[Digest] = None,
     ) -> tuple[Leveled, bytes]:
         """Gives all ranks the state of the most advanced ones; all ranks call it.
 
@@ -269,20 +291,21 @@ class Group:
           memory: (address, bytes) of the state; the same sizes on all ranks.
           small: what belongs to the state besides.
           committed: the steps of this rank's state; None: it has none.
+          digest: of ``memory``, which has not changed since. None: it is made here.
 
         Returns:
           What happened, and the small part of the rank that sent first. After an
           error ``spoiled`` says whether this rank's memory is no state any more.
         """
         self.spoiled = False
-        spans = (_library.Span * len(memory))(*[_library.Span(*part) for part in memory])
         level = _library.Level(
-            memory=spans,
+            memory=_spans_of(memory),
             spans=len(memory),
             has_state=committed is not None,
             committed=committed or 0,
             small_part=small or None,
             small_bytes=len(small),
+            digest=digest.handle if digest is not None else None,
         )
         leveled = _library.Leveled()
         record = _library.error_record()
@@ -349,6 +372,20 @@ class Group:
             self._running -= 1
             if self._running == 0:
                 self._closing.notify_all()
+
+
+def digest_of(memory: Sequence[Span]) -> Optional[Digest]:
+    """None where the library is from before there were digests."""
+    try:
+        return Digest(memory)
+    except errors.Error as error:
+        if error.code == "UNIMPLEMENTED":
+            return None
+        raise
+
+
+def _spans_of(memory: Sequence[Span]) -> Any:
+    return (_library.Span * len(memory))(*[_library.Span(*part) for part in memory])
 
 
 class _InUse:

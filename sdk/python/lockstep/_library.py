@@ -224,6 +224,7 @@ class Level(Sized):
         ("committed", c_int64),
         ("small_part", c_char_p),
         ("small_bytes", c_size_t),
+        ("digest", c_void_p),
     ]
 
 
@@ -260,6 +261,8 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         _CODE,
         (c_void_p, c_int64, POINTER(c_uint64), c_size_t, POINTER(c_size_t)),
     ),
+    "digest_of": (_CODE, (POINTER(Span), c_size_t, POINTER(c_void_p), _ERROR)),
+    "digest_free": (None, (c_void_p,)),
     "group_level": (_CODE, (c_void_p, POINTER(Level), POINTER(Leveled), _ERROR)),
     "group_small_part": (_CODE, (c_void_p, c_void_p, c_size_t, _ERROR)),
     "join": (_CODE, (POINTER(JoinOptions), POINTER(c_void_p), _ERROR)),
@@ -308,7 +311,13 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     ),
 }
 # $LOCKSTEP_LIBRARY may name a library from before there were these.
-_LATER = ("session_set_elastic", "session_away", "session_is_chief")
+_LATER = (
+    "session_set_elastic",
+    "session_away",
+    "session_is_chief",
+    "digest_of",
+    "digest_free",
+)
 
 
 class Library:
@@ -325,6 +334,8 @@ class Library:
     work_ended: Callable[..., int]
     work_free: Callable[..., None]
     group_next_ended: Callable[..., int]
+    digest_of: Callable[..., int]
+    digest_free: Callable[..., None]
     group_level: Callable[..., int]
     group_small_part: Callable[..., int]
     join: Callable[..., int]

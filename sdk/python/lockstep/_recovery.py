@@ -86,6 +86,7 @@ class Membership:
         hold_s: float,
         elastic: bool = False,
         on_away: Callable[[], None] = lambda: None,
+        on_parked: Callable[[], None] = lambda: None,
         polite_s: float = _POLITE_S,
     ) -> None:
         """Starts the thread that waits for recoveries.
@@ -93,6 +94,7 @@ class Membership:
         Args:
           elastic: the program can train while ranks are away.
           on_away: called in `form` where this rank is away: its state is old.
+          on_parked: called where this rank has left its group, and waits for others.
           polite_s: how long a step may take to end when ranks return.
         """
         self._session = session
@@ -102,6 +104,7 @@ class Membership:
         self._hold_s = hold_s
         self._elastic = elastic and session.world_size > 1
         self._on_away = on_away
+        self._on_parked = on_parked
         self._polite_s = polite_s
         self.group: Optional[_group.Group] = None
         self.recovery = session.recovery
@@ -228,6 +231,7 @@ class Membership:
             # Its memory takes a while to free.
             if group is not None:
                 group.close(error.message)
+        self._on_parked()
         number = ctypes.c_uint32()
         self._session._wait(
             lib.session_await_recovery,

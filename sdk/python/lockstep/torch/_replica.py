@@ -130,11 +130,13 @@ class Replica:
             hold_s=hold,
             elastic=elastic,
             on_away=self._drop,
+            on_parked=self._prepare,
         )
         # At the very start only rank 0 has a state: the others take its weights.
         joins = self._member.recovery > 0
         self._has_state = not joins and self.rank == 0
         self._received = False
+        self._packed: Optional[_Packed] = None
         self._member.form(self._level)
         self._assign()
 
@@ -286,16 +288,26 @@ class Replica:
 
     # ---- The state, on its way between ranks.
 
+    def _prepare(self) -> None:
+        """While the others come: what this rank needs of its state to compare it."""
+        self._packed = _Packed(self._state()) if self._has_state else None
+
     def _level(self, group: _group.Group) -> None:
         self._session.phase("other")
-        tensors, small = _pack(self._state() if self._has_state else None)
+        # No step has come between.
+        packed, self._packed = self._packed, None
+        if not self._has_state:
+            packed = _Packed(None)
+        elif packed is None:
+            packed = _Packed(self._state())
+        tensors = packed.tensors
         shapes = self._agree(group, tensors)
         if not self._has_state:
             tensors = [torch.empty(shape, dtype=kind) for kind, shape in shapes]
-        memory = _recovery.spans([_memory_of(tensor) for tensor in tensors])
+        memory = _memory_of(tensors)
         committed = self._committed if self._has_state else None
         try:
-            leveled, part = group.level(memory, small, committed)
+            leveled, part = group.level(memory, packed.small, committed, packed.digest)
         except Error:
             # Half of a peer's state: this rank must not give it to others.
             self._has_state = self._has_state and not group.spoiled
@@ -374,6 +386,15 @@ class _Transient:
         for gpu, state in self._gpus.items():
             torch.cuda.set_rng_state(state, gpu)
         random.setstate(self._python)
+
+
+class _Packed:
+    """A state as it goes to other ranks."""
+
+    def __init__(self, state: Optional[dict[str, Any]]) -> None:
+        self.tensors, self.small = _pack(state)
+        memory = _memory_of(self.tensors)
+        self.digest = _group.digest_of(memory) if state is not None else None
 
 
 class _OwnShard:
@@ -477,5 +498,6 @@ def _host_memory(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def _memory_of(tensor: torch.Tensor) -> tuple[int, int]:
-    return tensor.data_ptr(), tensor.numel() * tensor.element_size()
+def _memory_of(tensors: list[torch.Tensor]) -> list[_group.Span]:
+    parts = [(each.data_ptr(), each.numel() * each.element_size()) for each in tensors]
+    return _recovery.spans(parts)

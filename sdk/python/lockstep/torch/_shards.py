@@ -34,9 +34,12 @@ class ShardGradients(Buckets):
     """The mean gradients of all shards, of which each rank computes one or several.
 
     A step is: ``begin``; for each own shard ``next_shard`` and a backward pass;
-    ``finish``. Each shard has buckets of its own. When a bucket is complete in the
-    last backward pass, member m's part of it, of all shards, goes to member m, which
-    sums it; ``finish`` gathers the sums.
+    ``finish``. Each shard has buckets of its own. Member m's part of each bucket, of
+    all shards, goes to member m, which sums it; ``finish`` gathers the sums.
+
+    A member's r-th shard goes in round r, where members with fewer shards send nothing.
+    All start the buckets of round 0, then those of each later one: when a bucket is
+    complete in the last backward pass, or when a shard before is complete.
 
     The loss of one rank needs no new memory: its first use would take longer than the
     step. Ranks 0 and 1 have some for one more shard, because they are the first that
@@ -61,7 +64,8 @@ class ShardGradients(Buckets):
         ]
         # For each bucket a row for each shard: this member's part of it.
         self._rows: list[torch.Tensor] = []
-        self._works: list[_group.Work] = []
+        # For each bucket the exchanges that have begun.
+        self._works: list[list[_group.Work]] = []
         self._next = 0
         # The own shard's gradients are complete, and no result is in their place. Those
         # on a device make room for the next shard, and for the result.
@@ -115,7 +119,7 @@ class ShardGradients(Buckets):
         for buckets in self._own[1:]:
             for bucket in buckets:
                 bucket.zero_()
-        self._works = []
+        self._works = [[] for _ in self._buckets]
         self._next = 0
         self._lost = None
 
@@ -126,22 +130,26 @@ class ShardGradients(Buckets):
     def next_shard(self) -> None:
         """The backward pass of the next own shard begins."""
         if self._next > 0:
-            self._put_aside(self._own[self._next - 1])
+            self._end_shard(self._next - 1)
         if len(self._own) > 1:
             self.point(self._own[self._next])
         self._next += 1
         self.expect()
 
-    def _put_aside(self, buckets: Sequence[torch.Tensor]) -> None:
+    def _end_shard(self, number: int) -> None:
         """A shard is complete: what is on a device makes room for the next one."""
         for index, device in enumerate(self._on_device):
             if device is not None:
-                self.fetch(index, buckets[index])
+                self.fetch(index, self._own[number][index])
                 device.zero_()
+            self._exchange(number, index)
 
     def finish(self) -> None:
         """Waits until all buckets are reduced; raises what ended a reduction."""
         self.complete()
+        for number in range(len(self._own), max(len(shards) for shards in self._shards)):
+            for index in range(len(self._buckets)):
+                self._exchange(number, index)
         gathers = [self._reduce(index) for index in range(len(self._buckets))]
         for work in gathers:
             if work is not None:
@@ -171,41 +179,39 @@ class ShardGradients(Buckets):
 
     def _start(self, index: int) -> None:
         self.fetch(index, self._own[-1][index])
-        if self.group is None or len(self._shards) == 1:
-            return
         if self._lost is not None:
             if time.monotonic() - self._lost_at > _FINISH_S:
                 raise self._lost
             return
         try:
-            self._works.append(self._exchange(self.group, index))
+            self._exchange(len(self._own) - 1, index)
         except Error as error:
             # The gradients of the own shard are needed in the next group, too.
             if not (self._passing and self._can_keep and len(self._own) == 1):
                 raise
             self._lost, self._lost_at = error, time.monotonic()
 
-    def _exchange(self, group: _group.Group, index: int) -> _group.Work:
-        own = [buckets[index] for buckets in self._own]
+    def _exchange(self, number: int, index: int) -> None:
+        """Starts round ``number`` of a bucket."""
+        if self.group is None or len(self._shards) == 1:
+            return
         rows = self._rows[index]
         part = rows.shape[1]
         width = rows.element_size()
-        members = range(len(self._shards))
-        inputs = [(each.data_ptr() + to * part * width, part) for to in members for each in own]
-        outputs = [
-            (rows.data_ptr() + shard * part * width, part)
-            for shards in self._shards
-            for shard in shards
-        ]
-        return group.start(
+        members = len(self._shards)
+        sends = number < len(self._own)
+        bucket = self._own[number][index] if sends else None
+        sources = [shards[number] if number < len(shards) else None for shards in self._shards]
+        work = self.group.start(
             _library.ALL_TO_ALL,
             TYPES[rows.dtype],
-            _joined(inputs, width),
-            _joined(outputs, width),
-            input_splits=[len(own) * part for _ in members],
-            output_splits=[len(shards) * part for shards in self._shards],
-            keep=(own, rows),
+            [] if bucket is None else [(bucket.data_ptr(), members * part)],
+            [(rows.data_ptr() + s * part * width, part) for s in sources if s is not None],
+            input_splits=[part if sends else 0] * members,
+            output_splits=[0 if shard is None else part for shard in sources],
+            keep=(bucket, rows),
         )
+        self._works[index].append(work)
 
     def _reduce(self, index: int) -> Optional[_group.Work]:
         bucket = self._buckets[index]
@@ -214,7 +220,8 @@ class ShardGradients(Buckets):
             own = self._shards[self._place]
             mean([self._own[own.index(s)][index] for s in range(self._world_size)], bucket)
             return None
-        self._works[index].wait()
+        for work in self._works[index]:
+            work.wait()
         self._kept = False
         rows = self._rows[index]
         part = rows.shape[1]
@@ -240,17 +247,6 @@ def mean(shards: Sequence[torch.Tensor], out: torch.Tensor) -> None:
         total.add_(shard)
     total.div_(len(shards))
     out.copy_(total)
-
-
-def _joined(spans: list[_group.Span], width: int) -> list[_group.Span]:
-    """The same memory, with one span where several touch."""
-    joined: list[_group.Span] = []
-    for at, count in spans:
-        if joined and joined[-1][0] + joined[-1][1] * width == at:
-            joined[-1] = (joined[-1][0], joined[-1][1] + count)
-        else:
-            joined.append((at, count))
-    return joined
 
 
 __all__ = ["ShardGradients", "assign", "mean"]
