@@ -37,8 +37,7 @@ class ShardReduction final : public GradientReduction {
                  int world_size, Duration operation_timeout);
 
   // So much that the loss of one rank needs no more, but for its shard where no
-  // copy is kept for one (below). What a communicator has is allocated by
-  // Rebind.
+  // copy is kept for one (below). Rebind allocates the communicator's memory.
   Status Allocate(bool with_norm) override;
   void Unbind() override;
   Status Rebind(collective::Communicator* communicator,
@@ -82,7 +81,7 @@ class ShardReduction final : public GradientReduction {
   bool IsLastShard() const {
     return shard_ + 1 == membership_.own_shards().size();
   }
-  // The memory of the bucket for the membership. What is there stays, because
+  // The memory of the bucket for the membership. Memory that is there stays:
   // the first use of new memory takes longer than the step that waits for it.
   void AllocateFor(size_t bucket);
   // Elements of a member's part of the bucket.
