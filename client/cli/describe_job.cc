@@ -63,7 +63,7 @@ std::string RecoveriesText(const v1::Job& job) {
                         ? FormatDuration(ToWallTime(recovery.end_time()) -
                                          ToWallTime(recovery.start_time()))
                     : is_last ? "-"
-                              : "overtaken",
+                              : "unfinished",
                     recovery.has_step() ? Grouped(recovery.step()) : "-",
                     RanksText(recovery.replaced_ranks()),
                     RanksText(recovery.away_ranks()),

@@ -228,10 +228,10 @@ TEST_F(ViewsTest, RecoveriesAreListed) {
   lost->add_away_ranks(1);
   lost->add_away_ranks(3);
   lost->set_step(1204);
-  v1::InPlaceRecovery* const overtaken = job.add_in_place_recoveries();
-  overtaken->set_generation(3);
-  overtaken->set_number(2);
-  overtaken->mutable_cause()->set_message("rank 2 is killed");
+  v1::InPlaceRecovery* const unfinished = job.add_in_place_recoveries();
+  unfinished->set_generation(3);
+  unfinished->set_number(2);
+  unfinished->mutable_cause()->set_message("rank 2 is killed");
   v1::InPlaceRecovery* const back = job.add_in_place_recoveries();
   back->set_generation(3);
   back->set_number(3);
@@ -244,9 +244,10 @@ TEST_F(ViewsTest, RecoveriesAreListed) {
       out_.str(),
       HasSubstr("GENERATION  RECOVERY  STARTED                  TOOK        "
                 "AFTER STEP  NEW RANKS  AWAY  BACK  WHY"));
-  EXPECT_THAT(out_.str(),
-              HasSubstr("3           1         2026-01-01 00:00:00 UTC  2.0 s       "
-                        "1,204       1          1,3   -     rank 1 is killed"));
+  EXPECT_THAT(
+      out_.str(),
+      HasSubstr("3           1         2026-01-01 00:00:00 UTC  2.0 s       "
+                "1,204       1          1,3   -     rank 1 is killed"));
   EXPECT_THAT(out_.str(),
               testing::ContainsRegex("unfinished  - .* rank 2 is killed"));
   EXPECT_THAT(out_.str(), HasSubstr("-          -     1,3   ranks 1, 3 are "

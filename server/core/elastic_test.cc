@@ -331,6 +331,27 @@ TEST_F(ElasticTest, ARankThatCrashesAfterEachReturnWaitsLongerEachTime) {
   EXPECT_EQ(Stored(1).restarts, restarts + 1) << "at once";
 }
 
+// In a job that is not elastic the second time is the last.
+TEST_F(ElasticTest, ARankThatRaisesTheSameTwiceDoesNotEndTheJob) {
+  ExitStatus raised = Code(1);
+  raised.message = "KeyError: 'a'";
+  raised.location = "train.py:12";
+  for (int i = 0; i < 2; ++i) {
+    s_.Exited(1, raised);
+    s_.Settle();
+    ASSERT_FALSE(s_.job.failing) << i;
+    EXPECT_EQ(Away(), std::vector<int32_t>{1});
+    MembersJoin();
+    s_.Advance(1min);
+    s_.Settle();
+    Start(1);
+    Wait(1);
+    MembersJoin();
+    ASSERT_TRUE(Away().empty());
+    s_.Advance(1min);
+  }
+}
+
 TEST_F(ElasticTest, ALateStartOfARankThatIsAwayFailsNothing) {
   Kill(1);
   MembersJoin();

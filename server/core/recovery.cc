@@ -263,6 +263,8 @@ std::optional<Cause> Recover(Job* job, const JobView& view, Time now) {
     return std::nullopt;
   }
   Failure& failure = loss->failure;
+  // The others train on, and have perhaps not ended their step yet.
+  if (!loss->away.empty()) failure.signature.clear();
   failure.uncharged = IsWithoutEvidence(
       *job, view, failure, EvidenceOf(job->tasks, job->generation, view));
   const bool progress = MadeProgress(*job, view, failure, now);
