@@ -16,20 +16,23 @@ namespace {
 
 std::optional<Loss> FailedRanks(const Job& job, Time now) {
   Loss loss;
-  loss.known = true;
   std::optional<WallTime> first;
+  std::set<int32_t> of_last;
   for (const TaskStatus& task : job.tasks) {
     if (WaitsForNode(job, task.node)) continue;
     for (const RankStatus& rank : task.ranks) {
       if (!HasFailed(rank) || rank.away) continue;
       loss.ranks.insert(rank.rank);
-      loss.known = loss.known && IsOfLastFailure(job, rank);
+      if (IsOfLastFailure(job, rank)) of_last.insert(rank.rank);
       first =
           std::min(first.value_or(rank.exit->end_time), rank.exit->end_time);
     }
   }
   if (!first) return std::nullopt;
+  loss.known = of_last.size() == loss.ranks.size();
   loss.failure = *FirstFailure(job);
+  // It has not failed again in that way.
+  if (of_last.contains(loss.failure.rank)) loss.failure.signature.clear();
   loss.waited = now.wall - *first;
   return loss;
 }

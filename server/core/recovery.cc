@@ -259,6 +259,11 @@ std::optional<Cause> Recover(Job* job, const JobView& view, Time now) {
     return newest->cause;
   }
   if (loss->IsFree()) {
+    // Begin counts steps anew.
+    if (!loss->known && HighestCommitted(*job, view) > job->committed_before) {
+      job->failures_without_progress = 0;
+      job->failure_signature.clear();
+    }
     Begin(job, view, *loss, RestartPlan(), now);
     return std::nullopt;
   }

@@ -6,10 +6,12 @@
 #include <string>
 
 #include "server/core/recovery_fixture.h"
+#include "server/core/replacing_fixture.h"
 
 namespace lockstep::server {
 namespace {
 
+using std::chrono_literals::operator""min;
 using std::chrono_literals::operator""s;
 using std::chrono_literals::operator""ms;
 using testing::HasSubstr;
@@ -175,7 +177,7 @@ TEST(RecoveryTriesTest, TheSameExceptionAfterProgressIsTriedAgain) {
 }
 
 // Each rank comes to the same line, some later than others: that is no second
-// failure. Whether they have committed steps before makes no difference.
+// failure.
 TEST(RecoveryTriesTest, RanksThatRaiseTheSameOneAfterTheOtherAreOneFailure) {
   Scene s = Recoverable();
   s.job.spec.restart_budget = 1;
@@ -194,6 +196,70 @@ TEST(RecoveryTriesTest, RanksThatRaiseTheSameOneAfterTheOtherAreOneFailure) {
   s.Exited(0, Raised());
   s.Settle();
   EXPECT_TRUE(s.job.failing);
+}
+
+// With the last one the gang restarts, which is the first try.
+TEST(RecoveryTriesTest, RanksThatAllRaiseTheSameAreOneFailure) {
+  for (const Duration apart : {Duration(5ms), Duration(4s)}) {
+    Scene s(NativeSpec("j", 2));
+    s.Run({"a", "b"});
+    for (int32_t rank = 0; rank < 2; ++rank) s.Rank(rank).recoverable = true;
+    s.Settle();
+    s.Exited(0, Raised());
+    s.Settle();
+    ASSERT_EQ(s.job.recovery, 1u);
+    s.Advance(apart);
+    s.Exited(1, Raised());
+    s.Settle();
+    ASSERT_TRUE(s.job.failing);
+    s.AllStopped();
+    s.Settle();
+    EXPECT_EQ(s.job.generation, 2u);
+    EXPECT_EQ(s.job.failures_without_progress, 1);
+  }
+}
+
+// The second one is later reported than the loss of the first one's new
+// process.
+TEST(RecoveryTriesTest, ALateRankOfTheLastFailureIsNoRepetition) {
+  Scene s = Recoverable();
+  s.Exited(0, Raised());
+  s.Settle();
+  ComeBack(&s, 0);
+  s.Advance(4s);
+  s.Exited(2, Raised());
+  s.Advance(1s);
+  s.Exited(0, Signal(SIGKILL));
+  s.Settle();
+  EXPECT_FALSE(s.job.failing);
+  s.Advance(5s);
+  s.Settle();
+  EXPECT_EQ(s.job.recovery, 2u);
+  EXPECT_EQ(s.job.failures_without_progress, 2);
+}
+
+// A move uses up no try, and counts steps anew.
+class MovedTriesTest : public ReplacingFixture {};
+
+TEST_F(MovedTriesTest, StepsBeforeAMoveAreProgress) {
+  s_.Exited(3, Raised());
+  s_.Settle();
+  ASSERT_EQ(s_.job.recovery, 1u);
+  Join();
+  for (int32_t rank = 0; rank < 4; ++rank) {
+    s_.Rank(rank).progress.committed_step = 1000;
+  }
+  s_.Settle();
+  DrainNode("d", 10min);
+  Place();
+  Prepare("e", {3});
+  ASSERT_EQ(s_.job.recovery, 2u);
+  Join();
+  s_.Exited(3, Raised());
+  s_.Settle();
+  EXPECT_FALSE(s_.job.failing);
+  EXPECT_EQ(s_.job.recovery, 3u);
+  EXPECT_EQ(s_.job.failures_without_progress, 1);
 }
 
 }  // namespace

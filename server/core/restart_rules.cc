@@ -121,7 +121,7 @@ bool IsOfLastFailure(const Job& job, const RankStatus& rank) {
     return false;
   }
   if (rank.exit->end_time <= job.recovery_start + kSameTime) return true;
-  // It came to the same line later.
+  // The rank came to the same line later.
   return rank.recovery < job.recovery && HasFailed(rank) &&
          !job.failure_signature.empty() &&
          FailureOfRank(job, rank).signature == job.failure_signature;
@@ -130,11 +130,14 @@ bool IsOfLastFailure(const Job& job, const RankStatus& rank) {
 void TakeBackTry(Job* job, const Failure& failure) {
   const auto& free = job->uncharged_failures;
   for (const RankStatus* rank : RanksOf(*job)) {
-    if (rank->rank == failure.rank && IsOfLastFailure(*job, *rank) &&
-        std::count(free.begin(), free.end(), job->recovery_start) == 0 &&
+    if (rank->rank != failure.rank || !IsOfLastFailure(*job, *rank)) continue;
+    // It is still the first time that the job has failed in this way.
+    job->failure_signature.clear();
+    if (std::count(free.begin(), free.end(), job->recovery_start) == 0 &&
         job->failures_without_progress > 0) {
       --job->failures_without_progress;
     }
+    return;
   }
 }
 

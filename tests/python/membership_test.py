@@ -348,7 +348,9 @@ class State:
     """A state of two parts, all bytes of which are ``byte``."""
 
     def __init__(self, byte: int) -> None:
-        self.parts = [(ctypes.c_ubyte * size)(*[byte] * size) for size in (5_000_001, 33)]
+        self.parts = [(ctypes.c_ubyte * size)() for size in (5_000_001, 33)]
+        for part in self.parts:
+            ctypes.memset(part, byte, len(part))
         self.memory = [(ctypes.addressof(part), len(part)) for part in self.parts]
 
     def bytes(self) -> bytes:

@@ -230,6 +230,22 @@ class ShardsTest(unittest.TestCase):
                 grads = [p.grad for p in model.parameters() if p.grad is not None]
                 self.assertFalse(any(bool(grad.any()) for grad in grads))
 
+    @mock.patch.object(_shards, "_FINISH_S", -1.0)
+    @mock.patch.object(_gradients, "_BUCKET_BYTES", 1)
+    def test_a_backward_pass_that_has_ended_is_not_given_up(self) -> None:
+        lost = errors.error_for("ABORTED", "rank 1 is gone")
+        model = torch.nn.Linear(3, 1)
+        gradients = ShardGradients(model, SHARDS)
+        gradients.assign(0, assign(SHARDS, ()))
+        gradients.begin(mock.Mock(start=mock.Mock(side_effect=lost)))
+        gradients.next_shard()
+        if self.keeps:  # Nothing is left to compute when the second bucket is complete.
+            gradients.backward(model(torch.ones(3)).sum())
+            self.assertTrue(gradients.keep())
+        else:
+            with self.assertRaisesRegex(errors.AbortedError, "rank 1 is gone"):
+                gradients.backward(model(torch.ones(3)).sum())
+
     def test_the_loss_of_a_rank_needs_no_new_memory(self) -> None:
         for rank, ready in ((0, True), (1, True), (2, False)):
             gradients = ShardGradients(Model(), SHARDS, rank)

@@ -36,9 +36,9 @@ void ShardReduction::AllocateFor(size_t bucket) {
   const auto shards = static_cast<size_t>(membership_.world_size);
   const size_t rows = alone() ? 0 : shards * PartOf(bucket);
   if (memory.rows.size() < rows) memory.rows = std::vector<float>(rows);
-  const size_t needed = membership_.own_shards().size() - 1;
-  const size_t copies =
-      std::max<size_t>(needed, membership_.place < 2 && shards > 1 ? 1 : 0);
+  const std::vector<int>& own = membership_.own_shards();
+  const bool is_first = own.front() < 2 && shards > 1;
+  const size_t copies = std::max<size_t>(own.size() - 1, is_first ? 1 : 0);
   memory.copies.resize(copies);
   for (std::vector<float>& copy : memory.copies) {
     copy.resize(buckets_->room(bucket).size());

@@ -65,7 +65,7 @@ class ShardReduction final : public GradientReduction {
   struct Memory {
     // This member's part of each shard, one behind the other. It may be larger.
     std::vector<float> rows;
-    // By round, but for the last own shard: copies of whole buckets. Members 0
+    // By round, but for the last own shard: copies of whole buckets. Ranks 0
     // and 1 always have one: they are the first that get another rank's shard.
     std::vector<std::vector<float>> copies;
     std::vector<Exchange> exchanges;  // by round

@@ -422,8 +422,8 @@ LOCKSTEP_API int32_t lockstep_session_should_stop(lockstep_session* session,
  *     lockstep_group_level(group, ...)
  *     lockstep_session_joined(session, n, ...)
  *     train, until an operation fails with UNAVAILABLE, ABORTED or
- *       DEADLINE_EXCEEDED; abort and free the group
- *     lockstep_session_park(session, n, ...)
+ *       DEADLINE_EXCEEDED; abort the group
+ *     lockstep_session_park(session, n, ...); free the group
  *     lockstep_digest_of(...): others may take a while to come
  *     lockstep_session_await_recovery(session, n, ..., &n, ...)
  *

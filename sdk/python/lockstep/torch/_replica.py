@@ -248,9 +248,9 @@ class Replica:
                 self._own.after.restore(self._model)
             else:
                 self._own.losses = self._backward_of(shard, compute, accumulate)
-                self._own.after = _Transient(self._model)
                 losses += self._own.losses
-                gradients.keep()
+                if gradients.keep():
+                    self._own.after = _Transient(self._model)
             gradients.check()
         self.shard, self.microbatch = self.rank, 0
         return sum(losses) / len(losses)
@@ -290,7 +290,9 @@ class Replica:
 
     def _prepare(self) -> None:
         """While the others come: what this rank needs of its state to compare it."""
-        self._packed = _Packed(self._state()) if self._has_state else None
+        self._packed = None  # One copy of a state is enough, where it is on a GPU.
+        if self._has_state:
+            self._packed = _Packed(self._state())
 
     def _level(self, group: _group.Group) -> None:
         self._session.phase("other")

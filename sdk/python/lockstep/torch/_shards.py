@@ -39,7 +39,7 @@ class ShardGradients(Buckets):
 
     A member's r-th shard goes in round r, where members with fewer shards send nothing.
     All start the buckets of round 0, then those of each later one: when a bucket is
-    complete in the last backward pass, or when a shard before is complete.
+    complete in the last backward pass, or when an earlier shard is complete.
 
     The loss of one rank needs no new memory: its first use would take longer than the
     step. Ranks 0 and 1 have some for one more shard, because they are the first that
@@ -80,9 +80,10 @@ class ShardGradients(Buckets):
         """Whether the gradients of this rank's own shard need not be computed again."""
         return self._kept
 
-    def keep(self) -> None:
-        """The backward pass of this rank's own shard has ended."""
+    def keep(self) -> bool:
+        """The backward pass of this rank's own shard has ended; returns ``kept``."""
         self._kept = self._can_keep
+        return self._kept
 
     def forget(self) -> None:
         """Gradients that are kept are not those of the next step."""
@@ -103,7 +104,7 @@ class ShardGradients(Buckets):
             self._own.append(self._spare.pop() if self._spare else self._more_buckets())
         while len(self._own) > own:
             buckets = self._own.pop()
-            if self._ready_for_one and not self._spare:
+            if self._ready_for_one and len(self._own) == 1:
                 self._spare.append(buckets)
         self._rows = []
         if len(shards) == 1:
@@ -146,6 +147,7 @@ class ShardGradients(Buckets):
 
     def finish(self) -> None:
         """Waits until all buckets are reduced; raises what ended a reduction."""
+        self.check()
         self.complete()
         for number in range(len(self._own), max(len(shards) for shards in self._shards)):
             for index in range(len(self._buckets)):
@@ -180,7 +182,8 @@ class ShardGradients(Buckets):
     def _start(self, index: int) -> None:
         self.fetch(index, self._own[-1][index])
         if self._lost is not None:
-            if time.monotonic() - self._lost_at > _FINISH_S:
+            is_last = index + 1 == len(self._buckets)
+            if not is_last and time.monotonic() - self._lost_at > _FINISH_S:
                 raise self._lost
             return
         try:
