@@ -122,7 +122,7 @@ bool IsOfLastFailure(const Job& job, const RankStatus& rank) {
   }
   if (rank.exit->end_time <= job.recovery_start + kSameTime) return true;
   // The rank came to the same line later.
-  return rank.recovery < job.recovery && HasFailed(rank) &&
+  return rank.recovery < job.recovery && !rank.exit->ok() &&
          !job.failure_signature.empty() &&
          FailureOfRank(job, rank).signature == job.failure_signature;
 }
