@@ -189,6 +189,10 @@ class DeviceMemory {
   // Sets the slice to zero in turn with what else is on `stream`, which is not
   // null, and returns at once.
   virtual Status Clear(const Slice& slice, Stream stream) = 0;
+  // Adds the float32 elements of `from` to those of `to`, which are as many and
+  // apart, in turn with what else is on `stream`, which is not null, and
+  // returns at once.
+  virtual Status Add(const Slice& to, const Slice& from, Stream stream) = 0;
   // Starts adding up the squares of the float32 elements of `slice`, in float64
   // and in an order that depends on their number alone, once `stream` has come
   // as far as it has been given so far (null: at once). The sum goes to
@@ -204,9 +208,9 @@ class DeviceMemory {
   // turn with what else is on `stream`, which is not null, and waits for it.
   // The device's memory may be the caller's own. Internal: the stream does not
   // come so far within kStreamPatience operation_timeouts or, after an abort,
-  // abort_timeout. The device may then still use both memories; that of Allocate
-  // outlives it. FailedPrecondition, as for Clear, while `stream` is being
-  // captured. A broken communicator returns its error.
+  // abort_timeout. The device may then still use both memories; that of
+  // Allocate outlives it. FailedPrecondition, as for Clear, while `stream` is
+  // being captured. A broken communicator returns its error.
   virtual Status CopyToHost(void* host, const void* device, size_t bytes,
                             Stream stream) = 0;
   virtual Status CopyToDevice(void* device, const void* host, size_t bytes,

@@ -15,7 +15,7 @@
 #include "worker/collective/rank_offer.h"
 
 // Raised with every change of communicator.h, address_range.h or this file.
-inline constexpr uint32_t kLockstepCollectiveAbi = 14;
+inline constexpr uint32_t kLockstepCollectiveAbi = 15;
 inline constexpr char kLockstepCollectiveToolchain[] = __VERSION__
     " C++"
 #if defined(__GLIBCXX__) && _GLIBCXX_USE_CXX11_ABI

@@ -10,19 +10,24 @@ BucketReduction::BucketReduction(collective::Communicator* communicator,
                                  Progress* progress,
                                  std::unique_ptr<GradientBuckets> buckets,
                                  collective::Stream stream,
-                                 Duration operation_timeout)
+                                 Duration operation_timeout,
+                                 const Membership& membership)
     : GradientReduction(communicator, progress, std::move(buckets),
                         operation_timeout),
-      device_(buckets_->on_device() ? std::make_unique<DeviceGradients>(
-                                          communicator, buckets_.get(), stream)
-                                    : nullptr) {}
+      device_(buckets_->memory().on_device()
+                  ? std::make_unique<DeviceGradients>(communicator,
+                                                      buckets_.get(), stream)
+                  : nullptr),
+      before_(buckets_.get(), stream) {
+  membership_ = membership;
+}
 
 Status BucketReduction::Allocate(bool with_norm) {
   with_norm_ = with_norm;
   LOCKSTEP_RETURN_IF_ERROR(AllocateNorm());
   if (device_ != nullptr) LOCKSTEP_RETURN_IF_ERROR(device_->Fit());
   works_.reserve(buckets_->buckets());
-  return OkStatus();
+  return before_.Fit(communicator_, membership_.own_shards().size());
 }
 
 Status BucketReduction::AllocateNorm() {
@@ -33,22 +38,41 @@ Status BucketReduction::AllocateNorm() {
 
 void BucketReduction::Unbind() {
   if (device_ != nullptr) device_->Unbind();
+  before_.Unbind();
   GradientReduction::Unbind();
 }
 
 Status BucketReduction::Rebind(collective::Communicator* communicator,
-                               const Membership& /*membership*/) {
+                               const Membership& membership) {
   Bind(communicator);
+  if (buckets_->memory().for_shards()) membership_ = membership;
   LOCKSTEP_RETURN_IF_ERROR(buckets_->Rebind(communicator));
   if (device_ != nullptr) {
     LOCKSTEP_RETURN_IF_ERROR(device_->Rebind(communicator));
   }
+  LOCKSTEP_RETURN_IF_ERROR(
+      before_.Fit(communicator, membership_.own_shards().size()));
   return AllocateNorm();
 }
 
 void BucketReduction::BeginStep(int64_t step) {
   GradientReduction::BeginStep(step);
+  before_.BeginStep();
   if (device_ != nullptr) device_->BeginStep();
+}
+
+// Whether gradients on a device are finite is seen in the sum with the last
+// shard.
+Status BucketReduction::EndShard() {
+  if (IsLastShard()) return GradientReduction::EndShard();
+  if (device_ == nullptr) {
+    for (size_t b = 0; b < buckets_->buckets(); ++b) buckets_->Seal(b);
+    finite_ = finite_ && !buckets_->states().nonfinite();
+  }
+  LOCKSTEP_RETURN_IF_ERROR(AtStep(before_.AddShard()));
+  buckets_->BeginStep();
+  ++shard_;
+  return OkStatus();
 }
 
 // In order, so that all ranks start the same; the one with the tail only by
@@ -56,10 +80,10 @@ void BucketReduction::BeginStep(int64_t step) {
 Status BucketReduction::StartFull() {
   while (Starts()) {
     const size_t bucket = started_;
+    if (device_ == nullptr) buckets_->Seal(bucket);
+    LOCKSTEP_RETURN_IF_ERROR(AtStep(before_.AddTo(bucket)));
     if (device_ != nullptr) {
       LOCKSTEP_RETURN_IF_ERROR(AtStep(device_->StartLook(bucket)));
-    } else {
-      buckets_->Seal(bucket);
     }
     LOCKSTEP_RETURN_IF_ERROR(
         Start({collective::CollectiveKind::kAllReduce, buckets_->slice(bucket)},
@@ -70,10 +94,11 @@ Status BucketReduction::StartFull() {
 }
 
 StatusOr<bool> BucketReduction::StartRest() {
+  LOCKSTEP_RETURN_IF_ERROR(CheckLastShard(shard_, membership_));
   LOCKSTEP_RETURN_IF_ERROR(StartFull());
   if (device_ == nullptr) {
-    buckets_->Seal(started_);
-    return !buckets_->states().nonfinite();
+    if (!buckets_->memory().tail_apart()) buckets_->Seal(started_);
+    return finite_ && !buckets_->states().nonfinite();
   }
   StatusOr<bool> finite = device_->AllFinite(
       MonotonicNow() + collective::kStreamPatience * operation_timeout_);
@@ -82,7 +107,7 @@ StatusOr<bool> BucketReduction::StartRest() {
 }
 
 Status BucketReduction::StartTail() {
-  if (device_ != nullptr) return StartTailAlone();
+  if (buckets_->memory().tail_apart()) return StartTailAlone();
   return Start(
       {collective::CollectiveKind::kAllReduce, buckets_->slice(started_)},
       &works_);

@@ -11,6 +11,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -33,12 +34,16 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 // A rank whose gradients are made on `stream`.
 class DeviceRank {
  public:
-  DeviceRank(std::unique_ptr<collective::Communicator> over, double clip_norm) {
+  // `membership`: of an elastic job.
+  DeviceRank(std::unique_ptr<collective::Communicator> over, double clip_norm,
+             const std::optional<Membership>& membership = std::nullopt) {
     EXPECT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
               cudaSuccess);
     SteppedReducerOptions options;
     options.reducer.device_stream = stream_;
     options.reducer.clip_norm = clip_norm;
+    options.elastic = membership.has_value();
+    options.membership = membership.value_or(Membership());
     rank_ = std::make_unique<ReducingRank>(std::move(over), options);
   }
   ~DeviceRank() {
@@ -230,6 +235,37 @@ TEST_F(DeviceGradientsGpuTest, AreZeroAtFirstAndWhenAsked) {
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_TRUE(rank.reducer()->Commit().ok());
   });
+}
+
+// While two of four ranks are away, the others add up two shards each.
+TEST_F(DeviceGradientsGpuTest, AreTheSumOfAllShardsWhileRanksAreAway) {
+  RankProcesses ranks(kGpuRanks, [&](int place) {
+    return Rank(place, [&](std::unique_ptr<collective::Communicator> c) {
+      const Membership membership =
+          MembersWithout(std::vector<int>{2, 3}, 4, place);
+      const DeviceRank rank(std::move(c), 0, membership);
+      for (int step = 1; step <= 3; ++step) {
+        for (const int shard : membership.own_shards()) {
+          rank.WriteAll(static_cast<float>(shard + step));
+          if (shard == membership.own_shards().back()) break;
+          EXPECT_TRUE(rank.reducer()->NextShard(1, 1).ok());
+          rank.reducer()->ZeroGradients();
+        }
+        StepInputs inputs;
+        inputs.samples = 1;
+        const auto result = rank.reducer()->Finish(inputs);
+        EXPECT_TRUE(result.ok()) << result.status();
+        if (!result.ok()) return 1;
+        EXPECT_EQ(result->samples, 4);
+        for (size_t i = 0; i < kParameters.size(); ++i) {
+          EXPECT_THAT(rank.Read(i), Each(static_cast<float>(6 + 4 * step)));
+        }
+        EXPECT_TRUE(rank.reducer()->Commit().ok());
+      }
+      return 0;
+    });
+  });
+  JoinAll(&ranks, {0, 1});
 }
 
 // A state on the device, made by its seed.

@@ -7,31 +7,6 @@
 #include "worker/runtime/step_tail.h"
 
 namespace lockstep::worker::runtime {
-namespace {
-
-// Behind each bucket, in bytes.
-size_t RoomBehind(int shards) {
-  return static_cast<size_t>(shards) * GradientBuckets::kAlignment;
-}
-
-size_t BytesOf(const collective::BucketPlan& plan, int shards) {
-  size_t bytes = 0;
-  for (const collective::BucketLayout& bucket : plan.buckets) {
-    bytes += bucket.bytes + RoomBehind(shards);
-  }
-  return bytes;
-}
-
-StatusOr<TailPlace> TailApart(collective::Communicator* communicator,
-                              size_t words) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const collective::Buffer* const buffer,
-                            communicator->Allocate(words * sizeof(float)));
-  return TailPlace{{static_cast<float*>(buffer->data), words},
-                   {buffer, 0, words, collective::DataType::kFloat32}};
-}
-
-}  // namespace
-
 StatusOr<std::unique_ptr<GradientBuckets>> GradientBuckets::Create(
     collective::Communicator* communicator,
     const std::vector<Parameter>& parameters, const ReducerOptions& options,
@@ -40,64 +15,27 @@ StatusOr<std::unique_ptr<GradientBuckets>> GradientBuckets::Create(
       new GradientBuckets(communicator, shards, parameters, options, sizes));
   LOCKSTEP_ASSIGN_OR_RETURN(
       buckets->plan_,
-      PlanGradients(parameters, options,
-                    shards > 0 ? shards : communicator->size(), sizes));
-  LOCKSTEP_RETURN_IF_ERROR(shards > 0 ? buckets->AllocateOwn()
-                                      : buckets->Allocate());
+      PlanGradients(parameters, options, buckets->memory_.size(), sizes));
+  LOCKSTEP_RETURN_IF_ERROR(buckets->memory_.Allocate(buckets->plan_));
+  if (options.bf16_wire) {
+    buckets->wide_.resize(buckets->memory_.BytesOf(buckets->plan_) /
+                          sizeof(uint16_t));
+  }
   buckets->Lay();
   return buckets;
 }
 
-Status GradientBuckets::AllocateOwn() {
-  const size_t bytes = BytesOf(plan_, shards_);
-  own_.resize((bytes + kAlignment) / sizeof(float));
-  void* at = own_.data();
-  size_t room = bytes + kAlignment;
-  std::align(kAlignment, bytes, at, room);
-  place_ = {at, bytes, collective::MemoryKind::kHost, -1};
-  buffer_ = &place_;
+Status GradientBuckets::Rebind(collective::Communicator* communicator) {
+  LOCKSTEP_RETURN_IF_ERROR(memory_.Rebind(communicator));
+  std::fill(wide_.begin(), wide_.end(), 0.0f);
+  BeginStep();
   return OkStatus();
 }
 
 // Gaps are where alignment needs them, after each gradient: whatever the
 // order, the sum is the same.
-Status GradientBuckets::Allocate() {
-  const size_t bytes = BytesOf(plan_, shards_);
-  if (on_device()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(buffer_, communicator_->AllocateOnDevice(bytes));
-    LOCKSTEP_ASSIGN_OR_RETURN(tail_,
-                              TailApart(communicator_, plan_.control_words));
-  } else {
-    LOCKSTEP_ASSIGN_OR_RETURN(buffer_, communicator_->Allocate(bytes));
-  }
-  place_ = *buffer_;
-  if (options_.bf16_wire) own_.resize(bytes / sizeof(uint16_t));
-  return OkStatus();
-}
-
-Status GradientBuckets::Rebind(collective::Communicator* communicator) {
-  communicator_ = communicator;
-  if (shards_ > 0) {
-    std::fill(own_.begin(), own_.end(), 0.0f);
-    BeginStep();
-    LOCKSTEP_ASSIGN_OR_RETURN(tail_,
-                              TailApart(communicator, ShardTailWords(shards_)));
-    return OkStatus();
-  }
-  LOCKSTEP_ASSIGN_OR_RETURN(buffer_, communicator->AllocateAgain(place_));
-  if (on_device()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(tail_,
-                              TailApart(communicator, plan_.control_words));
-  } else {
-    tail_.slice.buffer = buffer_;
-  }
-  std::fill(own_.begin(), own_.end(), 0.0f);
-  BeginStep();
-  return OkStatus();
-}
-
 void GradientBuckets::Lay() {
-  char* const base = static_cast<char*>(buffer_->data);
+  char* const base = memory_.data();
   begin_.clear();
   size_t begin = 0;
   for (size_t b = 0; b < plan_.buckets.size(); ++b) {
@@ -111,19 +49,17 @@ void GradientBuckets::Lay() {
         auto* wire = reinterpret_cast<uint16_t*>(at);
         wire_[i] = {wire, entry.count};
         gradients_[i] = {
-            own_.data() + (wire - reinterpret_cast<uint16_t*>(base)),
+            wide_.data() + (wire - reinterpret_cast<uint16_t*>(base)),
             entry.count};
       } else {
         gradients_[i] = {reinterpret_cast<float*>(at), entry.count};
       }
     }
-    begin += bucket.bytes + RoomBehind(shards_);
+    begin += bucket.bytes + memory_.room_behind();
   }
-  if (!on_device() && shards_ == 0) {
-    const size_t at = begin_.back() + plan_.control_offset_bytes;
-    tail_.words = {reinterpret_cast<float*>(base + at), plan_.control_words};
-    tail_.slice = {buffer_, at / sizeof(float), plan_.control_words,
-                   collective::DataType::kFloat32};
+  if (!memory_.tail_apart()) {
+    memory_.SetTail(begin_.back() + plan_.control_offset_bytes,
+                    plan_.control_words);
   }
   BeginStep();
 }
@@ -133,17 +69,16 @@ Status GradientBuckets::Rearrange(std::vector<uint32_t> order) {
   options.order = std::move(order);
   LOCKSTEP_ASSIGN_OR_RETURN(
       collective::BucketPlan plan,
-      PlanGradients(parameters_, options,
-                    shards_ > 0 ? shards_ : communicator_->size(), sizes_));
-  const size_t bytes = BytesOf(plan, shards_);
-  if (bytes > buffer_->bytes) {
+      PlanGradients(parameters_, options, memory_.size(), sizes_));
+  const size_t bytes = memory_.BytesOf(plan);
+  if (bytes > memory_.buffer()->bytes) {
     return Internal("gradients take {} bytes in another order, not {}", bytes,
-                    buffer_->bytes);
+                    memory_.buffer()->bytes);
   }
   plan_ = std::move(plan);
   options_ = std::move(options);
-  if (!on_device()) std::memset(buffer_->data, 0, bytes);
-  std::fill(own_.begin(), own_.end(), 0.0f);
+  memory_.Clear();
+  std::fill(wide_.begin(), wide_.end(), 0.0f);
   Lay();
   return OkStatus();
 }
@@ -156,18 +91,20 @@ void GradientBuckets::Zero() {
 
 collective::Slice GradientBuckets::slice(size_t bucket) const {
   const collective::BucketLayout& layout = plan_.buckets[bucket];
-  return {buffer_, begin_[bucket] / SizeOf(layout.type), layout.count,
+  return {memory_.buffer(), begin_[bucket] / SizeOf(layout.type), layout.count,
           layout.type};
 }
 
 std::span<float> GradientBuckets::room(size_t bucket) {
-  return {static_cast<float*>(buffer_->data) + begin_[bucket] / sizeof(float),
-          (plan_.buckets[bucket].bytes + RoomBehind(shards_)) / sizeof(float)};
+  return {
+      reinterpret_cast<float*>(memory_.data()) + begin_[bucket] / sizeof(float),
+      (plan_.buckets[bucket].bytes + memory_.room_behind()) / sizeof(float)};
 }
 
 collective::Slice GradientBuckets::whole() const {
   const size_t bytes = begin_.back() + plan_.buckets.back().bytes;
-  return {buffer_, 0, bytes / sizeof(float), collective::DataType::kFloat32};
+  return {memory_.buffer(), 0, bytes / sizeof(float),
+          collective::DataType::kFloat32};
 }
 
 void GradientStates::Begin(const collective::BucketPlan& plan) {

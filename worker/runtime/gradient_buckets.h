@@ -1,20 +1,14 @@
-// The gradients of one reducer: their places in the communicator's memory, and
-// which of them have been written, checked and may be reduced in this step.
+// The gradients of one reducer: their places in its memory, and which of them
+// have been written, checked and may be reduced in this step.
 //
-// All buckets lie one behind the other in one piece of memory, so another order
-// (Rearrange) needs no more memory. With bfloat16 on the wire the
-// gradients are in memory of this object, and are rounded into the buckets and
-// widened again.
-//
-// For shards (shard_reduction.h) the gradients are in memory of this object,
-// too: they stay where they are in any communicator, and without one. Each
-// bucket then has room behind it for equal parts at each number of members, and
-// the tail has memory of its own, in the communicator.
+// All buckets lie one behind the other in one piece of memory
+// (gradient_memory.h), so another order (Rearrange) needs no more memory. With
+// bfloat16 on the wire the gradients are in memory of this object, and are
+// rounded into the buckets and widened again.
 //
 // On a device (ReducerOptions::device_stream) this only knows the places of
-// gradients; device_gradients.h works on them. The tail, which the
-// host writes and reads, then has memory of its own; its place behind the last
-// gradient stays zero.
+// gradients; device_gradients.h works on them. The tail's place behind the last
+// gradient stays zero there.
 //
 // Thread-compatible. Knows nothing of time or peers.
 #ifndef LOCKSTEP_WORKER_RUNTIME_GRADIENT_BUCKETS_H_
@@ -31,6 +25,7 @@
 #include "common/base/status.h"
 #include "worker/collective/bucket_plan.h"
 #include "worker/collective/communicator.h"
+#include "worker/runtime/gradient_memory.h"
 #include "worker/runtime/gradients.h"
 #include "worker/runtime/reducer.h"
 
@@ -74,34 +69,22 @@ class GradientStates {
   bool nonfinite_ = false;
 };
 
-// Where the tail is: behind the last gradient, or apart.
-struct TailPlace {
-  std::span<float> words;
-  collective::Slice slice;
-};
-
 class GradientBuckets {
  public:
-  // Buckets and parts begin at multiples of this, in bytes.
-  static constexpr size_t kAlignment = 64;
-
   // Borrows the communicator and allocates there. Its own errors, and those of
-  // PlanGradients.
-  // `shards` is their number, or 0. With shards `communicator` is null, and
-  // Rebind gives it one.
+  // PlanGradients. `shards` and the communicator are as in GradientMemory.
   static StatusOr<std::unique_ptr<GradientBuckets>> Create(
       collective::Communicator* communicator,
       const std::vector<Parameter>& parameters, const ReducerOptions& options,
       const collective::BucketSizes& sizes, int shards = 0);
 
-  // A recovery: allocates in another communicator, at the same addresses. The
-  // old one is gone. All gradients become zero, on a device only once its
-  // memory is cleared. FailedPrecondition: the memory is elsewhere.
+  // A recovery (GradientMemory::Rebind). All gradients become zero, on a device
+  // only once its memory is cleared.
   Status Rebind(collective::Communicator* communicator);
 
   size_t parameters() const { return parameters_.size(); }
   std::span<float> gradient(size_t i) { return gradients_[i]; }
-  bool on_device() const { return options_.device_stream != nullptr; }
+  const GradientMemory& memory() const { return memory_; }
   // REQUIRES: not on a device; also of all below that look into a gradient.
   void Zero();
   // Changes where gradients lie; all become zero, on a device only once its
@@ -115,12 +98,12 @@ class GradientBuckets {
   // the tail follows by itself.
   size_t buckets() const { return plan_.buckets.size(); }
   collective::Slice slice(size_t bucket) const;
-  // For shards: the bucket and the room behind it, which is zero.
+  // With the room behind it, which is zero.
   std::span<float> room(size_t bucket);
   // The slice of all buckets; gaps are zero before and after a step.
   collective::Slice whole() const;
   // The tail, and the slice that has it alone. The host's, writable.
-  const TailPlace& tail() const { return tail_; }
+  const TailPlace& tail() const { return memory_.tail(); }
 
   // The step under way. ----------------------------------------------------
 
@@ -144,8 +127,7 @@ class GradientBuckets {
                   const std::vector<Parameter>& parameters,
                   const ReducerOptions& options,
                   const collective::BucketSizes& sizes)
-      : communicator_(communicator),
-        shards_(shards),
+      : memory_(communicator, shards, options.device_stream != nullptr),
         parameters_(parameters),
         sizes_(sizes),
         options_(options),
@@ -153,25 +135,18 @@ class GradientBuckets {
         wire_(parameters.size()),
         bucket_of_(parameters.size()),
         states_(parameters.size()) {}
-  Status Allocate();
-  Status AllocateOwn();
   void Lay();
 
-  collective::Communicator* communicator_;
-  const int shards_;  // 0: not for shards
+  GradientMemory memory_;
   const std::vector<Parameter> parameters_;
   const collective::BucketSizes sizes_;
   ReducerOptions options_;
   collective::BucketPlan plan_;
-  const collective::Buffer* buffer_ = nullptr;  // The communicator's.
-  collective::Buffer place_;                    // As it was at first.
-  std::vector<size_t> begin_;                   // By bucket, in bytes.
-  // The gradients, with bfloat16 on the wire or for shards.
-  std::vector<float> own_;
+  std::vector<size_t> begin_;  // By bucket, in bytes.
+  std::vector<float> wide_;    // The gradients, with bfloat16 on the wire.
   std::vector<std::span<float>> gradients_;
   std::vector<std::span<uint16_t>> wire_;  // With bfloat16 on the wire.
   std::vector<size_t> bucket_of_;
-  TailPlace tail_;
 
   GradientStates states_;
 };

@@ -35,6 +35,8 @@ Status GradientReduction::Rearrange(std::vector<uint32_t> order) {
 void GradientReduction::BeginStep(int64_t step) {
   step_ = step;
   buckets_->BeginStep();
+  shard_ = 0;
+  finite_ = true;
   started_ = 0;
 }
 
@@ -106,6 +108,14 @@ Status GradientReduction::WaitFor(
 Status GradientReduction::WaitAll(MonoTime arrived) {
   PollInline();
   return WaitFor(&works_, arrived);
+}
+
+Status CheckLastShard(size_t shard, const Membership& membership) {
+  const size_t own = membership.own_shards().size();
+  if (shard + 1 == own) return OkStatus();
+  return InvalidArgument(
+      "{} of this rank's {} shards are complete: call NextShard between them",
+      shard + 1, own);
 }
 
 }  // namespace lockstep::worker::runtime

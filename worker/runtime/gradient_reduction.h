@@ -75,6 +75,9 @@ class GradientReduction {
                     std::unique_ptr<GradientBuckets> buckets,
                     Duration operation_timeout);
 
+  bool IsLastShard() const {
+    return shard_ + 1 == membership_.own_shards().size();
+  }
   // Starts what is complete and not started.
   virtual Status StartFull() = 0;
   // Something was started, or can be.
@@ -98,7 +101,11 @@ class GradientReduction {
   // Null: none yet, or no longer.
   collective::Communicator* communicator_ = nullptr;
   bool inline_ = false;  // Its progress is.
+  // Of an elastic job: the communicator's. Else that of one rank.
+  Membership membership_;
   // State of the step under way.
+  size_t shard_ = 0;    // of the own ones
+  bool finite_ = true;  // All gradients of the shards before.
   size_t started_ = 0;  // buckets, from the first
   std::vector<std::unique_ptr<collective::Work>> works_;
 
@@ -107,6 +114,10 @@ class GradientReduction {
   int64_t step_ = 0;
   BusyTime hidden_;
 };
+
+// At the end of a step, in shard number `shard` of the member's own ones.
+// InvalidArgument: it is not the last one.
+Status CheckLastShard(size_t shard, const Membership& membership);
 
 }  // namespace lockstep::worker::runtime
 

@@ -126,17 +126,6 @@ TEST(NcclRecoveryTest, TheOrderIsLearnedWhoeverDies) {
   }
 }
 
-// The ranks of an elastic job wait for the lost one where nccl is asked for.
-TEST(NcclRecoveryTest, AnElasticJobRecoversAtItsFullSize) {
-  GpuJob job(3, 8);
-  job.options.elastic = true;
-  job.goes_on = false;
-  const std::vector<Rank> ranks =
-      job.Run({{.rank = 1, .step = 4, .point = Point::kHalfReduced}});
-  ExpectUndisturbed(job, ranks, 8);
-  for (const Rank& rank : ranks) EXPECT_EQ(rank.most_shards, 1u);
-}
-
 // NCCL waits for a rank that died after all had agreed on nccl, and only the
 // next recovery ends that.
 TEST(NcclRecoveryTest, AFormingThatHangsIsEndedByTheNextRecovery) {
@@ -161,6 +150,93 @@ TEST(NcclRecoveryTest, AFormingThatHangsIsEndedByTheNextRecovery) {
   coordinator.join();
   ExpectUndisturbed(job, ranks, 6);
   EXPECT_EQ(ranks[0].last.recovery, 2u);
+}
+
+class ElasticGpuJob : public GpuJob {
+ public:
+  ElasticGpuJob(int ranks, int64_t steps, Gradients where)
+      : GpuJob(ranks, steps, where) {
+    SetElastic();
+    at_end = [](Rank* rank) {
+      EXPECT_EQ(rank->session->communicator()->backend(), "nccl");
+      return OkStatus();
+    };
+  }
+};
+
+TEST(NcclRecoveryTest, TheOthersOfAnElasticJobGoOnAndTheRankReturns) {
+  for (const auto where : {Gradients::kOnHost, Gradients::kOnDevice}) {
+    for (const Point point :
+         {Point::kHalfReduced, Point::kAfterFinish, Point::kAfterCommit}) {
+      for (const int rank : {0, 1}) {
+        ElasticGpuJob job(3, 14, where);
+        const std::vector<Rank> ranks =
+            job.Run({{.rank = rank, .step = 4, .point = point}});
+        ExpectUndisturbed(job, ranks, 14);
+        EXPECT_EQ(ranks[rank == 0 ? 1 : 0].most_shards, 2u);
+        EXPECT_EQ(ranks[2].most_shards, 1u);
+        EXPECT_EQ(ranks[2].recoveries, 2);
+        EXPECT_TRUE(ranks[rank].last.received);
+        EXPECT_EQ(ranks[rank].recoveries, 1) << "it comes when all are ready";
+      }
+    }
+  }
+}
+
+// It reduces with nccl alone, because its gradients may be on the GPU.
+TEST(NcclRecoveryTest, OneRankOfAnElasticJobGoesOnAlone) {
+  for (const auto where : {Gradients::kOnHost, Gradients::kOnDevice}) {
+    ElasticGpuJob job(2, 14, where);
+    const std::vector<Rank> ranks =
+        job.Run({{.rank = 0, .step = 4, .point = Point::kAfterFinish}});
+    ExpectUndisturbed(job, ranks, 14);
+    EXPECT_EQ(ranks[1].most_shards, 2u);
+  }
+}
+
+TEST(NcclRecoveryTest, ARankOfAnElasticJobComputesTheShardsOfSeveral) {
+  for (const auto where : {Gradients::kOnHost, Gradients::kOnDevice}) {
+    ElasticGpuJob job(4, 24, where);
+    const std::vector<Rank> ranks =
+        job.Run({{.rank = 3, .step = 4, .point = Point::kHalfReduced},
+                 {.rank = 1, .step = 5, .point = Point::kHalfReduced},
+                 {.rank = 2, .step = 6, .point = Point::kHalfReduced},
+                 {.rank = 0, .step = 16, .point = Point::kAfterCommit}});
+    ExpectUndisturbed(job, ranks, 24);
+    // Unless one has returned before the next one was lost.
+    EXPECT_GE(ranks[2].last.recovery, 4u);
+  }
+}
+
+TEST(NcclRecoveryTest, ARankOfAnElasticJobIsLostWhileItReturns) {
+  for (const auto where : {Gradients::kOnHost, Gradients::kOnDevice}) {
+    ElasticGpuJob job(3, 20, where);
+    const std::vector<Rank> ranks =
+        job.Run({{.rank = 1, .step = 4, .point = Point::kHalfReduced},
+                 {.rank = 1, .step = 0, .point = Point::kInRecover}});
+    ExpectUndisturbed(job, ranks, 20);
+    EXPECT_TRUE(ranks[1].last.received);
+  }
+}
+
+// Its reducer has a communicator of its own then, which is not that of the job.
+TEST(NcclRecoveryTest, ARankThatReturnsMakesNoStepBeforeItRecovers) {
+  for (const auto where : {Gradients::kOnHost, Gradients::kOnDevice}) {
+    ElasticGpuJob job(2, 14, where);
+    std::atomic<int> asked = 0;
+    job.before_recover = [&](Rank* rank, const Status& lost) {
+      if (!lost.ok()) return;
+      ++asked;
+      EXPECT_EQ(rank->session->communicator(), nullptr);
+      EXPECT_THAT(Message(rank->reducer->Finish({}).status()),
+                  HasSubstr("call Recover first"));
+      rank->reducer->ZeroGradients();
+    };
+    ExpectUndisturbed(
+        job, job.Run({{.rank = 1, .step = 4, .point = Point::kAfterCommit}}),
+        14);
+    EXPECT_EQ(asked, 1);
+  }
 }
 
 // It adds its shards up in the host's memory, although each rank has a GPU.

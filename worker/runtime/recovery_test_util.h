@@ -191,6 +191,8 @@ class Job {
   // Called where a process that replaces a lost rank has formed, and is to make
   // its reducer.
   std::function<void(Session*)> before_reducer;
+  // Called before Recover.
+  std::function<void(Rank*, const Status& lost)> before_recover;
   // After the last step; all ranks, again where one is lost there. DeadRank():
   // this one dies.
   std::function<Status(Rank*)> at_end;
@@ -216,9 +218,10 @@ class Job {
     {
       MutexLock lock(&mu_);
       const bool away = options.elastic && goes_on;
-      if (away) away_.insert(r);
-      BeginRecovery();
-      if (away) {
+      // The others do not notice that one ends which is away already.
+      const bool is_new = !away || away_.insert(r).second;
+      if (is_new) BeginRecovery();
+      if (away && is_new) {
         returning_.emplace_back(
             [this, r, left = newest_.load()] { TakeBack(r, left); });
       }
@@ -310,6 +313,7 @@ class Job {
   StatusOr<Recovered> RecoverRank(Rank* rank, const Status& lost) {
     const int64_t step = rank->reducer->committed();
     if (Dies(*rank, step, Point::kInRecover)) return DeadRank();
+    if (before_recover) before_recover(rank, lost);
     ReplicaState state;
     state.memory = {std::as_writable_bytes(std::span(rank->model.weights)),
                     std::as_writable_bytes(std::span(&rank->model.steps, 1))};
@@ -382,9 +386,10 @@ class Job {
     if (run_stream) run_stream(rank->stream);
     for (const int shard : shards) {
       LOCKSTEP_RETURN_IF_ERROR(Backward(*rank, shard));
-      if (shard != shards.back()) {
-        LOCKSTEP_RETURN_IF_ERROR(reducer->NextShard(1, 1));
-      }
+      if (shard == shards.back()) break;
+      LOCKSTEP_RETURN_IF_ERROR(reducer->NextShard(1, 1));
+      // The sum of shards is made there.
+      if (run_stream) run_stream(rank->stream);
     }
     if (Dies(*rank, step, Point::kHalfReduced)) return DeadRank();
     StepInputs inputs;

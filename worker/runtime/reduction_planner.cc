@@ -49,8 +49,7 @@ Status ReductionPlanner::Check() {
   StatusOr<ReductionPlan> plan = ParseReductionPlan(options_.text);
   if (!plan.ok()) return DoesNotFit(std::string(Message(plan.status())));
   if (plan->ranks != options_.ranks ||
-      (options_.hosts > 0 && !options_.elastic &&
-       plan->hosts != options_.hosts)) {
+      (options_.hosts > 0 && !elastic() && plan->hosts != options_.hosts)) {
     return DoesNotFit(fmt::format(
         "it is of {} ranks on {} hosts, and these are {}{}", plan->ranks,
         plan->hosts, options_.ranks,
@@ -98,7 +97,11 @@ std::string ReductionPlanner::Shape() const {
 
 std::string ReductionPlanner::PlanOf(
     const collective::Communicator* communicator) const {
-  if (options_.elastic) return fmt::format("shards={}", options_.ranks);
+  if (elastic()) {
+    const bool over_nccl =
+        options_.elastic == PlannerOptions::Elastic::kOverNccl;
+    return fmt::format("{}shards={}", over_nccl ? "nccl " : "", options_.ranks);
+  }
   return communicator->ReductionPlan();
 }
 
@@ -147,10 +150,14 @@ Status ReductionPlanner::CheckPinned(
 StatusOr<std::string> ReductionPlanner::MakeNew(
     collective::Communicator* communicator, SmallCollectives* small,
     const ReducerOptions& reducer) {
-  if (options_.elastic) {
+  if (elastic()) {
     SetPlan(ElasticSizes(reducer), reducer, PlanOf(communicator));
-    return fmt::format("sums over {} shards in order, in buckets of {}",
-                       options_.ranks, FormatSize(plan_->bucket_bytes));
+    return fmt::format(
+        "sums over {} shards{}, in buckets of {}", options_.ranks,
+        options_.elastic == PlannerOptions::Elastic::kByShards
+            ? " in order"
+            : ", in an order that depends on the ranks that are there",
+        FormatSize(plan_->bucket_bytes));
   }
   LOCKSTEP_RETURN_IF_ERROR(MarkPeerLost(communicator->Tune(
       options_.tune_budget, MonotonicNow() + options_.operation_timeout)));
@@ -205,7 +212,7 @@ StatusOr<ReductionPlanner::Made> ReductionPlanner::Make(
   }
   plan_->parameters = static_cast<uint32_t>(parameters.size());
   if (plan_->order.empty() && !options_.pinned && !reducer.order.empty() &&
-      !options_.elastic) {
+      !elastic()) {
     // By a generation whose plan is not known any more: hardly later.
     plan_->order = reducer.order;
     plan_->learned_at = std::min(reducer.start_step, OrderLearner::kFrom);

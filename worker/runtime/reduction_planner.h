@@ -38,9 +38,11 @@ struct PlannerOptions {
   std::string text = {};
   bool pinned = false;
   // The ranks sum by shards (shard_reduction.h): "shards=N" in place of the
-  // communicator's plan. Buckets have sizes that need no measuring and no
+  // communicator's plan; over nccl, where members add their shards up first,
+  // "nccl shards=N". Buckets have sizes that need no measuring and no
   // communicator, so that each rank makes the same plan by itself.
-  bool elastic = false;
+  enum class Elastic { kNo, kByShards, kOverNccl };
+  Elastic elastic = Elastic::kNo;
   // For choosing how the communicator reduces, and then for buckets.
   Duration tune_budget = std::chrono::milliseconds(50);
   Duration measure_budget = std::chrono::milliseconds(50);
@@ -72,7 +74,7 @@ class ReductionPlanner {
   Status Check();
   // CommunicatorOptions::reduction_plan.
   std::string communicator() const {
-    return plan_ && !options_.elastic ? plan_->communicator : "";
+    return plan_ && !elastic() ? plan_->communicator : "";
   }
   // The communicator refused the plan with `why`. OK: form without it.
   Status Refuse(const Status& why);
@@ -104,6 +106,9 @@ class ReductionPlanner {
   std::vector<std::string> TakeNotes() { return std::exchange(notes_, {}); }
 
  private:
+  bool elastic() const {
+    return options_.elastic != PlannerOptions::Elastic::kNo;
+  }
   Status DoesNotFit(const std::string& why);
   // What plan_->communicator must be.
   std::string PlanOf(const collective::Communicator* communicator) const;

@@ -133,7 +133,7 @@ TEST(ReductionPlannerTest, APlanThatIsTooLongIsUsedAndNotKept) {
 // It needs no communicator, so a rank that is away makes it, too.
 TEST(ReductionPlannerTest, AnElasticPlanIsTheSameOnEachRank) {
   PlannerOptions options;
-  options.elastic = true;
+  options.elastic = PlannerOptions::Elastic::kByShards;
   const Outcome outcome = Plan(options, {.learn_order = true});
   ASSERT_TRUE(outcome.status.ok()) << outcome.status;
   EXPECT_EQ(Parsed(outcome).communicator, "shards=2");
@@ -147,16 +147,31 @@ TEST(ReductionPlannerTest, AnElasticPlanIsTheSameOnEachRank) {
   EXPECT_EQ(away.communicator(), "") << "its communicator chooses by itself";
 }
 
+TEST(ReductionPlannerTest, AnElasticPlanSaysWhereNcclAddsUp) {
+  PlannerOptions options;
+  options.elastic = PlannerOptions::Elastic::kOverNccl;
+  const Outcome outcome = Plan(options, {});
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_EQ(Parsed(outcome).communicator, "nccl shards=2");
+  EXPECT_THAT(outcome.made.how, HasSubstr("depends on the ranks"));
+  // The sums have another order from here on.
+  options.elastic = PlannerOptions::Elastic::kByShards;
+  options.text = outcome.text;
+  const Outcome other = Plan(options, {});
+  EXPECT_EQ(Parsed(other).communicator, "shards=2");
+  EXPECT_THAT(other.notes[0], HasSubstr("'nccl shards=2'"));
+}
+
 TEST(ReductionPlannerTest, AnElasticJobKeepsTheBucketsOfItsPlan) {
   PlannerOptions options;
-  options.elastic = true;
+  options.elastic = PlannerOptions::Elastic::kByShards;
   ReducerOptions reducer;
   reducer.bucket_bytes = 4096;
   options.text = Plan(options, reducer).text;
   const Outcome kept = Plan(options, {});
   EXPECT_EQ(kept.made.sizes.bucket, 4096u);
   EXPECT_THAT(kept.notes, IsEmpty());
-  options.elastic = false;
+  options.elastic = PlannerOptions::Elastic::kNo;
   const Outcome dropped = Plan(options, {});
   ASSERT_EQ(dropped.notes.size(), 1u);
   EXPECT_THAT(dropped.notes[0], HasSubstr("'shards=2'"));

@@ -82,8 +82,9 @@ struct SessionOptions {
   // A recoverable job may train while ranks are away, to the same bits: this
   // rank then computes some of their shards (MembershipOf, recovery.h). The
   // same on all ranks. Gradients go as float32, and their order is not learned.
-  // Without effect in a job of one rank, and with backend nccl: there the
-  // others wait for the rank. "auto" takes no nccl for an elastic job.
+  // Without effect in a job of one rank. "auto" takes no nccl for an elastic
+  // job. With backend nccl a member adds its shards up before the all-reduce,
+  // so the bits depend on which ranks are there.
   bool elastic = false;
   // For how long a rank that lost a peer keeps its state and waits for that.
   Duration hold_timeout = std::chrono::minutes(10);

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
@@ -24,7 +25,8 @@ namespace lockstep::worker::runtime {
 
 // Where ranks of an elastic job only return, none was lost: the communicator
 // lives on until this rank has ended its step and leaves (CheckMembership), at
-// most for kStepTime.
+// most for kStepTime. Not over nccl, which does not tell the others that a rank
+// has left: they make the step again.
 //
 // Used by the training loop's thread, except EndGeneration, Announce, Tick and
 // CurrentWait, which any thread may call.
@@ -35,6 +37,13 @@ class SessionCommunicator {
 
   // Null before Adopt and after Drop.
   collective::Communicator* get() const { return view_; }
+  // Over nccl a reducer needs a communicator, for its memory. A rank of an
+  // elastic job that is away, and makes its reducer, has one without peers. Its
+  // memory goes to the one that follows. Null: none. Drop ends it, too.
+  collective::Communicator* lone() const { return lone_.get(); }
+  void SetLone(std::unique_ptr<collective::Communicator> lone) {
+    lone_ = std::move(lone);
+  }
 
   // The ranks of `recovery` form. Returns CommunicatorOptions::cancelled for
   // that: true once the generation has ended or a newer recovery has begun.
@@ -89,7 +98,9 @@ class SessionCommunicator {
   std::shared_ptr<std::atomic<bool>> cancelled_ ABSL_GUARDED_BY(mu_);
   uint32_t forming_ ABSL_GUARDED_BY(mu_) = 0;
   WaitPage wait_page_;
-  collective::Communicator* view_ = nullptr;  // for the loop's thread
+  // For the loop's thread.
+  collective::Communicator* view_ = nullptr;
+  std::unique_ptr<collective::Communicator> lone_;
 };
 
 }  // namespace lockstep::worker::runtime

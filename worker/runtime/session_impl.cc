@@ -146,8 +146,8 @@ Status Session::Impl::Form(const ConfigMap& config) {
   kept_.config["recoverable"] = options_.recoverable ? "yes" : "no";
   if (options_.elastic) kept_.config["elastic"] = "yes";
   kept_.elastic = options_.elastic && options_.recoverable &&
-                  link_ != nullptr && identity_.world_size > 1 &&
-                  options_.backend != "nccl";
+                  link_ != nullptr && identity_.world_size > 1;
+  kept_.elastic_over_nccl = kept_.elastic && options_.backend == "nccl";
   LOCKSTEP_RETURN_IF_ERROR(Plan());
   if (identity_.recovering) return FormRecovering(OkStatus());
   LOCKSTEP_ASSIGN_OR_RETURN(
@@ -203,9 +203,11 @@ StatusOr<std::unique_ptr<collective::Communicator>> Session::Impl::FormRanks(
     collective::RendezvousStore* store, MonoTime deadline) {
   collective::CommunicatorOptions options;
   options.backend = options_.backend;
-  options.rank = membership_.place;
-  options.size = membership_.size();
-  if (kept_.elastic && membership_.size() == 1) options.backend = "self";
+  options.rank = store != nullptr ? membership_.place : 0;
+  options.size = store != nullptr ? membership_.size() : 1;
+  if (kept_.elastic && options.size == 1 && !kept_.elastic_over_nccl) {
+    options.backend = "self";
+  }
   options.label = Label();
   options.operation_timeout = options_.operation_timeout;
   options.forming_deadline = deadline;
@@ -213,17 +215,20 @@ StatusOr<std::unique_ptr<collective::Communicator>> Session::Impl::FormRanks(
   options.rendezvous = store;
   // The daemon shows a rank its own GPUs only; a program without one has what
   // CUDA shows it.
-  // The shards of an elastic job are added up in the host's memory, so it needs
-  // none.
+  // An elastic job adds its shards up in the host's memory, and needs none,
+  // unless it asks for nccl.
   const bool has_gpu = link_ == nullptr || !identity_.gpus.empty();
-  options.device = has_gpu && !kept_.elastic ? 0 : -1;
+  const bool needs_gpu = !kept_.elastic || kept_.elastic_over_nccl;
+  options.device = has_gpu && needs_gpu ? 0 : -1;
   plan_reports_.choice()->clear();
   if (addresses_ == nullptr) {
     auto reserved = collective::AddressRange::Reserve();
     if (reserved.ok()) addresses_ = *std::move(reserved);
   }
   options.addresses = addresses_.get();
-  options.cancelled = communicator_.BeginForming(kept_.recovery);
+  if (store != nullptr) {
+    options.cancelled = communicator_.BeginForming(kept_.recovery);
+  }
   if (link_) {
     options.key = Key();
     const std::string address = link_->welcome().bind_address();

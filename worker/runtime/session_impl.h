@@ -95,6 +95,9 @@ class Session::Impl {
     bool recoverable = false;
     // The same of SessionOptions::elastic, where it has an effect.
     bool elastic = false;
+    // It is, and asks for nccl. Members add their shards up there, so the order
+    // of the sums depends on the members (bucket_reduction.h).
+    bool elastic_over_nccl = false;
     // This rank has a state. A replacement has none before it is levelled.
     bool has_state = true;
     // Form's and MakeReducer's, for comparing.
@@ -113,7 +116,8 @@ class Session::Impl {
   // recovery may follow that.
   Status FormRecovering(const Status& lost);
   Status Plan();
-  // Meets the other ranks in `store`, until `deadline`.
+  // Meets the other ranks in `store`, until `deadline`. Null: no rank, as in
+  // SessionCommunicator::lone.
   StatusOr<std::unique_ptr<collective::Communicator>> FormRanks(
       collective::RendezvousStore* store, MonoTime deadline);
   StatusOr<std::unique_ptr<collective::Communicator>> FormByPlan(

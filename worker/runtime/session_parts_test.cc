@@ -81,15 +81,19 @@ TEST(SessionCommunicatorTest, DropForgetsItAndAnAbortOfNoneIsHarmless) {
 // Says what the test tells it to say.
 class TellingCommunicator final : public collective::ForwardingCommunicator {
  public:
-  explicit TellingCommunicator(std::optional<collective::PeerWait> wait)
+  explicit TellingCommunicator(std::optional<collective::PeerWait> wait,
+                               std::string_view backend = "self")
       : ForwardingCommunicator(collective::MakeSelfCommunicator("job")),
-        wait_(wait) {}
+        wait_(wait),
+        backend_(backend) {}
   std::optional<collective::PeerWait> CurrentWait() const override {
     return wait_;
   }
+  std::string_view backend() const override { return backend_; }
 
  private:
   const std::optional<collective::PeerWait> wait_;
+  const std::string_view backend_;
 };
 
 TEST(SessionCommunicatorTest, AWaitNamesTheRankOfTheJob) {
@@ -166,6 +170,23 @@ TEST_F(ReturnTest, OneThatDoesNotTrainYetHasNoStepToEnd) {
                   .ok());
   communicator_.Announce(6, {});
   EXPECT_EQ(Start(), StatusCode::kAborted);
+}
+
+// A member in the next step would wait there for one that has left.
+TEST(SessionCommunicatorTest, OverNcclAReturnEndsItAtOnceUnlessItsRankIsAlone) {
+  for (const auto& [away, expected] :
+       {std::pair(std::vector<int>{1}, StatusCode::kAborted),
+        std::pair(std::vector<int>{1, 2}, StatusCode::kOk)}) {
+    SessionCommunicator communicator;
+    EXPECT_TRUE(
+        communicator
+            .Adopt(std::make_unique<TellingCommunicator>(std::nullopt, "nccl"),
+                   MembersWithout(away, 3, 0), 4)
+            .ok());
+    communicator.SetTrains();
+    communicator.Announce(5, {});
+    EXPECT_EQ(StartCode(communicator.get()), expected);
+  }
 }
 
 TEST_F(ReturnTest, AnErrorOfAMemberEndsItForOthers) {

@@ -1,6 +1,7 @@
 // Recovery in place (recovery.h).
 #include <algorithm>
 #include <charconv>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -355,10 +356,13 @@ StatusOr<Recovered> Session::Impl::Recovering::Run(const Status& lost) {
   if (session_.kept_.has_state && state_->device.memory.empty()) {
     digest_ = collective::DigestOf(state_->memory);
   }
-  // One that replaces a rank of an elastic job has no communicator yet.
+  // One that replaces a rank of an elastic job has no communicator with the
+  // others yet.
   const bool formed = session_.communicator() != nullptr;
   Status done = lost.ok() && formed ? Level() : lost;
   if (lost.ok() && !formed) {
+    session_.DropCommunicator();
+    LOCKSTEP_RETURN_IF_ERROR(AwaitDevice());
     done = Follow();
   } else if (!done.ok() && IsVictim(done)) {
     if (lost.ok()) LOCKSTEP_RETURN_IF_ERROR(LeaveRanks(done));
@@ -392,7 +396,12 @@ Status Session::Impl::FormRecovering(const Status& lost) {
   kept_.recoverable = true;
   // The newest one.
   --kept_.recovery;
-  if (!kept_.elastic) {
+  if (kept_.elastic_over_nccl) {
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        std::unique_ptr<collective::Communicator> lone,
+        FormRanks(nullptr, MonotonicNow() + options_.forming_timeout));
+    communicator_.SetLone(std::move(lone));
+  } else if (!kept_.elastic) {
     LOCKSTEP_RETURN_IF_ERROR(Recovering(this, nullptr, nullptr).Follow());
   }
   progress_->Enter(Phase::kOther);

@@ -44,7 +44,10 @@ collective::BucketSizes SizesOf(const collective::Communicator* communicator,
 Status Session::Impl::Plan() {
   PlannerOptions options;
   options.ranks = identity_.world_size;
-  options.elastic = kept_.elastic;
+  using Elastic = PlannerOptions::Elastic;
+  options.elastic = kept_.elastic_over_nccl ? Elastic::kOverNccl
+                    : kept_.elastic         ? Elastic::kByShards
+                                            : Elastic::kNo;
   options.operation_timeout = options_.operation_timeout;
   if (link_) {
     options.hosts = link_->welcome().hosts();
@@ -168,7 +171,7 @@ StatusOr<std::unique_ptr<Reducer>> Session::Impl::MakeReducer(
     stepped.fingerprint = fingerprint_ ^ Fingerprint(shape) ^ Fingerprint(plan);
     stepped.checkpoint_interval = identity_.checkpoint_interval_steps;
     stepped.operation_timeout = options_.operation_timeout;
-    stepped.communicator = communicator();
+    stepped.communicator = forms_later ? communicator_.lone() : communicator();
     stepped.membership = membership_;
     stepped.elastic = kept_.elastic;
     stepped.progress = progress_.get();
@@ -190,6 +193,8 @@ StatusOr<std::unique_ptr<Reducer>> Session::Impl::MakeReducer(
   while (true) {
     auto reducer = make();
     if (reducer.ok()) {
+      // It trains in the communicator of Recover, not alone.
+      if (forms_later) LOCKSTEP_RETURN_IF_ERROR((*reducer)->Unbind());
       kept_.reducer = reducer->get();
       return std::unique_ptr<Reducer>(*std::move(reducer));
     }

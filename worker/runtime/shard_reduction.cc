@@ -72,8 +72,6 @@ Status ShardReduction::Rebind(collective::Communicator* communicator,
 
 void ShardReduction::BeginStep(int64_t step) {
   GradientReduction::BeginStep(step);
-  shard_ = 0;
-  finite_ = true;
   exchanged_ = false;
 }
 
@@ -84,7 +82,7 @@ size_t ShardReduction::PartOf(size_t bucket) const {
 size_t ShardReduction::PartOf(size_t bucket, size_t members) const {
   const size_t elements = buckets_->slice(bucket).count;
   const size_t even = (elements + members - 1) / members;
-  constexpr size_t kLine = GradientBuckets::kAlignment / sizeof(float);
+  constexpr size_t kLine = GradientMemory::kAlignment / sizeof(float);
   return (even + kLine - 1) / kLine * kLine;
 }
 
@@ -205,12 +203,7 @@ Status ShardReduction::StartLaterRounds() {
 }
 
 StatusOr<bool> ShardReduction::StartRest() {
-  if (!IsLastShard()) {
-    return InvalidArgument(
-        "{} of this rank's {} shards are complete: call "
-        "NextShard between them",
-        shard_ + 1, membership_.own_shards().size());
-  }
+  LOCKSTEP_RETURN_IF_ERROR(CheckLastShard(shard_, membership_));
   LOCKSTEP_RETURN_IF_ERROR(StartFull());
   LOCKSTEP_RETURN_IF_ERROR(StartLaterRounds());
   exchanged_ = true;

@@ -78,9 +78,6 @@ class ShardReduction final : public GradientReduction {
   bool IsUnderWay() const override;
   void PollInline() override;
   bool alone() const { return membership_.size() == 1; }
-  bool IsLastShard() const {
-    return shard_ + 1 == membership_.own_shards().size();
-  }
   // The memory of the bucket for the membership. Memory that is there stays:
   // the first use of new memory takes longer than the step that waits for it.
   void AllocateFor(size_t bucket);
@@ -97,14 +94,11 @@ class ShardReduction final : public GradientReduction {
   Status SumBucket(size_t bucket);
 
   bool with_norm_ = false;
-  Membership membership_;
   const collective::Buffer* any_ = nullptr;   // AnyMemory's
   const collective::Buffer* norm_ = nullptr;  // N numbers
   std::vector<Memory> memory_;                // by bucket
 
-  // State of the step under way.
-  size_t shard_ = 0;  // of the own ones
-  bool finite_ = true;
+  // Of the step under way.
   bool exchanged_ = false;  // All buckets of all rounds have started.
 };
 

@@ -200,13 +200,12 @@ Status SteppedReducer::Allocate() {
   LOCKSTEP_RETURN_IF_ERROR(
       reduction_->Allocate(options_.reducer.clip_norm > 0));
   LOCKSTEP_RETURN_IF_ERROR(learner_.Allocate());
-  if (options_.elastic && options_.communicator != nullptr) {
+  if (reduction_->buckets()->memory().in_communicator()) {
+    // All is made: a recovery may ask for the gradients' memory.
+    options_.communicator->Keep(reduction_->buckets()->whole().buffer);
+  } else if (options_.communicator != nullptr) {
     LOCKSTEP_RETURN_IF_ERROR(
         Rebind(options_.communicator, options_.membership));
-  }
-  // All is made: a recovery may ask for the gradients' memory.
-  if (!options_.elastic) {
-    options_.communicator->Keep(reduction_->buckets()->whole().buffer);
   }
   NextStep();
   return OkStatus();
@@ -415,24 +414,30 @@ StatusOr<StepOrders> SteppedReducer::Resume(const std::string& text,
 
 namespace {
 
+// Whether an elastic job reduces by nccl.
+bool IsOverNccl(const collective::Communicator* communicator) {
+  return communicator != nullptr && communicator->backend() == "nccl";
+}
+
 Status CheckOptions(const SteppedReducerOptions& options) {
   const ReducerOptions& reducing = options.reducer;
   if (!(reducing.clip_norm >= 0)) {
     return InvalidArgument("gradients cannot be clipped to a norm of {}",
                            reducing.clip_norm);
   }
-  if (options.elastic) {
-    if (reducing.device_stream == nullptr && !reducing.bf16_wire) {
-      return OkStatus();
-    }
-    return InvalidArgument(
-        "an elastic job reduces gradients as fp32 in the host's memory: leave "
-        "out {}",
-        reducing.bf16_wire ? "bf16" : "device_stream");
-  }
   const collective::Communicator* const communicator = options.communicator;
-  if (reducing.device_stream != nullptr &&
-      options.communicator->device_memory() == nullptr) {
+  const bool on_device = reducing.device_stream != nullptr;
+  if (options.elastic && reducing.bf16_wire) {
+    return InvalidArgument(
+        "an elastic job reduces gradients as fp32: leave out bf16");
+  }
+  if (options.elastic && on_device && !IsOverNccl(communicator)) {
+    return InvalidArgument(
+        "an elastic job reduces gradients in the host's memory: leave out "
+        "device_stream, or ask for backend nccl");
+  }
+  if (options.elastic) return OkStatus();
+  if (on_device && options.communicator->device_memory() == nullptr) {
     return InvalidArgument(
         "gradients cannot lie on a device: backend {} reduces in the host's "
         "memory; leave device_stream out, or use backend nccl",
@@ -447,7 +452,8 @@ Status CheckOptions(const SteppedReducerOptions& options) {
   return OkStatus();
 }
 
-// The sums of an elastic job do not depend on the order, so it has none.
+// The sums of an elastic job do not depend on the order of its gradients, so it
+// has none.
 void ChooseOrder(SteppedReducerOptions* options) {
   ReducerOptions& reducing = options->reducer;
   if (options->elastic) {
@@ -467,22 +473,21 @@ StatusOr<std::unique_ptr<GradientReduction>> MakeReduction(
     const std::vector<Parameter>& parameters,
     const SteppedReducerOptions& options) {
   const ReducerOptions& reducing = options.reducer;
-  if (options.elastic) {
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        std::unique_ptr<GradientBuckets> buckets,
-        GradientBuckets::Create(nullptr, parameters, reducing, *options.sizes,
-                                options.membership.world_size));
-    return std::make_unique<ShardReduction>(
-        options.progress, std::move(buckets), options.membership.world_size,
-        options.operation_timeout);
-  }
+  const int shards = options.elastic ? options.membership.world_size : 0;
+  const bool sums_shards = options.elastic && !IsOverNccl(options.communicator);
   LOCKSTEP_ASSIGN_OR_RETURN(
       std::unique_ptr<GradientBuckets> buckets,
-      GradientBuckets::Create(options.communicator, parameters, reducing,
-                              *options.sizes));
+      GradientBuckets::Create(sums_shards ? nullptr : options.communicator,
+                              parameters, reducing, *options.sizes, shards));
+  if (sums_shards) {
+    return std::make_unique<ShardReduction>(options.progress,
+                                            std::move(buckets), shards,
+                                            options.operation_timeout);
+  }
   return std::make_unique<BucketReduction>(
       options.communicator, options.progress, std::move(buckets),
-      reducing.device_stream, options.operation_timeout);
+      reducing.device_stream, options.operation_timeout,
+      options.elastic ? options.membership : Membership());
 }
 
 }  // namespace
@@ -499,7 +504,8 @@ StatusOr<std::unique_ptr<RecoverableReducer>> MakeSteppedReducer(
   }
   if (!options.sizes) {
     options.sizes = collective::SizesFor(
-        options.elastic ? "shards" : communicator->backend(),
+        options.elastic && !IsOverNccl(communicator) ? "shards"
+                                                     : communicator->backend(),
         reducing.bucket_bytes);
   }
   StepControllerOptions control;

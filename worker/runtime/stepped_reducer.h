@@ -36,12 +36,13 @@ struct SteppedReducerOptions {
   uint64_t fingerprint = 0;
   int64_t checkpoint_interval = 0;
   Duration operation_timeout = std::chrono::seconds(300);
-  // Borrowed; must outlive the reducer. Null: the reducer is elastic, and
-  // Rebind brings one.
+  // Borrowed; must outlive the reducer, or its Unbind. Null: the reducer is
+  // elastic, and Rebind brings one.
   collective::Communicator* communicator = nullptr;
   // The ranks of `communicator`; else only their number in the job counts.
   Membership membership = {};
-  // By shards (shard_reduction.h). No order is used, and none is learned.
+  // By shards: shard_reduction.h, or over nccl, where a communicator is needed
+  // from the start, bucket_reduction.h. No order is used, and none is learned.
   bool elastic = false;
   Progress* progress = nullptr;
   // Absent: those for the backend and reducer.bucket_bytes.

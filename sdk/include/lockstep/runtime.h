@@ -85,8 +85,8 @@ struct SessionOptions {
   bool recoverable = false;
   // A recoverable job may train while ranks are away, to the same bits; this
   // rank then computes some of their shards. The same on all ranks; see
-  // Session::shards. With backend "nccl" the others wait for the rank instead;
-  // "auto" takes no nccl then.
+  // Session::shards. With backend "nccl" the sums are as close as those of
+  // another order of additions; "auto" takes no nccl then.
   bool elastic = false;
   // How long a rank that lost a peer keeps its state and waits for that.
   std::chrono::nanoseconds hold_timeout = std::chrono::minutes(10);

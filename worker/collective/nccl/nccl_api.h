@@ -46,10 +46,12 @@ struct CudaApi : CudaMemoryApi, CudaStreamApi {
   cudaError_t (*set_device)(int device);
   cudaError_t (*get_device)(int* device);
   const char* (*describe)(cudaError_t error);
-  // nccl_squares.h.
+  // nccl_kernels.h.
   cudaError_t (*sum_of_squares)(const float* data, size_t count,
                                 double* partials, double* sum,
                                 cudaStream_t stream);
+  cudaError_t (*add)(float* to, const float* from, size_t count,
+                     cudaStream_t stream);
 };
 
 struct NcclApi {

@@ -90,13 +90,21 @@ class NcclCommunicator final : public Communicator, private DeviceMemory {
  private:
   Status Clear(const Slice& slice, Stream stream) override {
     LOCKSTEP_RETURN_IF_ERROR(CheckSlice(slice, MemoryKind::kDevice));
-    if (stream == nullptr) {
-      return InvalidArgument(
-          "{}: memory is cleared on a stream; the default one is "
-          "cudaStreamLegacy, not null",
-          label_);
-    }
+    LOCKSTEP_RETURN_IF_ERROR(CheckStream("cleared", stream));
     return engine_->Clear(slice, static_cast<cudaStream_t>(stream));
+  }
+
+  Status Add(const Slice& to, const Slice& from, Stream stream) override {
+    for (const Slice* const slice : {&to, &from}) {
+      LOCKSTEP_RETURN_IF_ERROR(CheckSlice(*slice, MemoryKind::kDevice));
+      if (slice->type != DataType::kFloat32 || slice->count != to.count) {
+        return InvalidArgument(
+            "{}: float32 elements are added to as many: not {} {} to {} {}",
+            label_, from.count, Name(from.type), to.count, Name(to.type));
+      }
+    }
+    LOCKSTEP_RETURN_IF_ERROR(CheckStream("added up", stream));
+    return engine_->Add(to, from, static_cast<cudaStream_t>(stream));
   }
 
   StatusOr<std::unique_ptr<Work>> StartSumOfSquares(const Slice& slice,
@@ -131,6 +139,13 @@ class NcclCommunicator final : public Communicator, private DeviceMemory {
                          static_cast<cudaStream_t>(stream));
   }
 
+  Status CheckStream(std::string_view what, Stream stream) const {
+    if (stream != nullptr) return OkStatus();
+    return InvalidArgument(
+        "{}: memory is {} on a stream; the default one is cudaStreamLegacy, "
+        "not null",
+        label_, what);
+  }
   Status CheckOwned(const Buffer* buffer) const {
     if (engine_->Owns(buffer)) return OkStatus();
     return InvalidArgument("{}: the buffer is not this communicator's", label_);

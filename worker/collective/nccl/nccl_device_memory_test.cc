@@ -165,6 +165,35 @@ TEST(NcclDeviceMemoryTest, ClearsInTurnWithTheStream) {
   ranks.Leave();
 }
 
+TEST(NcclDeviceMemoryTest, AddsInTurnWithTheStream) {
+  NcclRanks ranks(1);
+  Communicator* const c = ranks[0];
+  const Buffer* const to = *c->AllocateOnDevice(64);
+  const Buffer* const from = *c->AllocateOnDevice(64);
+  const Buffer* const host = *c->Allocate(sizeof(double));
+  cudaStream_t compute = MakeFakeStream();
+  // 0x3f3f3f3f is 0.747...
+  FakeSlowFill(compute, from->data, 0x3f, 64);
+  DeviceMemory* const device = c->device_memory();
+  const Slice four = {from, 2, 4, DataType::kFloat32};
+  const Slice middle = {to, 4, 4, DataType::kFloat32};
+  ASSERT_TRUE(device->Add(middle, four, compute).ok());
+  ASSERT_TRUE(device->Add(middle, four, compute).ok());
+  auto squares = *device->StartSumOfSquares(middle, NumberIn(host), compute);
+  EXPECT_EQ(Floats(to)[4], 0) << "before the stream has come so far";
+  ReleaseFakeFills();
+  ASSERT_TRUE(squares->Wait(MonotonicNow() + kLong).ok());
+  const float twice = 2 * Floats(from)[0];
+  EXPECT_GT(twice, 1);
+  EXPECT_EQ(Number(host), 4 * double{twice} * twice);
+  EXPECT_EQ(Floats(to)[3], 0);
+  EXPECT_EQ(Floats(to)[4], twice);
+  EXPECT_EQ(Floats(to)[7], twice);
+  EXPECT_EQ(Floats(to)[8], 0);
+  squares.reset();
+  ranks.Leave();
+}
+
 TEST(NcclDeviceMemoryTest, RefusesItsCallersMistakes) {
   NcclRanks ranks(1);
   Communicator* const c = ranks[0];
@@ -196,6 +225,21 @@ TEST(NcclDeviceMemoryTest, RefusesItsCallersMistakes) {
                 .code(),
             StatusCode::kInvalidArgument);
   EXPECT_THAT(Message(c->device_memory()->Clear(good, nullptr)),
+              HasSubstr("cudaStreamLegacy, not null"));
+  const auto not_added = [&](const Slice& to, const Slice& from) {
+    const Status status = c->device_memory()->Add(to, from, MakeFakeStream());
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status;
+    return std::string(Message(status));
+  };
+  EXPECT_THAT(not_added(good, {&foreign, 0, 8, DataType::kFloat32}),
+              HasSubstr("buffer"));
+  EXPECT_THAT(not_added({host, 0, 8, DataType::kFloat32}, good),
+              HasSubstr("the host's memory, not the device's"));
+  EXPECT_THAT(not_added(good, {device, 8, 7, DataType::kFloat32}),
+              HasSubstr("not 7 float32 to 8 float32"));
+  EXPECT_THAT(not_added({device, 8, 8, DataType::kInt32}, good),
+              HasSubstr("not 8 float32 to 8 int32"));
+  EXPECT_THAT(Message(c->device_memory()->Add(good, good, nullptr)),
               HasSubstr("cudaStreamLegacy, not null"));
   // Nothing of it broke anything.
   EXPECT_TRUE(collective::Run(c, {.slice = good}, kLong).ok());

@@ -72,23 +72,31 @@ StatusOr<std::shared_ptr<NcclTask>> NcclEngine::PushSumOfSquares(
   auto task = std::make_shared<NcclTask>();
   task->operation.slice = result;
   Place(task.get());
-  task->squares_of =
-      static_cast<const float*>(memory_.MirrorOf(slice.buffer)) + slice.offset;
+  task->squares_of = reinterpret_cast<const float*>(PlaceOf(slice));
   task->squares_count = slice.count;
   return Enqueue(std::move(task), after);
 }
 
 Status NcclEngine::Clear(const Slice& slice, cudaStream_t stream) {
   LOCKSTEP_RETURN_IF_ERROR(queue_.status());  // As in Allocate.
-  const size_t bytes = SizeOf(slice.type);
   const OnDevice on_device(api_.cuda, options_.device);
   LOCKSTEP_RETURN_IF_ERROR(CudaError(on_device.error(), "choosing the GPU"));
   LOCKSTEP_RETURN_IF_ERROR(CheckNotCaptured(stream));
-  return CudaError(
-      api_.cuda.clear_on(static_cast<char*>(memory_.MirrorOf(slice.buffer)) +
-                             slice.offset * bytes,
-                         slice.count * bytes, stream),
-      "clearing memory");
+  return CudaError(api_.cuda.clear_on(PlaceOf(slice),
+                                      slice.count * SizeOf(slice.type), stream),
+                   "clearing memory");
+}
+
+Status NcclEngine::Add(const Slice& to, const Slice& from,
+                       cudaStream_t stream) {
+  LOCKSTEP_RETURN_IF_ERROR(queue_.status());  // As in Allocate.
+  const OnDevice on_device(api_.cuda, options_.device);
+  LOCKSTEP_RETURN_IF_ERROR(CudaError(on_device.error(), "choosing the GPU"));
+  LOCKSTEP_RETURN_IF_ERROR(CheckNotCaptured(stream));
+  return CudaError(api_.cuda.add(reinterpret_cast<float*>(PlaceOf(to)),
+                                 reinterpret_cast<const float*>(PlaceOf(from)),
+                                 to.count, stream),
+                   "adding gradients");
 }
 
 Status NcclEngine::Copy(void* to, const void* from, size_t bytes,
@@ -131,12 +139,17 @@ Status NcclEngine::WaitFor(cudaStream_t stream, cudaEvent_t event) {
   }
 }
 
+char* NcclEngine::PlaceOf(const Slice& slice) const {
+  return static_cast<char*>(memory_.MirrorOf(slice.buffer)) +
+         slice.offset * SizeOf(slice.type);
+}
+
 void NcclEngine::Place(NcclTask* task) {
   const Slice& slice = task->operation.slice;
-  const size_t skipped = slice.offset * SizeOf(slice.type);
-  task->data = static_cast<char*>(memory_.MirrorOf(slice.buffer)) + skipped;
+  task->data = PlaceOf(slice);
   if (slice.buffer->kind == MemoryKind::kHost) {
-    task->host = static_cast<char*>(slice.buffer->data) + skipped;
+    task->host = static_cast<char*>(slice.buffer->data) +
+                 slice.offset * SizeOf(slice.type);
   }
 }
 

@@ -38,6 +38,8 @@ class NcclEngine {
                                                        cudaStream_t after);
   // Puts the clearing of `slice` on `stream`.
   Status Clear(const Slice& slice, cudaStream_t stream);
+  // Puts on `stream`: `to`, which is on the device as `from`, grows by `from`.
+  Status Add(const Slice& to, const Slice& from, cudaStream_t stream);
   // Copies on `stream`, and waits for it.
   Status Copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
               cudaStream_t stream);
@@ -53,6 +55,8 @@ class NcclEngine {
 
  private:
   StatusOr<cudaEvent_t> TakeEvent();
+  // On the device.
+  char* PlaceOf(const Slice& slice) const;
   // Points the task at the memory of its slice.
   void Place(NcclTask* task);
   // Takes the task's events, and records the first. Events stay in the task

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "worker/collective/nccl/nccl_squares.h"
+#include "worker/collective/nccl/nccl_kernels.h"
 #include "worker/collective/reduce.h"
 
 namespace lockstep::worker::collective::nccl {
@@ -162,6 +162,17 @@ cudaError_t SumOfSquares(const float* data, size_t count, double* partials,
   return cudaSuccess;
 }
 
+cudaError_t Add(float* to, const float* from, size_t count,
+                cudaStream_t stream) {
+  Lock lock(TheWorld().mu);
+  CheckDevice();
+  Of(stream)->steps.push_back([=] {
+    for (size_t i = 0; i < count; ++i) to[i] += from[i];
+    return true;
+  });
+  return cudaSuccess;
+}
+
 CudaApi FakeCuda() {
   CudaApi api;
   api.set_device = [](int device) {
@@ -233,6 +244,7 @@ CudaApi FakeCuda() {
     return cudaSuccess;
   };
   api.sum_of_squares = SumOfSquares;
+  api.add = Add;
   return api;
 }
 

@@ -70,8 +70,8 @@ TEST_F(NcclGpuTest, SumsAreThoseOfFloat64) {
   JoinAll(&ranks, {0, 1});
 }
 
-// The kernel, over what this process itself has copied to the device.
-int CheckSquares(Communicator* c) {
+// The kernels, over what this process itself has copied to the device.
+int CheckKernels(Communicator* c) {
   constexpr size_t kCount = (size_t{3} << 20) + 5;
   std::vector<float> values(kCount);
   double expected = 0;
@@ -103,6 +103,18 @@ int CheckSquares(Communicator* c) {
             cudaSuccess);
   EXPECT_FALSE(std::isfinite(squares(0, kCount)));
   EXPECT_TRUE(std::isfinite(squares(0, kCount - 1)));
+  const auto part = [&](size_t offset) {
+    return Slice{device, offset, kCount / 2, DataType::kFloat32};
+  };
+  EXPECT_TRUE(c->device_memory()
+                  ->Add(part(0), part(kCount / 2), cudaStreamLegacy)
+                  .ok());
+  expected = 0;
+  for (size_t i = 0; i < kCount / 2; ++i) {
+    const double sum = double{values[i]} + values[kCount / 2 + i];
+    expected += sum * sum;
+  }
+  EXPECT_EQ(squares(0, kCount / 2), expected);
   EXPECT_TRUE(
       c->device_memory()
           ->Clear({device, 0, kCount, DataType::kFloat32}, cudaStreamLegacy)
@@ -111,9 +123,9 @@ int CheckSquares(Communicator* c) {
   return 0;
 }
 
-TEST_F(NcclGpuTest, SquaresAreAddedUpOnTheDevice) {
+TEST_F(NcclGpuTest, OurKernelsComputeOnTheDevice) {
   RankProcesses ranks(kRanks,
-                      [&](int rank) { return Rank(rank, CheckSquares); });
+                      [&](int rank) { return Rank(rank, CheckKernels); });
   JoinAll(&ranks, {0, 1});
 }
 

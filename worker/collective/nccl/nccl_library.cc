@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "worker/collective/nccl/nccl_squares.h"
+#include "worker/collective/nccl/nccl_kernels.h"
 
 namespace lockstep::worker::collective::nccl {
 namespace {
@@ -108,6 +108,7 @@ CudaApi StaticCuda() {
     return cudaMemsetAsync(data, 0, n, stream);
   };
   api.sum_of_squares = SumOfSquaresOnDevice;
+  api.add = AddOnDevice;
   return api;
 }
 

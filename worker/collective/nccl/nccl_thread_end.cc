@@ -2,7 +2,7 @@
 #include <optional>
 #include <thread>
 
-#include "worker/collective/nccl/nccl_squares.h"
+#include "worker/collective/nccl/nccl_kernels.h"
 #include "worker/collective/nccl/nccl_thread.h"
 
 namespace lockstep::worker::collective::nccl {
@@ -41,8 +41,11 @@ Status NcclThread::Form() {
 // module has none.
 Status NcclThread::LoadKernels() {
   auto* const words = static_cast<double*>(partials_);
-  const cudaError_t launched =
+  cudaError_t launched =
       api_.cuda.sum_of_squares(nullptr, 0, words, words, squares_.stream);
+  if (launched == cudaSuccess) {
+    launched = api_.cuda.add(nullptr, nullptr, 0, squares_.stream);
+  }
   if (launched != cudaSuccess) {
     return FailedPrecondition(
         "{}: backend nccl has no kernel that this GPU can run: CUDA says: {}",

@@ -1,7 +1,7 @@
-// The one kernel of our own. All other work of the nccl backend on a device is
-// NCCL's or CUDA's.
-#ifndef LOCKSTEP_WORKER_COLLECTIVE_NCCL_NCCL_SQUARES_H_
-#define LOCKSTEP_WORKER_COLLECTIVE_NCCL_NCCL_SQUARES_H_
+// The kernels of our own. All other work of the nccl backend on a device is
+// NCCL's or CUDA's. They return at once, and run on `stream`.
+#ifndef LOCKSTEP_WORKER_COLLECTIVE_NCCL_NCCL_KERNELS_H_
+#define LOCKSTEP_WORKER_COLLECTIVE_NCCL_NCCL_KERNELS_H_
 
 #include <cuda_runtime_api.h>
 
@@ -20,6 +20,11 @@ cudaError_t SumOfSquaresOnDevice(const float* data, size_t count,
                                  double* partials, double* sum,
                                  cudaStream_t stream);
 
+// Puts on `stream`: each of `count` floats at `to` grows by that at `from`.
+// Both are device memory, and apart.
+cudaError_t AddOnDevice(float* to, const float* from, size_t count,
+                        cudaStream_t stream);
+
 }  // namespace lockstep::worker::collective::nccl
 
-#endif  // LOCKSTEP_WORKER_COLLECTIVE_NCCL_NCCL_SQUARES_H_
+#endif  // LOCKSTEP_WORKER_COLLECTIVE_NCCL_NCCL_KERNELS_H_

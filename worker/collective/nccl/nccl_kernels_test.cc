@@ -1,4 +1,4 @@
-// The kernels of nccl_squares.cu, run by threads of the host: what they compute
+// The kernels of nccl_kernels.cu, run by threads of the host: what they compute
 // does not need a GPU to be seen.
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ void __syncthreads() { block_barrier->arrive_and_wait(); }
 }  // namespace
 }  // namespace lockstep::worker::collective::nccl
 
-#include "worker/collective/nccl/nccl_squares_kernels.cuh"
+#include "worker/collective/nccl/nccl_kernels.cuh"
 
 namespace lockstep::worker::collective::nccl {
 namespace {
@@ -35,11 +35,11 @@ namespace {
 // Runs `kernel` for each thread of `blocks` blocks.
 template <typename Kernel>
 void Launch(int blocks, Kernel kernel) {
-  std::barrier<> barrier(kSquaresThreads);
+  std::barrier<> barrier(kThreads);
   block_barrier = &barrier;
   gridDim.x = static_cast<unsigned>(blocks);
   std::vector<std::thread> threads;
-  for (unsigned t = 0; t < kSquaresThreads; ++t) {
+  for (unsigned t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       threadIdx.x = t;
       for (int block = 0; block < blocks; ++block) {
@@ -62,7 +62,7 @@ double SumOfSquares(const std::vector<float>& data, int blocks) {
   return sum;
 }
 
-TEST(NcclSquaresTest, IsTheSumOfSquaresForEverySizeAndGrid) {
+TEST(NcclKernelsTest, SquaresAreAddedUpForEverySizeAndGrid) {
   std::mt19937 random(7);
   std::normal_distribution<float> normal;
   for (const size_t count : {0, 1, 255, 256, 257, 1000, 4099}) {
@@ -80,7 +80,7 @@ TEST(NcclSquaresTest, IsTheSumOfSquaresForEverySizeAndGrid) {
   }
 }
 
-TEST(NcclSquaresTest, IsFiniteExactlyWhereAllElementsAre) {
+TEST(NcclKernelsTest, ASumOfSquaresIsFiniteExactlyWhereAllElementsAre) {
   std::vector<float> data(600, std::numeric_limits<float>::max());
   EXPECT_TRUE(std::isfinite(SumOfSquares(data, 2)));
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(),
@@ -90,6 +90,25 @@ TEST(NcclSquaresTest, IsFiniteExactlyWhereAllElementsAre) {
       data[at] = bad;
       EXPECT_FALSE(std::isfinite(SumOfSquares(data, 2))) << bad << " " << at;
       data[at] = 1;
+    }
+  }
+}
+
+TEST(NcclKernelsTest, EachElementIsAddedOnceForEverySizeAndGrid) {
+  for (const size_t count : {0, 1, 255, 256, 257, 1000, 4099}) {
+    for (const int blocks : {1, 2, 3}) {
+      // One more behind them, which must stay.
+      std::vector<float> to(count + 1), from(count + 1, 1e6f);
+      for (size_t i = 0; i < count; ++i) {
+        to[i] = static_cast<float>(i);
+        from[i] = 0.5f;
+      }
+      Launch(blocks, [&] { AddByElement(to.data(), from.data(), count); });
+      for (size_t i = 0; i < count; ++i) {
+        ASSERT_EQ(to[i], static_cast<float>(i) + 0.5f)
+            << count << " " << blocks;
+      }
+      EXPECT_EQ(to[count], 0);
     }
   }
 }
