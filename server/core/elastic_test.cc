@@ -333,9 +333,7 @@ TEST_F(ElasticTest, ARankThatCrashesAfterEachReturnWaitsLongerEachTime) {
 
 // In a job that is not elastic the second time is the last.
 TEST_F(ElasticTest, ARankThatRaisesTheSameTwiceDoesNotEndTheJob) {
-  ExitStatus raised = Code(1);
-  raised.message = "KeyError: 'a'";
-  raised.location = "train.py:12";
+  const ExitStatus raised = Raised("KeyError: 'a'", "train.py:12");
   for (int i = 0; i < 2; ++i) {
     s_.Exited(1, raised);
     s_.Settle();

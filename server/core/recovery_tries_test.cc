@@ -137,23 +137,18 @@ TEST(RecoveryTriesTest, AnExitThatComesLateIsWhatParkedThem) {
 }
 
 // The program's own mistake. It does not help to start it again.
-ExitStatus Raised() {
-  ExitStatus exit = Code(1);
-  exit.message = "KeyError: 'a'";
-  exit.location = "train.py:12";
-  return exit;
-}
+ExitStatus KeyError() { return Raised("KeyError: 'a'", "train.py:12"); }
 
 TEST(RecoveryTriesTest, TheSameExceptionTwiceIsNotTriedAgain) {
   Scene s = Recoverable();
   s.job.spec.restart_budget = 10;
-  s.Exited(1, Raised());
+  s.Exited(1, KeyError());
   s.Settle();
   ASSERT_EQ(s.job.recovery, 1u);
   ComeBack(&s, 1);
   Join(&s);
   s.Advance(5s);
-  s.Exited(1, Raised());
+  s.Exited(1, KeyError());
   s.Settle();
   ASSERT_TRUE(s.job.failing);
   s.AllStopped();
@@ -167,7 +162,7 @@ TEST(RecoveryTriesTest, TheSameExceptionAfterProgressIsTriedAgain) {
   Scene s = Recoverable();
   for (int i = 1; i <= 4; ++i) {
     Commit(&s, 10 * i);
-    s.Exited(1, Raised());
+    s.Exited(1, KeyError());
     s.Settle();
     ASSERT_FALSE(s.job.failing) << i;
     ComeBack(&s, 1);
@@ -181,11 +176,11 @@ TEST(RecoveryTriesTest, TheSameExceptionAfterProgressIsTriedAgain) {
 TEST(RecoveryTriesTest, RanksThatRaiseTheSameOneAfterTheOtherAreOneFailure) {
   Scene s = Recoverable();
   s.job.spec.restart_budget = 1;
-  s.Exited(0, Raised());
+  s.Exited(0, KeyError());
   s.Settle();
   ASSERT_EQ(s.job.recovery, 1u);
   s.Advance(4s);
-  s.Exited(2, Raised());
+  s.Exited(2, KeyError());
   s.Settle();
   ASSERT_FALSE(s.job.failing);
   EXPECT_EQ(s.job.recovery, 2u);
@@ -193,7 +188,7 @@ TEST(RecoveryTriesTest, RanksThatRaiseTheSameOneAfterTheOtherAreOneFailure) {
   // A new process has been at that line since then.
   ComeBack(&s, 0);
   s.Advance(4s);
-  s.Exited(0, Raised());
+  s.Exited(0, KeyError());
   s.Settle();
   EXPECT_TRUE(s.job.failing);
 }
@@ -205,11 +200,11 @@ TEST(RecoveryTriesTest, RanksThatAllRaiseTheSameAreOneFailure) {
     s.Run({"a", "b"});
     for (int32_t rank = 0; rank < 2; ++rank) s.Rank(rank).recoverable = true;
     s.Settle();
-    s.Exited(0, Raised());
+    s.Exited(0, KeyError());
     s.Settle();
     ASSERT_EQ(s.job.recovery, 1u);
     s.Advance(apart);
-    s.Exited(1, Raised());
+    s.Exited(1, KeyError());
     s.Settle();
     ASSERT_TRUE(s.job.failing);
     s.AllStopped();
@@ -223,11 +218,11 @@ TEST(RecoveryTriesTest, RanksThatAllRaiseTheSameAreOneFailure) {
 // process.
 TEST(RecoveryTriesTest, ALateRankOfTheLastFailureIsNoRepetition) {
   Scene s = Recoverable();
-  s.Exited(0, Raised());
+  s.Exited(0, KeyError());
   s.Settle();
   ComeBack(&s, 0);
   s.Advance(4s);
-  s.Exited(2, Raised());
+  s.Exited(2, KeyError());
   s.Advance(1s);
   s.Exited(0, Signal(SIGKILL));
   s.Settle();
@@ -242,7 +237,7 @@ TEST(RecoveryTriesTest, ALateRankOfTheLastFailureIsNoRepetition) {
 class MovedTriesTest : public ReplacingFixture {};
 
 TEST_F(MovedTriesTest, StepsBeforeAMoveAreProgress) {
-  s_.Exited(3, Raised());
+  s_.Exited(3, KeyError());
   s_.Settle();
   ASSERT_EQ(s_.job.recovery, 1u);
   Join();
@@ -255,7 +250,7 @@ TEST_F(MovedTriesTest, StepsBeforeAMoveAreProgress) {
   Prepare("e", {3});
   ASSERT_EQ(s_.job.recovery, 2u);
   Join();
-  s_.Exited(3, Raised());
+  s_.Exited(3, KeyError());
   s_.Settle();
   EXPECT_FALSE(s_.job.failing);
   EXPECT_EQ(s_.job.recovery, 3u);

@@ -198,13 +198,6 @@ TEST(RestartTest, AGangThatDoesNotFormUsesUpNoTryUnlessARankExits) {
   }
 }
 
-ExitStatus Raised(const std::string& message, const std::string& location) {
-  ExitStatus exit = Code(1);
-  exit.message = message;
-  exit.location = location;
-  return exit;
-}
-
 TEST(RestartTest, SameExceptionAtTheSamePlaceTwiceIsNotTriedAgain) {
   Scene s = Running();
   s.Exited(1, Raised("KeyError: 'a'", "train.py:12"));

@@ -50,6 +50,13 @@ ExitStatus Signal(int32_t signal) {
   return exit;
 }
 
+ExitStatus Raised(const std::string& message, const std::string& location) {
+  ExitStatus exit = Code(1);
+  exit.message = message;
+  exit.location = location;
+  return exit;
+}
+
 ExitStatus Victim(ExitStatus exit) {
   exit.victim = true;
   return exit;

@@ -19,6 +19,8 @@ JobSpec ProgramSpec(const JobName& name, std::vector<RoleSpec> roles);
 
 ExitStatus Code(int32_t code);
 ExitStatus Signal(int32_t signal);
+// Code 1, of an uncaught exception.
+ExitStatus Raised(const std::string& message, const std::string& location);
 ExitStatus Victim(ExitStatus exit);
 
 // One job and the state of its nodes. Reports only set that state; Settle()
