@@ -27,7 +27,8 @@ Status BucketReduction::Allocate(bool with_norm) {
   LOCKSTEP_RETURN_IF_ERROR(AllocateNorm());
   if (device_ != nullptr) LOCKSTEP_RETURN_IF_ERROR(device_->Fit());
   works_.reserve(buckets_->buckets());
-  return before_.Fit(communicator_, membership_.own_shards().size());
+  return buckets_->memory().for_shards() ? before_.Allocate(communicator_)
+                                         : OkStatus();
 }
 
 Status BucketReduction::AllocateNorm() {
@@ -50,8 +51,7 @@ Status BucketReduction::Rebind(collective::Communicator* communicator,
   if (device_ != nullptr) {
     LOCKSTEP_RETURN_IF_ERROR(device_->Rebind(communicator));
   }
-  LOCKSTEP_RETURN_IF_ERROR(
-      before_.Fit(communicator, membership_.own_shards().size()));
+  LOCKSTEP_RETURN_IF_ERROR(before_.Rebind(communicator));
   return AllocateNorm();
 }
 
@@ -98,7 +98,7 @@ StatusOr<bool> BucketReduction::StartRest() {
   LOCKSTEP_RETURN_IF_ERROR(StartFull());
   if (device_ == nullptr) {
     if (!buckets_->memory().tail_apart()) buckets_->Seal(started_);
-    return finite_ && !buckets_->states().nonfinite();
+    return finite_ && before_.finite() && !buckets_->states().nonfinite();
   }
   StatusOr<bool> finite = device_->AllFinite(
       MonotonicNow() + collective::kStreamPatience * operation_timeout_);

@@ -45,7 +45,7 @@ class BucketReduction final : public GradientReduction {
   bool Starts() const {
     const size_t alone =
         buckets_->buckets() - (buckets_->memory().tail_apart() ? 0 : 1);
-    return IsLastShard() && started_ < alone &&
+    return communicator_ != nullptr && IsLastShard() && started_ < alone &&
            buckets_->states().full(started_);
   }
   Status StartFull() override;

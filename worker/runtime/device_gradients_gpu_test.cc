@@ -62,6 +62,10 @@ class DeviceRank {
   // returns.
   template <typename Form>
   void Recover(Form form) {
+    Recover(form, MembersWithout({}, kGpuRanks, number()));
+  }
+  template <typename Form>
+  void Recover(Form form, const Membership& membership) {
     auto* const reducer =
         static_cast<RecoverableReducer*>(rank_->reducer.get());
     EXPECT_TRUE(reducer->Unbind().ok());
@@ -69,8 +73,7 @@ class DeviceRank {
     auto formed = form();
     ASSERT_TRUE(formed.ok()) << formed.status();
     rank_->communicator = *std::move(formed);
-    const Status bound = reducer->Rebind(
-        communicator(), MembersWithout({}, kGpuRanks, number()));
+    const Status bound = reducer->Rebind(communicator(), membership);
     ASSERT_TRUE(bound.ok()) << bound;
   }
 
@@ -392,6 +395,70 @@ class DeviceRecoveryGpuTest : public GpuRanksTest {
     return Rank(1, body, "second");
   }
 
+  // The same of an elastic job. Rank 0 goes on alone, with both shards, until
+  // rank 1 is ready again.
+  int GoOnAlone() {
+    auto addresses = *collective::AddressRange::Reserve(size_t{64} << 20);
+    const Membership both = MembersWithout({}, kGpuRanks, 0);
+    const Membership alone = MembersWithout(std::vector<int>{1}, kGpuRanks, 0);
+    const auto body = [&](std::unique_ptr<collective::Communicator> first) {
+      collective::Communicator* const communicator = first.get();
+      DeviceRank rank(std::move(first), 0, both);
+      auto* const reducer = static_cast<RecoverableReducer*>(rank.reducer());
+      const DeviceMemoryState state(kSeed, rank.stream());
+      std::thread watcher([&] {
+        EXPECT_TRUE(AwaitFlag(&shared_->steps[1], kKilled));
+        communicator->Abort("rank 1 is lost");
+      });
+      while (Step(rank)) shared_->steps[0].fetch_add(1);
+      watcher.join();
+      rank.Recover(
+          [&] { return Form(0, "alone", addresses.get(), /*size=*/1); }, alone);
+      EXPECT_TRUE(reducer->Resume(reducer->Agreed(), 4, 6).ok());
+      int steps = 0;
+      for (; steps < 3 || shared_->steps[1] < kReady; ++steps) {
+        rank.WriteAll(1);
+        EXPECT_TRUE(reducer->NextShard(1, 1).ok());
+        reducer->ZeroGradients();
+        if (!Step(rank)) return 1;
+      }
+      fmt::print("rank 0: made {} steps alone\n", steps);
+      rank.Recover([&] { return Form(0, "second", addresses.get()); }, both);
+      EXPECT_TRUE(state.Is(kSeed));
+      LevelAndStep(rank, state, /*has_state=*/true);
+      return 0;
+    };
+    return Rank(0, body, "first", addresses.get());
+  }
+  int DieElastic() {
+    return Rank(1, [&](std::unique_ptr<collective::Communicator> first) {
+      const DeviceRank rank(std::move(first), 0,
+                            MembersWithout({}, kGpuRanks, 1));
+      while (Step(rank)) {
+      }
+      return 0;
+    });
+  }
+  // Makes its reducer while rank 0 trains, in a communicator of its own.
+  int Return() {
+    if (!AwaitFlag(&shared_->steps[1], kKilled)) return kSkip;
+    auto addresses = *collective::AddressRange::Reserve(size_t{64} << 20);
+    auto lone = Form(0, "lone", addresses.get(), /*size=*/1);
+    if (!lone.ok()) return kSkip;
+    DeviceRank rank(*std::move(lone), 0,
+                    MembersWithout(std::vector<int>{1}, kGpuRanks, 1));
+    const float* const place = rank.reducer()->gradient(0).data();
+    const DeviceMemoryState state(0, rank.stream());
+    const auto form = [&] {
+      shared_->steps[1] = kReady;
+      return Form(1, "second", addresses.get());
+    };
+    rank.Recover(form, MembersWithout({}, kGpuRanks, 1));
+    EXPECT_EQ(rank.reducer()->gradient(0).data(), place);
+    LevelAndStep(rank, state, /*has_state=*/false);
+    return ::testing::Test::HasFailure() ? 1 : 0;
+  }
+
   bool AwaitFlag(const std::atomic<int>* flag, int value) {
     const MonoTime deadline = MonotonicNow() + collective::nccl::kGpuForming;
     while (flag->load() < value && shared_->why[0] == 0 &&
@@ -402,11 +469,23 @@ class DeviceRecoveryGpuTest : public GpuRanksTest {
   }
 
   static constexpr int kKilled = 1'000'000;
+  static constexpr int kReady = 2'000'000;
 };
 
 TEST_F(DeviceRecoveryGpuTest, TheSurvivorsProcessAndMemoryStay) {
   RankProcesses processes(3, [&](int process) {
     return process == 0 ? Survive() : process == 1 ? Die() : Replace();
+  });
+  if (AwaitFlag(&shared_->steps[0], 5)) {
+    processes.Signal(1, SIGKILL);
+    shared_->steps[1] = kKilled;
+  }
+  JoinAll(&processes, {0, 2});
+}
+
+TEST_F(DeviceRecoveryGpuTest, TheSurvivorGoesOnAloneUntilTheRankReturns) {
+  RankProcesses processes(3, [&](int process) {
+    return process == 0 ? GoOnAlone() : process == 1 ? DieElastic() : Return();
   });
   if (AwaitFlag(&shared_->steps[0], 5)) {
     processes.Signal(1, SIGKILL);

@@ -65,6 +65,14 @@ TEST_P(ElasticRecoveryTest, RanksAreLostOneAfterTheOther) {
       30);
 }
 
+TEST_P(ElasticRecoveryTest, ARankThatHasReturnedMakesAnotherReducer) {
+  Job job(GetParam(), 2, 14);
+  job.SetElastic();
+  job.at_end = [](Rank* rank) { return StepWithAnotherReducer(rank); };
+  ExpectUndisturbed(
+      job, job.Run({{.rank = 1, .step = 4, .point = Point::kAfterCommit}}), 14);
+}
+
 TEST_P(ElasticRecoveryTest, WithoutADeathNothingIsDifferent) {
   Job job(GetParam(), 3, 6);
   job.SetElastic();

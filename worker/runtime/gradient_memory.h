@@ -51,6 +51,7 @@ class GradientMemory {
   // old one is gone. Memory of the host becomes zero. FailedPrecondition: the
   // memory is elsewhere.
   Status Rebind(collective::Communicator* communicator);
+  // Makes it all zero, but on a device, where the caller does.
   void Clear();
 
   // Ranks of the job.

@@ -197,6 +197,7 @@ TEST(NcclRecoveryTest, OneRankOfAnElasticJobGoesOnAlone) {
 TEST(NcclRecoveryTest, ARankOfAnElasticJobComputesTheShardsOfSeveral) {
   for (const auto where : {Gradients::kOnHost, Gradients::kOnDevice}) {
     ElasticGpuJob job(4, 24, where);
+    job.clip_norm = 1e9;  // Measured, and never reached.
     const std::vector<Rank> ranks =
         job.Run({{.rank = 3, .step = 4, .point = Point::kHalfReduced},
                  {.rank = 1, .step = 5, .point = Point::kHalfReduced},
@@ -220,23 +221,61 @@ TEST(NcclRecoveryTest, ARankOfAnElasticJobIsLostWhileItReturns) {
 }
 
 // Its reducer has a communicator of its own then, which is not that of the job.
+// Where the others do not go on without it, it has a shard already.
 TEST(NcclRecoveryTest, ARankThatReturnsMakesNoStepBeforeItRecovers) {
   for (const auto where : {Gradients::kOnHost, Gradients::kOnDevice}) {
+    for (const bool goes_on : {true, false}) {
+      ElasticGpuJob job(2, 14, where);
+      job.goes_on = goes_on;
+      std::atomic<int> asked = 0;
+      job.before_recover = [&](Rank* rank, const Status& lost) {
+        if (!lost.ok()) return;
+        ++asked;
+        EXPECT_EQ(rank->session->communicator(), nullptr);
+        EXPECT_TRUE(rank->reducer->Ready(1).ok());
+        EXPECT_TRUE(rank->reducer->Ready(0).ok());
+        EXPECT_THAT(Message(rank->reducer->Finish({}).status()),
+                    HasSubstr("call Recover first"));
+        EXPECT_THAT(Message(rank->reducer->NextShard(1, 1)),
+                    HasSubstr("call Recover first"));
+        rank->reducer->ZeroGradients();
+      };
+      ExpectUndisturbed(
+          job, job.Run({{.rank = 1, .step = 4, .point = Point::kAfterCommit}}),
+          14);
+      EXPECT_EQ(asked, 1);
+    }
+  }
+}
+
+TEST(NcclRecoveryTest, ARankThatHasReturnedMakesAnotherReducer) {
+  for (const auto where : {Gradients::kOnHost, Gradients::kOnDevice}) {
     ElasticGpuJob job(2, 14, where);
-    std::atomic<int> asked = 0;
-    job.before_recover = [&](Rank* rank, const Status& lost) {
-      if (!lost.ok()) return;
-      ++asked;
-      EXPECT_EQ(rank->session->communicator(), nullptr);
-      EXPECT_THAT(Message(rank->reducer->Finish({}).status()),
-                  HasSubstr("call Recover first"));
-      rank->reducer->ZeroGradients();
-    };
+    job.at_end = [](Rank* rank) { return StepWithAnotherReducer(rank); };
     ExpectUndisturbed(
         job, job.Run({{.rank = 1, .step = 4, .point = Point::kAfterCommit}}),
         14);
-    EXPECT_EQ(asked, 1);
   }
+}
+
+// It has no peer yet, so the error is its own.
+TEST(NcclRecoveryTest, ARankThatReturnsToAHostWithoutNcclSaysSo) {
+  const TempDir dir;
+  TestDaemon daemon(dir.path() + "/link");
+  daemon.Expect(KeyOfRank(1), RankNonce(1), Welcome(1, 2, 1, {1}));
+  SetRankEnvironment(daemon.path(), kRecoveredJob, kRecoveredGeneration, 1);
+  SessionOptions options;
+  options.backend = "nccl";
+  options.module_dir = dir.path();
+  options.recoverable = true;
+  options.elastic = true;
+  const auto session = Session::Join(options);
+  ClearRankEnvironment();
+  ASSERT_TRUE(session.ok()) << session.status();
+  const Status formed = (*session)->Form({});
+  EXPECT_EQ(formed.code(), StatusCode::kNotFound) << formed;
+  EXPECT_THAT(Message(formed), HasSubstr("rank 1, before it joins the others"));
+  EXPECT_FALSE(Session::IsVictim(formed)) << formed;
 }
 
 // It adds its shards up in the host's memory, although each rank has a GPU.

@@ -11,23 +11,41 @@
 #include <string>
 #include <vector>
 
+#include "worker/collective/address_range.h"
 #include "worker/collective/nccl/nccl_test_util.h"
 #include "worker/runtime/reducer_test_util.h"
 
 namespace lockstep::worker::runtime {
 namespace {
 
+using collective::Communicator;
+using collective::CommunicatorOptions;
 using collective::nccl::FakeBytesInUse;
 using collective::nccl::FakeSlowFill;
+using collective::nccl::FormNccl;
+using collective::nccl::GpuApi;
 using collective::nccl::kLong;
 using collective::nccl::MakeFakeStream;
+using collective::nccl::NcclOptions;
 using collective::nccl::NcclRanks;
 using collective::nccl::ReleaseFakeFills;
+using collective::nccl::ResetFakeGpu;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
 constexpr int kShards = 5;
 constexpr int kMembers = 2;  // Ranks 1 and 3: shards 1, 0, 4 and 3, 2.
+
+// Waits for what is on the stream, and then the test may write.
+void Settle(Communicator* communicator, cudaStream_t stream) {
+  const collective::Buffer* const number =
+      *communicator->Allocate(sizeof(double));
+  const collective::Buffer* const some = *communicator->AllocateOnDevice(64);
+  auto work = communicator->device_memory()->StartSumOfSquares(
+      {some, 0, 1, collective::DataType::kFloat32},
+      {number, 0, 1, collective::DataType::kFloat64}, stream);
+  ASSERT_TRUE((*work)->Wait(MonotonicNow() + kLong).ok());
+}
 
 // Whether gradients are on the device.
 class NcclShardsTest : public ::testing::TestWithParam<bool> {
@@ -38,22 +56,11 @@ class NcclShardsTest : public ::testing::TestWithParam<bool> {
     cudaStream_t stream;
 
     Reducer* reducer() { return rank.reducer.get(); }
-    // Waits for what is on the stream, and then the test may write.
-    void Settle() {
-      const collective::Buffer* const number =
-          *rank.communicator->Allocate(sizeof(double));
-      const collective::Buffer* const some =
-          *rank.communicator->AllocateOnDevice(64);
-      auto work = rank.communicator->device_memory()->StartSumOfSquares(
-          {some, 0, 1, collective::DataType::kFloat32},
-          {number, 0, 1, collective::DataType::kFloat64}, stream);
-      ASSERT_TRUE((*work)->Wait(MonotonicNow() + kLong).ok());
-    }
     // All shards; `fill` writes the gradients of one.
     StatusOr<StepResult> Step(const std::function<void(int shard)>& fill) {
       const std::vector<int>& own = membership.own_shards();
       for (const int shard : own) {
-        Settle();
+        Settle(rank.communicator.get(), stream);
         fill(shard);
         if (shard == own.back()) break;
         LOCKSTEP_RETURN_IF_ERROR(reducer()->NextShard(shard + 1, shard));
@@ -167,6 +174,21 @@ TEST_P(NcclShardsTest, OneThatIsNotFiniteSkipsTheStepWhicheverShardHasIt) {
   }
 }
 
+// Each shard is finite, and the sum of a rank's is not.
+TEST_P(NcclShardsTest, ASumThatOverflowsSkipsTheStep) {
+  Run([](Member* member) {
+    const auto result = member->Step([&](int shard) {
+      member->rank.Fill(shard == 0 || shard == 1 ? 3e38f : 0);
+    });
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_TRUE(result->skipped);
+    EXPECT_TRUE(member->reducer()->Commit().ok());
+    EXPECT_TRUE(member->Step([&](int) { member->rank.Fill(1); })
+                    .value_or(StepResult())
+                    .apply);
+  });
+}
+
 TEST_P(NcclShardsTest, AreClippedByTheNormOfTheSum) {
   Run(
       [](Member* member) {
@@ -184,7 +206,7 @@ TEST_P(NcclShardsTest, AreClippedByTheNormOfTheSum) {
 
 TEST_P(NcclShardsTest, EachShardOfARankMustBeGiven) {
   Run([](Member* member) {
-    member->Settle();
+    Settle(member->rank.communicator.get(), member->stream);
     const size_t shards = member->membership.own_shards().size();
     EXPECT_THAT(Message(member->reducer()->Finish({}).status()),
                 HasSubstr(fmt::format("1 of this rank's {} shards", shards)));
@@ -227,6 +249,69 @@ TEST(NcclShardsOnDeviceTest, AreAddedInTurnWithTheirStream) {
     EXPECT_THAT(rank.reducer->gradient(i),
                 Each(expected + expected + expected));
   }
+}
+
+// The stream has not come to them when a peer is lost.
+TEST(NcclShardsOnDeviceTest, AreAddedAlthoughTheCommunicatorHasEnded) {
+  const auto addresses = *collective::AddressRange::Reserve(64 << 20);
+  const GpuApi& api = ResetFakeGpu({});
+  const auto form = [&] {
+    CommunicatorOptions own = NcclOptions(0, 1, nullptr);
+    own.addresses = addresses.get();
+    return FormNccl(own, api).value();
+  };
+  SteppedReducerOptions options;
+  options.elastic = true;
+  options.membership = MembersWithout(std::vector<int>{1}, 2, 0);
+  const cudaStream_t stream = MakeFakeStream();
+  options.reducer.device_stream = stream;
+  const Membership membership = options.membership;
+  ReducingRank rank(form(), options);
+  auto* const reducer = static_cast<RecoverableReducer*>(rank.reducer.get());
+  const auto gradient = reducer->gradient(0);
+  FakeSlowFill(stream, gradient.data(), 0x3e, gradient.size_bytes());
+  ASSERT_TRUE(reducer->NextShard(1, 1).ok());
+  rank.communicator->Abort("a peer is lost");
+  ASSERT_TRUE(reducer->Unbind().ok());
+  rank.communicator.reset();
+  ASSERT_TRUE(addresses->kept()->AwaitFree(MonotonicNow() + kLong));
+  ReleaseFakeFills();
+  rank.communicator = form();
+  ASSERT_TRUE(reducer->Rebind(rank.communicator.get(), membership).ok());
+  ASSERT_TRUE(reducer->Resume(reducer->Agreed(), 5, 6).ok());
+  const auto fill = [&](float value) {
+    reducer->ZeroGradients();
+    Settle(rank.communicator.get(), stream);
+    rank.Fill(value);
+  };
+  fill(1);
+  ASSERT_TRUE(reducer->NextShard(1, 1).ok());
+  fill(2);
+  const auto result = reducer->Finish({});
+  ASSERT_TRUE(result.ok()) << result.status();
+  for (size_t i = 0; i < 3; ++i) EXPECT_THAT(reducer->gradient(i), Each(3.0f));
+}
+
+// A loss needs no more memory: what is missing is said at the start.
+TEST(NcclShardsOnDeviceTest, NeedMemoryForTheSumFromTheStart) {
+  NcclRanks group(1, {.memory = 3 << 19});
+  const auto progress = *Progress::Create("", 0, 1);
+  SteppedReducerOptions options;
+  options.communicator = group[0];
+  options.progress = progress.get();
+  options.reducer.device_stream = MakeFakeStream();
+  const std::vector<Parameter> large = {{"large", 1 << 18}};  // 1 MiB
+  EXPECT_TRUE(MakeSteppedReducer(large, options).ok());
+  group.Leave();
+  NcclRanks again(1, {.memory = 3 << 19});
+  options.communicator = again[0];
+  options.reducer.device_stream = MakeFakeStream();
+  options.elastic = true;
+  options.membership = MembersWithout({}, 2, 0);
+  const Status status = MakeSteppedReducer(large, options).status();
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << status;
+  EXPECT_THAT(Message(status), HasSubstr("one more copy of the gradients"));
+  again.Leave();
 }
 
 TEST(NcclShardsOnDeviceTest, NeedNccl) {

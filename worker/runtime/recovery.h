@@ -79,7 +79,8 @@ const Membership& MembershipOf(const Session& session);
 
 // Before each step of an elastic job: an error for CanRecover when ranks that
 // were away return, and wait for this one in Recover. Without the call they
-// wait for 60 s, and the step under way is then thrown away.
+// wait for 60 s, and the step under way is then thrown away. Over nccl with
+// several members it is thrown away at once, and made again.
 Status CheckMembership(Session* session);
 
 // `error`, of a reducer or of a small collective, is the loss of a peer after
@@ -96,8 +97,8 @@ bool CanRecover(const Session& session, const Status& error);
 // generation was ended or no recovery came in SessionOptions::hold_timeout;
 // with CONFIG_MISMATCH, that a rank differs; DIVERGED; InvalidArgument where a
 // state lies on a device and the backend has none, or `device` has no stream;
-// Internal where the device does not stop or is too late. After that the process
-// exits without waiting for the device. Pass them to Leave.
+// Internal where the device does not stop or is too late. After that the
+// process exits without waiting for the device. Pass them to Leave.
 StatusOr<Recovered> Recover(Session* session, const Status& lost,
                             Reducer* reducer, const ReplicaState& state);
 

@@ -111,6 +111,7 @@ struct Rank {
   std::unique_ptr<Reducer> reducer;
   Model model;
   void* stream = nullptr;
+  bool gradients_on_device = false;
   uint64_t position = 0;
   StepOrders orders;
   int recoveries = 0;
@@ -119,6 +120,23 @@ struct Rank {
   int64_t published = 0;
   Recovered last;
 };
+
+// In place of the rank's own, which is destroyed.
+inline Status StepWithAnotherReducer(Rank* rank) {
+  ReducerOptions reducing;
+  reducing.start_step = rank->reducer->committed();
+  reducing.device_stream = rank->gradients_on_device ? rank->stream : nullptr;
+  rank->reducer.reset();
+  LOCKSTEP_ASSIGN_OR_RETURN(rank->reducer,
+                            rank->session->MakeReducer(kModel, reducing));
+  StepInputs inputs;
+  inputs.samples = 1;
+  inputs.position = rank->position + 1;
+  LOCKSTEP_ASSIGN_OR_RETURN(const StepResult result,
+                            rank->reducer->Finish(inputs));
+  EXPECT_TRUE(result.apply);
+  return rank->reducer->Commit().status();
+}
 
 class Job {
  public:
@@ -185,6 +203,7 @@ class Job {
   std::function<void(void*)> run_stream;
   bool gradients_on_device = false;
   bool learn_order = false;
+  double clip_norm = 0;
   int64_t stop_at = 0;  // Rank 0 gets the order then.
   // Called when a rank has died, before the recovery begins.
   std::function<void()> before_replacing;
@@ -289,8 +308,10 @@ class Job {
     reducing.state_hash_interval = 3;
     reducing.total_steps = steps_;
     reducing.learn_order = learn_order;
+    reducing.clip_norm = clip_norm;
     if (recovering && before_reducer) before_reducer(session);
     if (make_stream) rank->stream = make_stream();
+    rank->gradients_on_device = gradients_on_device;
     if (gradients_on_device) reducing.device_stream = rank->stream;
     LOCKSTEP_ASSIGN_OR_RETURN(rank->reducer,
                               session->MakeReducer(kModel, reducing));

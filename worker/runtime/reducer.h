@@ -1,10 +1,10 @@
 // Reduces the gradients of one generation, step by step.
 //
 // The gradients of all parameters lie in buckets, which the communicator
-// allocated (or the reducer, of an elastic job); gradient(i) is the storage of
-// parameter i. A bucket is started as soon as its last gradient is ready and
-// those before it have started; the tail with the control word is in the last
-// one, or behind it. By default buckets are filled
+// allocated (or the reducer, of an elastic job that is not over nccl);
+// gradient(i) is the storage of parameter i. A bucket is started as soon as its
+// last gradient is ready and those before it have started; the tail with the
+// control word is in the last one, or behind it. By default buckets are filled
 // from the last parameter to the first. Where the backend makes no progress by
 // itself, each Ready moves the reductions on.
 //
@@ -46,7 +46,8 @@
 //
 // An elastic job (SessionOptions::elastic) sums gradients shard by shard: each
 // element is the sum over all shards, from the first to the last, in float32.
-// So it has the same bits at each number of ranks:
+// So it has the same bits at each number of ranks. Over nccl each rank adds its
+// own shards up first, so the bits depend on which ranks are there.
 //
 //     LOCKSTEP_RETURN_IF_ERROR(CheckMembership(session));  // recovery.h
 //     const std::vector<int>& shards = MembershipOf(*session).own_shards();

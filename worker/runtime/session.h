@@ -79,12 +79,12 @@ struct SessionOptions {
   // A lost rank may be replaced while the others keep their state: the program
   // calls Recover (recovery.h). The same on all ranks.
   bool recoverable = false;
-  // A recoverable job may train while ranks are away, to the same bits: this
-  // rank then computes some of their shards (MembershipOf, recovery.h). The
-  // same on all ranks. Gradients go as float32, and their order is not learned.
-  // Without effect in a job of one rank. "auto" takes no nccl for an elastic
-  // job. With backend nccl a member adds its shards up before the all-reduce,
-  // so the bits depend on which ranks are there.
+  // A recoverable job may train while ranks are away: this rank then computes
+  // some of their shards (MembershipOf, recovery.h). The same on all ranks.
+  // Gradients go as float32, and their order is not learned. Without effect in
+  // a job of one rank. The result has the same bits as that of all ranks, but
+  // with backend nccl it is as close as another order of additions. "auto"
+  // takes no nccl for an elastic job.
   bool elastic = false;
   // For how long a rank that lost a peer keeps its state and waits for that.
   Duration hold_timeout = std::chrono::minutes(10);
@@ -169,7 +169,7 @@ class Session {
   // config, and waits until all of them are there (Go). FailedPrecondition
   // with reason CONFIG_MISMATCH names what differs. A process that replaces a
   // rank of an elastic job does all that in Recover: the others do not wait
-  // while it makes its model.
+  // while it makes its model. Over nccl it only opens its GPU here.
   Status Form(const ConfigMap& config);
   // After Form. Null before Recover on a process that forms there.
   collective::Communicator* communicator();

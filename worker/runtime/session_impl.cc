@@ -208,7 +208,10 @@ StatusOr<std::unique_ptr<collective::Communicator>> Session::Impl::FormRanks(
   if (kept_.elastic && options.size == 1 && !kept_.elastic_over_nccl) {
     options.backend = "self";
   }
-  options.label = Label();
+  options.label = store != nullptr
+                      ? Label()
+                      : fmt::format("job {} g{} rank {}", identity_.job,
+                                    identity_.generation, identity_.rank);
   options.operation_timeout = options_.operation_timeout;
   options.forming_deadline = deadline;
   options.module_dir = options_.module_dir;
@@ -236,6 +239,12 @@ StatusOr<std::unique_ptr<collective::Communicator>> Session::Impl::FormRanks(
   }
   StatusOr<std::unique_ptr<collective::Communicator>> formed =
       FormByPlan(std::move(options));
+  // Without peers it names them wrongly, and none is lost.
+  if (!formed.ok() && store == nullptr) {
+    return Annotate(
+        formed.status(),
+        fmt::format("rank {}, before it joins the others", identity_.rank));
+  }
   if (!formed.ok()) return MarkPeerLost(formed.status());
   plan_reports_.Formed((*formed)->Plan());
   return formed;

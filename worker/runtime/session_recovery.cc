@@ -169,8 +169,8 @@ Status Session::Impl::Recovering::AwaitDevice() {
     return OkStatus();
   }
   return Internal(
-      "{}: rank {} cannot go on: its GPU has not stopped since it lost a peer, "
-      "and only the end of this process frees it",
+      "{}: rank {} cannot go on: its GPU has not stopped since it left its "
+      "communicator, and only the end of this process frees it",
       s.Label(), s.identity_.rank);
 }
 

@@ -109,7 +109,8 @@ StatusOr<std::unique_ptr<Reducer>> Session::Impl::MakeReducer(
     const std::vector<Parameter>& parameters, const ReducerOptions& options) {
   // One that replaces a rank of an elastic job forms in Recover, so that the
   // others do not wait while it makes its model.
-  const bool forms_later = kept_.elastic && identity_.recovering;
+  const bool forms_later =
+      kept_.elastic && identity_.recovering && communicator() == nullptr;
   if (communicator() == nullptr && !(forms_later && planner_)) {
     return FailedPrecondition("a reducer needs a formed session");
   }

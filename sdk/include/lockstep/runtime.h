@@ -83,10 +83,10 @@ struct SessionOptions {
   // A lost rank may be replaced while the other processes keep their state; see
   // Session::Recover. The same on all ranks.
   bool recoverable = false;
-  // A recoverable job may train while ranks are away, to the same bits; this
-  // rank then computes some of their shards. The same on all ranks; see
-  // Session::shards. With backend "nccl" the sums are as close as those of
-  // another order of additions; "auto" takes no nccl then.
+  // A recoverable job may train while ranks are away: this rank then computes
+  // some of their shards. The same on all ranks; see Session::shards. The
+  // result has the same bits as that of all ranks, but with backend "nccl" it
+  // is as close as another order of additions; "auto" takes no nccl then.
   bool elastic = false;
   // How long a rank that lost a peer keeps its state and waits for that.
   std::chrono::nanoseconds hold_timeout = std::chrono::minutes(10);
@@ -309,8 +309,8 @@ class Session {
   // An elastic job (SessionOptions::elastic, `lockstep submit --elastic MIN`)
   // goes on while ranks are away. Its global batch has one shard for each rank
   // of the job, and each gradient is the sum over all shards, from the first to
-  // the last, at each number of ranks. rank() and world_size() stay. The loop
-  // is
+  // the last, at each number of ranks; over nccl in an order that depends on
+  // the ranks that are there. rank() and world_size() stay. The loop is
   //
   //   auto status = session->CheckMembership();
   //   for (int shard : session->shards()) {
@@ -323,7 +323,8 @@ class Session {
   // Without `elastic` its rank.
   const std::vector<int>& shards() const;
   // Before each step: an error for CanRecover when ranks return, and wait for
-  // this one in Recover. Without the call they wait for 60 s.
+  // this one in Recover. Without the call they wait for 60 s; over nccl the
+  // step under way fails at once, and is made again after Recover.
   absl::Status CheckMembership();
   // The rank that saves and reports for the job: the first that is not away. It
   // may change in Recover.

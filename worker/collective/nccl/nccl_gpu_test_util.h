@@ -54,12 +54,12 @@ class GpuRanksTest : public ::testing::Test {
   // folder of their own.
   StatusOr<std::unique_ptr<Communicator>> Form(
       int rank, const std::string& folder = "first",
-      AddressRange* addresses = nullptr) {
+      AddressRange* addresses = nullptr, int size = kGpuRanks) {
     ::signal(SIGPIPE, SIG_IGN);
     ::setenv("NCCL_HOSTID", fmt::format("rank-{}", rank).c_str(), 1);
     std::filesystem::create_directories(dir_ + "/" + folder);
     DirectoryRendezvousStore store(dir_ + "/" + folder);
-    CommunicatorOptions options = TestOptions(rank, kGpuRanks, &store);
+    CommunicatorOptions options = TestOptions(rank, size, &store);
     options.backend = "nccl";
     options.device = 0;
     options.forming_deadline = MonotonicNow() + kGpuForming;

@@ -30,8 +30,10 @@ StatusOr<std::unique_ptr<Communicator>> Form(
   RankOffer offer;
   Offer(&options, &offer);
   if (offer.device.empty()) {
-    return FailedPrecondition("{}: backend nccl cannot be used: rank {} {}",
-                              options.label, options.rank, offer.why_not);
+    return FailedPrecondition(
+        "{}: backend nccl cannot be used: {} {}", options.label,
+        options.size == 1 ? "this rank" : fmt::format("rank {}", options.rank),
+        offer.why_not);
   }
   SetNcclEnvironment(options.bind_address);
   LOCKSTEP_ASSIGN_OR_RETURN(const GpuApi* api, OpenNccl());
