@@ -24,23 +24,29 @@ import lockstep
 import lockstep.client
 
 TORCH = """
+import itertools
 import lockstep, torch
 session = lockstep.join()
 model = torch.nn.Linear(64, 64)
-while True:
+for step in itertools.count():
     loss = model(torch.randn(8, 64)).square().mean()
     loss.backward()
     session.step(loss=loss.item())
+    if step == 0:
+        print("makes steps", flush=True)
 """
 JAX = """
+import itertools
 import jax, lockstep
 import jax.numpy as jnp
 session = lockstep.join()
 multiply = jax.jit(lambda x: jnp.tanh(x @ x))
 x = jnp.ones((64, 64))
-while True:
+for step in itertools.count():
     with session.step():
         multiply(x).block_until_ready()
+    if step == 0:
+        print("makes steps", flush=True)
 """
 # The file go lets it make steps.
 WAITS = """
@@ -96,8 +102,13 @@ class ProfileClusterTest(unittest.TestCase):
             self.assertLess(time.monotonic(), deadline, what)
             time.sleep(0.1)
 
-    def wait_for_steps(self, job: lockstep.client.Job) -> None:
-        self.wait_for(job, "steps", lambda: self.step(job) > 0)
+    def wait_for_steps(self, job: lockstep.client.Job, tasks: int = 1) -> None:
+        """Until each of its ranks makes steps: the job's are those of any."""
+
+        def ranks() -> int:
+            return sum(line.text == "makes steps" for line in job.logs(follow=False))
+
+        self.wait_for(job, "steps", lambda: ranks() == tasks)
 
     def step(self, job: lockstep.client.Job) -> int:
         progress = job.describe().progress
@@ -130,7 +141,7 @@ class ProfileClusterTest(unittest.TestCase):
     def test_torch_is_recorded_by_its_profiler(self) -> None:
         output = self.here / "output"
         job = self.submit("torch", TORCH, tasks=2, output=str(output))
-        self.wait_for_steps(job)
+        self.wait_for_steps(job, tasks=2)
         self.profile(job, "--rank", "1", "-O", "here.json.gz")
         trace = (self.here / "here.json.gz").read_bytes()
         names = self.events(trace)

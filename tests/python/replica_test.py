@@ -24,7 +24,7 @@ import lockstep.client
 
 # Trains for STEPS steps, which take a while; prints what the test compares.
 PROGRAM = """
-import hashlib, os, sys, time
+import hashlib, os, pathlib, sys, time
 import torch
 import lockstep, lockstep.torch
 
@@ -39,7 +39,11 @@ if "statistics" in sys.argv:
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10, 0.9)
 if "late" in sys.argv and lockstep.join(recoverable=True).recovery > 0:
-    time.sleep(3)  # As long as imports of a larger program.
+    # As imports of a larger program: until the test has seen that it is away.
+    gate = pathlib.Path(sys.argv[0]).with_name("returns")
+    deadline = time.monotonic() + 60
+    while not gate.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
 replica = lockstep.torch.Replica(
     model, optimizer, scheduler=scheduler, seed=7, elastic="elastic" in sys.argv)
 print("rank", replica.rank, "pid", os.getpid(), flush=True)
@@ -209,7 +213,8 @@ class ReplicaTest(unittest.TestCase):
         )
         self.assertRegex(self.described(job), "STARTED.*, away")
         self.wait_for(job, "steps of the smaller gang", lambda: self.step(job) > at + 5)
-        self.assertIn("away", self.why(job))
+        self.assertIn("ranks 1, 3 are away", self.why(job))
+        self.program.with_name("returns").touch()
         self.wait_for(job, "a whole gang", lambda: self.why(job) == "")
         self.wait_for(
             job,
@@ -242,6 +247,7 @@ class ReplicaTest(unittest.TestCase):
         at = self.step(job)
         self.wait_for(job, "progress of the new chief", lambda: self.step(job) > at + 2)
         self.assertIn("rank 0 is away", self.why(job))
+        self.program.with_name("returns").touch()
         self.wait_for(job, "a whole gang", lambda: self.why(job) == "")
         self.wait_for(job, "words of the new process", lambda: self.pids(job)[0] != pids[0])
         self.save(job)
