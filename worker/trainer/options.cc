@@ -145,8 +145,8 @@ void AddRunFlags(Command* command, TrainerOptions* o) {
   command->Add("--elastic", &o->run.elastic,
                "As --recover, and the others train on while ranks are away, to "
                "the same bits, unless --backend is nccl: they compute the "
-               "shards of those as well. Gradients are reduced as fp32; the first rank that is there "
-               "saves alone");
+               "shards of those as well. Gradients are reduced as fp32; the "
+               "first rank that is there saves alone");
   command->Add("--param-hash", &o->run.param_hash,
                "Print a hash of the final parameters");
 }
